@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import sys
+from pathlib import Path
 from typing import Final
 
 import preloaded
@@ -31,3 +34,28 @@ def words_of(*words):
 def xf(*words, cwd=None, **more):
     """`xfcost WORDS`, run to its end, with `more` in the environment."""
     return preloaded.run([*map(str, words)], cwd, environment(**more))
+
+
+def stdout_of(*words, **more):
+    """What a command prints that succeeds."""
+    done = xf(*words, **more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def error_of(*words, **more):
+    """What a command says that is refused."""
+    done = xf(*words, **more)
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stderr
+
+
+def table_of(text):
+    """The rows of CSV, or of a file of it."""
+    text = text.read_text(encoding="utf-8") if isinstance(text, Path) else text
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def csv_of(*words, **more):
+    """The rows that a command prints as CSV."""
+    return table_of(stdout_of(*words, "--format", "csv", **more))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from test_against_transformers import transformers
+from transformers_models import transformers
 from xfcost.counting.forward import count
 from xfcost.importing import ImportedSpec, import_config
 from xfcost.ledger.ledger import Ledger
@@ -51,7 +51,3 @@ def theirs(values: dict[str, Any], architecture: str, device: str = "meta", **mo
     with torch.device(device):
         model = getattr(transformers, RENAMED.get(architecture, architecture))(config)
     return model.eval().requires_grad_(requires_grad=False)
-
-
-def parameters(model: Any) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,54 +1,24 @@
-"""Our modules beside somebody else's code: parameters to the unit, MACs, and outputs with the same weights.
-
-transformers' models run eager, for its default attention is one that counters miss.
-"""
+"""ViT, Swin and GPT-2 against transformers: parameters to the unit, MACs, and outputs with the same weights."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import nn
 
-from specs import architecture_of
-from strategies import placed
-from xfcost.counting.forward import count
-from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import BuiltModel, build
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
-
-CLASSES, EPS = 7, 1e-5  # the norm's epsilon costs nothing; ours is PyTorch's own
-
-
-def theirs_of(config: type, model: type, **settings: Any) -> nn.Module:
-    """One of transformers' models in evaluation mode, on the current device."""
-    return model(config(**settings, attn_implementation="eager")).eval().requires_grad_(requires_grad=False)
+import transformers_models as hf
 
 
 def theirs_vit(**settings: Any) -> nn.Module:
-    settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
-    return theirs_of(transformers.ViTConfig, transformers.ViTForImageClassification, **settings)
+    settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES} | settings
+    return hf.theirs_of("ViTForImageClassification", **settings)
 
 
 def theirs_swin(**settings: Any) -> nn.Module:
-    settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
-    return theirs_of(transformers.SwinConfig, transformers.SwinForImageClassification, **settings)
-
-
-def theirs_gpt2(**settings: Any) -> nn.Module:
-    return theirs_of(transformers.GPT2Config, transformers.GPT2LMHeadModel, **settings)
-
-
-def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
-    architecture = placed(data, folder, **run)
-    return architecture, build(architecture, "cpu")
+    settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES} | settings
+    return hf.theirs_of("SwinForImageClassification", **settings)
 
 
 def vit_spec(size: tuple[int, int] = (32, 32), patch: int = 8) -> dict[str, Any]:
@@ -56,7 +26,7 @@ def vit_spec(size: tuple[int, int] = (32, 32), patch: int = 8) -> dict[str, Any]
         "input": {"kind": "image", "size": list(size)},
         "embed": [{"kind": "patch", "size": patch}, {"kind": "class_token"}, {"kind": "position"}],
         "stages": [{"dim": 12, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
-        "head": {"kind": "classifier", "pool": "class_token", "classes": CLASSES},
+        "head": {"kind": "classifier", "pool": "class_token", "classes": hf.CLASSES},
     }
 
 
@@ -73,7 +43,7 @@ def swin_spec(size: int, window: int) -> dict[str, Any]:
         "input": {"kind": "image", "size": size},
         "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
         "stages": [stage(0, 2, 2), stage(1, 4, 3), stage(2, 2, 6)],
-        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
+        "head": {"kind": "classifier", "pool": "mean", "classes": hf.CLASSES},
     }
 
 
@@ -87,110 +57,42 @@ def gpt2_spec(length: int) -> dict[str, Any]:
     }
 
 
-# Where a tensor of ours stands in their models; `|` joins the parts of a fused projection.
-BLOCK = {
-    "norm": {"vit": "layernorm_before", "swin": "layernorm_before", "gpt2": "ln_1"},
-    "norm2": {"vit": "layernorm_after", "swin": "layernorm_after", "gpt2": "ln_2"},
-    "out": {"vit": "attention.o_proj", "swin": "attention.o_proj", "gpt2": "attn.c_proj"},
-    "fc1": {"vit": "mlp.fc1", "swin": "mlp.fc1", "gpt2": "mlp.c_fc"},
-    "fc2": {"vit": "mlp.fc2", "swin": "mlp.fc2", "gpt2": "mlp.c_proj"},
-}
-
-
-def copy_block(family: str, block: Any, weights: dict[str, Tensor], prefix: str) -> None:
-    """Their block's weights into ours: a mixer and an MLP, each after its norm."""
-    mixer, mlp = block
-
-    def put(module: nn.Module, *names: str) -> None:
-        for kind in ("weight", "bias"):
-            whole = torch.cat([take(weights, f"{prefix}{name}.{kind}") for name in names])
-            turned = family == "gpt2" and whole.ndim == 2 and "norm" not in names[0]
-            getattr(module, kind).copy_(whole.T if turned else whole)
-
-    put(mixer.residual_norm, BLOCK["norm"][family])
-    put(mlp.residual_norm, BLOCK["norm2"][family])
-    projections = ["attn.c_attn"] if family == "gpt2" else [f"attention.{letter}_proj" for letter in "qkv"]
-    put(mixer.inner.qkv, *projections)
-    put(mixer.inner.out, BLOCK["out"][family])
-    put(mlp.inner.fc1, BLOCK["fc1"][family])
-    put(mlp.inner.fc2, BLOCK["fc2"][family])
-    if family == "swin":
-        table = take(weights, f"{prefix}attention.relative_position_bias.relative_position_bias_table")
-        mixer.inner.relative_bias.weight.copy_(table)
-
-
-def take(weights: dict[str, Tensor], name: str) -> Tensor:
-    """Out of `weights`, so that what is left over at the end was forgotten."""
-    return weights.pop(name)
-
-
-def put(module: nn.Module, weights: dict[str, Tensor], name: str) -> None:
-    for kind, parameter in module.named_parameters(recurse=False):
-        parameter.copy_(take(weights, f"{name}.{kind}"))
-
-
-def scrambled(model: nn.Module) -> nn.Module:
-    """Noise in place of every parameter, so that no zero or one of an initialisation hides a wrong place."""
-    noise = torch.Generator().manual_seed(0)
-    for parameter in model.parameters():
-        parameter.copy_(torch.randn(parameter.shape, generator=noise) * 0.3 + (parameter.ndim == 1))
-    return model
-
-
-def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    return dict(model.named_parameters())
-
-
 def copied_vit(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
     patch, token, position = stream.embed
-    put(patch.projection, weights, "vit.embeddings.patch_embeddings.projection")
-    token.prepend.weight.copy_(take(weights, "vit.embeddings.cls_token"))
-    position.table.weight.copy_(take(weights, "vit.embeddings.position_embeddings")[0])
+    weights.put(patch.projection, "vit.embeddings.patch_embeddings.projection")
+    token.prepend.weight.copy_(weights.take("vit.embeddings.cls_token"))
+    position.table.weight.copy_(weights.take("vit.embeddings.position_embeddings")[0])
     for number, block in enumerate(stream.stages[0].run):
-        copy_block("vit", block, weights, f"vit.layers.{number}.")
-    put(ours.head.norm, weights, "vit.layernorm")
-    put(ours.head.linear, weights, "classifier")
+        hf.copy_block("vit", block, weights, f"vit.layers.{number}.")
+    weights.put(ours.head.norm, "vit.layernorm")
+    weights.put(ours.head.linear, "classifier")
     assert not weights
 
 
 def copied_swin(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
-    put(stream.embed[0].projection, weights, "swin.embeddings.patch_embeddings.projection")
-    put(stream.embed[0].norm, weights, "swin.embeddings.norm")
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    weights.put(stream.embed[0].projection, "swin.embeddings.patch_embeddings.projection")
+    weights.put(stream.embed[0].norm, "swin.embeddings.norm")
     for index, stage in enumerate(stream.stages):
         if index:  # our merging opens a stage, theirs closes the one before
-            put(stage.enter[0].norm, weights, f"swin.encoder.layers.{index - 1}.downsample.norm")
-            put(stage.enter[0].reduction, weights, f"swin.encoder.layers.{index - 1}.downsample.reduction")
+            weights.put(stage.enter[0].norm, f"swin.encoder.layers.{index - 1}.downsample.norm")
+            weights.put(stage.enter[0].reduction, f"swin.encoder.layers.{index - 1}.downsample.reduction")
         for number, block in enumerate(stage.run):
-            copy_block("swin", block, weights, f"swin.encoder.layers.{index}.blocks.{number}.")
-    put(ours.head.norm, weights, "swin.layernorm")
-    put(ours.head.linear, weights, "classifier")
+            hf.copy_block("swin", block, weights, f"swin.encoder.layers.{index}.blocks.{number}.")
+    weights.put(ours.head.norm, "swin.layernorm")
+    weights.put(ours.head.linear, "classifier")
     assert not weights
 
 
 def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
-    ours.shared["embedding"].weight.copy_(take(weights, "transformer.wte.weight"))
-    stream.embed[1].table.weight.copy_(take(weights, "transformer.wpe.weight"))
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    ours.shared["embedding"].weight.copy_(weights.take("transformer.wte.weight"))
+    stream.embed[1].table.weight.copy_(weights.take("transformer.wpe.weight"))
     for number, block in enumerate(stream.stages[0].run):
-        copy_block("gpt2", block, weights, f"transformer.h.{number}.")
-    put(ours.head.norm, weights, "transformer.ln_f")
+        hf.copy_block("gpt2", block, weights, f"transformer.h.{number}.")
+    weights.put(ours.head.norm, "transformer.ln_f")
     assert not weights
-
-
-def compare(theirs: nn.Module, ours: tuple[Architecture, BuiltModel], copied: Any, *, tolerance: float) -> None:
-    """Parameters and MACs of both, and their outputs with the same weights on the same input."""
-    architecture, live = ours
-    totals = count(architecture).totals()
-    theirs = scrambled(theirs.double())
-    copied(theirs, live.model)
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = theirs(*live.inputs).logits
-        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=tolerance, atol=tolerance)
-    assert 2 * totals["macs"] == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -199,8 +101,8 @@ def test_vit_with_their_weights(size: tuple[int, int], attention: str, tmp_path:
     theirs = theirs_vit(
         hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48, image_size=size, patch_size=8
     )
-    ours = ours_of(vit_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_vit, tolerance=1e-6)  # their softmax runs in float32
+    ours = hf.ours_of(vit_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_vit, tolerance=1e-6)  # their softmax runs in float32
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -217,18 +119,18 @@ def test_swin_with_their_weights(size: int, window: int, attention: str, tmp_pat
     theirs = theirs_swin(
         embed_dim=12, depths=[2, 4, 2], num_heads=[2, 3, 6], image_size=size, patch_size=4, window_size=window
     )
-    ours = ours_of(swin_spec(size, window), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_swin, tolerance=1e-6)  # their softmax runs in float32
+    ours = hf.ours_of(swin_spec(size, window), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_swin, tolerance=1e-6)  # their softmax runs in float32
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("length", [1, 2, 11, 16])
 def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) -> None:
-    theirs = theirs_gpt2(
+    theirs = hf.theirs_gpt2(
         vocab_size=29, n_positions=16, n_embd=12, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=0, use_cache=False
     )
-    ours = ours_of(gpt2_spec(length), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_gpt2, tolerance=1e-10)
+    ours = hf.ours_of(gpt2_spec(length), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_gpt2, tolerance=1e-10)
 
 
 # Presets at full size, on `meta` ─────────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +160,7 @@ def swin(dim: int, depth: int, heads: int, size: int = 224) -> nn.Module:
 
 
 def gpt2(dim: int, depth: int, heads: int) -> nn.Module:
-    return theirs_gpt2(n_embd=dim, n_layer=depth, n_head=heads, use_cache=False)
+    return hf.theirs_gpt2(n_embd=dim, n_layer=depth, n_head=heads, use_cache=False)
 
 
 PRESETS: dict[str, tuple[Any, ...]] = {
@@ -290,21 +192,8 @@ PRESETS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def same_totals(preset: str, make: Callable[[], nn.Module], *, masked: bool = False, **run: Any) -> None:
-    """A preset has the parameters, and on the same input the MACs, of a model that `make` makes on `meta`."""
-    architecture = architecture_of(preset, **run)
-    totals, inputs = count(architecture).totals(), build(architecture).inputs
-    with torch.device("meta"):
-        theirs = make().eval().requires_grad_(requires_grad=False)
-        mask = {"attention_mask": torch.ones(inputs[0].shape, dtype=torch.long)} if masked else {}
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*inputs, **mask)
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-    assert 2 * totals["macs"] == counter.get_total_flops()
-
-
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
     make, *sizes = PRESETS[preset]
     # A causal model looks into a mask that isn't given, which `meta` can't answer.
-    same_totals(preset, lambda: make(*sizes), masked=make is gpt2)
+    hf.same_totals(preset, lambda: make(*sizes), masked=make is gpt2)

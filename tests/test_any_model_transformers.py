@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from test_against_transformers import transformers
+from transformers_models import parameters, transformers
 from xfcost.torch_models.any_model.ledger import module_ledger
 
 VOCABULARY = 29
@@ -99,7 +99,7 @@ def torch_macs(model: nn.Module, inputs: dict[str, Any]) -> int:
 def test_macs_are_torch_s_own_and_nothing_is_left_uncounted(name):
     model, inputs = built(name), MODELS[name][2]()
     ledger = xfcost.analyze(model, example_inputs=inputs, strict=True)
-    assert ledger.total("params") == sum(parameter.numel() for parameter in model.parameters())
+    assert ledger.total("params") == parameters(model)
     assert ledger.total("traced_macs") == ledger.total("macs")
     assert ledger.total("macs") == torch_macs(model, inputs)
 

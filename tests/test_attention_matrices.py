@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import msgspec
 import pytest
 import torch
 
+import places
 from cases import CASES
 from cases.base import Case
 from held import NoKernel, Returned, Saved, Statistics, made, watched
@@ -16,7 +18,6 @@ from tiers import tiered_cases, tiered_examples
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Mixer, Place, tag_of
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.pooling import Pooling
@@ -235,5 +236,4 @@ def test_scores_by_position_are_held_beside_those_by_content() -> None:
     assert rows["spread"].matrices_alive == 2 * 12 * (3 + 4) + 2 * 12 * 12
 
 
-def spot(*sides: int) -> Place:
-    return Place(grid=Grid(sides), dim=8, out_dim=8)
+spot = partial(places.at, dim=8)

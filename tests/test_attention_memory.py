@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from helpers import xf
+from helpers import stdout_of
 from xfcost.counting.forward import count
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
@@ -33,9 +33,8 @@ LAYERS, HEADS = 48, 16
     ids=str,
 )
 def test_one_command_gives_the_lecture_s_bytes(words, tokens, matrix, together):
-    ran = xf("analyze", *words, "--no-trace", "--format", "json")
-    assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout)
+    ran = stdout_of("analyze", *words, "--no-trace", "--format", "json")
+    said = json.loads(ran)
     assert (said["tokens"], said["extra_tokens"]) == (tokens, 0)
     assert said["totals"]["attention_entries"] == LAYERS * HEADS * tokens**2
     assert said["totals"]["attention_bytes"] == LAYERS * HEADS * matrix == together

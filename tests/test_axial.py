@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+import places
 import xfcost
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
+from places import total
 from refused import refusals
 from strategies import exact, place_for
 from test_every_mechanism import example, joined, make
@@ -27,13 +30,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
-
-def at(sides: tuple[int, ...], special: int = 0) -> Place:
-    return Place(grid=Grid(sides, special), dim=DIM, out_dim=DIM)
-
-
-def total(component: Axial, spot: Place, quantity: str) -> int:
-    return sum(getattr(row, quantity) for row in component.operations(spot))
+at = partial(places.at, dim=DIM)
 
 
 # Lines -------------------------------------------------------------------------------------------------------------
@@ -73,20 +70,20 @@ def test_the_public_image_transformer_s_attention_layers():
 
 test_places_that_can_not_be = refusals(
     [
-        (Axial(axis="row", heads=1), at((5,)), "kind", "the 5 tokens are not a grid of 2 or 3 axes; lay a sequence"),
-        (Axial(axis="all", heads=1), at((2, 2), 1), "kind", "expected no special tokens, got 1"),
-        (Axial(axis="depth", heads=1), at((4, 5)), "axis", r"20 \(4×5\) tokens; it could be 'row' or 'column'"),
-        (Axial(axis="row", heads=4), at((4, 5)), "heads", "4 does not divide the width 6"),
-        (Fold(), at((197,)), "kind", r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)"),
-        (Fold(), at((4, 5)), "kind", "tokens are a grid already"),
+        (Axial(axis="row", heads=1), at(5), "kind", "the 5 tokens are not a grid of 2 or 3 axes; lay a sequence"),
+        (Axial(axis="all", heads=1), at(2, 2, special=1), "kind", "expected no special tokens, got 1"),
+        (Axial(axis="depth", heads=1), at(4, 5), "axis", r"20 \(4×5\) tokens; it could be 'row' or 'column'"),
+        (Axial(axis="row", heads=4), at(4, 5), "heads", "4 does not divide the width 6"),
+        (Fold(), at(197), "kind", r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)"),
+        (Fold(), at(4, 5), "kind", "tokens are a grid already"),
     ]
 )
 
 
 def test_an_oblong_grid_is_told():
     component = Axial(axis="row", heads=1)
-    assert list(component.notes(at((8, 16)))) == []
-    assert "far from square" in next(component.notes(at((2, 32))))
+    assert list(component.notes(at(8, 16))) == []
+    assert "far from square" in next(component.notes(at(2, 32)))
 
 
 # Sequences ---------------------------------------------------------------------------------------------------------
@@ -96,8 +93,8 @@ def test_an_oblong_grid_is_told():
 def test_every_power_of_two_folds_to_at_most_two_to_one(power):
     n = 2**power
     fold = Fold()
-    fold.check(at((n,)))
-    height, width = fold.out(at((n,)))[0].sides
+    fold.check(at(n))
+    height, width = fold.out(at(n))[0].sides
     assert (height * width, height) == (n, 2 ** (power // 2))
     ledger = count(place(load("common-axial"), Run(tokens=(n,))))
     # 6 blocks along rows, 6 along columns.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+import places
 from refused import refusals
 from specs import architecture_of, counted
 from whole_probe import probe
-from xfcost.formulas.component import Place
 from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.context import Context
 from xfcost.layers.shift import Shift
@@ -84,8 +86,7 @@ def test_without_the_shift_down_a_pixel_reads_its_whole_row(tmp_path):
 # The parts ---------------------------------------------------------------------------------------------------------
 
 
-def at(*sides: int, special: int = 0, **more) -> Place:
-    return Place(grid=Grid(sides, special), dim=2, out_dim=2, **more)
+at = partial(places.at, dim=2)
 
 
 MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}

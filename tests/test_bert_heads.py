@@ -6,13 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
 
-from bert import put_layer
+import transformers_models as hf
 from strategies import exact
-from test_against_transformers import ours_of, put, same_totals, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.masked_language_model import MaskedLanguageModel
@@ -46,35 +43,34 @@ def test_what_can_not_stand_is_refused() -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_every_row_is_what_the_trace_sees(next_sentence: bool, batch: int, tmp_path: Path) -> None:
-    architecture, live = ours_of(spec(next_sentence=next_sentence), tmp_path, batch=batch)
+    architecture, live = hf.ours_of(spec(next_sentence=next_sentence), tmp_path, batch=batch)
     exact(reconciled(count(architecture), *live))
 
 
-def copied(weights: dict[str, Tensor], ours: Any) -> None:
+def copied(theirs: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them."""
-    stream, head = ours.streams[0], ours.head
+    weights, stream, head = hf.TheirWeights(theirs), ours.streams[0], ours.head
     _, position, kinds, normed = stream.embed
-    ours.shared["embedding"].weight.copy_(take(weights, "bert.embeddings.word_embeddings.weight"))
-    position.table.weight.copy_(take(weights, "bert.embeddings.position_embeddings.weight"))
-    put(kinds.lookup, weights, "bert.embeddings.token_type_embeddings")
-    put(normed.norm, weights, "bert.embeddings.LayerNorm")
+    ours.shared["embedding"].weight.copy_(weights.take("bert.embeddings.word_embeddings.weight"))
+    position.table.weight.copy_(weights.take("bert.embeddings.position_embeddings.weight"))
+    weights.put(kinds.lookup, "bert.embeddings.token_type_embeddings")
+    weights.put(normed.norm, "bert.embeddings.LayerNorm")
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        put_layer(mixer, mlp, weights, f"bert.encoder.layer.{number}.", mixer.inner)
-    put(head.transform, weights, "cls.predictions.transform.dense")
-    put(head.core.norm, weights, "cls.predictions.transform.LayerNorm")
-    head.core.linear.bias.copy_(take(weights, "cls.predictions.bias"))
+        hf.put_layer(mixer, mlp, weights, f"bert.encoder.layer.{number}.", mixer.inner)
+    weights.put(head.transform, "cls.predictions.transform.dense")
+    weights.put(head.core.norm, "cls.predictions.transform.LayerNorm")
+    head.core.linear.bias.copy_(weights.take("cls.predictions.bias"))
     if head.pooler:
-        put(head.pooler.linear, weights, "bert.pooler.dense")
-        put(head.next_sentence, weights, "cls.seq_relationship")
+        weights.put(head.pooler.linear, "bert.pooler.dense")
+        weights.put(head.next_sentence, "cls.seq_relationship")
     assert not weights
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_path: Path) -> None:
-    model = theirs_of(
-        transformers.BertConfig,
-        transformers.BertForPreTraining if next_sentence else transformers.BertForMaskedLM,
+    model = hf.theirs_of(
+        "BertForPreTraining" if next_sentence else "BertForMaskedLM",
         vocab_size=VOCABULARY,
         max_position_embeddings=16,
         hidden_size=DIM,
@@ -83,20 +79,13 @@ def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_
         intermediate_size=4 * DIM,
         layer_norm_eps=1e-5,
     )
-    model = scrambled(model.double())
-    run = {"batch": 2, "dtype": "float64", "attention": attention}
-    architecture, live = ours_of(spec(next_sentence=next_sentence), tmp_path, **run)
-    copied(weights_of(model), live.model)
-    totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = model(*live.inputs)
-        ours = live.model(*live.inputs)
-    answers = (answer.prediction_logits, answer.seq_relationship_logits) if next_sentence else (answer.logits,)
-    for one, other in zip(ours if next_sentence else (ours,), answers, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    ours = hf.ours_of(spec(next_sentence=next_sentence), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(model, ours, copied, both_answers if next_sentence else hf.logits, tolerance=1e-6)
+
+
+def both_answers(model: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    answer = model(tokens)
+    return answer.prediction_logits, answer.seq_relationship_logits
 
 
 @pytest.mark.parametrize(
@@ -115,5 +104,4 @@ def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_
 def test_a_preset_has_their_parameters_and_their_macs(preset: str, tokens: int, kind: str) -> None:
     large = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
     sizes = large if "large" in preset else {}
-    model = getattr(transformers, kind)
-    same_totals(preset, lambda: theirs_of(transformers.BertConfig, model, **sizes), tokens=(tokens,))
+    hf.same_totals(preset, lambda: hf.theirs_of(kind, **sizes), tokens=(tokens,))

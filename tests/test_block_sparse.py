@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bert import put_embeddings, put_layer
+import places
+import transformers_models as hf
 from growth import orders_at
 from specs import counted
 from strategies import as_yaml
-from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.block_sparse import BlockSparse
@@ -26,9 +26,7 @@ from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 
-
-def at(tokens: int, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,)), dim=8, out_dim=8, **more)
+at = partial(places.at, dim=8)
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,14 +115,13 @@ def bigbird(folder: Path, length: int, **run: Any) -> tuple[Architecture, BuiltM
         "stages": [{"dim": 12, "depth": 2, "block": [mixer, {"kind": "mlp"}]}],
         "head": {"kind": "pooler"},
     }
-    return ours_of(spec, folder, **run)
+    return hf.ours_of(spec, folder, **run)
 
 
 def their_bigbird() -> nn.Module:
     """Training, without dropout: in evaluation theirs draws nothing, and reads the first block r times more."""
-    return theirs_of(
-        transformers.BigBirdConfig,
-        transformers.BigBirdModel,
+    return hf.theirs_of(
+        "BigBirdModel",
         vocab_size=29,
         hidden_size=12,
         num_hidden_layers=2,
@@ -142,11 +139,11 @@ def their_bigbird() -> nn.Module:
 
 def copied(theirs: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them."""
-    weights, stream = weights_of(theirs), ours.streams[0]
-    put_embeddings(stream.embed, weights)
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    hf.put_embeddings(stream.embed, weights)
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        put_layer(mixer, mlp, weights, f"encoder.layer.{number}.", mixer.inner.inner)
-    put(ours.head.linear, weights, "pooler")
+        hf.put_layer(mixer, mlp, weights, f"encoder.layer.{number}.", mixer.inner.inner)
+    weights.put(ours.head.linear, "pooler")
     assert not weights
 
 
@@ -156,14 +153,14 @@ def test_bigbird_with_their_weights(
     length: int, attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     architecture, live = bigbird(tmp_path, length, batch=2, dtype="float64", attention=attention)
-    theirs = scrambled(their_bigbird().double())
+    theirs = hf.scrambled(their_bigbird().double())
     copied(theirs, live.model)
 
     def our_plan(self: nn.Module, *, from_seq_length: int, num_heads: int, **more: Any) -> list[Any]:
         component, blocks = architecture.streams[0].stages[0].blocks[0].parts[0].component, from_seq_length // 4
         return [np.array([component.drawn(blocks, block) for block in range(1, blocks - 1)])] * num_heads
 
-    attentions = transformers.models.big_bird.modeling_big_bird.BigBirdBlockSparseAttention
+    attentions = hf.transformers.models.big_bird.modeling_big_bird.BigBirdBlockSparseAttention
     monkeypatch.setattr(attentions, "_bigbird_block_rand_mask_with_head", our_plan)
     numbers = live.inputs[0].clamp_min(1)
     with torch.no_grad():
@@ -172,7 +169,7 @@ def test_bigbird_with_their_weights(
         # theirs masks by subtracting 10000
         torch.testing.assert_close(live.model(numbers), answer, rtol=1e-6, atol=1e-6)
     totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+    assert totals["params"] == hf.parameters(theirs)
     # theirs pads before its first layer, so that the MLPs, of 2·4·12·12 MACs a token, work on padding too: in 2 layers
     # and 2 samples. 36 tokens and fewer are full attention, and not padded.
     padding = -length % 4 if length > 36 else 0

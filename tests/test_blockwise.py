@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from transformers_models import transformers
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -167,7 +168,6 @@ def test_the_layer_of_the_public_local_attention_costs_the_same() -> None:
 @pytest.mark.parametrize(("before", "after"), [(1, 0), (2, 0), (0, 0), (1, 1)])
 def test_the_local_layer_of_the_public_reformer_is_ours(before: int, after: int) -> None:
     """With causality: without, its first and last chunks read each other around the ends."""
-    transformers = pytest.importorskip("transformers")
     from transformers.models.reformer.modeling_reformer import LocalSelfAttention
 
     chunk, n, dim, heads = 4, 16, 6, 2

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from xfcost.formulas.component import Mixer, Place
+from places import at, rows_of
+from xfcost.formulas.component import Place
 from xfcost.formulas.receptive_field import pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.local_attention import LocalAttention
-
-
-def spot(sides: tuple[int, ...], dim: int, out_dim: int | None = None) -> Place:
-    return Place(grid=Grid(sides), dim=dim, out_dim=out_dim or dim)
-
-
-def by_name(component: Mixer, place: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(place)}
-
 
 # Strides and widths ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_first_version_strides_on_the_first_convolution():
-    place = spot((56, 56), 256, 512)
-    later, first = (by_name(Bottleneck(width=128, stride=2, stride_on=on), place) for on in ("3x3", "1x1"))
+    place = at(56, 56, dim=256, out_dim=512)
+    later, first = (rows_of(Bottleneck(width=128, stride=2, stride_on=on), place) for on in ("3x3", "1x1"))
     assert first["conv1"].macs == later["conv1"].macs // 4 == 784 * 256 * 128
     assert all(first[name].macs == row.macs for name, row in later.items() if name != "conv1")
     assert [row.params for row in first.values()] == [row.params for row in later.values()]
@@ -39,7 +30,7 @@ def test_the_first_version_strides_on_the_first_convolution():
 @pytest.mark.parametrize(("width", "squeezed"), [(4, 1), (6, 2), (10, 2), (14, 4), (32, 8), (1232, 308)])
 def test_a_part_of_a_width_is_rounded_as_the_public_code_rounds(width, squeezed):
     # Python's round: of two whole numbers as near, the even one (1.5 and 2.5 are both 2).
-    assert Bottleneck(squeeze=0.25).squeezed(spot((4, 4), width)) == squeezed == round(width * 0.25)
+    assert Bottleneck(squeeze=0.25).squeezed(at(4, 4, dim=width)) == squeezed == round(width * 0.25)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, 7])
@@ -69,7 +60,7 @@ def test_receptive_fields_in_closed_form(stride):
 )
 def test_what_can_not_be_is_refused(options, message):
     with pytest.raises(ComponentError) as refused:
-        Bottleneck(**options).check(spot((4, 4), 12))
+        Bottleneck(**options).check(at(4, 4, dim=12))
     assert f"{refused.value.field}: {refused.value.message}".startswith(message)
 
 
@@ -85,12 +76,12 @@ class Shorter(LocalAttention, frozen=True, kw_only=True, tag="shorter"):
 
 def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
     spatial = Shorter(heads=1, size=3, position="none")
-    Bottleneck(stride=2, spatial=spatial).check(spot((4, 4), 12))
+    Bottleneck(stride=2, spatial=spatial).check(at(4, 4, dim=12))
     with pytest.raises(ComponentError, match="leaves 1×2 positions, and the shortcut 2×2"):
-        Bottleneck(stride=2, spatial=spatial).check(spot((3, 4), 12))
+        Bottleneck(stride=2, spatial=spatial).check(at(3, 4, dim=12))
 
 
 @pytest.mark.parametrize("options", [{"groups": 3}, {"group_width": 3}, {"squeeze": 0.25}])
 def test_what_belongs_to_the_3x3_is_refused_beside_another_mixer(options):
     with pytest.raises(ComponentError, match="belongs to the 3×3 convolution"):
-        Bottleneck(spatial=LocalAttention(heads=1, size=3, position="none"), **options).check(spot((4, 4), 12))
+        Bottleneck(spatial=LocalAttention(heads=1, size=3, position="none"), **options).check(at(4, 4, dim=12))

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import exact, placed
-from test_against_transformers import same_totals, scrambled
+from transformers_models import compare, ours_of, same_totals
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
@@ -157,16 +156,9 @@ def cait_spec(**more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 def test_a_small_cait_gives_the_plain_one_s_numbers(attention: str, tmp_path: Path) -> None:
-    architecture = placed(cait_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
-    live = build(architecture, "cpu")
-    plain = PlainCait(12, 3, 3, 24, patch=8, classes=7).double().eval().requires_grad_(requires_grad=False)
-    scrambled(plain)
-    copied(plain, live.model)
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = plain(*live.inputs)
-        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-10, atol=1e-10)
-    assert counter.get_total_flops() == 2 * count(architecture).total("macs")
+    ours = ours_of(cait_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
+    plain = PlainCait(12, 3, 3, 24, patch=8, classes=7).eval().requires_grad_(requires_grad=False)
+    compare(plain, ours, copied, lambda model, image: model(image), tolerance=1e-10)
 
 
 SIZES = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 import shutil
@@ -17,7 +15,7 @@ import yaml
 from msgspec.structs import replace
 
 import xfcost
-from helpers import environment, xf
+from helpers import environment, table_of, xf
 from repositories import commit, git, repository, spec, write
 from xfcost.cli import command
 from xfcost.ledger.budgets import BUDGETS
@@ -125,7 +123,7 @@ def test_every_format(form):
         assert over["heaviest"]
         assert within["heaviest"] == []
     elif form == "csv":
-        rows = list(csv.DictReader(io.StringIO(text)))
+        rows = table_of(text)
         assert [row["verdict"] for row in rows] == ["over", "within"]
     else:
         assert "over" in text

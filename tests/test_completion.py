@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import environment, xf
+from helpers import environment, stdout_of
 from xfcost.spec.load import preset_names
 
 # The shell is named, and not looked for among the parents of the process.
@@ -70,13 +70,10 @@ def test_devices_and_words_of_options_complete(words: tuple[str, ...], offered: 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_a_shell_is_shown(shell: str) -> None:
-    done = xf("--show-completion", shell, **NAMED)
-    assert done.returncode == 0
-    assert "COMPLETE" in done.stdout
+    assert "COMPLETE" in stdout_of("--show-completion", shell, **NAMED)
 
 
 def test_it_is_installed_into_the_home_folder(tmp_path: Path) -> None:
-    done = xf("--install-completion", "bash", HOME=str(tmp_path), **NAMED)
-    assert done.returncode == 0, done.stderr
+    stdout_of("--install-completion", "bash", HOME=str(tmp_path), **NAMED)
     written = [file.read_text(encoding="utf-8") for file in tmp_path.rglob("*") if file.is_file()]
     assert any("COMPLETE" in text for text in written)

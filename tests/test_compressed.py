@@ -5,22 +5,12 @@ from __future__ import annotations
 import torch
 
 from cases.base import Case
+from places import at, total
 from refused import refusals
 from strategies import place_for
 from test_every_mechanism import example, make
-from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.compressed import Compressed
-from xfcost.mechanisms.full import Full
-
-
-def at(tokens: int, dim: int = 6) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim)
-
-
-def total(component: Compressed | Full, spot: Place, quantity: str) -> int:
-    return sum(getattr(row, quantity) for row in component.operations(spot))
-
 
 # Blocks ------------------------------------------------------------------------------------------------------------
 
@@ -49,8 +39,8 @@ def test_the_public_package_s_figures():
     # 1,148,928 parameters and 1,500,643,328 MACs (torch's counter). Its Q, K and V have no bias, its output has one.
     # 4·N·D² + 2·⌈N/3⌉·3·D²/8 + 2·N·(⌈N/3⌉ + 1)·D: 1,073,741,824 + 67,239,936 + 359,661,568.
     component = Compressed(heads=8, groups=8, causal=True)
-    assert total(component, at(1024, 512), "params") - 3 * 512 == 1_148_928
-    assert total(component, at(1024, 512), "macs") == 1_500_643_328
+    assert total(component, at(1024, dim=512), "params") - 3 * 512 == 1_148_928
+    assert total(component, at(1024, dim=512), "macs") == 1_500_643_328
 
 
 # Options -----------------------------------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
+from places import at
 from specs import counted
 from strategies import counted_spec, placed
-from test_against_transformers import put, scrambled, take, weights_of
+from transformers_models import TheirWeights, parameters, scrambled, transformers
 from xfcost.formulas.component import Place
 from xfcost.layers.fold_axis import FoldAxis
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
@@ -35,10 +35,6 @@ CONVOLUTION = {"kind": "conv", "size": 3, "stride": 2, "padding": 0, "act": "rel
 ENTRY_LAYER = [CONVOLUTION, CONVOLUTION, {"kind": "fold_axis"}, {"kind": "projection"}]
 
 
-def spot(*sides: int, dim: int = 6, special: int = 0) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim)
-
-
 def encoder(frames: int = 60, mel: int = 20, dim: int = 8) -> dict[str, Any]:
     return {
         "input": {"kind": "image", "size": [frames, mel], "channels": 1},
@@ -51,14 +47,14 @@ def encoder(frames: int = 60, mel: int = 20, dim: int = 8) -> dict[str, Any]:
 
 
 def test_an_odd_kernel_drops_nothing() -> None:
-    rows = {row.path: row for row in ConvModule(size=3).operations(spot(5))}
+    rows = {row.path: row for row in ConvModule(size=3).operations(at(5))}
     assert rows["depthwise"].macs == 5 * 3 * 6
-    assert list(ConvModule(size=3).notes(spot(5))) == []
-    (note,) = ConvModule(size=4).notes(spot(5))
+    assert list(ConvModule(size=3).notes(at(5))) == []
+    (note,) = ConvModule(size=4).notes(at(5))
     assert "gives 6 outputs for 5 tokens: the last is computed and dropped" in note
 
 
-@pytest.mark.parametrize("where", [spot(4, 4), spot(5, special=1)], ids=str)
+@pytest.mark.parametrize("where", [at(4, 4), at(5, special=1)], ids=str)
 def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
     with pytest.raises(ComponentError, match=r"convolves along a sequence, got .* tokens; fold an axis") as refused:
         ConvModule().check(where)
@@ -70,9 +66,9 @@ def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
 
 def test_what_can_not_be_folded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ComponentError, match="the 7 tokens are a sequence already; leave it out"):
-        FoldAxis().check(spot(7))
+        FoldAxis().check(at(7))
     with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        FoldAxis().check(spot(3, 4, special=1))
+        FoldAxis().check(at(3, 4, special=1))
     with pytest.raises(SpecError, match="the width is 24 here and nothing in `embed` brings it to 8"):
         # (23 - 3)//2 + 1 = 11 and then 5 rows of (15 - 3)//2 + 1 = 7 and then 3 columns, 8 wide
         counted_spec(encoder(23, 15) | {"embed": ENTRY_LAYER[:3]}, tmp_path)
@@ -118,7 +114,6 @@ def test_its_costs_grow_with_time_alone() -> None:
 
 # Somebody else's code ────────────────────────────────────────────────────────────────────────────────────────────────
 
-transformers = pytest.importorskip("transformers")
 parakeet = pytest.importorskip("transformers.models.parakeet.modeling_parakeet")
 
 
@@ -142,33 +137,33 @@ def test_a_block_has_theirs_parameters(name: str, dim: int, heads: int) -> None:
     block = sum(row.params for row in counted(name).rows if ".block." in row.path)
     with torch.device("meta"):
         theirs = parakeet_block(dim, heads, 31)
-    assert block - dim == sum(parameter.numel() for parameter in theirs.parameters())
+    assert block - dim == parameters(theirs)
 
 
 def copied(block: nn.Module, theirs: nn.Module) -> None:
     """Their weights into ours."""
-    weights = weights_of(theirs)
+    weights = TheirWeights(theirs)
     first, attention, convolution, second, last = block
     for ours, number in ((first, 1), (second, 2)):
-        put(ours.residual_norm, weights, f"norm_feed_forward{number}")
-        put(ours.inner.fc1, weights, f"feed_forward{number}.linear1")
-        put(ours.inner.fc2, weights, f"feed_forward{number}.linear2")
-    put(attention.residual_norm, weights, "norm_self_att")
-    put(attention.inner.q, weights, "self_attn.q_proj")
-    put(attention.inner.out, weights, "self_attn.o_proj")
+        weights.put(ours.residual_norm, f"norm_feed_forward{number}")
+        weights.put(ours.inner.fc1, f"feed_forward{number}.linear1")
+        weights.put(ours.inner.fc2, f"feed_forward{number}.linear2")
+    weights.put(attention.residual_norm, "norm_self_att")
+    weights.put(attention.inner.q, "self_attn.q_proj")
+    weights.put(attention.inner.out, "self_attn.o_proj")
     for kind, parameter in attention.inner.kv.named_parameters():
-        parameter.copy_(torch.cat([take(weights, f"self_attn.{name}_proj.{kind}") for name in "kv"]))
+        parameter.copy_(torch.cat([weights.take(f"self_attn.{name}_proj.{kind}") for name in "kv"]))
     core = attention.inner.core
-    core.r.weight.copy_(beside(take(weights, "self_attn.relative_k_proj.weight")))
-    core.content_bias.weight.copy_(take(weights, "self_attn.bias_u").flatten()[None])
-    core.position_bias.weight.copy_(take(weights, "self_attn.bias_v").flatten()[None])
-    put(convolution.residual_norm, weights, "norm_conv")
+    core.r.weight.copy_(beside(weights.take("self_attn.relative_k_proj.weight")))
+    core.content_bias.weight.copy_(weights.take("self_attn.bias_u").flatten()[None])
+    core.position_bias.weight.copy_(weights.take("self_attn.bias_v").flatten()[None])
+    weights.put(convolution.residual_norm, "norm_conv")
     for ours, name in ((convolution.inner.pointwise1, "conv1"), (convolution.inner.pointwise2, "conv2")):
-        ours.weight.copy_(take(weights, f"conv.pointwise_{name}.weight")[..., 0])
-        ours.bias.copy_(take(weights, f"conv.pointwise_{name}.bias"))
-    put(convolution.inner.depthwise, weights, "conv.depthwise_conv")
+        ours.weight.copy_(weights.take(f"conv.pointwise_{name}.weight")[..., 0])
+        ours.bias.copy_(weights.take(f"conv.pointwise_{name}.bias"))
+    weights.put(convolution.inner.depthwise, "conv.depthwise_conv")
     convolution.inner.norm.load_state_dict(theirs.conv.norm.state_dict())
-    put(last.inner.norm, weights, "norm_out")
+    weights.put(last.inner.norm, "norm_out")
 
 
 def beside(interleaved: Tensor) -> Tensor:

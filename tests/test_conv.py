@@ -10,13 +10,13 @@ from torch import nn
 
 from cases.base import Case
 from compared import given, referred
+from places import at, rows_of
 from specs import architecture_of
 from strategies import counted_spec
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.mechanisms.conv import Conv
 from xfcost.torch_models.build import build
@@ -24,18 +24,10 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 
-def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
-
-
-def rows_of(component: Conv | ByteNet, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(where)}
-
-
 def test_a_causal_one_writes_its_zeros() -> None:
-    rows = rows_of(Conv(size=4, dilation=3, causal=True), spot(10))
+    rows = rows_of(Conv(size=4, dilation=3, causal=True), at(10))
     assert rows["pad"].moved == (10 + 9) * 6
-    assert "pad" not in rows_of(Conv(size=1, causal=True), spot(10))
+    assert "pad" not in rows_of(Conv(size=1, causal=True), at(10))
     assert Conv().with_stream_defaults(decoder=True).causality == "exact"
     assert Conv().with_stream_defaults(decoder=False).causality == "none"
     assert Conv(causal=False).with_stream_defaults(decoder=True).causality == "none"
@@ -69,11 +61,11 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(component: Conv, grid: 
 @pytest.mark.parametrize(
     ("component", "where", "expected"),
     [
-        (Conv(size=4), spot(9), "size: 4 is even, and the kernel is centred; try 3 or 5, or causal: true"),
-        (Conv(causal=True), spot(3, 3), r"causal: tokens of a grid (9 (3×3)) have no order; write causal: false"),
-        (Conv(), spot(9, special=1), "kind: a kernel slides over a grid: expected no special tokens, got 1"),
-        (Conv(form="depthwise", act="glu"), spot(9), "act: a gate halves the width, and a depthwise convolution"),
-        (ByteNet(), spot(9, dim=7), "kind: 'bytenet' works at half the width, and 7 is odd"),
+        (Conv(size=4), at(9), "size: 4 is even, and the kernel is centred; try 3 or 5, or causal: true"),
+        (Conv(causal=True), at(3, 3), r"causal: tokens of a grid (9 (3×3)) have no order; write causal: false"),
+        (Conv(), at(9, special=1), "kind: a kernel slides over a grid: expected no special tokens, got 1"),
+        (Conv(form="depthwise", act="glu"), at(9), "act: a gate halves the width, and a depthwise convolution"),
+        (ByteNet(), at(9, dim=7), "kind: 'bytenet' works at half the width, and 7 is odd"),
     ],
 )
 def test_what_can_not_stand_is_refused(component: Conv | ByteNet, where: Place, expected: str) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from cases.layers import CONVS, NORMS, POOLS, stands
 from compared import options_of
+from places import rows_of
 from references.layers import windows
 from strategies import counted_spec, exact, loaded, placed
 from test_every_mechanism import joined
@@ -29,7 +30,6 @@ from xfcost.layers.norm import Norm, NormSubLayer
 from xfcost.layers.pool import Pool
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -72,10 +72,6 @@ def stirred(module: nn.Module) -> nn.Module:
 def tokens_of(grid: Grid, dim: int = DIM, batch: int = 2) -> Tensor:
     noise = torch.Generator().manual_seed(1)
     return torch.randn(batch, grid.total, dim, generator=noise, dtype=torch.float64)
-
-
-def rows_of(component: Any, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(where)}
 
 
 def test_most_examples_stand_on_most_grids() -> None:

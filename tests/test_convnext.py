@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from specs import architecture_of, counted
 from strategies import as_yaml
+from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -18,7 +19,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.convnext import ConvNext
 from xfcost.torch_models.build import build
 
-transformers = pytest.importorskip("transformers")
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
 
 
@@ -59,7 +59,7 @@ def test_parameters_are_transformers_to_the_unit(size: str) -> None:
     with torch.device("meta"):
         model = theirs(hidden_sizes=[dim, 2 * dim, 4 * dim, 8 * dim], depths=[3, 3, third, 3], num_labels=1000)
     ours = counted(f"convnext-{size}").total("params")
-    assert ours == sum(parameter.numel() for parameter in model.parameters())
+    assert ours == parameters(model)
 
 
 @pytest.mark.parametrize("size", [[64, 96], [66, 75]], ids=["divided", "left over"])

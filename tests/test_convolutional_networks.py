@@ -7,31 +7,25 @@ from pathlib import Path
 import pytest
 import torch
 
+from places import at
 from plain_convolutional import SCALES, VGG, noisy, plain
 from specs import counted
 from strategies import placed
-from test_against_transformers import same_totals
-from xfcost.formulas.component import Place
+from transformers_models import same_totals
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.vgg import Vgg
 from xfcost.torch_models.build import build
-
-
-def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
-
 
 # Squeezed inverted residuals ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_a_block_refuses() -> None:
     with pytest.raises(ComponentError, match=r"0\.05 of the width 6 is no channel at all") as refused:
-        InvertedResidual(squeeze=0.05).check(spot(4, 4))
+        InvertedResidual(squeeze=0.05).check(at(4, 4))
     assert refused.value.field == "squeeze"
     with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5") as refused:
-        InvertedResidual(size=4).check(spot(4, 4))
+        InvertedResidual(size=4).check(at(4, 4))
     assert refused.value.field == "size"
 
 
@@ -40,9 +34,9 @@ def test_what_a_block_refuses() -> None:
 
 def test_vgg_s_block_refuses() -> None:
     with pytest.raises(ComponentError, match="halves every side, and the grid is 1×4; use a larger input"):
-        Vgg().check(spot(1, 4))
+        Vgg().check(at(1, 4))
     with pytest.raises(ComponentError, match="expected no special tokens, got 1"):
-        Vgg().check(spot(4, 4, special=1))
+        Vgg().check(at(4, 4, special=1))
 
 
 # Whole networks ──────────────────────────────────────────────────────────────────────────────────────────────────────

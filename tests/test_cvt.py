@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,13 @@ from torch import nn
 
 from refused import refusals
 from specs import counted
-from test_against_transformers import CLASSES, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from test_pvt import at
+from transformers_models import CLASSES, TheirWeights, compare, ours_of, same_totals, theirs_of
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.torch_models.modules import MODULES
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
-
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,39 +95,39 @@ def copied_cvt(theirs: nn.Module, ours: Any) -> None:
     noise = torch.Generator().manual_seed(4)
     for buffer in statistics.values():
         buffer.copy_(torch.rand(buffer.shape, generator=noise) + 0.5)
-    weights, stream = weights_of(theirs) | statistics, ours.streams[0]
+    weights, stream = TheirWeights(theirs) | statistics, ours.streams[0]
     for index, stage in enumerate(stream.stages):
         there = f"cvt.encoder.stages.{index}"
         entry, *tokens = stage.enter if index else stream.embed
-        put(entry.conv, weights, f"{there}.embedding.convolution_embeddings.projection")
-        put(entry.norm, weights, f"{there}.embedding.convolution_embeddings.normalization")
+        weights.put(entry.conv, f"{there}.embedding.convolution_embeddings.projection")
+        weights.put(entry.norm, f"{there}.embedding.convolution_embeddings.normalization")
         for token in tokens:
-            token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
+            token.prepend.weight.copy_(weights.take(f"{there}.cls_token"))
         for number, (mixer, mlp) in enumerate(stage.run):
             block = f"{there}.layers.{number}"
-            put(mixer.residual_norm, weights, f"{block}.layernorm_before")
+            weights.put(mixer.residual_norm, f"{block}.layernorm_before")
             for name, word in (("q", "query"), ("k", "key"), ("v", "value")):
                 projection = getattr(mixer.inner, name)
                 convolved = f"{block}.attention.attention.convolution_projection_{word}.convolution_projection"
-                put(projection.conv, weights, f"{convolved}.convolution")
-                put(projection.norm, weights, f"{convolved}.normalization")
+                weights.put(projection.conv, f"{convolved}.convolution")
+                weights.put(projection.norm, f"{convolved}.normalization")
                 for statistic in ("running_mean", "running_var"):
-                    taken = take(weights, f"{convolved}.normalization.{statistic}")
+                    taken = weights.take(f"{convolved}.normalization.{statistic}")
                     getattr(projection.norm, statistic).copy_(taken)
-                put(projection.linear, weights, f"{block}.attention.attention.projection_{word}")
-            put(mixer.inner.out, weights, f"{block}.attention.output.dense")
-            put(mlp.residual_norm, weights, f"{block}.layernorm_after")
-            put(mlp.inner.fc1, weights, f"{block}.intermediate.dense")
-            put(mlp.inner.fc2, weights, f"{block}.output.dense")
-    put(ours.head.norm, weights, "layernorm")
-    put(ours.head.linear, weights, "classifier")
+                weights.put(projection.linear, f"{block}.attention.attention.projection_{word}")
+            weights.put(mixer.inner.out, f"{block}.attention.output.dense")
+            weights.put(mlp.residual_norm, f"{block}.layernorm_after")
+            weights.put(mlp.inner.fc1, f"{block}.intermediate.dense")
+            weights.put(mlp.inner.fc2, f"{block}.output.dense")
+    weights.put(ours.head.norm, "layernorm")
+    weights.put(ours.head.linear, "classifier")
     assert not weights
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("size", [32, 58])  # 8×8, 4×4, 2×2; 14×14, 7×7, 4×4
 def test_cvt_with_their_weights(size: int, attention: str, tmp_path: Path) -> None:
-    theirs = theirs_of(transformers.CvtConfig, transformers.CvtForImageClassification, **SMALL, num_labels=CLASSES)
+    theirs = theirs_of("CvtForImageClassification", **SMALL, num_labels=CLASSES)
     ours = ours_of(cvt_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
     compare(theirs, ours, copied_cvt, tolerance=1e-10)
 
@@ -148,5 +143,4 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    model, config = transformers.CvtForImageClassification, PRESETS[preset] | {"num_labels": 1000}
-    same_totals(preset, lambda: theirs_of(transformers.CvtConfig, model, **config))
+    same_totals(preset, lambda: theirs_of("CvtForImageClassification", **PRESETS[preset], num_labels=1000))

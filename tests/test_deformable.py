@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from typing import Any
 
 import pytest
@@ -14,16 +13,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from cases.base import Case
 from cases.chosen import several
 from specs import architecture_of, counted
-from test_against_transformers import put, weights_of
 from test_every_mechanism import example, make
+from transformers_models import TheirWeights, parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, largest_map, map_levels
 from xfcost.mechanisms.deformable import Deformable
 from xfcost.torch_models.build import build
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
 
 PRESET = "deformable-detr-encoder"
 MAPS = ((4, 6), (2, 3))
@@ -128,7 +125,6 @@ def test_sizes_of_the_largest_map() -> None:
 
 
 def theirs(maps: tuple[tuple[int, int], ...], device: str = "cpu", **settings: Any) -> nn.Module:
-    transformers = pytest.importorskip("transformers")
     deformable = transformers.models.deformable_detr.modeling_deformable_detr
     backbone = transformers.ResNetConfig(out_features=["stage4"])
     config = transformers.DeformableDetrConfig(backbone_config=backbone, num_feature_levels=len(maps), **settings)
@@ -152,7 +148,7 @@ def test_parameters_and_macs_are_those_of_transformers(preset: str, levels: int)
     maps = architecture.grid.levels or (architecture.grid.sides,)
     assert len(maps) == levels
     model, ours = theirs(maps, "meta"), count(architecture)
-    assert sum(parameter.numel() for parameter in model.parameters()) == ours.total("params")
+    assert parameters(model) == ours.total("params")
     with FlopCounterMode(display=False) as counter:
         run(model, torch.zeros(1, architecture.grid.total, 256, device="meta"), maps)
     assert counter.get_total_flops() == 2 * (ours.total("macs") or 0)
@@ -170,16 +166,16 @@ def test_outputs_are_those_of_transformers(maps: tuple[tuple[int, int], ...]) ->
         "stages.0.depth=2", "stages.0.block.0.heads=2", "stages.0.block.0.points=3", "stages.0.block.1.hidden=12",
     ]  # fmt: skip
     architecture = architecture_of(PRESET, *tuple(small), dtype="float64")
-    ours, weights = build(architecture, "cpu").model, weights_of(model)
+    ours, weights = build(architecture, "cpu").model, TheirWeights(model)
     with torch.no_grad():
         for number, (mixer, mlp) in enumerate(ours.streams[0].stages[0].run):
             names = {"value": "value_proj", "offsets": "sampling_offsets", "weights": "attention_weights"}
             for leaf, name in (names | {"out": "output_proj"}).items():
-                put(getattr(mixer.inner, leaf), weights, f"layers.{number}.self_attn.{name}")
-            put(mixer.residual_norm, weights, f"layers.{number}.self_attn_layer_norm")
-            put(mlp.inner.fc1, weights, f"layers.{number}.mlp.fc1")
-            put(mlp.inner.fc2, weights, f"layers.{number}.mlp.fc2")
-            put(mlp.residual_norm, weights, f"layers.{number}.final_layer_norm")
+                weights.put(getattr(mixer.inner, leaf), f"layers.{number}.self_attn.{name}")
+            weights.put(mixer.residual_norm, f"layers.{number}.self_attn_layer_norm")
+            weights.put(mlp.inner.fc1, f"layers.{number}.mlp.fc1")
+            weights.put(mlp.inner.fc2, f"layers.{number}.mlp.fc2")
+            weights.put(mlp.residual_norm, f"layers.{number}.final_layer_norm")
         x = torch.randn(2, architecture.grid.total, 8, dtype=torch.float64)
         torch.testing.assert_close(ours(x), run(model, x, maps), rtol=1e-10, atol=1e-10)
     assert not weights

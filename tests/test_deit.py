@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from torch import nn
 
+import transformers_models as hf
 from strategies import placed
-from test_against_transformers import compare, copy_block, ours_of, put, same_totals, take, theirs_of, weights_of
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
@@ -21,8 +21,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-
-transformers = pytest.importorskip("transformers")
 
 CLASSES = 7
 BOTH = ["class_token", "distillation_token"]
@@ -41,21 +39,21 @@ def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
 
 def theirs_deit(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": 1e-5, "num_labels": CLASSES} | settings
-    return theirs_of(transformers.DeiTConfig, transformers.DeiTForImageClassificationWithTeacher, **settings)
+    return hf.theirs_of("DeiTForImageClassificationWithTeacher", **settings)
 
 
 def copied_deit(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
     patch, token, distillation, position = stream.embed
-    put(patch.projection, weights, "deit.embeddings.patch_embeddings.projection")
-    token.prepend.weight.copy_(take(weights, "deit.embeddings.cls_token"))
-    distillation.insert.weight.copy_(take(weights, "deit.embeddings.distillation_token"))
-    position.table.weight.copy_(take(weights, "deit.embeddings.position_embeddings")[0])
+    weights.put(patch.projection, "deit.embeddings.patch_embeddings.projection")
+    token.prepend.weight.copy_(weights.take("deit.embeddings.cls_token"))
+    distillation.insert.weight.copy_(weights.take("deit.embeddings.distillation_token"))
+    position.table.weight.copy_(weights.take("deit.embeddings.position_embeddings")[0])
     for number, block in enumerate(stream.stages[0].run):  # a DeiT block is a ViT block, tensor for tensor
-        copy_block("vit", block, weights, f"deit.layers.{number}.")
-    put(ours.head.norm, weights, "deit.layernorm")
-    put(ours.head.linear, weights, "cls_classifier")
-    put(ours.head.distillation_linear, weights, "distillation_classifier")
+        hf.copy_block("vit", block, weights, f"deit.layers.{number}.")
+    weights.put(ours.head.norm, "deit.layernorm")
+    weights.put(ours.head.linear, "cls_classifier")
+    weights.put(ours.head.distillation_linear, "distillation_classifier")
     assert not weights
 
 
@@ -69,8 +67,8 @@ def test_a_distilled_deit_with_their_weights(attention: str, tmp_path: Path) -> 
         image_size=(16, 24),
         patch_size=8,
     )
-    ours = ours_of(deit_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_deit, tolerance=1e-6)  # their softmax runs in float32
+    ours = hf.ours_of(deit_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_deit, tolerance=1e-6)  # their softmax runs in float32
 
 
 SIZES = {
@@ -85,7 +83,7 @@ SIZES = {
 def test_a_distilled_preset_has_their_parameters_and_their_macs(preset: str) -> None:
     width, heads, size = SIZES[preset]
     sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": 4 * width, "image_size": size}
-    same_totals(preset, lambda: theirs_deit(**sizes, num_labels=1000))
+    hf.same_totals(preset, lambda: theirs_deit(**sizes, num_labels=1000))
 
 
 def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:

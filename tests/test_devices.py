@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 
@@ -11,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from helpers import xf
+from helpers import csv_of, error_of, stdout_of, xf
 from xfcost.counting import devices
 from xfcost.counting.devices import OWN, DeviceFile
 from xfcost.ledger import calibration as files
@@ -302,10 +300,8 @@ def test_the_calibration_with_the_most_threads_counts_and_broken_ones_do_not(set
 
 
 def test_the_command_lists_all_in_every_format(tmp_path):
-    listed = xf("devices", XDG_CONFIG_HOME=str(tmp_path))
-    assert listed.returncode == 0, listed.stderr
-    assert all(f"\n{name} " in f"\n{listed.stdout}" for name in REQUIRED)
-    rows = list(csv.DictReader(io.StringIO(xf("devices", "--format", "csv").stdout)))
+    assert all(f"\n{name} " in f"\n{stdout_of('devices', XDG_CONFIG_HOME=str(tmp_path))}" for name in REQUIRED)
+    rows = csv_of("devices")
     assert next(row for row in rows if row["device"] == "h100-sxm")["peak_bfloat16"] == "989400000000000.0"
     one = json.loads(xf("devices", "b200", "t4", "--format", "json").stdout)
     assert [device["name"] for device in one] == ["b200", "t4"]
@@ -337,6 +333,4 @@ def test_h200_has_its_label():
 
 
 def test_the_command_refuses_an_unknown_device():
-    found = xf("devices", "h100")
-    assert found.returncode == 2
-    assert found.stderr.startswith("error: devices h100: which of h100-pcie, h100-sxm, h100-nvl?")
+    assert error_of("devices", "h100").startswith("error: devices h100: which of h100-pcie, h100-sxm, h100-nvl?")

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyBboxPatch
 
-from helpers import xf
+from helpers import error_of, stdout_of, xf
 from xfcost.api.analysis import analyze
 from xfcost.api.runs import make_run
 from xfcost.counting.diagram import component_title, diagram, sublayer_boxes
@@ -119,17 +119,16 @@ def test_pre_norm_against_post_norm_is_marked():
 @pytest.mark.parametrize("width", ["80", "100", "120", "200"])
 @pytest.mark.parametrize("specs", [["vit"], ["vit", "swin"], ["vit", "swin", "gpt2", "transformer-base"]])
 def test_no_word_is_cut_at_any_width(specs, width):
-    result = xf("diagram", *specs, COLUMNS=width)
-    assert result.returncode == 0, result.stderr
-    assert "…" not in result.stdout
-    assert max(len(line) for line in result.stdout.splitlines()) <= int(width)
+    result = stdout_of("diagram", *specs, COLUMNS=width)
+    assert "…" not in result
+    assert max(len(line) for line in result.splitlines()) <= int(width)
     for column in built(*specs).columns:
-        assert column.name in result.stdout
+        assert column.name in result
         for box in column.boxes:
-            assert box.title in result.stdout
+            assert box.title in result
     # Frames close: as many left corners as right ones.
-    assert result.stdout.count("╭") == result.stdout.count("╮") == result.stdout.count("╯")
-    assert result.stdout.count("┏") == result.stdout.count("┛")
+    assert result.count("╭") == result.count("╮") == result.count("╯")
+    assert result.count("┏") == result.count("┛")
 
 
 def test_without_colour_kinds_and_the_difference_are_words():
@@ -237,9 +236,7 @@ def test_files_are_written_whole_and_kept_without_force(tmp_path):
 
 
 def test_five_systems_are_refused():
-    result = xf("diagram", *["vit"] * 5)
-    assert result.returncode == 2
-    assert "4 at most" in result.stderr
+    assert "4 at most" in error_of("diagram", *["vit"] * 5)
 
 
 def test_a_long_name_stays_above_its_column(tmp_path):

@@ -13,6 +13,7 @@ from cases.layers import LAYER_CASES, LayerCase
 from compared import given, options_of, scattered
 from growth import orders_at
 from modules import Holder
+from places import at
 from references import layers
 from references.plain import Place as Stand
 from strategies import as_yaml, exact
@@ -21,9 +22,12 @@ from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Component, tag_of
 from xfcost.formulas.orders import costs
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.layers.classifier import Classifier
 from xfcost.layers.moe import Moe
 from xfcost.layers.patch import Patch
 from xfcost.layers.pixels import Pixels
+from xfcost.layers.swiglu import Swiglu
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
@@ -182,3 +186,26 @@ def test_a_layer_gives_what_its_reference_says(case: LayerCase) -> None:
 def test_a_case_stands_where_its_layer_may(case: LayerCase) -> None:
     if not isinstance(case.layer, Patch | Pixels):  # their place is what the tokens of pixels make
         case.layer.check(case.place)
+
+
+# Places where a layer refuses to stand ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_width_that_three_does_not_divide_is_refused() -> None:
+    with pytest.raises(
+        ComponentError, match=r"8·512/3 is not a whole width; give `hidden`, such as 1365 or 1366"
+    ) as no:
+        Swiglu().check(at(3, dim=512))
+    assert no.value.field == "hidden"
+    Swiglu(hidden=1376).check(at(3, dim=512))
+
+
+def test_a_classifier_of_every_token_has_no_pooled_vector_to_normalise() -> None:
+    with pytest.raises(ComponentError, match="classifies every token"):
+        Classifier(pool="none", norm_after_pool=True).check(at(7))
+
+
+def test_without_extra_tokens_every_token_is_classified_as_before() -> None:
+    component = Classifier(pool="none")
+    component.check(at(7))
+    assert component.without_extra_tokens() == component

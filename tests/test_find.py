@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
+import random
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import xfcost
-from helpers import xf
+from helpers import error_of, stdout_of, table_of, xf
+from xfcost.counting.devices import read_devices
 from xfcost.counting.find.costs import Costs, totals
-from xfcost.counting.find.result import QUANTITIES, Question
+from xfcost.counting.find.result import QUANTITIES, Question, figures_of
 from xfcost.counting.find.search import FindPart, NumberedReasons, merged, selected
-from xfcost.ledger.budgets import Budget, inference_memory
+from xfcost.counting.find.space import Builder
+from xfcost.counting.find.variables import read_variables
+from xfcost.ledger.budgets import Budget, inference_memory, read_budgets
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.report.console import plain_text
 from xfcost.report.find import find_text, render, short_keys
+from xfcost.report.find_figure import find_bytes
+from xfcost.spec.load import load
+from xfcost.spec.run import Run
 
 SMALL = ("vit", "swin-t", "gpt2", "bert-base", "mobilenetv2-1.0")
 
@@ -189,7 +197,7 @@ def test_json_and_csv_have_every_model(found):
     assert read["fits"] == found.fits == len(read["models"])
     assert read["asked"]["budgets"] == {"macs": 25 * 10**9, "memory": 2**28}
     assert {one["preset"] for one in read["front"]} == {row.name for row in found.rows if row.front}
-    lines = list(csv.DictReader(io.StringIO(find_text(found, "csv"))))
+    lines = table_of(find_text(found, "csv"))
     assert len(lines) == found.searched
     assert sum(line["fits"] == "True" for line in lines) == found.fits
     assert lines[-1]["reason"]
@@ -252,12 +260,219 @@ def test_keys_are_as_short_as_tells_them_apart():
     ],
 )
 def test_bad_input_is_one_line(words, message, tmp_path):
-    ran = xf("find", *words, cwd=tmp_path)
-    assert ran.returncode == 2
-    assert ran.stderr.startswith(f"error: {message}")
-    assert ran.stderr.count("\n") == 1
+    ran = error_of("find", *words, cwd=tmp_path)
+    assert ran.startswith(f"error: {message}")
+    assert ran.count("\n") == 1
 
 
 def test_a_mode_of_several_passes_is_refused():
     with pytest.raises(UsageError, match="find counts one pass"):
         xfcost.find("gpt2", mode="generate", new_tokens=3)
+
+
+# `xfcost find --on`: what fits in the devices' memory, and the lower bound of the time as a quantity ──────────────────
+
+
+DEVICE = "a100-sxm-80"
+
+
+def without_memory() -> DeviceGroup:
+    """A device whose memory is not known."""
+    return DeviceGroup(device=msgspec.structs.replace(read_devices(DEVICE).device, memory=None))
+
+
+@pytest.mark.parametrize("mode", ["forward", "prefill", "decode"])
+@pytest.mark.parametrize("options", [{}, {"batch": 3, "dtype": "bfloat16", "attention": "fused"}])
+def test_the_bound_and_the_memory_are_those_of_analyze(mode, options):
+    names = "gpt2", "mixtral-8x7b", "longformer-base-4096", "mamba-130m", "vit"
+    found = xfcost.find(*names, mode=mode, on="h200x8", N=512 if mode == "decode" else None, **options)
+    assert found.rows
+    given = {"dtype": found.run.dtype, "attention": found.run.attention, "batch": found.run.batch}
+    for row in found.rows:
+        size = found.run.tokens and found.run.tokens[0]
+        on = xfcost.analyze(row.name, trace=False, mode=mode, on="h200x8", N=size, **given).on
+        assert row.figures["seconds"] == on.seconds > 0
+        assert row.figures["memory"] == on.memory.needed
+
+
+SPACES = {
+    "gpt2": (["stages.0.dim=768,1024", "stages.0.depth=2:12:2", "**.heads=8,16"], Run(mode="decode", batch=8)),
+    "llama3-8b": (["stages.0.depth=8:32:8", "stages.0.block.0.kv_heads=1,8"], Run(tokens=(4096,), batch=2)),
+    "swin-t": (["stages.2.depth=2:18:4", "stages.*.pattern.*.0.size=7,8"], Run(size=(256, 256))),
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_ranges_have_the_bound_of_analyze(name):
+    keys, run = SPACES[name]
+    variables, on, dtype = read_variables(keys), read_devices(DEVICE), "bfloat16"
+    run = run._replace(dtype=dtype, attention="fused")
+    sizes = tuple(len(variable.values) for variable in variables)
+    space = Builder(load(name), run, list(enumerate(variables)), sizes).space()
+    draw = random.Random(name)  # noqa: S311 - no secret
+    drawn = [tuple(draw.randrange(size) for size in sizes) for _ in range(6)]
+    costs, reasons = space.terms.at([np.array(column) for column in zip(*drawn, strict=True)])
+    assert not reasons.any()
+    seconds = figures_of(totals(costs, dtype, on))["seconds"]
+    for at, one in enumerate(drawn):
+        texts = [f"{v.key}={json.dumps(v.values[n])}" for v, n in zip(variables, one, strict=True)]
+        ledger = xfcost.analyze(
+            name, settings=texts, trace=False, mode=run.mode, batch=run.batch, dtype=dtype, attention="fused",
+            N=run.tokens and run.tokens[0], size=run.size, on=DEVICE,
+        )  # fmt: skip
+        assert seconds[at] == ledger.on.seconds
+
+
+def test_what_does_not_fit_in_memory_is_left_out():
+    found = xfcost.find("llama2-*", mode="decode", N=4096, batch=8, on="a100-sxm-80")
+    over = {one.name: one for one in found.not_fitting}
+    assert [row.name for row in found.rows] == ["llama2-13b", "llama2-7b"]
+    assert over["llama2-70b"].reason == "74.7 % over the 79.26 GiB of a100-sxm-80"
+    for name in ("llama2-7b", "llama2-13b", "llama2-70b"):
+        ledger = xfcost.analyze(name, mode="decode", N=4096, batch=8, on="a100-sxm-80", trace=False)
+        assert ledger.on.memory.fits == (name not in over)
+    assert "llama2-70b" in {row.name for row in xfcost.find("llama2-*", mode="decode", on="a100-sxm-80x2").rows}
+    ranges = xfcost.find("llama2-7b", vary={"stages.0.depth": [32, 64, 320]}, mode="decode", on="a100-sxm-80")
+    assert [row.values for row in ranges.rows] == [(64,), (32,)]
+    assert ranges.left_out[0].reason == "the 79.26 GiB of a100-sxm-80"
+    again = xfcost.find("llama2-7b", vary={"stages.0.depth": [32, 64, 320]}, mode="decode", on="a100-sxm-80", jobs=2)
+    assert again == ranges
+
+
+def test_seconds_are_limited_and_sorted():
+    options = {"mode": "decode", "N": 512, "on": DEVICE}
+    found = xfcost.find("gpt2*", max_seconds="500us", sort="seconds", front="params,seconds", **options)
+    seconds = [row.figures["seconds"] for row in found.rows]
+    assert seconds == sorted(seconds)
+    assert max(seconds) <= 500e-6 < min(one.figures["seconds"] for one in found.not_fitting)
+    assert found.left_out[0].reason == "--max-seconds 500 µs"
+    assert [row.name for row in found.front] == [row.name for row in found.rows]
+    lines = find_text(found, "table").splitlines()
+    assert "fit --max-seconds 500 µs and the 79.26 GiB of a100-sxm-80" in lines[0]
+    assert lines[1].startswith("least time bound: gpt2 (")
+    assert "time bound" in lines[3]
+    assert b"<svg" in find_bytes(found, ".svg")
+
+
+def test_the_command():
+    words = ["--vary", "stages.0.depth=2:24:2", "--on", "h100-sxm x2", "--max-seconds", "40 µs", "--sort", "seconds"]
+    ran = stdout_of("find", "vit", "--dtype", "bf16", *words, "--format", "json")
+    asked = json.loads(ran)
+    assert asked["asked"]["on"] == "h100-sxm x2"
+    assert asked["asked"]["budgets"]["seconds"] == 40e-6
+    best = asked["models"][0]
+    on = xfcost.analyze("vit", dtype="bf16", settings=best["settings"], trace=False, on="h100-sxm x2").on
+    assert best["seconds"] == on.seconds
+    # without devices nothing is said of them
+    assert "seconds" not in json.loads(xf("find", "vit", "--format", "json").stdout)["models"][0]
+
+
+def test_devices_without_memory_leave_nothing_out_and_say_so():
+    found = xfcost.find("llama2-70b", mode="decode", on=without_memory())
+    assert (found.fits, found.left_out) == (1, ())
+    assert "the memory of a100-sxm-80 is not known: models are not left out for it" in find_text(found, "table")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_seconds": "10ms"}, "--max-seconds: seconds on which device? Name it, as in --on h100-sxm"),
+        ({"sort": "seconds"}, "--sort seconds: seconds on which device?"),
+        ({"front": "params,seconds"}, "--front params,seconds: seconds on which device?"),
+        ({"on": "h100-smx"}, "--on h100-smx: there is no such device; did you mean h100-sxm"),
+        ({"on": "tpu-v5e", "dtype": "float64"}, "tpu-v5e: no float64 peak of it is known"),
+        ({"on": DEVICE, "max_seconds": "10GB"}, "--max-seconds 10GB: expected seconds, or a time in s, ms, µs or ns"),
+    ],
+)
+def test_bad_input(options, message):
+    for vary in ({}, {"stages.0.no.such.key": [1]}):  # refused before anything is counted
+        with pytest.raises(UsageError) as caught:
+            xfcost.find("vit", vary=vary, **options)
+        assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10ms", 0.01), ("250 µs", 250e-6), ("250us", 250e-6), ("5 ns", 5e-9), ("1.5s", 1.5), ("2", 2.0), (0.5, 0.5)],
+)
+def test_times_are_read(text, seconds):
+    (budget,) = read_budgets({"seconds": text})
+    assert budget.limit == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "-1ms", "ms", "fast", "1h", True, float("nan"), "1e400"])
+def test_other_times_are_refused(text):
+    with pytest.raises(UsageError, match="--max-seconds"):
+        read_budgets({"seconds": text})
+
+
+# Budgets: how they are read, and what memory they limit ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("quantity", "given", "limit"),
+    [
+        ("macs", "25G", 25 * 10**9),
+        ("macs", "25 GMACs", 25 * 10**9),
+        ("macs", 25e9, 25 * 10**9),
+        ("macs", "1e9", 10**9),
+        ("params", "30M", 30 * 10**6),
+        ("params", "7B", 7 * 10**9),
+        ("params", "30M params", 30 * 10**6),
+        ("memory", "2GiB", 2 * 1024**3),
+        ("memory", "500 MB", 500 * 10**6),
+        ("memory", "0.5 GiB", 2**29),
+        ("memory", "1024B", 1024),
+        ("memory", 2**31, 2**31),
+    ],
+)
+def test_a_budget_is_read_in_its_unit(quantity: str, given: object, limit: int) -> None:
+    assert read_budgets({quantity: given}) == (Budget(quantity, limit),)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "given", "words"),
+    [
+        ("memory", "2G", "has no unit"),
+        ("memory", "2048", "has no unit"),
+        ("memory", "5GMACs", "expected bytes with their unit"),
+        ("memory", "-2GiB", "expected bytes with their unit"),
+        ("memory", "B", "expected bytes with their unit"),
+        ("memory", 0, "expected bytes with their unit"),
+        ("macs", "2GiB", "expected a number of MACs"),
+        ("macs", "5GFLOPs", "expected a number of MACs"),
+        ("macs", True, "expected a number of MACs"),
+        ("params", "1.5", "expected a number of parameters"),
+        ("params", "30MB", "expected a number of parameters"),
+    ],
+)
+def test_no_unit_or_the_wrong_one_is_refused(quantity: str, given: object, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as error:
+        read_budgets({quantity: given})
+    assert str(error.value).startswith(f"--max-{quantity} {given}: ")
+
+
+def test_what_is_not_given_is_no_budget() -> None:
+    assert read_budgets({"macs": None, "memory": None}) == ()
+
+
+def test_a_budget_says_what_is_over_it() -> None:
+    budget = Budget("memory", 2**31)
+    assert budget.text() == "--max-memory 2 GiB"
+    assert Budget("memory", 80 * 10**9).text() == "--max-memory 80 GB"
+    assert Budget("memory", 3 * 2**29).text() == "--max-memory 1.500 GiB"
+    assert Budget("macs", 25 * 10**9).text() == "--max-macs 25 G"
+    assert [budget.allows(value) for value in (2**31, 2**31 + 1)] == [True, False]
+    assert budget.excess(3 * 2**30) == 0.5
+
+
+def test_memory_is_weights_attention_and_cache() -> None:
+    forward = inference_memory(xfcost.analyze("vit", trace=False))
+    assert forward.weights == 22055272 * 4
+    # scores and their softmax: 6 heads, 785 × 785 tokens, float32
+    assert forward.attention == 2 * 6 * 785 * 785 * 4
+    assert forward.cache == 0
+    step = inference_memory(xfcost.analyze("gpt2", N=1024, batch=2, mode="decode", dtype="bfloat16", trace=False))
+    # 12 layers of keys and values, 768 wide, of 2 · 1024 tokens
+    assert step.cache == 12 * 2 * 768 * 2 * 1024 * 2
+    assert step.total == step.weights + step.attention + step.cache

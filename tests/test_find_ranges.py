@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xfcost
-from helpers import xf
+from helpers import error_of, xf
 from xfcost.api.runs import make_run
 from xfcost.counting.find import space
 from xfcost.counting.find.result import FindResult, Question
@@ -302,10 +302,9 @@ CLASSES = ("--vary", "head.classes=1:2000")
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(words: list[str], message: str) -> None:
-    ran = xf("find", *words)
-    assert ran.returncode == 2
-    assert ran.stderr.splitlines()[-1].startswith(f"error: {message}")
-    assert "Traceback" not in ran.stderr
+    ran = error_of("find", *words)
+    assert ran.splitlines()[-1].startswith(f"error: {message}")
+    assert "Traceback" not in ran
 
 
 def test_one_is_no_plural_and_two_orders_are_none() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import subprocess
 import sys
@@ -11,7 +9,7 @@ import sys
 import msgspec
 import pytest
 
-from helpers import environment, xf
+from helpers import csv_of, environment, stdout_of, table_of, xf
 from measured import HEADER, THERE, row, spec_file
 from test_measured_series import changed, timed
 from xfcost.api.measured import measured_file
@@ -61,9 +59,8 @@ def runs(tmp_path):
 
 
 def test_the_answer_comes_first(runs):
-    done = xf("compare", "--from", runs, COLUMNS="200")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    done = stdout_of("compare", "--from", runs, COLUMNS="200")
+    lines = done.splitlines()
     assert lines[1] == "eager   batch 1   float32   forward   cpu   P   on here   4 cores   4 threads"
     # medians 1 and 2 with a tenth each way: ln 2 ± √(ln²(1/0.9) + ln²(1.1)) = 0.693 ± 0.142, and so at every point;
     # over 2 bits of N it falls from there to -0.693 ± 0.142, and meets 0 at shares 0.398, 1/2 and 0.602 of the way
@@ -93,7 +90,7 @@ def test_json_has_points_slopes_ratios_and_crossings(runs):
 
 
 def test_csv_and_markdown_have_a_line_per_pair_and_n(runs):
-    table = list(csv.DictReader(io.StringIO(xf("compare", "--from", runs, "--format", "csv").stdout)))
+    table = csv_of("compare", "--from", runs)
     assert [(one["first"], one["second"], one["N"], one["faster"]) for one in table] == [
         ("A", "B", "64", "A"),
         ("A", "B", "256", "B"),
@@ -148,7 +145,7 @@ def test_pictures_and_tables_are_written(runs, tmp_path):
         done = xf("plot", "--from", runs, "-o", target)
         assert (done.returncode, done.stderr) == (0, f"Wrote {target}\n")
         assert target.stat().st_size > 500
-    table = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text(encoding="utf-8"))))
+    table = table_of(tmp_path / "out.csv")
     of_points = [one for one in table if one["seconds"]]
     assert [(one["series"], one["N"], one["seconds"]) for one in of_points][:2] == [
         ("A", "64", "1.0"),
@@ -283,7 +280,7 @@ def test_without_a_file_systems_are_needed_and_machine_is_of_no_use():
 def test_a_part_of_the_range_is_drawn_on_its_own(runs, tmp_path):
     done = xf("plot", "--from", runs, "--N", "256:1024", "-o", tmp_path / "a.csv")
     assert "left out: 2 rows outside N = 256 to 1,024" in done.stdout
-    found = csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8")))
+    found = table_of(tmp_path / "a.csv")
     assert {one["N"] for one in found if one["seconds"]} == {"256", "1024"}
 
 

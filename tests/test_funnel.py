@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import Tensor, nn
 
-from bert import assert_alike, put_joined
+import places
 from refused import refusals
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from transformers_models import TheirWeights, compare, ours_of, theirs_of
 from xfcost.formulas.component import Place
 from xfcost.layers.upsample import Upsample
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.funnel import Funnel
-from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import BuiltModel
 
 VOCABULARY, DIM, HIDDEN = 29, 12, 20
 
 
-def spot(tokens: int, dim: int = 4) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim)
+spot = partial(places.at, dim=4)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +92,7 @@ def decoder(**options: Any) -> dict[str, Any]:
 
 def theirs_funnel(*, decoder: int = 0, **settings: Any) -> nn.Module:
     return theirs_of(
-        transformers.FunnelConfig,
-        transformers.FunnelModel if decoder else transformers.FunnelBaseModel,
+        "FunnelModel" if decoder else "FunnelBaseModel",
         vocab_size=VOCABULARY,
         block_sizes=[2, 2, 2],
         num_decoder_layers=decoder,
@@ -110,31 +107,31 @@ def theirs_funnel(*, decoder: int = 0, **settings: Any) -> nn.Module:
 
 def copied(theirs: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them."""
-    weights, stream = weights_of(theirs), ours.streams[0]
+    weights, stream = TheirWeights(theirs), ours.streams[0]
     token, normed = stream.embed
-    put(token.lookup, weights, "embeddings.word_embeddings")
-    put(normed.norm, weights, "embeddings.layer_norm")
+    weights.put(token.lookup, "embeddings.word_embeddings")
+    weights.put(normed.norm, "embeddings.layer_norm")
     for index, stage in enumerate(stream.stages):
         for number, (mixer, mlp) in enumerate(stage.run):
             copied_layer(weights, f"encoder.blocks.{index}." if index < 3 else "decoder.layers.", number, mixer, mlp)
     assert not weights
 
 
-def copied_layer(weights: dict[str, Tensor], block: str, number: int, mixer: Any, mlp: Any) -> None:
+def copied_layer(weights: TheirWeights, block: str, number: int, mixer: Any, mlp: Any) -> None:
     layer, inner, core = f"{block}{number}.", mixer.inner, mixer.inner.core
     theirs = f"{layer}attention."
-    put(inner.q, weights, f"{theirs}q_head")
-    put_joined(inner.kv, weights, *(f"{theirs}{letter}_head" for letter in "kv"))
-    core.r.weight.copy_(take(weights, f"{theirs}r_kernel").flatten(1).T)
-    core.content_bias.weight.copy_(take(weights, f"{theirs}r_w_bias").reshape(1, -1))
-    core.position_bias.weight.copy_(take(weights, f"{theirs}r_r_bias").reshape(1, -1))
-    core.type_bias.weight.copy_(take(weights, f"{theirs}r_s_bias").reshape(1, -1))
-    core.types.weight.copy_(take(weights, f"{theirs}seg_embed").flatten(1))
-    put(inner.out, weights, f"{theirs}post_proj")
-    put(mixer.residual_norm, weights, f"{theirs}layer_norm")
-    put(mlp.inner.fc1, weights, f"{layer}ffn.linear_1")
-    put(mlp.inner.fc2, weights, f"{layer}ffn.linear_2")
-    put(mlp.residual_norm, weights, f"{layer}ffn.layer_norm")
+    weights.put(inner.q, f"{theirs}q_head")
+    weights.put_joined(inner.kv, *(f"{theirs}{letter}_head" for letter in "kv"))
+    core.r.weight.copy_(weights.take(f"{theirs}r_kernel").flatten(1).T)
+    core.content_bias.weight.copy_(weights.take(f"{theirs}r_w_bias").reshape(1, -1))
+    core.position_bias.weight.copy_(weights.take(f"{theirs}r_r_bias").reshape(1, -1))
+    core.type_bias.weight.copy_(weights.take(f"{theirs}r_s_bias").reshape(1, -1))
+    core.types.weight.copy_(weights.take(f"{theirs}seg_embed").flatten(1))
+    weights.put(inner.out, f"{theirs}post_proj")
+    weights.put(mixer.residual_norm, f"{theirs}layer_norm")
+    weights.put(mlp.inner.fc1, f"{layer}ffn.linear_1")
+    weights.put(mlp.inner.fc2, f"{layer}ffn.linear_2")
+    weights.put(mlp.residual_norm, f"{layer}ffn.layer_norm")
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -154,7 +151,7 @@ def test_funnel_with_their_weights(
     length: int, theirs: dict[str, Any], options: dict[str, Any], attention: str, tmp_path: Path
 ) -> None:
     ours = ours_of(funnel_spec(length, **options), tmp_path, batch=2, dtype="float64", attention=attention)
-    compared(theirs_funnel(**theirs), *ours)
+    compare(theirs_funnel(**theirs), ours, copied, last_state, tolerance=1e-6)  # their scores are in float32
 
 
 @pytest.mark.parametrize(
@@ -172,14 +169,12 @@ def test_funnel_and_its_decoder_with_their_weights(
 ) -> None:
     spec = funnel_spec(length, **options)
     spec["stages"].append(decoder(**options))
-    compared(theirs_funnel(decoder=2, **theirs), *ours_of(spec, tmp_path, batch=2, dtype="float64"))
+    ours = ours_of(spec, tmp_path, batch=2, dtype="float64")
+    compare(theirs_funnel(decoder=2, **theirs), ours, copied, last_state, tolerance=1e-6)
 
 
-def compared(theirs: nn.Module, architecture: Architecture, live: BuiltModel) -> None:
-    """Parameters and MACs of both, and their outputs with the same weights."""
-    theirs = scrambled(theirs.double())
-    copied(theirs, live.model)
-    assert_alike(theirs, architecture, live, "last_hidden_state")
+def last_state(model: nn.Module, tokens: Tensor) -> Tensor:
+    return model(tokens).last_hidden_state
 
 
 # Back to the full length ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 
 import msgspec
 import pytest
 
-from helpers import xf
+from helpers import csv_of, xf
 from xfcost.api.analysis import analyze
 from xfcost.counting.glance import glance
 from xfcost.report.console import plain_text
@@ -139,7 +137,7 @@ def test_formats(page, tmp_path):
     data = json.loads(xf("glance", "vit", "swin", "--format", "json").stdout)
     assert data["mixing_params"] == {"ViT-S/8": 0, "Swin-T": 23_322}
     assert data["sentence"] == parameter_sentence(page)
-    rows = list(csv.DictReader(io.StringIO(xf("glance", "vit", "swin", "--format", "csv").stdout)))
+    rows = csv_of("glance", "vit", "swin")
     assert sum(int(row["params"]) for row in rows) == sum(page.params.values())
     target = tmp_path / "a.tex"
     assert xf("glance", "vit", "swin", "-o", target).returncode == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from places import rows_of
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -16,13 +17,9 @@ def at(tokens: int, special: int, **more: Any) -> Place:
     return Place(grid=Grid((tokens,), special), dim=8, out_dim=8, **more)
 
 
-def rows(component: GlobalLocal, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in component.operations(spot)}
-
-
 def test_without_global_tokens_it_is_a_band() -> None:
     component = GlobalLocal(heads=2, radius=2, share_projections=False, share_output=False)
-    found = rows(component, at(12, 0))
+    found = rows_of(component, at(12, 0))
     assert [*found] == ["qkv", "pad", "scale", "scores", "mask", "softmax", "weighted_sum", "out"]
     assert any(note.startswith("no global tokens, only a band") for note in component.notes(at(12, 0)))
 

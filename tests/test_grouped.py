@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 
+import places
+from places import rows_of
 from refused import refusals
 from strategies import counted_spec
-from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.position_buckets import Buckets
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.positions import Rotary, alibi, bucket_rows
 
-
-def at(tokens: int, dim: int = 8, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
-
-
-def rows(component: Mixer, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in component.operations(spot)}
+at = partial(places.at, dim=8)
 
 
 # Groups ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_shared_head_of_keys_is_read_once_from_main_memory() -> None:
-    alone, shared = (rows(Full(heads=4, kv_heads=few), at(10))["scores"].core for few in (4, 2))
+    alone, shared = (rows_of(Full(heads=4, kv_heads=few), at(10))["scores"].core for few in (4, 2))
     # 4 cores of 10 queries by 10 keys, or 2 of 20 by 10
     assert (msgspec.structs.astuple(alone), msgspec.structs.astuple(shared)) == ((4, 10, 10, 2, 2), (2, 20, 10, 2, 2))
 
@@ -72,7 +67,7 @@ def test_alibi_s_slopes() -> None:
 
 def test_bucket_rows_by_hand() -> None:
     component = Full(heads=4, bias=Buckets(count=8, distance=20), scaled=False)
-    found = rows(component, at(10))
+    found = rows_of(component, at(10))
     # 8 buckets of 4 heads; 19 distances looked up, then laid out for 100 pairs
     assert (found["relative_bias"].params, found["relative_bias"].moved) == (32, 4 * (19 + 100))
     assert found["relative_bias"].once

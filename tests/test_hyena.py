@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import places
 from modules import Call
 from refused import refusals
-from xfcost.formulas.component import Place
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.torch_models.mechanisms.hyena import LongConvolution, Spectra
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
-
-def spot(*sides: int, dim: int = 8) -> Place:
-    return Place(grid=Grid(sides), dim=dim, out_dim=dim)
+spot = partial(places.at, dim=8)
 
 
 def test_fixed_positions_bind_no_weights_to_a_length() -> None:

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from specs import counted
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
+from transformers_models import TheirWeights, ours_of, parameters, scrambled, theirs_of
 from whole_probe import probe
 from xfcost.counting.forward import count
-
-transformers = pytest.importorskip("transformers")
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 COLOURS, WIDTH, LAYERS = 11, 12, 2
 
@@ -45,33 +43,33 @@ def igpt_spec(length: int) -> dict[str, Any]:
 
 def theirs_igpt(**settings: Any) -> nn.Module:
     """Their vocabulary has one entry more: the start of the sequence is a token."""
-    return theirs_of(transformers.ImageGPTConfig, transformers.ImageGPTForCausalImageModeling, **settings)
+    return theirs_of("ImageGPTForCausalImageModeling", **settings)
 
 
 def copied_igpt(theirs: nn.Module, ours: Any) -> None:
     """Their weights in ours, their biases being nothing."""
-    weights, stream = weights_of(theirs), ours.streams[0]
+    weights, stream = TheirWeights(theirs), ours.streams[0]
     biases = [name for name in weights if name.endswith(("c_attn.bias", ".c_fc.bias", ".c_proj.bias"))]
     for name in biases:
         weights.pop(name).zero_()
     token, shift, position = stream.embed
-    colours = take(weights, "transformer.wte.weight")
+    colours = weights.take("transformer.wte.weight")
     token.lookup.weight.copy_(colours[:COLOURS])
     shift.shift.weight.copy_(colours[COLOURS])
-    position.table.weight.copy_(take(weights, "transformer.wpe.weight"))
+    position.table.weight.copy_(weights.take("transformer.wpe.weight"))
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
         there = f"transformer.h.{number}."
-        put(mixer.residual_norm, weights, f"{there}ln_1")
-        put(mlp.residual_norm, weights, f"{there}ln_2")
+        weights.put(mixer.residual_norm, f"{there}ln_1")
+        weights.put(mlp.residual_norm, f"{there}ln_2")
         for module, name in (
             (mixer.inner.qkv, "attn.c_attn"),
             (mixer.inner.out, "attn.c_proj"),
             (mlp.inner.fc1, "mlp.c_fc"),
             (mlp.inner.fc2, "mlp.c_proj"),
         ):
-            module.weight.copy_(take(weights, f"{there}{name}.weight").T)
-    put(ours.head.norm, weights, "transformer.ln_f")
-    ours.head.linear.weight.copy_(take(weights, "lm_head.weight"))
+            module.weight.copy_(weights.take(f"{there}{name}.weight").T)
+    weights.put(ours.head.norm, "transformer.ln_f")
+    ours.head.linear.weight.copy_(weights.take("lm_head.weight"))
     assert not weights
 
 
@@ -89,7 +87,7 @@ def test_a_small_igpt_with_their_weights(length: int, attention: str, tmp_path: 
             module.eps = 1e-5  # theirs; it costs nothing
     totals = count(architecture).totals()
     # GPT-2's biases: 3d of Q, K, V, d behind them, 4d and d of the MLP
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters()) - LAYERS * 9 * WIDTH
+    assert totals["params"] == parameters(theirs) - LAYERS * 9 * WIDTH
     (colours,) = live.inputs
     start = torch.full((2, 1), COLOURS)
     with torch.no_grad():
@@ -108,7 +106,7 @@ def test_a_preset_has_their_parameters_but_for_the_biases(preset: str) -> None:
     with torch.device("meta"):
         theirs = theirs_igpt(n_embd=width, n_layer=layers, n_head=heads)
     ours = counted(preset).total("params")
-    assert ours == sum(parameter.numel() for parameter in theirs.parameters()) - layers * 9 * width
+    assert ours == parameters(theirs) - layers * 9 * width
 
 
 def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 
 import pytest
 
 import xfcost
-from helpers import xf
+from helpers import csv_of, table_of, xf
 from xfcost.ledger.metadata import Metadata
 from xfcost.report.compare import comparison_plain
 from xfcost.report.export import comparison_text, ledger_text
@@ -50,7 +48,7 @@ def test_a_comparison_at_one_n_says_that_images_differ() -> None:
     text = comparison_plain(comparison)
     assert "ViT-S/8   image 224×224   tokens 784 (28×28) + 1\nSwin-T    image 112×112   tokens 784 (28×28)\n" in text
     assert DIFFER in flat(text)
-    rows = list(csv.DictReader(io.StringIO(comparison_text(comparison, "csv"))))
+    rows = table_of(comparison_text(comparison, "csv"))
     assert [row["image"] for row in rows] == ["224x224", "112x112"]
     assert [one["image"] for one in json.loads(comparison.to_json())["systems"]] == [[224, 224], [112, 112]]
     assert "image 112×112" in comparison_text(comparison, "markdown")
@@ -83,7 +81,7 @@ def test_the_page_of_operations_as_data() -> None:
     told = json.loads(xf("glance", "vit", "gpt2", "--N", "784", "--format", "json").stdout)
     assert told["inputs"]["ViT-S/8"] == {"tokens": 784, "extra_tokens": 1, "image": [224, 224], "batch": 1}
     assert told["inputs"]["GPT-2 (124M)"]["image"] is None
-    rows = list(csv.DictReader(io.StringIO(xf("glance", "vit", "gpt2", "--N", "784", "--format", "csv").stdout)))
+    rows = csv_of("glance", "vit", "gpt2", "--N", "784")
     assert {(row["system"], row["N"], row["image"]) for row in rows} == {
         ("ViT-S/8", "784", "224x224"),
         ("GPT-2 (124M)", "784", ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import places
 from refused import refusals
 from strategies import as_yaml, counted_spec
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.ledger.errors import DeviceError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.mechanisms.full import FullAttention
@@ -28,14 +29,13 @@ FEATURES = [EluPlusOne(), RandomFeatures(count=12), RandomFeatures(count=12, fun
 each_map = pytest.mark.parametrize("features", FEATURES, ids=str)
 
 
-def spot(n: int, dim: int = 8) -> Place:
-    return Place(grid=Grid((n,)), dim=dim, out_dim=dim)
+spot = partial(places.at, dim=8)
 
 
 def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> KernelAttention:
     """The torch_module in float64, with the weights (and random features) of `like`."""
     torch.manual_seed(0)
-    module = KernelAttention(component, spot(n, dim)).double().eval()
+    module = KernelAttention(component, spot(n, dim=dim)).double().eval()
     if like is not None:
         module.load_state_dict(like.state_dict(), strict=False)
     return module

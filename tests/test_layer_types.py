@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 
 import pytest
 import torch
 from torch import nn
 
-from helpers import xf
+from helpers import table_of, xf
 from xfcost.api.layer_types import layer_types
 from xfcost.counting.layer_types import LAYER_TYPES, LayerSizes, closed_form, layers_until_met
 from xfcost.report.layer_types import layers_text
@@ -155,7 +153,7 @@ def test_formats(table):
     assert (data["n"], data["k"], data["r"]) == (64, 3, 7)
     by_layer = {row["layer"]: row for row in data["layers"]}
     assert by_layer["Convolutional, contiguous"]["path_length"] == 63
-    rows = list(csv.DictReader(io.StringIO(layers_text(table, "csv"))))
+    rows = table_of(layers_text(table, "csv"))
     assert [row["layer"] for row in rows] == list(by_layer)
     assert {row["path"] for row in rows} == {"O(1)", "O(n)", "O(n/k)", "O(n/r)", "O(logₖ(n))"}
     text = layers_text(table, "latex")

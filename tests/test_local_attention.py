@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from places import at
 from refused import refusals
 from xfcost.counting.forward import count
 from xfcost.formulas.arithmetic import ceil_div
@@ -19,10 +20,6 @@ from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.spec.load import load
 from xfcost.spec.placement import place as architecture
 from xfcost.spec.run import Run
-
-
-def at(sides: tuple[int, ...], dim: int, *, special: int = 0, fused: bool = False) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim, fused=fused)
 
 
 def rows(component: Mixer, place: Place) -> dict[str, Operation]:
@@ -46,7 +43,7 @@ def test_pairs_in_closed_form_are_counted_on_every_axis_length(size):
 
 def test_the_paper_s_figure_per_position():
     """Beyond its maps a layer costs 5·k²·d per position: two products of 2 FLOPs, and an addition to the keys."""
-    layer = rows(LocalAttention(size=5), at((9, 9), 16))
+    layer = rows(LocalAttention(size=5), at(9, 9, dim=16))
     spatial = [layer[name].flops for name in ("scores", "weighted_sum", "add_positions")]
     assert sum(spatial) == 81 * 5 * 25 * 16
 
@@ -56,7 +53,7 @@ def test_the_paper_s_figure_per_position():
 
 def test_channels_that_fill_no_group_are_filled_up_and_told():
     # 100 channels in groups of 8: 13 groups, 104 channels summed.
-    component, place = LocalRelation(), at((56, 56), 100)
+    component, place = LocalRelation(), at(56, 56, dim=100)
     layer = rows(component, place)
     assert layer["weighted_sum"].macs == 3136 * 49 * 104
     assert layer["scores"].attention_entries == 3136 * 49 * 13
@@ -65,19 +62,19 @@ def test_channels_that_fill_no_group_are_filled_up_and_told():
     told = list(component.notes(place))
     assert "are padding, masked, and counted" in told[0]
     assert told[1].startswith("100 channels filled up to 104 for groups of 8: 4 channels of zeros")
-    assert "no fused form" in list(component.notes(at((56, 56), 64, fused=True)))[-1]
+    assert "no fused form" in list(component.notes(at(56, 56, dim=64, fused=True)))[-1]
 
 
 # Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 REFUSED: list[tuple[Mixer, Place, str, str]] = [
-    (LocalAttention(size=4), at((8, 8), 16), "size", "4 is even, .* try 3 or 5"),
-    (LocalRelation(size=8), at((8, 8), 16), "size", "try 7 or 9"),
-    (LocalAttention(), at((8, 8), 16, special=1), "kind", "expected no special tokens, got 1"),
-    (LocalAttention(heads=3), at((8, 8), 16), "heads", "3 does not divide the width 16"),
-    (LocalAttention(heads=8), at((2, 4, 4), 16), "heads", "2 wide, which the embeddings of 3 axes can't share"),
-    (LocalAttention(heads=16), at((4, 4), 16), "heads", "1 wide"),
-    (LocalRelation(size=3, stride=3), at((9, 9), 16), "stride", "don't overlap; use 2 at most"),
+    (LocalAttention(size=4), at(8, 8, dim=16), "size", "4 is even, .* try 3 or 5"),
+    (LocalRelation(size=8), at(8, 8, dim=16), "size", "try 7 or 9"),
+    (LocalAttention(), at(8, 8, dim=16, special=1), "kind", "expected no special tokens, got 1"),
+    (LocalAttention(heads=3), at(8, 8, dim=16), "heads", "3 does not divide the width 16"),
+    (LocalAttention(heads=8), at(2, 4, 4, dim=16), "heads", "2 wide, which the embeddings of 3 axes can't share"),
+    (LocalAttention(heads=16), at(4, 4, dim=16), "heads", "1 wide"),
+    (LocalRelation(size=3, stride=3), at(9, 9, dim=16), "stride", "don't overlap; use 2 at most"),
 ]
 
 

@@ -9,19 +9,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from places import at
 from strategies import counted_spec, exact, placed
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
-
-
-def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:
-    return Place(grid=Grid((n,)), dim=dim, out_dim=dim, fused=fused)
 
 
 def model(*blocks: dict[str, Any], length: int = 16, dim: int = 12) -> dict[str, Any]:
@@ -71,20 +66,20 @@ def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path: Path) -> None
 def test_a_rank_above_half_of_n_is_told_and_is_no_bargain() -> None:
     for n in (8, 9):
         mine, full = (
-            sum(row.macs for row in component.operations(spot(n)))
+            sum(row.macs for row in component.operations(at(n)))
             for component in (LowRank(heads=2, rank=4), Full(heads=2))
         )
         assert (mine < full) == (n > 8)
-        told = [note for note in LowRank(heads=2, rank=4).notes(spot(n)) if "only where N exceeds 8" in note]
+        told = [note for note in LowRank(heads=2, rank=4).notes(at(n)) if "only where N exceeds 8" in note]
         assert bool(told) == (n <= 8)
-    assert "one row per token (9)" in next(iter(LowRank(heads=2, rank=4).notes(spot(9))))
+    assert "one row per token (9)" in next(iter(LowRank(heads=2, rank=4).notes(at(9))))
 
 
 def test_it_has_no_causal_form() -> None:
     with pytest.raises(
         ComponentError, match=r"'low_rank' has no causal form: every projected key and value"
     ) as refused:
-        LowRank(heads=2, causal=True).check(spot(10))
+        LowRank(heads=2, causal=True).check(at(10))
     assert refused.value.field == "causal"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import msgspec
@@ -12,12 +11,12 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import place_for
+from transformers_models import parameters, transformers
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.torch_models.mechanisms.lsh import LshAttention
 
-logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM, HEADS = 12, 3
 
 
@@ -89,7 +88,6 @@ def test_equal_queries_share_a_bucket_and_opposite_ones_never():
 def theirs_of(component: Lsh) -> nn.Module:
     """transformers' layer: norm, LSH attention, output; the norm is taken out."""
     modeling = pytest.importorskip("transformers.models.reformer.modeling_reformer")
-    transformers = pytest.importorskip("transformers")
     config = transformers.ReformerConfig(
         hidden_size=DIM,
         num_attention_heads=component.heads,
@@ -141,9 +139,7 @@ def test_outputs_parameters_and_macs_are_those_of_transformers(component: Lsh, t
     with FlopCounterMode(display=False) as counter:
         expected = theirs(padded, attention_mask=mask).hidden_states[:, :tokens]
     torch.testing.assert_close(ours(x), expected, rtol=1e-11, atol=1e-12)
-    assert sum(weight.numel() for weight in theirs.parameters()) == sum(
-        row.params for row in rows(component, tokens).values()
-    )
+    assert parameters(theirs) == sum(row.params for row in rows(component, tokens).values())
     macs = sum(row.macs for row in rows(component, tokens).values())
     assert counter.get_total_flops() == 2 * 2 * macs  # a MAC is two FLOPs, and there are two samples
 

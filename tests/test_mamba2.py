@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+import places
 from refused import refusals
 from specs import counted
-from xfcost.formulas.component import Place
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.spec.load import load
 from xfcost.torch_models.modules import MODULES
 
-
-def spot(*sides: int, dim: int = 8) -> Place:
-    return Place(grid=Grid(sides), dim=dim, out_dim=dim)
+spot = partial(places.at, dim=8)
 
 
 @pytest.mark.parametrize(("groups", "tokens"), [(1, 11), (2, 16), (4, 3), (1, 1)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -18,7 +17,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from helpers import environment, words_of, xf
+from helpers import environment, table_of, words_of, xf
 from measured import HEADER, configuration, measured, row, spec_file
 from xfcost.api.measuring import child
 from xfcost.api.measuring.jobs import Job
@@ -71,7 +70,7 @@ def test_a_sweep_is_measured_kept_and_printed_and_nothing_is_measured_twice(fold
 
 def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:
     failed = row("B", outcome=RowOutcome(status="failed", reason="=killed"))
-    first, second = csv.DictReader(io.StringIO(measurements_text([row("A"), failed], "csv")))
+    first, second = table_of(measurements_text([row("A"), failed], "csv"))
     assert (first["system"], first["seconds"], first["memory_measured"], first["attention_share"]) == (
         "A", "0.5", "64", str(16 / 60),
     )  # fmt: skip

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from calibrated import keep_calibration
-from helpers import xf
+from helpers import error_of, stdout_of
 from measured import measured, row, spec_file
 from xfcost.api.measuring.pace import relative_pace
 from xfcost.ledger import calibration as files
@@ -64,10 +64,9 @@ def test_a_pace_is_that_of_the_reference_product_over_the_calibration_s(
 def test_without_a_calibration_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     spec_file(tmp_path, "A")
-    done = xf("measure", *SWEEP, cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: --check: ")
-    assert "is not calibrated" in " ".join(done.stderr.split())
+    done = error_of("measure", *SWEEP, cwd=tmp_path)
+    assert done.startswith("error: --check: ")
+    assert "is not calibrated" in " ".join(done.split())
     assert not (tmp_path / "runs.jsonl").exists()
 
 
@@ -89,9 +88,7 @@ def test_a_row_is_predicted_and_measured(tmp_path: Path, monkeypatch: pytest.Mon
         pace=1e-3,
     )
     files.write_calibration(files.path_of("cpu", 1, "float32"), found)
-    done = xf("measure", *SWEEP, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "predicted against measured seconds, 1 row:" in " ".join(done.stdout.split())
+    assert "predicted against measured seconds, 1 row:" in " ".join(stdout_of("measure", *SWEEP, cwd=tmp_path).split())
     (kept,) = (json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()[1:])
     assert kept["outcome"]["predicted_seconds"] > kept["counted"]["macs"] / 1e9
     assert kept["outcome"]["pace"] > 0

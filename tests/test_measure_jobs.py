@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from helpers import xf
+from helpers import stdout_of, xf
 from measured import DESCRIBED, configuration, counted, measured, spec_file
 from xfcost.api.measuring.crews import Ran, Rows, SideBySide
 from xfcost.api.measuring.gate import Gate, Turn
@@ -193,8 +193,7 @@ def test_a_command_with_jobs_measures_every_row_once(tmp_path: Path) -> None:
     for name in "AB":
         spec_file(tmp_path, name)
     words = ["A.yaml", "B.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--jobs", "2", "--save", "runs.jsonl"]
-    done = xf("measure", *words, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    stdout_of("measure", *words, cwd=tmp_path)
     rows = read_runs(tmp_path / "runs.jsonl").rows
     assert sorted(row.configuration.system for row in rows) == ["A", "B"]
     assert {row.outcome.status for row in rows} == {"measured"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from datetime import datetime, timezone
@@ -14,7 +12,7 @@ import pytest
 
 from any_models import two_blocks
 from calibrated import keep_calibration
-from helpers import xf
+from helpers import stdout_of, table_of, xf
 from measured import DESCRIBED, HEADER, HERE, measured, row
 from xfcost.api.measuring import child
 from xfcost.api.measuring.crews import Ran
@@ -127,7 +125,7 @@ def test_images_have_sides_and_no_tokens(folder: Path) -> None:
     of_here = {"machine": HERE, "device_name": "P"}
     rows = [msgspec.structs.replace(row("Conv", **of_here), configuration=small.configuration)]
     assert measurements_text(rows, "table").splitlines()[3].split()[:3] == ["Conv", "8×8", "–"]
-    assert next(csv.DictReader(io.StringIO(measurements_text(rows, "csv"))))["N"] == ""
+    assert table_of(measurements_text(rows, "csv"))[0]["N"] == ""
     file = RunsFile(folder / "runs.jsonl", HEADER, print)
     file.append(rows[0])
     file.close()
@@ -288,10 +286,6 @@ def test_a_module_without_attention_is_said_to_have_none() -> None:
     assert "no" not in words
 
 
-def records(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-
-
 NET = ("model.py:Net", "--input", "1xNx8")
 SAVED = ("measure", *NET, "--N", "16", "--runs", "1", "--threads", "1", "--save", "runs.jsonl")
 
@@ -304,28 +298,26 @@ def test_the_command_keeps_goes_on_and_is_drawn(folder: Path) -> None:
     assert again.stderr == "1 of 1 are in the file already\n"
     (one,) = json.loads(again.stdout)["rows"]
     assert one["configuration"]["module"]["inputs"] == ["1xNx8"]
-    drawn = xf("plot", "--from", "runs.jsonl", "model.py:Net", "-o", "points.csv", cwd=folder)
-    assert drawn.returncode == 0, drawn.stderr
-    assert [one["N"] for one in records(folder / "points.csv") if one["seconds"]] == ["16"]
+    stdout_of("plot", "--from", "runs.jsonl", "model.py:Net", "-o", "points.csv", cwd=folder)
+    assert [one["N"] for one in table_of(folder / "points.csv") if one["seconds"]] == ["16"]
 
 
 def test_points_of_a_module_over_its_line(folder: Path) -> None:
     words = ("plot", *NET, "--N", "16:64", "-o", "plot.csv", "--device", "cpu")
     done = xf(*words, "--metric", "time", "--runs", "1", "--threads", "1", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert len([one for one in records(folder / "plot.csv") if one["seconds"]]) == 5
+    assert len([one for one in table_of(folder / "plot.csv") if one["seconds"]]) == 5
     done = xf(*words, "--metric", "macs", "--force", cwd=folder)
     assert done.returncode == 0, done.stderr
-    points = [one for one in records(folder / "plot.csv") if one["traced_macs"]]
+    points = [one for one in table_of(folder / "plot.csv") if one["traced_macs"]]
     assert points
     assert all(one["traced_macs"] == one["macs"] for one in points)
 
 
 def test_points_over_image_sizes(folder: Path) -> None:
     words = ("plot", "model.py:Conv", "--input", "1x3xHxW", "--size", "8:64", "-o", "plot.csv", "--device", "cpu")
-    done = xf(*words, "--metric", "time", "--runs", "1", "--threads", "1", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    points = [one for one in records(folder / "plot.csv") if one["seconds"]]
+    stdout_of(*words, "--metric", "time", "--runs", "1", "--threads", "1", cwd=folder)
+    points = [one for one in table_of(folder / "plot.csv") if one["seconds"]]
     assert [points[0]["size"], points[-1]["size"]] == ["8", "64"]
     assert len(points) == 5
 
@@ -333,15 +325,13 @@ def test_points_over_image_sizes(folder: Path) -> None:
 def test_the_roofline_of_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_calibration(folder, monkeypatch)
     words = ("roofline", *NET, "--N", "64", "--device", "cpu", "--runs", "1")
-    done = xf(*words, "--threads", "1", "-o", "roofline.csv", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    points = {one["operation"]: one for one in records(folder / "roofline.csv")}
+    stdout_of(*words, "--threads", "1", "-o", "roofline.csv", cwd=folder)
+    points = {one["operation"]: one for one in table_of(folder / "roofline.csv")}
     assert {name: one["mixing"] for name, one in points.items()} == {
         "map.mm": "per-token", "mix.bmm": "global", "mix._softmax": "global", "mix.bmm_2": "global"
     }  # fmt: skip
     assert int(points["map.mm"]["operand_bytes"]) == 4 * (2 * 64 * 8 + 8 * 8)
-    bare = xf(*words, "--threads", "1", "--no-mixing", "-o", "roofline.svg", cwd=folder)
-    assert bare.returncode == 0, bare.stderr
+    stdout_of(*words, "--threads", "1", "--no-mixing", "-o", "roofline.svg", cwd=folder)
     assert "not known" in (folder / "roofline.svg").read_text()
     refused = xf("roofline", *NET, "--N", "64", "--on", "h100-sxm", cwd=folder)
     assert (refused.returncode, refused.stderr.partition(";")[0]) == (

@@ -6,27 +6,22 @@ import pytest
 import torch
 
 from cases.base import Case
+from places import at
 from refused import refusals
 from strategies import exact
 from test_decoding import logits_step_by_step
 from test_every_mechanism import example, make
 from xfcost.api.analysis import analyze
-from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.mla import Mla
 from xfcost.spec.load import load
 
 
-def at(tokens: int, dim: int) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim)
-
-
 def test_keys_of_one_token_share_their_turned_part() -> None:
     component = Mla(heads=2, rope_dim=2, kv_rank=4)
-    module, seen = make(Case(component, at(5, 6))), []
+    module, seen = make(Case(component, at(5, dim=6))), []
     module.join.register_forward_hook(lambda _, inputs, output: seen.append(inputs[1]))
-    module(*example(at(5, 6), 1))
+    module(*example(at(5, dim=6), 1))
     queries, keys = seen
     assert keys[:, 0].equal(keys[:, 1])
     assert not queries[:, 0].allclose(queries[:, 1])
@@ -37,7 +32,7 @@ def test_a_step_reads_the_latents_themselves() -> None:
     # DeepSeek-V3 at 32,768 tokens: 128·32,768·(2·512 + 64) MACs and the maps, 128·512·(128 + 128), once: 4.58e9. Keys
     # and values of all tokens written out again would take 32,768 times the maps: 5.51e11.
     component = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512, q_rank=1536, causal=True)
-    rows = {row.path: row for row in component.decoding(at(32768, 7168))}
+    rows = {row.path: row for row in component.decoding(at(32768, dim=7168))}
     assert rows["kv_up"].macs == 128 * 512 * 256
     core = rows["scores"].macs + rows["weighted_sum"].macs
     assert core == 128 * 32768 * (2 * 512 + 64)
@@ -48,7 +43,7 @@ def test_a_step_reads_the_latents_themselves() -> None:
 
 def test_a_model_that_reads_later_tokens_has_no_step() -> None:
     with pytest.raises(ComponentError, match="reads later tokens, so nothing can be cached"):
-        list(Mla(heads=3, rope_dim=2, kv_rank=10).decoding(at(7, 12)))
+        list(Mla(heads=3, rope_dim=2, kv_rank=10).decoding(at(7, dim=12)))
 
 
 TINY = [
@@ -86,5 +81,5 @@ test_what_can_not_be_is_refused = refusals(
         (Mla(heads=5, rope_dim=2, kv_rank=4), "heads", "5 does not divide the width 12"),
         (Mla(heads=3, rope_dim=3, kv_rank=4), "rope_dim", "3 is odd; give an even number"),
     ],
-    at(7, 12),
+    at(7, dim=12),
 )

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from places import at
 from specs import counted
 from strategies import counted_spec, placed
-from test_against_transformers import put, same_totals, scrambled, take, theirs_of, weights_of
-from xfcost.formulas.component import Place, Residual
+from transformers_models import TheirWeights, same_totals, scrambled, theirs_of
+from xfcost.formulas.component import Residual
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
@@ -20,21 +21,14 @@ from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.torch_models.build import Model, build
 
-transformers = pytest.importorskip("transformers")
-
-
-def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
-
-
 # Inverted residuals ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_inverted_residual_refuses() -> None:
     with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width"):
-        InvertedResidual(ratio=1.1).check(spot(4, 4))
+        InvertedResidual(ratio=1.1).check(at(4, 4))
     with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        InvertedResidual().check(spot(4, 4, special=1))
+        InvertedResidual().check(at(4, 4, special=1))
 
 
 # Unfolded attention ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -44,12 +38,12 @@ def test_unfolded_attention_refuses() -> None:
     with pytest.raises(
         ComponentError, match=r"2 does not divide the grid 7×8; expected sides that are multiples"
     ) as refused:
-        Unfolded(heads=2).check(spot(7, 8))
+        Unfolded(heads=2).check(at(7, 8))
     assert refused.value.field == "patch"
     with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        Unfolded(heads=2).check(spot(4, 4, special=1))
+        Unfolded(heads=2).check(at(4, 4, special=1))
     with pytest.raises(ComponentError, match="has no causal form"):
-        Unfolded(heads=2, causal=True).check(spot(4, 4))
+        Unfolded(heads=2, causal=True).check(at(4, 4))
     with pytest.raises(SpecError, match=r"mobilevit-s.*stages\[7\].block\[0\].patch: 2 does not divide the grid 7×7"):
         counted("mobilevit-s", size=(224, 224))
 
@@ -87,13 +81,13 @@ def test_what_can_not_stand_beside_is_refused(tmp_path: Path) -> None:
 
 def test_a_dense_layer_widens_where_nothing_is_added() -> None:
     wide = Dense(norm="batch_norm", act="silu", bias=False, residual="none")
-    rows = {row.path: row for row in wide.operations(spot(5, dim=3, out_dim=7))}
+    rows = {row.path: row for row in wide.operations(at(5, dim=3, out_dim=7))}
     assert (rows["linear"].macs, rows["linear"].params) == (105, 21)
     assert (rows["norm"].params, rows["norm"].flops, rows["act"].flops) == (14, 70, 140)
-    assert wide.out(spot(5, dim=3, out_dim=7)) == (Grid((5,)), 7)
+    assert wide.out(at(5, dim=3, out_dim=7)) == (Grid((5,)), 7)
     assert not Dense(residual=Residual()).widens
     with pytest.raises(ComponentError, match="a group norm mixes all tokens") as refused:
-        Dense(norm="group_norm").check(spot(5))
+        Dense(norm="group_norm").check(at(5))
     assert refused.value.field == "norm"
 
 
@@ -141,8 +135,7 @@ SIZES = {
 
 def theirs(necks: tuple[int, ...], widths: tuple[int, ...], ratio: int, classes: int = 1000) -> nn.Module:
     return theirs_of(
-        transformers.MobileViTConfig,
-        transformers.MobileViTForImageClassification,
+        "MobileViTForImageClassification",
         neck_hidden_sizes=list(necks),
         hidden_sizes=list(widths),
         expand_ratio=float(ratio),
@@ -157,7 +150,7 @@ def test_a_preset_has_their_parameters_and_macs(name: str) -> None:
 
 def put_normed(conv: nn.Module, norm: nn.Module, model: nn.Module, name: str) -> None:
     """A convolution of theirs and its norm, running statistics too."""
-    put(conv, weights_of(model), f"{name}.convolution")
+    TheirWeights(model).put(conv, f"{name}.convolution")
     norm.load_state_dict(model.get_submodule(f"{name}.normalization").state_dict())
 
 
@@ -169,7 +162,7 @@ def put_inverted(block: Any, model: nn.Module, name: str) -> None:
 
 def copied(ours: Model, model: nn.Module) -> None:
     """Their weights into ours."""
-    weights = weights_of(model)
+    weights = TheirWeights(model)
     stream, encoder = ours.streams[0], "mobilevit.encoder.layer"
     put_normed(stream.embed[0].conv, stream.embed[0].norm, model, "mobilevit.conv_stem")
     first, second, *rest = stream.stages
@@ -182,28 +175,28 @@ def copied(ours: Model, model: nn.Module) -> None:
         name = f"{encoder}.{2 + number}"
         put_inverted(given.run[0][0].inner, model, f"{name}.downsampling_layer")
         put_normed(transformer.enter[0].conv, transformer.enter[0].norm, model, f"{name}.conv_kxk")
-        put(transformer.enter[1].conv, weights, f"{name}.conv_1x1.convolution")
+        weights.put(transformer.enter[1].conv, f"{name}.conv_1x1.convolution")
         for layer, (attention, mlp) in enumerate(transformer.run):
             put_layer(attention, mlp, weights, f"{name}.transformer.layer.{layer}")
         normed, projection, _, fusion = after.enter
-        put(normed.norm, weights, f"{name}.layernorm")
+        weights.put(normed.norm, f"{name}.layernorm")
         put_normed(projection.conv, projection.norm, model, f"{name}.conv_projection")
         put_normed(fusion.conv, fusion.norm, model, f"{name}.fusion")
     dense = rest[-1].run[0][0].inner
-    dense.linear.weight.copy_(take(weights, "mobilevit.conv_1x1_exp.convolution.weight").flatten(1))
+    dense.linear.weight.copy_(weights.take("mobilevit.conv_1x1_exp.convolution.weight").flatten(1))
     dense.norm.load_state_dict(model.mobilevit.conv_1x1_exp.normalization.state_dict())
-    put(ours.head.linear, weights, "classifier")
+    weights.put(ours.head.linear, "classifier")
 
 
-def put_layer(attention: Any, mlp: Any, weights: dict[str, Tensor], name: str) -> None:
+def put_layer(attention: Any, mlp: Any, weights: TheirWeights, name: str) -> None:
     for kind, parameter in attention.inner.qkv.named_parameters():
         there = [f"{name}.attention.attention.{part}.{kind}" for part in ("query", "key", "value")]
-        parameter.copy_(torch.cat([take(weights, one) for one in there]))
-    put(attention.inner.out, weights, f"{name}.attention.output.dense")
-    put(attention.residual_norm, weights, f"{name}.layernorm_before")
-    put(mlp.inner.fc1, weights, f"{name}.intermediate.dense")
-    put(mlp.inner.fc2, weights, f"{name}.output.dense")
-    put(mlp.residual_norm, weights, f"{name}.layernorm_after")
+        parameter.copy_(torch.cat([weights.take(one) for one in there]))
+    weights.put(attention.inner.out, f"{name}.attention.output.dense")
+    weights.put(attention.residual_norm, f"{name}.layernorm_before")
+    weights.put(mlp.inner.fc1, f"{name}.intermediate.dense")
+    weights.put(mlp.inner.fc2, f"{name}.output.dense")
+    weights.put(mlp.residual_norm, f"{name}.layernorm_after")
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from cases.layers import PACKED, SLOTTED
+from places import rows_of, total
 from refused import refusals
 from test_every_mechanism import example
 from whole_probe import probe
@@ -40,14 +40,6 @@ def make(component: Moe, place: Place, device: str = "cpu") -> nn.Module:
     if component.correction and device == "cpu":
         module.correction.bias_E.copy_(torch.randn(component.experts))
     return module
-
-
-def rows_of(component: Moe, place: Place) -> dict[str, Any]:
-    return {row.path: row for row in component.operations(place)}
-
-
-def total(component: Moe, place: Place, quantity: str) -> int:
-    return sum(getattr(row, quantity) for row in component.operations(place))
 
 
 # The count ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,9 +14,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bert import put_joined
+import transformers_models as hf
 from specs import counted
-from test_against_transformers import ours_of, put, scrambled, take, transformers, weights_of
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
 from xfcost.mechanisms.mla import Mla
@@ -40,11 +39,7 @@ SMALL = {
 
 def theirs(family: str, head: str = "ForCausalLM", **settings: Any) -> nn.Module:
     """One of transformers' models, its attention and its experts eager, on the current device."""
-    config, model = getattr(transformers, f"{family}Config"), getattr(transformers, f"{family}{head}")
-    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
-    made = model(config(**settings, **eager)).eval().requires_grad_(requires_grad=False)
-    assert isinstance(made, nn.Module)
-    return made
+    return hf.theirs_of(f"{family}{head}", **settings, experts_implementation="eager")
 
 
 def decoder(mixer: dict[str, Any], blocks: list[list[dict[str, Any]]], folder: Path, length: int = 11) -> Any:
@@ -57,34 +52,28 @@ def decoder(mixer: dict[str, Any], blocks: list[list[dict[str, Any]]], folder: P
         "head": {"kind": "language_model", "norm": "rms_norm"},
     }
     torch.manual_seed(0)  # the token numbers: routers in float32 may choose otherwise where two experts are as good
-    return ours_of(spec, folder, batch=2, dtype="float64")
+    return hf.ours_of(spec, folder, batch=2, dtype="float64")
 
 
-def put_ends(ours: Any, weights: dict[str, torch.Tensor]) -> None:
-    put(ours.streams[0].embed[0].lookup, weights, "model.embed_tokens")
-    put(ours.head.linear, weights, "lm_head")
-    put(ours.head.norm, weights, "model.norm")
+def put_ends(ours: Any, weights: hf.TheirWeights) -> None:
+    weights.put(ours.streams[0].embed[0].lookup, "model.embed_tokens")
+    weights.put(ours.head.linear, "lm_head")
+    weights.put(ours.head.norm, "model.norm")
 
 
-def put_experts(moe: Any, weights: dict[str, torch.Tensor], layer: str) -> None:
+def put_experts(moe: Any, weights: hf.TheirWeights, layer: str) -> None:
     """A router and its SwiGLU experts; their gate and up-projection are one tensor."""
-    moe.router.weight.copy_(take(weights, f"{layer}gate.weight"))
-    gate, up = take(weights, f"{layer}experts.gate_up_proj").chunk(2, dim=1)
+    moe.router.weight.copy_(weights.take(f"{layer}gate.weight"))
+    gate, up = weights.take(f"{layer}experts.gate_up_proj").chunk(2, dim=1)
     moe.experts.gate.weight.copy_(gate)
     moe.experts.up.weight.copy_(up)
-    moe.experts.down.weight.copy_(take(weights, f"{layer}experts.down_proj"))
+    moe.experts.down.weight.copy_(weights.take(f"{layer}experts.down_proj"))
 
 
-def compare(model: nn.Module, ours: Any, *inputs: torch.Tensor, **more: Any) -> None:
+def compare(model: nn.Module, ours: Any, **more: Any) -> None:
     """Parameters, MACs, and outputs with the same weights."""
-    architecture, live = ours
-    totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = model(*(inputs or live.inputs), use_cache=False, **more).logits
-        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-5, atol=1e-5)  # float32 norms and routers
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    # norms and routers are in float32
+    hf.alike(model, ours, lambda model, *inputs: model(*inputs, use_cache=False, **more).logits, tolerance=1e-5)
 
 
 @pytest.mark.parametrize(("experts", "active", "kv_heads"), [(8, 2, 2), (5, 3, 4), (3, 1, 1)])
@@ -92,19 +81,19 @@ def test_mixtral_with_their_weights(experts: int, active: int, kv_heads: int, tm
     model = theirs(
         "Mixtral", **SMALL, num_local_experts=experts, num_experts_per_tok=active, num_key_value_heads=kv_heads
     )
-    model = scrambled(model.double())
+    model = hf.scrambled(model.double())
     moe = {"kind": "moe", "experts": experts, "active": active, "expert": {"kind": "swiglu", "hidden": HIDDEN}}
     mixer = {"kind": "full", "heads": HEADS, "kv_heads": kv_heads, "causal": True, "position": "rope"}
     base = model.config.rope_parameters["rope_theta"]
     ours = decoder(mixer | {"projection_bias": False, "rope_base": base}, [[moe]] * LAYERS, tmp_path)
-    weights = weights_of(model)
+    weights = hf.TheirWeights(model)
     put_ends(ours[1].model, weights)
     for number, (attention, block) in enumerate(ours[1].model.streams[0].stages[0].run):
         layer = f"model.layers.{number}."
-        put(attention.residual_norm, weights, f"{layer}input_layernorm")
-        put_joined(attention.inner.qkv, weights, *(f"{layer}self_attn.{name}_proj" for name in "qkv"))
-        put(attention.inner.out, weights, f"{layer}self_attn.o_proj")
-        put(block.residual_norm, weights, f"{layer}post_attention_layernorm")
+        weights.put(attention.residual_norm, f"{layer}input_layernorm")
+        weights.put_joined(attention.inner.qkv, *(f"{layer}self_attn.{name}_proj" for name in "qkv"))
+        weights.put(attention.inner.out, f"{layer}self_attn.o_proj")
+        weights.put(block.residual_norm, f"{layer}post_attention_layernorm")
         put_experts(block.inner, weights, f"{layer}mlp.")
     assert not weights
     compare(model, ours)
@@ -138,31 +127,31 @@ def in_halves(weight_OD: torch.Tensor, heads: int, content: int) -> torch.Tensor
     return torch.cat([parts[:, :content], turned[:, 0::2], turned[:, 1::2]], dim=1).flatten(0, 1)
 
 
-def put_latent_attention(mixer: Any, weights: dict[str, torch.Tensor], layer: str) -> None:
+def put_latent_attention(mixer: Any, weights: hf.TheirWeights, layer: str) -> None:
     if mixer.q_down is None:
-        mixer.q.weight.copy_(in_halves(take(weights, f"{layer}q_proj.weight"), HEADS, 6))
+        mixer.q.weight.copy_(in_halves(weights.take(f"{layer}q_proj.weight"), HEADS, 6))
     else:
-        put(mixer.q_down, weights, f"{layer}q_a_proj")
-        put(mixer.q_norm, weights, f"{layer}q_a_layernorm")
-        mixer.q_up.weight.copy_(in_halves(take(weights, f"{layer}q_b_proj.weight"), HEADS, 6))
-    mixer.kv_down.weight.copy_(in_halves(take(weights, f"{layer}kv_a_proj_with_mqa.weight"), 1, 10))
+        weights.put(mixer.q_down, f"{layer}q_a_proj")
+        weights.put(mixer.q_norm, f"{layer}q_a_layernorm")
+        mixer.q_up.weight.copy_(in_halves(weights.take(f"{layer}q_b_proj.weight"), HEADS, 6))
+    mixer.kv_down.weight.copy_(in_halves(weights.take(f"{layer}kv_a_proj_with_mqa.weight"), 1, 10))
     if mixer.kv_down.bias is not None:
-        bias = take(weights, f"{layer}kv_a_proj_with_mqa.bias").unsqueeze(1)
+        bias = weights.take(f"{layer}kv_a_proj_with_mqa.bias").unsqueeze(1)
         mixer.kv_down.bias.copy_(in_halves(bias, 1, 10).squeeze(1))
-    put(mixer.kv_norm, weights, f"{layer}kv_a_layernorm")
-    put(mixer.kv_up, weights, f"{layer}kv_b_proj")
-    put(mixer.out, weights, f"{layer}o_proj")
+    weights.put(mixer.kv_norm, f"{layer}kv_a_layernorm")
+    weights.put(mixer.kv_up, f"{layer}kv_b_proj")
+    weights.put(mixer.out, f"{layer}o_proj")
 
 
 def copied_deepseek(model: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them, and the bias of the choice, which is a buffer."""
-    weights, buffers = weights_of(model), dict(model.named_buffers())
+    weights, buffers = hf.TheirWeights(model), dict(model.named_buffers())
     put_ends(ours, weights)
     for number, (mixer, block) in enumerate(ours.streams[0].stages[0].run):
         layer = f"model.layers.{number}."
-        put(mixer.residual_norm, weights, f"{layer}input_layernorm")
+        weights.put(mixer.residual_norm, f"{layer}input_layernorm")
         put_latent_attention(mixer.inner, weights, f"{layer}self_attn.")
-        put(block.residual_norm, weights, f"{layer}post_attention_layernorm")
+        weights.put(block.residual_norm, f"{layer}post_attention_layernorm")
         dense, place_of = block.inner, f"{layer}mlp."
         if number:
             put_experts(block.inner, weights, place_of)
@@ -170,12 +159,12 @@ def copied_deepseek(model: nn.Module, ours: Any) -> None:
                 block.inner.correction.bias_E.copy_(buffers[f"{layer}mlp.gate.e_score_correction_bias"])
             dense, place_of = block.inner.shared, f"{layer}mlp.shared_experts."
         for name in ("gate", "up", "down"):
-            put(getattr(dense, name), weights, f"{place_of}{name}_proj")
+            weights.put(getattr(dense, name), f"{place_of}{name}_proj")
     assert not weights
 
 
 def compare_deepseek(model: nn.Module, mixer: dict[str, Any], moe: dict[str, Any], folder: Path) -> None:
-    model = scrambled(model.double())
+    model = hf.scrambled(model.double())
     for module in model.modules():  # the norms of latents leave the configuration's epsilon aside
         if hasattr(module, "variance_epsilon"):
             module.variance_epsilon = EPS
@@ -231,37 +220,37 @@ def switch_spec(moe: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def copied_switch(weights: dict[str, torch.Tensor], ours: Any) -> None:
-    ours.shared["embedding"].weight.copy_(take(weights, "shared.weight"))
+def copied_switch(weights: hf.TheirWeights, ours: Any) -> None:
+    ours.shared["embedding"].weight.copy_(weights.take("shared.weight"))
     for stack, stream in zip(("encoder", "decoder"), ours.streams, strict=True):
         table = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        ours.shared[f"{stack}_bias"].weight.copy_(take(weights, table))
+        ours.shared[f"{stack}_bias"].weight.copy_(weights.take(table))
         for number, block in enumerate(block for block in stream.stages[0].run if len(block) > 1):
             for position, part in enumerate(block):
                 layer = f"{stack}.block.{number}.layer.{position}."
-                put(part.residual_norm, weights, f"{layer}layer_norm")
+                weights.put(part.residual_norm, f"{layer}layer_norm")
                 put_switch_layer(part.inner, weights, layer)
-    put(ours.streams[0].stages[0].run[-1][0].inner.norm, weights, "encoder.final_layer_norm")
-    put(ours.head.norm, weights, "decoder.final_layer_norm")
+    weights.put(ours.streams[0].stages[0].run[-1][0].inner.norm, "encoder.final_layer_norm")
+    weights.put(ours.head.norm, "decoder.final_layer_norm")
     assert not weights
 
 
-def put_switch_layer(inner: Any, weights: dict[str, torch.Tensor], layer: str) -> None:
+def put_switch_layer(inner: Any, weights: hf.TheirWeights, layer: str) -> None:
     if hasattr(inner, "qkv"):
-        put_joined(inner.qkv, weights, *(f"{layer}SelfAttention.{letter}" for letter in "qkv"))
-        put(inner.out, weights, f"{layer}SelfAttention.o")
+        weights.put_joined(inner.qkv, *(f"{layer}SelfAttention.{letter}" for letter in "qkv"))
+        weights.put(inner.out, f"{layer}SelfAttention.o")
     elif hasattr(inner, "kv"):
-        put(inner.q, weights, f"{layer}EncDecAttention.q")
-        put_joined(inner.kv, weights, f"{layer}EncDecAttention.k", f"{layer}EncDecAttention.v")
-        put(inner.out, weights, f"{layer}EncDecAttention.o")
+        weights.put(inner.q, f"{layer}EncDecAttention.q")
+        weights.put_joined(inner.kv, f"{layer}EncDecAttention.k", f"{layer}EncDecAttention.v")
+        weights.put(inner.out, f"{layer}EncDecAttention.o")
     elif hasattr(inner, "router"):
-        inner.router.weight.copy_(take(weights, f"{layer}mlp.router.classifier.weight"))
+        inner.router.weight.copy_(weights.take(f"{layer}mlp.router.classifier.weight"))
         for ours, name in ((inner.experts.fc1, "wi"), (inner.experts.fc2, "wo")):
-            each = [take(weights, f"{layer}mlp.experts.expert_{number}.{name}.weight") for number in range(3)]
+            each = [weights.take(f"{layer}mlp.experts.expert_{number}.{name}.weight") for number in range(3)]
             ours.weight.copy_(torch.stack(each))
     else:
-        put(inner.fc1, weights, f"{layer}mlp.wi")
-        put(inner.fc2, weights, f"{layer}mlp.wo")
+        weights.put(inner.fc1, f"{layer}mlp.wi")
+        weights.put(inner.fc2, f"{layer}mlp.wo")
 
 
 # ⌈½·11/3⌉ = 2 slots of each expert, for 11 tokens
@@ -286,12 +275,12 @@ def test_switch_with_their_weights(capacity: float | None, slots: int, tmp_path:
         relative_attention_max_distance=6,
         layer_norm_epsilon=EPS,
     )
-    model = scrambled(model.double())
+    model = hf.scrambled(model.double())
     torch.manual_seed(0)
-    architecture, live = ours_of(switch_spec({"capacity": capacity}), tmp_path, batch=2, dtype="float64")
-    copied_switch(weights_of(model), live.model)
+    architecture, live = hf.ours_of(switch_spec({"capacity": capacity}), tmp_path, batch=2, dtype="float64")
+    copied_switch(hf.TheirWeights(model), live.model)
     totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    assert totals["params"] == hf.parameters(model)
     source, target = live.inputs
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
@@ -356,7 +345,7 @@ SIZES: list[tuple[str, str, str, dict[str, Any]]] = [
 def test_params_of_every_size(name: str, family: str, head: str, settings: dict[str, Any]) -> None:
     with torch.device("meta"):
         model = theirs(family, head, **settings)
-    assert counted(name).total("params") == sum(parameter.numel() for parameter in model.parameters())
+    assert counted(name).total("params") == hf.parameters(model)
 
 
 def test_the_router_s_bias_of_deepseek_v3_is_a_buffer_of_theirs_too() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import places
 from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
 from refused import refusals
 from specs import counted
 from strategies import as_yaml, exact
-from test_against_transformers import same_totals
+from transformers_models import parameters, same_totals
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
@@ -35,9 +37,7 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.sublayer import SubLayerModel
 
-
-def here(*sides: int, special: int = 0, dim: int = 8) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim)
+here = partial(places.at, dim=8)
 
 
 # Presets against a plain model ───────────────────────────────────────────────────────────────────────────────────────
@@ -131,7 +131,7 @@ def copy_weights(ours: nn.Module, plain: PlainMViT) -> None:
     if plain.config.classes:
         head = ours.get_submodule("head")
         pairs += [*weights_of(head.norm, plain.norm), *weights_of(head.linear, plain.head)]
-    assert sum(one.numel() for one, _ in pairs) == sum(weights.numel() for weights in ours.parameters())
+    assert sum(one.numel() for one, _ in pairs) == parameters(ours)
     for one, other in pairs:
         other.copy_(one.reshape(other.shape))
 

@@ -7,18 +7,14 @@ from typing import Any
 import pytest
 import torch
 
+from places import at
 from refused import refusals
 from xfcost.formulas.component import Mixer, Place
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.mechanisms.sagan import Sagan
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
-
-
-def at(sides: tuple[int, ...], dim: int, *, special: int = 0, fused: bool = False) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim, fused=fused)
 
 
 def rows(component: Mixer, place: Place) -> dict[str, Operation]:
@@ -43,7 +39,7 @@ NON_LOCAL: list[tuple[str, tuple[int, ...], int, Any, int, tuple[int, int, int]]
 
 @pytest.mark.parametrize(("sides", "dim", "pool", "width", "expected"), [row[1:] for row in NON_LOCAL])
 def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
-    component, place = NonLocal(width=width, pool=pool), at(sides, dim)
+    component, place = NonLocal(width=width, pool=pool), at(*sides, dim=dim)
     assert totals(component, place) == expected
     with torch.device("meta"):
         torch_module = MODULES[NonLocal](component, place)
@@ -54,7 +50,7 @@ def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
 
 def test_what_fills_no_pool_is_not_read_and_told():
     # 3×5 in pools of 2: one row of two pools; the last row and the last column go into no key.
-    component, place = NonLocal(width=2, pool=2), at((3, 5), 6)
+    component, place = NonLocal(width=2, pool=2), at(3, 5, dim=6)
     assert list(component.reads(place.grid, 0)) == [0, 1, 2, 3, 5, 6, 7, 8]
     assert component.pairs(place.grid) == 15 * 8
     assert rows(component, place)["scores"].attention_entries == 15 * 2
@@ -74,17 +70,22 @@ SAGAN: list[tuple[dict[str, Any], int, int, tuple[int, int, int]]] = [
 
 @pytest.mark.parametrize(("options", "side", "dim", "expected"), SAGAN)
 def test_sagan_layers_to_the_unit(options, side, dim, expected):
-    assert totals(Sagan(**options), at((side, side), dim)) == expected
+    assert totals(Sagan(**options), at(side, side, dim=dim)) == expected
 
 
 REFUSED: list[tuple[Mixer, Place, str, str]] = [
-    (NonLocal(), at((3,), 7), "width", "7 is odd"),
-    (NonLocal(pool=2), at((1, 4), 8), "pool", "a kernel of 2×2 .* does not fit the grid 1×4"),
-    (NonLocal(pool=[2, 2]), at((1, 4, 4), 8), "pool", "expected one number, or 3"),
-    (NonLocal(pool=2), at((4, 4), 8, special=1), "pool", "expected no special tokens, got 1"),
-    (Sagan(), at((4, 4), 12), "reduction", "8 does not divide the width 12; it could be 1, 2, 3, 4, 6"),
-    (Sagan(reduction=2), at((4, 4), 12), "value_reduction", "8 does not divide the width 12"),
-    (Sagan(output_projection=False), at((4, 4), 16), "output_projection", "they are 2 wide; write value_reduction: 1"),
+    (NonLocal(), at(3, dim=7), "width", "7 is odd"),
+    (NonLocal(pool=2), at(1, 4, dim=8), "pool", "a kernel of 2×2 .* does not fit the grid 1×4"),
+    (NonLocal(pool=[2, 2]), at(1, 4, 4, dim=8), "pool", "expected one number, or 3"),
+    (NonLocal(pool=2), at(4, 4, dim=8, special=1), "pool", "expected no special tokens, got 1"),
+    (Sagan(), at(4, 4, dim=12), "reduction", "8 does not divide the width 12; it could be 1, 2, 3, 4, 6"),
+    (Sagan(reduction=2), at(4, 4, dim=12), "value_reduction", "8 does not divide the width 12"),
+    (
+        Sagan(output_projection=False),
+        at(4, 4, dim=16),
+        "output_projection",
+        "they are 2 wide; write value_reduction: 1",
+    ),
 ]
 
 

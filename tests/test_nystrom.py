@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from places import at
 from refused import refusals
 from strategies import counted_spec, placed
+from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.spec.load import load
@@ -27,10 +26,6 @@ from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.nystrom import NystromAttention, PseudoInverse
 
 
-def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:
-    return Place(grid=Grid((n,)), dim=dim, out_dim=dim, fused=fused)
-
-
 def noise(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
@@ -38,7 +33,7 @@ def noise(*shape: int) -> Tensor:
 @pytest.mark.parametrize("n", [3, 4, 5])
 @pytest.mark.parametrize("fused", [False, True])
 def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n: int, *, fused: bool) -> None:
-    component, spots = Nystrom(heads=2, landmarks=4, conv=None), spot(n, fused=fused)
+    component, spots = Nystrom(heads=2, landmarks=4, conv=None), at(n, fused=fused)
     mine, full = NystromAttention(component, spots).double(), FullAttention(Full(heads=2), spots).double()
     full.load_state_dict(mine.state_dict())
     x = noise(2, n, 6)
@@ -57,8 +52,8 @@ def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n: int, *, fuse
 
 def test_nothing_is_padded_where_segments_are_whole() -> None:
     component = Nystrom(heads=2, landmarks=4)
-    assert list(component.notes(spot(8))) == []
-    pad = next(iter(component.operations(spot(8))))
+    assert list(component.notes(at(8))) == []
+    pad = next(iter(component.operations(at(8))))
     assert pad.path == "pad"
     assert pad.only_moves
     assert pad.moved == 0
@@ -76,15 +71,15 @@ def test_the_iteration_comes_to_the_inverse() -> None:
 def test_as_many_landmarks_as_tokens_would_rebuild_attention() -> None:
     # Segments of one token: softmax(QKᵀ) three times, the middle one inverted.
     component = Nystrom(heads=2, landmarks=4, conv=None, iterations=40)
-    exact = NystromAttention(component, spot(4)).double()
-    landmarks = NystromAttention(component, spot(8)).double()
+    exact = NystromAttention(component, at(4)).double()
+    landmarks = NystromAttention(component, at(8)).double()
     landmarks.load_state_dict(exact.state_dict(), strict=False)
     q, k, v = noise(3, 2, 2, 4, 3).unbind(0)
     torch.testing.assert_close(landmarks.core(q, k, v), exact.core(q, k, v), rtol=1e-6, atol=1e-7)
 
 
 def test_a_sample_does_not_depend_on_the_others_beside_it() -> None:
-    module = NystromAttention(Nystrom(heads=2, landmarks=4, conv=3), spot(16)).double()
+    module = NystromAttention(Nystrom(heads=2, landmarks=4, conv=3), at(16)).double()
     x = noise(2, 16, 6)
     torch.testing.assert_close(module(x)[:1], module(x[:1]), rtol=1e-12, atol=1e-13)
 
@@ -94,12 +89,12 @@ test_options_that_can_not_be = refusals(
         (Nystrom(heads=2, conv=64), "conv", "64 is even, and the kernel is centred; try 63 or 65"),
         (Nystrom(heads=2, causal=True), "causal", "'nystrom' has no causal form: every landmark is a mean of tokens"),
     ],
-    spot(6),
+    at(6),
 )
 
 
 def test_counting_is_quick_whatever_n() -> None:
-    rows = list(Nystrom(heads=2).operations(spot(2**32)))
+    rows = list(Nystrom(heads=2).operations(at(2**32)))
     assert sum(row.macs for row in rows) > 2**40
 
 
@@ -117,8 +112,6 @@ def spec(n: int, landmarks: int, *, dim: int = 12, heads: int = 3, conv: int = 5
 
 
 def theirs(n: int, landmarks: int, *, heads: int = 3, conv: int = 5) -> nn.Module:
-    transformers = pytest.importorskip("transformers")
-    logging.getLogger("transformers").setLevel(logging.ERROR)
     config = transformers.NystromformerConfig(
         vocab_size=31,
         hidden_size=12,
@@ -141,7 +134,7 @@ def test_parameters_and_macs_are_transformers_s(n: int, landmarks: int, conv: in
     model = theirs(n, landmarks, conv=conv)
     with FlopCounterMode(display=False) as counter:
         model(torch.zeros(1, n, dtype=torch.long))
-    assert ledger.total("params") == sum(parameter.numel() for parameter in model.parameters())
+    assert ledger.total("params") == parameters(model)
     assert 2 * ledger.total("macs") == counter.get_total_flops()
 
 

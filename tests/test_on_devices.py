@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import subprocess
@@ -13,7 +11,7 @@ import msgspec
 import pytest
 
 import xfcost
-from helpers import xf
+from helpers import csv_of, error_of, stdout_of, table_of, xf
 from xfcost.counting.on_devices import largest_true
 from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import UsageError
@@ -226,7 +224,7 @@ def test_the_report_says_which_verdict_stands_on_the_expected_experts():
         "arithmetic intensity 25.9 FLOP/byte with the expected experts: memory-bound",
     ):
         assert line in told
-    rows = {row["operation"]: row for row in _rows(*words)}
+    rows = {row["operation"]: row for row in csv_of(*words)}
     assert rows["experts_gate"]["roofline_bound"] == "memory-bound"
     assert int(rows["experts_gate"]["least_bytes"]) == 2 * 8 * 7168 * 2048
     assert float(rows["experts_gate"]["expected_bytes"]) == pytest.approx(2 * 256 * 7168 * 2048, rel=1e-3)
@@ -269,23 +267,19 @@ def test_a_latent_that_all_heads_read_is_no_number_of_heads(attention):
 
 
 def test_rows_are_bounded_where_their_bytes_are_known():
-    rows = {row["operation"]: row for row in _rows(*LLAMA, "--N", "8k", "--batch", "512", "--on", "h100-sxm")}
+    rows = {row["operation"]: row for row in csv_of(*LLAMA, "--N", "8k", "--batch", "512", "--on", "h100-sxm")}
     assert rows["qkv"]["roofline_bound"] == "compute-bound"  # 512 FLOPs per byte of a weight
     assert rows["attention"]["roofline_bound"] == "memory-bound"
     assert rows["rotary"]["roofline_bound"] == ""
     assert int(rows["qkv"]["least_bytes"]) == 83886080 * 2
     # of 512 samples: queries and outputs of 64 heads of one token, keys and values of 8 heads of 8,000
     assert int(rows["attention"]["least_bytes"]) == 512 * (2 * 64 * 128 + 2 * 8 * 128 * 8000) * 2
-    assert "roofline_bound" not in _rows(*LLAMA, "--N", "8k")[0]
-
-
-def _rows(*words):
-    return list(csv.DictReader(io.StringIO(xf(*words, "--format", "csv").stdout)))
+    assert "roofline_bound" not in csv_of(*LLAMA, "--N", "8k")[0]
 
 
 def test_of_mixing_operations_of_a_decode_step_that_read_a_state_no_bytes_are_known():
     words = ["analyze", "mamba-130m", "--mode", "decode", "--dtype", "bf16", "--no-trace", "--on", "h100-sxm"]
-    rows = _rows(*words)
+    rows = csv_of(*words)
     mixing = [row for row in rows if row["mixing"] != "per-token"]
     assert any(int(row["params"]) for row in mixing)  # a convolution's kernels
     assert {row["least_bytes"] for row in mixing} == {""}
@@ -318,9 +312,8 @@ def test_what_does_not_fit_says_by_how_much():
 )
 def test_reports_fit_the_terminal(mode, width):
     words = ["analyze", "llama3-8b", *mode, "--N", "4k", "--on", "t4x3", "--mfu", "40%", "--mbu", "60%"]
-    found = xf(*words, "--dtype", "fp16", "--attention", "fused", "--no-trace", COLUMNS=str(width))
-    assert found.returncode == 0, found.stderr
-    assert max(map(len, found.stdout.splitlines())) <= width
+    found = stdout_of(*words, "--dtype", "fp16", "--attention", "fused", "--no-trace", COLUMNS=str(width))
+    assert max(map(len, found.splitlines())) <= width
 
 
 def test_the_keys_of_json():
@@ -341,13 +334,12 @@ def test_the_keys_of_json():
 
 def test_compare_says_which_is_faster_by_the_bound_and_which_fits():
     words = ["compare", "llama3-8b", "llama3-70b", "--mode", "decode", "--N", "8k", "--dtype", "bf16"]
-    found = xf(*words, "--attention", "fused", "--on", "h100-sxm", "--mbu", "60%")
-    assert found.returncode == 0, found.stderr
-    assert "lower bound on NVIDIA H100 SXM 80 GB: Llama 3 8B has the least at N = 8,000, 4.79 ms" in found.stdout
-    assert "estimate on NVIDIA H100 SXM 80 GB: Llama 3 8B has the least" in found.stdout
-    assert "Llama 3 8B   memory-bound; fits" in found.stdout
-    assert "Llama 3 70B  memory-bound; does not fit" in found.stdout
-    assert "lower bound of the time" in found.stdout
+    found = stdout_of(*words, "--attention", "fused", "--on", "h100-sxm", "--mbu", "60%")
+    assert "lower bound on NVIDIA H100 SXM 80 GB: Llama 3 8B has the least at N = 8,000, 4.79 ms" in found
+    assert "estimate on NVIDIA H100 SXM 80 GB: Llama 3 8B has the least" in found
+    assert "Llama 3 8B   memory-bound; fits" in found
+    assert "Llama 3 70B  memory-bound; does not fit" in found
+    assert "lower bound of the time" in found
 
 
 def test_compare_says_why_there_is_no_estimate():
@@ -374,13 +366,11 @@ def test_compare_many_has_columns_of_the_bound():
 def test_the_plot_of_the_bound(tmp_path):
     target = tmp_path / "bound.csv"
     words = ["plot", "llama3-8b", "--mode", "decode", "--N", "1k:64k", "--metric", "time", "--on", "h100-sxm"]
-    found = xf(*words, "--dtype", "bf16", "--attention", "fused", "-o", target)
-    assert found.returncode == 0, found.stderr
-    rows = list(csv.DictReader(io.StringIO(target.read_text("utf-8"))))
+    stdout_of(*words, "--dtype", "bf16", "--attention", "fused", "-o", target)
+    rows = table_of(target)
     last = decode("llama3-8b", "h100-sxm", N=64_000, batch=1).on.seconds
     assert float(rows[-1]["least_seconds"]) == pytest.approx(last)
-    drawn = xf(*words, "--dtype", "bf16", "-o", tmp_path / "bound.svg")
-    assert drawn.returncode == 0, drawn.stderr
+    stdout_of(*words, "--dtype", "bf16", "-o", tmp_path / "bound.svg")
     assert "h100-sxm, bfloat16" in (tmp_path / "bound.svg").read_text("utf-8")
 
 
@@ -401,10 +391,9 @@ def test_the_plot_of_the_bound(tmp_path):
     ],
 )
 def test_bad_options(words, message):
-    found = xf("analyze", "gpt2", "--no-trace", *words)
-    assert found.returncode == 2
-    assert message in found.stderr
-    assert len(found.stderr.splitlines()) == 1
+    found = error_of("analyze", "gpt2", "--no-trace", *words)
+    assert message in found
+    assert len(found.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -416,9 +405,7 @@ def test_bad_options(words, message):
     ],
 )
 def test_bad_plots(words, message, tmp_path):
-    found = xf("plot", "gpt2", *words, "-o", tmp_path / "x.svg")
-    assert found.returncode == 2
-    assert message in found.stderr
+    assert message in error_of("plot", "gpt2", *words, "-o", tmp_path / "x.svg")
 
 
 def test_on_needs_no_torch():
@@ -464,14 +451,14 @@ def test_bytes_of_rows_are_those_of_the_real_model(name, attention):
 
 def test_a_forward_has_bounds_of_its_operations_where_all_kinds_declare_tensors():
     words = ["analyze", "gpt2", "--N", "1k", "--batch", "8", "--dtype", "bf16", "--attention", "fused", "--no-trace"]
-    rows = {row["operation"]: row for row in _rows(*words, "--on", "a100-sxm-80")}
+    rows = {row["operation"]: row for row in csv_of(*words, "--on", "a100-sxm-80")}
     assert rows["attention"]["roofline_bound"] == "compute-bound"
     assert rows["residual_add"]["roofline_bound"] == "memory-bound"
 
 
 def test_a_prefill_has_the_bytes_of_its_operations_and_the_longer_of_both_times():
     options = ["analyze", "gpt2", "--N", "1k", "--dtype", "bf16", "--attention", "fused", "--no-trace"]
-    rows = {row["operation"]: row for row in _rows(*options, "--mode", "prefill", "--on", "a100-sxm-80")}
+    rows = {row["operation"]: row for row in csv_of(*options, "--mode", "prefill", "--on", "a100-sxm-80")}
     # 1,000 tokens of 768 read, 2,304 written, and 2,304·769 weights; 2·768·2,304 FLOPs a token and the bias
     moved, flops = 2 * (1000 * (768 + 2304) + 2304 * 769), int(rows["qkv"]["flops"])
     assert int(rows["qkv"]["least_bytes"]) == moved
@@ -481,16 +468,14 @@ def test_a_prefill_has_the_bytes_of_its_operations_and_the_longer_of_both_times(
 
 def test_the_roofline_of_a_device(tmp_path):
     words = ["roofline", "llama3-8b", "--mode", "decode", "--N", "8k", "--batch", "32", "--on", "h100-sxmx2"]
-    found = xf(*words, "-o", tmp_path / "roofs.csv")
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.startswith("roofs: peak 1.98 PFLOP/s, memory 6.70 TB/s, ridge point 295 FLOP/byte (nominal)")
-    assert "on 2 × NVIDIA H100 SXM 80 GB: every operation at its roof, one by one" in found.stdout
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "roofs.csv").read_text("utf-8"))))
+    found = stdout_of(*words, "-o", tmp_path / "roofs.csv")
+    assert found.startswith("roofs: peak 1.98 PFLOP/s, memory 6.70 TB/s, ridge point 295 FLOP/byte (nominal)")
+    assert "on 2 × NVIDIA H100 SXM 80 GB: every operation at its roof, one by one" in found
+    rows = table_of(tmp_path / "roofs.csv")
     assert all(float(row["of_roof"] or 1) == pytest.approx(1) for row in rows)
     assert rows[0]["device"] == "h100-sxm x2"
     assert rows[0]["operation"] == "Fused attention softmax(QKᵀ)V"
-    picture = xf(*words, "-o", tmp_path / "roofs.svg")
-    assert picture.returncode == 0, picture.stderr
+    stdout_of(*words, "-o", tmp_path / "roofs.svg")
     assert "Roofline, bounds: Llama 3 8B" in (tmp_path / "roofs.svg").read_text("utf-8")
 
 
@@ -507,9 +492,7 @@ def test_the_roofline_of_a_device(tmp_path):
     ],
 )
 def test_bad_rooflines(words, message, tmp_path):
-    found = xf("roofline", *words, "-o", tmp_path / "x.svg")
-    assert found.returncode == 2
-    assert message in found.stderr
+    assert message in error_of("roofline", *words, "-o", tmp_path / "x.svg")
 
 
 def test_a_price_is_per_million_tokens_at_the_bound(tmp_path, monkeypatch):
@@ -622,7 +605,7 @@ def test_every_report_of_a_float32_bound_names_both(tmp_path):
     assert (refused.returncode, "has no TF32 that is faster" in refused.stderr) == (2, True)
     words = ["vit", "swin", "--N", "196:784", "--metric", "least-time", "--on", "a100-sxm-80"]
     assert "ViT-S/8, with TF32: slope" in xf("plot", *words, "-o", str(tmp_path / "x.csv")).stdout
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "x.csv").read_text("utf-8"))))
+    rows = table_of(tmp_path / "x.csv")
     assert all(float(row["tf32_least_seconds"]) <= float(row["least_seconds"]) for row in rows)
     roofs = " ".join(xf("roofline", "vit", "--on", "a100-sxm-80", "-o", str(tmp_path / "r.csv")).stdout.split())
     assert "peak 19.5 TFLOP/s in float32 without TF32 (156 TFLOP/s with TF32)" in roofs

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import xfcost
-from test_against_transformers import transformers
+from transformers_models import transformers
 
 pytestmark = pytest.mark.rest
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from specs import counted
 from strategies import placed
+from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
 
 LATENTS, WIDTH, HEADS, LAYERS, CLASSES = 5, 12, 3, 2, 7
 FEATURES = 3 + 2 * (2 * 64 + 1)
@@ -114,7 +110,7 @@ def test_the_same_parameters_macs_and_numbers(tmp_path: Path) -> None:
     reference = theirs()
     architecture, live = ours(tmp_path, "cpu")
     ledger = count(architecture)
-    assert sum(parameter.numel() for parameter in reference.parameters()) == ledger.total("params")
+    assert parameters(reference) == ledger.total("params")
     image = torch.randn(1, 3, 224, 224)
     with FlopCounterMode(display=False) as counter:
         logits = reference(inputs=image).logits
@@ -128,7 +124,7 @@ def test_the_preset_is_the_released_size_with_weights_of_its_own_in_every_layer(
     with torch.device("meta"):
         shared = theirs(num_latents=512, d_latents=1024, num_blocks=8, num_self_attends_per_block=6,
                         num_self_attention_heads=8, num_labels=1000)  # fmt: skip
-    released = sum(parameter.numel() for parameter in shared.parameters())
+    released = parameters(shared)
     assert round(released / 1e6, 1) == 48.4
     layer = 6 * 1024**2 + 6 * 1024 + 4 * 1024
     assert counted("perceiver-io").total("params") == released + 42 * layer

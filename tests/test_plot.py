@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 from itertools import pairwise
@@ -13,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import xf
+from helpers import error_of, stdout_of, table_of, xf
 from xfcost.api.runs import make_run
 from xfcost.commands.plot import run
 from xfcost.commands.ranges import axis_of
@@ -94,10 +92,9 @@ def test_two_systems_have_their_ratio_at_the_mark():
 
 @pytest.mark.parametrize("option", [("--attention", "fused"), ("--device", "cpu")])
 def test_scores_are_of_eager_attention_and_counted(tmp_path, option):
-    result = xf("plot", "vit", "--metric", "scores", *option, "-o", tmp_path / "a.svg")
-    assert result.returncode == 2
-    assert "--metric scores" in result.stderr
-    assert f"leave {option[0]} out" in result.stderr
+    result = error_of("plot", "vit", "--metric", "scores", *option, "-o", tmp_path / "a.svg")
+    assert "--metric scores" in result
+    assert f"leave {option[0]} out" in result
 
 
 def test_every_counted_metric_is_the_ledgers_own_figure():
@@ -197,19 +194,16 @@ def test_a_range_without_two_square_grids_is_refused_with_one_that_has():
     ],
 )
 def test_bad_input_exits_2_and_writes_nothing(words, expected, tmp_path):
-    result = xf("plot", "vit", *words, cwd=tmp_path)
-    assert result.returncode == 2
-    assert expected in result.stderr
-    assert "Traceback" not in result.stderr
+    result = error_of("plot", "vit", *words, cwd=tmp_path)
+    assert expected in result
+    assert "Traceback" not in result
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_file_is_kept_without_force(tmp_path):
     target = tmp_path / "a.svg"
     target.write_text("mine")
-    refused = xf("plot", "vit", "-o", target)
-    assert refused.returncode == 2
-    assert "--force" in refused.stderr
+    assert "--force" in error_of("plot", "vit", "-o", target)
     assert target.read_text() == "mine"
     assert xf("plot", "vit", "-o", target, "-f").returncode == 0
     assert target.read_text().startswith("<?xml")
@@ -220,9 +214,7 @@ def test_an_existing_file_is_kept_without_force(tmp_path):
 def test_a_target_that_cannot_be_is_refused_before_any_work(command, tmp_path):
     target = tmp_path / ("a.csv" if command == "glance" else "a.svg")
     target.write_text("mine")
-    result = xf(command, "no-such-preset", "-o", target)
-    assert result.returncode == 2
-    assert "already exists" in result.stderr
+    assert "already exists" in error_of(command, "no-such-preset", "-o", target)
     assert target.read_text() == "mine"
 
 
@@ -251,7 +243,7 @@ def test_csv_holds_what_is_drawn(tmp_path):
     result = xf("plot", "vit", "swin", "--N", "49:12544", "-o", target)
     assert (result.returncode, result.stderr) == (0, f"Wrote {target}\n")
     assert result.stdout.splitlines()[0] == "ViT-S/8: slope 2.00 from N = 49 to 12,544"
-    rows = list(csv.DictReader(io.StringIO(target.read_text(encoding="utf-8"))))
+    rows = table_of(target)
     _, lines = drawn("mixing", "vit", "swin", special=[784])
     for system in ("ViT-S/8", "Swin-T"):
         mine = [row for row in rows if row["system"] == system]
@@ -261,8 +253,7 @@ def test_csv_holds_what_is_drawn(tmp_path):
 
 
 def test_without_o_the_file_is_named_after_what_it_shows(tmp_path):
-    result = xf("plot", "vit", "swin", "--N", "49:196", "--metric", "macs", cwd=tmp_path)
-    assert result.returncode == 0
+    stdout_of("plot", "vit", "swin", "--N", "49:196", "--metric", "macs", cwd=tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["vit-swin-macs.svg"]
 
 
@@ -275,9 +266,8 @@ def test_nothing_but_zeros_is_refused():
 
 def test_traced_points_lie_on_the_formula(tmp_path):
     target = tmp_path / "traced.csv"
-    result = xf("plot", "vit-ti16", "--N", "49:196", "--device", "cpu", "-o", target)
-    assert result.returncode == 0, result.stderr
-    rows = [row for row in csv.DictReader(io.StringIO(target.read_text())) if row["traced_macs"]]
+    stdout_of("plot", "vit-ti16", "--N", "49:196", "--device", "cpu", "-o", target)
+    rows = [row for row in table_of(target) if row["traced_macs"]]
     assert len(rows) >= 2
     for row in rows:
         assert row["traced_macs"] == row["macs"]
@@ -340,7 +330,7 @@ def test_more_than_eight_lines_are_named_at_their_ends(systems, legend):
 def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
     target = tmp_path / "c.csv"
     done = xf("plot", "llama3-8b", "mistral-7b-sliding", "--metric", "cache", "--N", "64:65536", "-o", target)
-    rows = list(csv.DictReader(io.StringIO(target.read_text(encoding="utf-8"))))
+    rows = table_of(target)
     kept = {(row["spec"], int(row["N"])): int(row["cache_bytes"]) for row in rows}
     assert done.stdout.startswith("Llama 3 8B: slope 1.00")
     assert kept["llama3-8b", 65536] == 65536 * 32 * 2 * 1024 * 2  # bytes of bfloat16

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 
 import pytest
 
-from helpers import xf
+from helpers import error_of, table_of, xf
 from xfcost.counting.sweep import CountedSweep, common_range, span_of, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError
@@ -31,7 +29,7 @@ def test_without_n_the_range_is_that_of_all_systems_and_is_said(tmp_path: Path) 
     assert second.endswith("N can be at most 1024")
     assert "its line ends" not in done.stderr
     assert "ViT-S/8: slope 1.99 from N = 49 to 1,024" in done.stdout
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
+    rows = table_of(tmp_path / "a.csv")
     ends = {name: [int(row["N"]) for row in rows if row["system"] == name] for name in ("ViT-S/8", "GPT-2 (124M)")}
     assert {(numbers[0], numbers[-1]) for numbers in ends.values()} == {(49, 1024)}
     # Patches of 8: 7·8 pixels
@@ -66,9 +64,8 @@ def test_all_systems_end_at_one_n_where_they_have_it(systems: tuple[str, str], e
 
 
 def test_a_mark_beyond_the_range_of_all_is_refused(tmp_path: Path) -> None:
-    done = xf("plot", "vit", "gpt2", "--mark", "2000", "-o", "a.svg", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "--mark 2000: is outside the range; expected N from 49 to 1024" in done.stderr
+    done = error_of("plot", "vit", "gpt2", "--mark", "2000", "-o", "a.svg", cwd=tmp_path)
+    assert "--mark 2000: is outside the range; expected N from 49 to 1024" in done
     assert xf("plot", "vit", "gpt2", "--mark", "1k", "--N", "49:2k", "-o", "a.csv", cwd=tmp_path).returncode == 0
 
 

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from specs import architecture_of, counted
 from strategies import as_yaml
+from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel
@@ -20,8 +21,6 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.average_pool import AveragePool
 from xfcost.torch_models.build import build
-
-transformers = pytest.importorskip("transformers")
 
 
 def spot(grid: Grid, dim: int = 1) -> Place:
@@ -112,7 +111,7 @@ def test_parameters_are_transformers_to_the_unit(size: str) -> None:
     with torch.device("meta"):
         model = theirs(hidden_sizes=[dim, 2 * dim, *last], depths=[depth, depth, 3 * depth, depth], num_labels=1000)
     ours = counted(f"poolformer-{size}").total("params")
-    assert ours == sum(parameter.numel() for parameter in model.parameters())
+    assert ours == parameters(model)
 
 
 def test_outputs_and_macs_are_transformers_with_the_same_weights(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Spatial-reduction attention and PVT: at its edges, and beside transformers' models."""
+"""Spatial-reduction attention, PVT and PVT v2: at their edges, and beside transformers' models."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +10,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bert import put_joined
+import transformers_models as hf
 from cases.base import Case
 from compared import given, referred
+from places import at, rows_of
 from references.local import windows
 from refused import refusals
 from specs import architecture_of, counted
-from test_against_transformers import CLASSES, EPS, compare, ours_of, put, same_totals, take, theirs_of, weights_of
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.errors import ComponentError
+from xfcost.mechanisms.conv_mlp import ConvMlp
+from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
-
-
-def at(*sides: int, special: int = 0, dim: int = 6, fused: bool = False) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=dim, fused=fused)
-
-
-def rows(component: SpatialReduction, spot: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(spot)}
-
-
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("pooled", range(1, 9))
 @pytest.mark.parametrize("side", range(1, 20))
 def test_an_adaptive_pool_is_as_torch_cuts_it(side: int, pooled: int) -> None:
     cut = windows((side,), pooled)
-    found = rows(SpatialReduction(heads=1, pooled=pooled), at(side, dim=1))["pool"]
+    found = rows_of(SpatialReduction(heads=1, pooled=pooled), at(side, dim=1))["pool"]
     assert found.flops == sum(map(len, cut))
     assert found.reads_tokens == max(map(len, cut))
     numbers = torch.arange(side).double() ** 2
@@ -161,40 +146,40 @@ def pvt_spec(size: int, reductions: list[int]) -> dict[str, Any]:
         "input": {"kind": "image", "size": size},
         "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}, {"kind": "position"}],
         "stages": [stage(number) for number in range(4)],
-        "head": {"kind": "classifier", "pool": "class_token", "classes": CLASSES},
+        "head": {"kind": "classifier", "pool": "class_token", "classes": hf.CLASSES},
     }
 
 
-def put_attention(mixer: Any, weights: dict[str, Tensor], theirs: str, sr: str) -> None:
-    put(mixer.q, weights, f"{theirs}.query")
-    put_joined(mixer.kv, weights, f"{theirs}.key", f"{theirs}.value")
+def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str, sr: str) -> None:
+    weights.put(mixer.q, f"{theirs}.query")
+    weights.put_joined(mixer.kv, f"{theirs}.key", f"{theirs}.value")
     if mixer.reduce is not None:
         for kind in ("weight", "bias"):
-            whole = take(weights, f"{theirs}.{sr}.{kind}")
+            whole = weights.take(f"{theirs}.{sr}.{kind}")
             getattr(mixer.reduce, kind).copy_(whole.reshape(getattr(mixer.reduce, kind).shape))
-        put(mixer.norm, weights, f"{theirs}.layer_norm")
+        weights.put(mixer.norm, f"{theirs}.layer_norm")
 
 
 def copied_pvt(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = weights_of(theirs), ours.streams[0]
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
     for index, stage in enumerate(stream.stages):
         entry, *tokens, position = stage.enter if index else stream.embed
         there = f"pvt.encoder.patch_embeddings.{index}"
-        put(entry.conv if index else entry.projection, weights, f"{there}.projection")
-        put(entry.norm, weights, f"{there}.layer_norm")
+        weights.put(entry.conv if index else entry.projection, f"{there}.projection")
+        weights.put(entry.norm, f"{there}.layer_norm")
         for token in tokens:
-            token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
-        position.table.weight.copy_(take(weights, f"{there}.position_embeddings")[0])
+            token.prepend.weight.copy_(weights.take(f"{there}.cls_token"))
+        position.table.weight.copy_(weights.take(f"{there}.position_embeddings")[0])
         for number, (mixer, mlp) in enumerate(stage.run):
             block = f"pvt.encoder.block.{index}.{number}"
-            put(mixer.residual_norm, weights, f"{block}.layer_norm_1")
+            weights.put(mixer.residual_norm, f"{block}.layer_norm_1")
             put_attention(mixer.inner, weights, f"{block}.attention.self", "sequence_reduction")
-            put(mixer.inner.out, weights, f"{block}.attention.output.dense")
-            put(mlp.residual_norm, weights, f"{block}.layer_norm_2")
-            put(mlp.inner.fc1, weights, f"{block}.mlp.dense1")
-            put(mlp.inner.fc2, weights, f"{block}.mlp.dense2")
-    put(ours.head.norm, weights, "pvt.encoder.layer_norm")
-    put(ours.head.linear, weights, "classifier")
+            weights.put(mixer.inner.out, f"{block}.attention.output.dense")
+            weights.put(mlp.residual_norm, f"{block}.layer_norm_2")
+            weights.put(mlp.inner.fc1, f"{block}.mlp.dense1")
+            weights.put(mlp.inner.fc2, f"{block}.mlp.dense2")
+    weights.put(ours.head.norm, "pvt.encoder.layer_norm")
+    weights.put(ours.head.linear, "classifier")
     assert not weights
 
 
@@ -208,21 +193,20 @@ def copied_pvt(theirs: nn.Module, ours: Any) -> None:
     ],
 )
 def test_pvt_with_their_weights(size: int, reductions: list[int], attention: str, tmp_path: Path) -> None:
-    theirs = theirs_of(
-        transformers.PvtConfig,
-        transformers.PvtForImageClassification,
+    theirs = hf.theirs_of(
+        "PvtForImageClassification",
         **SMALL,
         image_size=size,
         sequence_reduction_ratios=reductions,
-        layer_norm_eps=EPS,
-        num_labels=CLASSES,
+        layer_norm_eps=hf.EPS,
+        num_labels=hf.CLASSES,
     )
-    ours = ours_of(pvt_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_pvt, tolerance=1e-10)
+    ours = hf.ours_of(pvt_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_pvt, tolerance=1e-10)
 
 
 def pvt(*depths: int) -> nn.Module:
-    return theirs_of(transformers.PvtConfig, transformers.PvtForImageClassification, depths=depths)
+    return hf.theirs_of("PvtForImageClassification", depths=depths)
 
 
 PRESETS = {
@@ -235,4 +219,117 @@ PRESETS = {
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    same_totals(preset, lambda: pvt(*PRESETS[preset]))
+    hf.same_totals(preset, lambda: pvt(*PRESETS[preset]))
+
+
+# Convolutional feed-forward networks, depthwise convolutions and PVT v2: refusals, and transformers' models ───────────
+
+
+@pytest.mark.parametrize("component", [ConvMlp, DepthwiseConv])
+def test_places_where_kernels_can_not_stand(component: Any) -> None:
+    with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5"):
+        component(size=4).check(at(4, 4))
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
+        component().check(at(4, 4, special=1))
+
+
+def test_no_weight_is_bound_to_the_resolution() -> None:
+    assert counted("pvt-v2-b0").bound_params == 0
+    assert counted("pvt-tiny").bound_params > 0
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
+    """Linear where no reductions are given."""
+
+    def stage(number: int) -> dict[str, Any]:
+        reduced = {"reduction": reductions[number]} if reductions else {"pooled": 7}
+        mixer = {"kind": "spatial_reduction", "heads": SMALL["num_attention_heads"][number]} | reduced
+        mlp = {"kind": "conv_mlp", "ratio": SMALL["mlp_ratios"][number], "hidden_act": "none" if reductions else "relu"}
+        stem_layers = [{"kind": "norm"}, {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
+        enter = {"enter": stem_layers} if number else {}
+        return enter | {"dim": SMALL["hidden_sizes"][number], "depth": SMALL["depths"][number], "block": [mixer, mlp]}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "conv", "size": 7, "stride": 4, "norm": "layer_norm"}],
+        "stages": [stage(number) for number in range(4)],
+        "head": {"kind": "classifier", "pool": "mean", "classes": hf.CLASSES},
+    }
+
+
+def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    for index, stage in enumerate(stream.stages):
+        there = f"pvt_v2.encoder.layers.{index}"
+        *before, entry = stage.enter if index else stream.embed
+        for last in before:  # our norm opens a stage, theirs closes the one before
+            weights.put(last.norm, f"pvt_v2.encoder.layers.{index - 1}.layer_norm")
+        weights.put(entry.conv, f"{there}.patch_embedding.proj")
+        weights.put(entry.norm, f"{there}.patch_embedding.layer_norm")
+        for number, (mixer, mlp) in enumerate(stage.run):
+            block = f"{there}.blocks.{number}"
+            weights.put(mixer.residual_norm, f"{block}.layer_norm_1")
+            put_attention(mixer.inner, weights, f"{block}.attention", "spatial_reduction")
+            weights.put(mixer.inner.out, f"{block}.attention.proj")
+            weights.put(mlp.residual_norm, f"{block}.layer_norm_2")
+            weights.put(mlp.inner.fc1, f"{block}.mlp.dense1")
+            weights.put(mlp.inner.conv, f"{block}.mlp.dwconv.dwconv")
+            weights.put(mlp.inner.fc2, f"{block}.mlp.dense2")
+    weights.put(ours.head.norm, f"pvt_v2.encoder.layers.{len(stream.stages) - 1}.layer_norm")
+    weights.put(ours.head.linear, "classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "reductions"),
+    [
+        (96, [8, 4, 2, 1]),  # 24×24, 12×12, 6×6, 3×3
+        (70, [4, 2, 2, 1]),  # 18×18, 9×9, 5×5, 3×3: odd grids, rests that stand in no patch
+        (70, None),  # pooled to 7×7 from 18×18, 9×9, and up from 5×5 and 3×3
+        (112, None),  # 28×28, 14×14, 7×7, 4×4
+    ],
+)
+def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, attention: str, tmp_path: Path) -> None:
+    theirs = hf.theirs_of(
+        "PvtV2ForImageClassification",
+        **SMALL,
+        image_size=size,
+        sr_ratios=reductions or [1] * 4,
+        linear_attention=not reductions,
+        layer_norm_eps=hf.EPS,
+        num_labels=hf.CLASSES,
+    )
+    ours = hf.ours_of(pvt_v2_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_pvt_v2, tolerance=1e-10)
+
+
+def pvt_v2(dims: list[int], ratios: list[int], depths: list[int], *, linear: bool = False) -> nn.Module:
+    return hf.theirs_of(
+        "PvtV2ForImageClassification",
+        hidden_sizes=dims,
+        mlp_ratios=ratios,
+        depths=depths,
+        linear_attention=linear,
+        num_labels=1000,
+    )
+
+
+B0, B1 = [32, 64, 160, 256], [64, 128, 320, 512]
+PRESETS_V2: dict[str, dict[str, Any]] = {
+    "pvt-v2-b0": {"dims": B0, "ratios": [8, 8, 4, 4], "depths": [2, 2, 2, 2]},
+    "pvt-v2-b1": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [2, 2, 2, 2]},
+    "pvt-v2-b2": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 4, 6, 3]},
+    "pvt-v2-b2-li": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 4, 6, 3], "linear": True},
+    "pvt-v2-b3": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 4, 18, 3]},
+    "pvt-v2-b4": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 8, 27, 3]},
+    "pvt-v2-b5": {"dims": B1, "ratios": [4, 4, 4, 4], "depths": [3, 6, 40, 3]},
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS_V2)
+def test_a_preset_of_v2_has_their_parameters_and_their_macs(preset: str) -> None:
+    hf.same_totals(preset, lambda: pvt_v2(**PRESETS_V2[preset]))

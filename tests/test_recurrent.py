@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from places import at
 from specs import architecture_of
 from strategies import as_yaml, counted_spec
 from xfcost.formulas.component import Place
@@ -39,24 +40,20 @@ COMPONENTS = [
 ]
 
 
-def spot(*sides: int, dim: int = 6, out_dim: int | None = None, special: int = 0) -> Place:
-    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim)
-
-
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
-    assert Lstm().units(spot(5, out_dim=9)) == 9
-    assert Lstm(bidirectional=True).units(spot(5, out_dim=8)) == 4
+    assert Lstm().units(at(5, out_dim=9)) == 9
+    assert Lstm(bidirectional=True).units(at(5, out_dim=8)) == 4
     with pytest.raises(
         ComponentError, match="two directions share the width; expected an even one, got 9: give `hidden`"
     ):
-        Lstm(bidirectional=True).check(spot(5, out_dim=9))
+        Lstm(bidirectional=True).check(at(5, out_dim=9))
 
 
 def test_a_reader_is_told_of_steps_and_state() -> None:
-    (note,) = Lstm(bidirectional=True).notes(spot(2000))
+    (note,) = Lstm(bidirectional=True).notes(at(2000))
     assert "2,000 sequential steps" in note
     assert "a state of 12 numbers" in note  # h and c, 3 hidden units, two directions
 
@@ -85,7 +82,7 @@ def with_weights_of(module: nn.Module, theirs: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("units", [6, 4])
 def test_outputs_and_parameters_are_torch_nn_s(component: Recurrent, units: int) -> None:
     torch.manual_seed(0)
-    where = spot(9, dim=5, out_dim=units * component.directions)
+    where = at(9, dim=5, out_dim=units * component.directions)
     theirs = torch_layer(component, 5, units).double()
     ours = with_weights_of(MODULES[type(component)](component, where).double(), theirs)
     x = torch.randn(3, 9, 5, dtype=torch.float64)
@@ -96,7 +93,7 @@ def test_outputs_and_parameters_are_torch_nn_s(component: Recurrent, units: int)
 
 @pytest.mark.parametrize("component", COMPONENTS, ids=str)
 def test_macs_are_those_of_torch_nn_on_meta(component: Recurrent) -> None:
-    where = spot(11, dim=5, out_dim=4 * component.directions)
+    where = at(11, dim=5, out_dim=4 * component.directions)
     with torch.device("meta"):
         theirs, x = torch_layer(component, 5, 4), torch.randn(2, 11, 5)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -215,7 +212,7 @@ def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
     with pytest.raises(RuntimeError, match="no encoder ran before it"):
         module(torch.randn(1, 3, 6), torch.randn(1, 4, 6))
     with pytest.raises(ComponentError, match=r"the spec has no `encoder:`; use zeros"):
-        Gru(start="encoder").check(spot(3))
+        Gru(start="encoder").check(at(3))
 
 
 @pytest.mark.parametrize(

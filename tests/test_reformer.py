@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +11,25 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+import places
 from saved import saved_bytes
 from specs import counted
 from strategies import placed
+from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.position import Position
 from xfcost.ledger.errors import ComponentError, SpecError
-from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.timing.rows import row_seconds
 
-logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM = 12
 
 
-def spot(tokens: int, dim: int = DIM) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim)
+spot = partial(places.at, dim=DIM)
 
 
 # Chunked feed-forward ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -40,7 +38,7 @@ def spot(tokens: int, dim: int = DIM) -> Place:
 def feed_forward(chunks: int, tokens: int, dim: int = DIM, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     with torch.device(device):
-        return MODULES[Mlp](Mlp(chunks=chunks), spot(tokens, dim))
+        return MODULES[Mlp](Mlp(chunks=chunks), spot(tokens, dim=dim))
 
 
 def spec(block: list[Any], tokens: int, **more: Any) -> dict[str, Any]:
@@ -62,7 +60,7 @@ def test_the_peak_of_chunks_is_what_is_told():
     # the last chunk's hidden elements stand beside the answers of the seven before it; less than joining all takes
     assert parts == weights + stream + 2 * stream
     assert 2 * hidden // 8 + stream * 7 // 8 < 2 * stream
-    (note,) = Mlp(chunks=8).notes(spot(tokens, dim))
+    (note,) = Mlp(chunks=8).notes(spot(tokens, dim=dim))
     assert "8 chunks of up to 8 tokens: 8·32 = 256 hidden elements" in note
     assert f"in place of {tokens * 32:,}" in note
 
@@ -171,7 +169,6 @@ def ours_of(folder: Path, tokens: int) -> Architecture:
 
 
 def theirs_of() -> nn.Module:
-    transformers = pytest.importorskip("transformers")
     config = transformers.ReformerConfig(
         vocab_size=VOCABULARY,
         hidden_size=DIM,
@@ -242,7 +239,7 @@ def test_the_whole_model_is_that_of_transformers(tmp_path):
         expected = theirs(numbers(TOKENS)).logits
     torch.testing.assert_close(model(numbers(TOKENS)), expected, rtol=1e-10, atol=1e-11)
     assert counter.get_total_flops() == 2 * ledger.total("macs")
-    assert sum(weight.numel() for weight in theirs.parameters()) == ledger.total("params")
+    assert parameters(theirs) == ledger.total("params")
 
 
 def test_gradients_of_the_whole_model_are_those_of_transformers(tmp_path):

@@ -10,20 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from compared import given, options_of
+from places import at
 from references.attention import with_memory
 from specs import counted
 from strategies import counted_spec, placed
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.relative import Relative
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-
-
-def spot(tokens: int, dim: int = 6, *, fused: bool = False) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, fused=fused)
 
 
 def twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Module:
@@ -36,10 +32,10 @@ def noise(*shape: int, seed: int = 1) -> Tensor:
 
 
 def test_notes_tell_of_the_memory() -> None:
-    assert list(Relative(heads=2, causal=True).notes(spot(3))) == []
-    (note,) = Relative(heads=2, causal=True, memory=9).notes(spot(3))
+    assert list(Relative(heads=2, causal=True).notes(at(3))) == []
+    (note,) = Relative(heads=2, causal=True, memory=9).notes(at(3))
     assert "its 3 tokens attend over themselves and 9 positions of the memory" in note
-    (note,) = Relative(heads=2).notes(spot(3))
+    (note,) = Relative(heads=2).notes(at(3))
     assert "position scores by distance, heads × 3 × 5 = 30 per sample" in note
 
 
@@ -57,7 +53,7 @@ def test_notes_tell_of_the_memory() -> None:
     ids=str,
 )
 def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) -> None:
-    module = twin_of(component, spot(5, fused=fused))
+    module = twin_of(component, at(5, fused=fused))
     x_BND, memory_BPD = noise(2, 5, 6), noise(2, component.memory, 6, seed=2)
     plain = with_memory(options_of(component), given(module), x_BND, memory_BPD)
     torch.testing.assert_close(module(x_BND, memory_BPD), plain, rtol=1e-11, atol=1e-12)
@@ -65,7 +61,7 @@ def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) ->
 
 
 def test_a_memory_gets_no_gradient() -> None:
-    module = twin_of(Relative(heads=2, causal=True, memory=4), spot(5))
+    module = twin_of(Relative(heads=2, causal=True, memory=4), at(5))
     x_BND, memory_BPD = noise(1, 5, 6).requires_grad_(), noise(1, 4, 6, seed=2).requires_grad_()
     module(x_BND, memory_BPD).sum().backward()
     assert x_BND.grad is not None
@@ -75,7 +71,7 @@ def test_a_memory_gets_no_gradient() -> None:
 def test_two_segments_are_one_long_pass_through_a_layer() -> None:
     # One layer over 10 tokens at once, and over the second 5 with the first 5 for a memory.
     whole, half = (
-        twin_of(Relative(heads=2, causal=True, memory=memory), spot(tokens)) for tokens, memory in ((10, 0), (5, 5))
+        twin_of(Relative(heads=2, causal=True, memory=memory), at(tokens)) for tokens, memory in ((10, 0), (5, 5))
     )
     half.load_state_dict(whole.state_dict())
     x_BND = noise(2, 10, 6)
@@ -92,7 +88,7 @@ class Segments(nn.Module):
         super().__init__()
         component = Relative(heads=2, causal=True, memory=memory)
         self.segments, self.memory = segments, memory
-        self.layers = nn.ModuleList(twin_of(component, spot(tokens), seed) for seed in range(layers))
+        self.layers = nn.ModuleList(twin_of(component, at(tokens), seed) for seed in range(layers))
 
     def forward(self, x_BND: Tensor) -> Tensor:
         seen = [x_BND.new_zeros(x_BND.shape[0], self.memory, x_BND.shape[-1])] * len(self.layers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import Any
 
@@ -13,12 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from specs import counted
 from strategies import placed
-from test_against_transformers import same_totals
+from transformers_models import parameters, same_totals, transformers
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
-
-logging.getLogger("transformers").setLevel(logging.ERROR)
-transformers = pytest.importorskip("transformers")
 
 CLASSES, SIZE = 7, (37, 50)  # odd sides come up under the strides
 WIDTHS, DEPTHS = [16, 24], [2, 2]
@@ -113,7 +109,7 @@ def test_a_small_network_is_theirs(pair, tmp_path):
         torch.testing.assert_close(ours(pixels), answer, rtol=1e-10, atol=1e-10)
     ledger = count(architecture)
     assert counter.get_total_flops() == 2 * ledger.total("macs")
-    assert sum(weight.numel() for weight in theirs.parameters()) == ledger.total("params")
+    assert parameters(theirs) == ledger.total("params")
 
 
 REGNETY = {

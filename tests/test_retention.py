@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import places
 from modules import Call
 from refused import refusals
 from strategies import as_yaml, exact
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.retention import Retention
 from xfcost.torch_models.mechanisms.retention import decay
 from xfcost.torch_models.modules import MODULES
@@ -23,9 +24,7 @@ from xfcost.torch_models.shared import scans
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.trace import trace
 
-
-def spot(*sides: int, dim: int = 8) -> Place:
-    return Place(grid=Grid(sides), dim=dim, out_dim=dim)
+spot = partial(places.at, dim=8)
 
 
 def macs(component: Retention, where: Place) -> dict[str, int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from itertools import combinations
 
@@ -12,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xfcost
-from helpers import PLAIN, xf
+from helpers import PLAIN, error_of, stdout_of, table_of, xf
 from xfcost.api import roofline as api
 from xfcost.api.runs import make_run
 from xfcost.commands.roofline import run
@@ -371,10 +369,9 @@ def calibrated(settings):
 
 
 def test_a_system_is_run_and_drawn_under_the_calibrated_roofs(calibrated, tmp_path):
-    result = xf("roofline", "vit-ti16", *TINY, "--device", "cpu", "--runs", "1", "-o", tmp_path / "a.svg")
-    assert result.returncode == 0
-    assert "roofs: peak 100 GFLOP/s, memory 20.0 GB/s" in result.stdout
-    assert "(calibrated 2026-11-22)" in result.stdout
+    result = stdout_of("roofline", "vit-ti16", *TINY, "--device", "cpu", "--runs", "1", "-o", tmp_path / "a.svg")
+    assert "roofs: peak 100 GFLOP/s, memory 20.0 GB/s" in result
+    assert "(calibrated 2026-11-22)" in result
     picture = (tmp_path / "a.svg").read_text(encoding="utf-8")
     for gid in ("memory roof", "peak roof", "MLP up-projection, per-token", "Softmax, global"):
         assert f'id="{gid}"' in picture
@@ -386,7 +383,7 @@ def test_predicted_points_are_of_a_model_that_is_not_run(calibrated, tmp_path):
     assert result.returncode == 0
     assert "nothing was run" in result.stdout
     assert "timing" not in result.stderr
-    rows = list(csv.DictReader(io.StringIO(target.read_text(encoding="utf-8"))))
+    rows = table_of(target)
     assert {row["system"] for row in rows} == {"ViT-Ti/16", "Swin-T"}
     assert {row["predicted"] for row in rows} == {"True"}
     for row in rows:
@@ -402,7 +399,7 @@ def test_bytes_of_a_prediction_are_those_of_a_timed_run(calibrated, tmp_path):
     for name, how in {"timed": ("--device", "cpu", "--runs", "1"), "predicted": ("--predict",)}.items():
         target = tmp_path / f"{name}.csv"
         assert xf("roofline", "vit-ti16", *TINY, *how, "-o", target).returncode == 0
-        rows = csv.DictReader(io.StringIO(target.read_text(encoding="utf-8")))
+        rows = table_of(target)
         points[name] = {(row["operation"], row["flops"], row["operand_bytes"]) for row in rows}
     assert len(points["predicted"]) > 10
     assert points["predicted"] <= points["timed"]
@@ -458,10 +455,9 @@ def usual(*names):
 def test_bad_input_is_one_error_and_writes_nothing(settings, words, says, tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
-    result = xf("roofline", "vit-ti16", *words, cwd=folder)
-    assert result.returncode == 2
-    assert says in " ".join(result.stderr.split())
-    assert "Traceback" not in result.stderr
+    result = error_of("roofline", "vit-ti16", *words, cwd=folder)
+    assert says in " ".join(result.split())
+    assert "Traceback" not in result
     assert list(folder.iterdir()) == []
 
 
@@ -476,9 +472,7 @@ def test_without_o_the_file_is_named_after_its_systems(calibrated, tmp_path):
 
 
 def analyzed(*words):
-    result = xf("analyze", "vit-ti16", *TINY, "--no-trace", "--device", "cpu", "--runs", "1", *words)
-    assert result.returncode == 0
-    return result.stdout
+    return stdout_of("analyze", "vit-ti16", *TINY, "--no-trace", "--device", "cpu", "--runs", "1", *words)
 
 
 def test_the_percent_of_peak_is_told_of_every_operation_and_in_all(calibrated):
@@ -502,7 +496,7 @@ def test_the_percent_of_peak_is_a_column(calibrated):
     from xfcost.report.export import ledger_text
     from xfcost.report.table import ledger_plain
 
-    rows = list(csv.DictReader(io.StringIO(ledger_text(ledger, "csv"))))
+    rows = table_of(ledger_text(ledger, "csv"))
     rates = [(row["flops_per_second"], row["of_peak"]) for row in rows if row["flops_per_second"]]
     assert len(rates) > 10
     assert all(float(share) == pytest.approx(float(rate) / 100e9) for rate, share in rates)

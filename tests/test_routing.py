@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,23 +10,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import places
+from places import rows_of
 from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.routing import Routing
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
 
-
-def at(n: int, dim: int = 8, **more: Any) -> Place:
-    return Place(grid=Grid((n,)), dim=dim, out_dim=dim, **more)
-
-
-def rows(component: Routing, spot: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(spot)}
+at = partial(places.at, dim=8)
 
 
 def torch_module(component: Routing, spot: Place) -> RoutingAttention:
@@ -99,9 +95,9 @@ def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared: bool)
 def test_memory_keys_stand_per_cluster() -> None:
     # Causal and not shared: 4 clusters, 2 heads of 4, one key and one value each; more tokens, more clusters.
     component = Routing(heads=2, causal="approximate")
-    assert [rows(component, at(n))["memory_keys"].params for n in (16, 64)] == [2 * 4 * 4, 2 * 8 * 4]
+    assert [rows_of(component, at(n))["memory_keys"].params for n in (16, 64)] == [2 * 4 * 4, 2 * 8 * 4]
     assert any("1 memory key(s)" in note for note in component.notes(at(16)))
-    assert rows(component, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
+    assert rows_of(component, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
 
 
 def test_notes_tell_where_the_order_in_print_fails() -> None:

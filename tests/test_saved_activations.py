@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
+from torch.profiler import profile
 
+from saved import saved_bytes
 from specs import architecture_of
+from strategies import as_yaml, spec_of
 from test_presets import thinned
-from tiers import tiered_presets
+from tiers import tiered_examples, tiered_presets
 from xfcost.counting.forward import count
-from xfcost.counting.saved_activations import followed
+from xfcost.counting.saved_activations import followed, saved_activations
+from xfcost.formulas.component import Mixer
+from xfcost.mechanisms.global_local import GlobalLocal
+from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import preset_names
+from xfcost.spec.load import load, preset_names
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
@@ -68,3 +78,216 @@ def test_what_is_declared_is_what_torch_saves_reads_and_writes(name, options):
 def test_a_product_with_a_constant_saves_only_the_constant():
     architecture = in_training("retnet-1.3b", **OPTIONS[0])  # decays of a buffer times the scores
     assert declared(architecture) == of_torch(architecture)
+
+
+# Saved activations and operands in closed form where no preset goes: every option, other ranks, odd grids ─────────────
+
+
+def agrees(folder: Path, text: str, **options) -> bool:
+    file = folder / "spec.yaml"
+    file.write_text(text, encoding="utf-8")
+    architecture = place(load(str(file)), Run(mode="train", **options))
+    return declared(architecture) == of_torch(architecture)
+
+
+@pytest.mark.parametrize(("component", "fused"), tiered_examples(), ids=str)
+def test_every_option_of_a_mechanism(component: Mixer, fused: bool, tmp_path):
+    options = {"attention": "fused", "dtype": "bfloat16"} if fused else {"attention": "eager", "dtype": "float32"}
+    assert agrees(tmp_path, as_yaml(spec_of(component)), batch=2, **options)
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize(
+    ("component", "length"),
+    [
+        (Nystrom(heads=1, landmarks=4, conv=None), 9),  # padded to 12
+        (Nystrom(heads=1, landmarks=4, conv=None), 4),  # exact attention
+        (GlobalLocal(heads=1, radius=2), 7),  # queries padded to 9
+    ],
+    ids=["nystrom", "nystrom-exact", "global_local"],
+)
+def test_joined_heads_of_tokens_without_their_padding(component: Mixer, length: int, heads: int, attention, tmp_path):
+    # one head of one sample is cropped as a view; several heads, or several samples, are copied
+    spec = spec_of(msgspec.structs.replace(component, heads=heads))
+    spec["input"]["length"] = length
+    for batch in (1, 2):
+        assert agrees(tmp_path, as_yaml(spec), batch=batch, attention=attention, dtype="float32")
+
+
+def with_kernels(live) -> bool:
+    """Does the CPU run every fused attention as one kernel? Learned biases and values of another width have none."""
+    with profile(acc_events=True) as ran:
+        live.model(*live.inputs)
+    names = {event.key for event in ran.key_averages()}
+    return "aten::_scaled_dot_product_attention_math" not in names
+
+
+@pytest.mark.parametrize(("component", "fused"), tiered_examples(), ids=str)
+def test_every_option_saves_what_autograd_saves_of_real_tensors(component: Mixer, fused: bool, tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
+    run = Run(mode="train", attention="fused" if fused else "eager", dtype="float32", batch=2)
+    architecture = place(load(str(file)), run)
+    live = build(architecture, "cpu")
+    live.model.train().requires_grad_()
+    if not with_kernels(live):
+        pytest.skip("torch runs its plain formula for this attention on the CPU")
+    assert declared(architecture).total == saved_bytes(live.model, live.inputs)
+
+
+def test_fused_attention_of_gpt2_saves_what_autograd_saves():
+    # autograd's own hooks on the CPU, float32, N = 128; heads lie beside each other, so that W_O's input is no copy
+    architecture = place(load("gpt2"), Run(tokens=(128,), mode="train", attention="fused", dtype="float32"))
+    assert declared(architecture).total == 76_384_256
+
+
+FULL = "{kind: full, heads: 2}"
+SPECS = {
+    "sequence": """
+        input: {kind: vectors, length: 40, channels: 3}
+        embed: [{kind: conv, size: 3, stride: 2, norm: group_norm, act: relu}, {kind: pool, size: 3, stride: 2}]
+        stages:
+          - {dim: 16, depth: 1, block: [{kind: full, heads: 2, residual: none}, {kind: mlp}]}
+          - {dim: 24, depth: 1, enter: [{kind: conv, size: 1}], block: [{kind: conv, form: separable, act: glu}]}
+        head: {kind: flatten_classifier, pooled: 3, hidden: [64, 32], classes: 10}
+        """,
+    "volume": """
+        input: {kind: video, frames: 8, size: 24, channels: 3}
+        embed:
+          - {kind: conv, size: 3, stride: 2, norm: layer_norm, act: gelu_quick}
+          - {kind: pool, size: 3, stride: 2}
+          - {kind: pool, size: [1, 2, 2], stride: [1, 2, 2], form: mean}
+        stages: [{dim: 16, depth: 1, block: [{kind: bottleneck, width: 8, groups: 2}]}]
+        head: {kind: flatten_classifier, pooled: 1, hidden: [5], classes: 10}
+        """,
+    "a grid averaged to one vector": """
+        input: {kind: image, size: 24, channels: 3}
+        embed: [{kind: patch, size: 4}]
+        stages: [{dim: 16, depth: 1, block: [{kind: mlp}]}]
+        head: {kind: flatten_classifier, pooled: 1, hidden: [5], classes: 10}
+        """,
+    "merged patches of an odd grid": f"""
+        input: {{kind: image, size: 36}}
+        embed: [{{kind: patch, size: 4}}]
+        stages:
+          - {{dim: 8, depth: 1, block: [{FULL}]}}
+          - {{dim: 16, depth: 1, enter: [{{kind: patch_merging}}], block: [{FULL}]}}
+          - {{dim: 16, depth: 1, enter: [{{kind: patch_merging, norm: post}}], block: [{FULL}]}}
+        """,
+    "earlier stages": f"""
+        input: {{kind: tokens, vocabulary: 100, length: 32}}
+        embed: [{{kind: token}}]
+        stages:
+          - {{dim: 8, depth: 1, block: [{FULL}]}}
+          - {{dim: 8, depth: 1, enter: [{{kind: pool, form: mean}}], block: [{FULL}]}}
+          - {{dim: 8, depth: 1, enter: [{{kind: upsample, factor: 3}}], block: [{FULL}]}}
+          - {{dim: 16, depth: 1, enter: [{{kind: concatenate, stage: 1}}], block: [{FULL}]}}
+        """,
+    "experts": """
+        input: {kind: tokens, vocabulary: 100, length: 12}
+        embed: [{kind: token}, {kind: token_type}, {kind: position, form: axial, shape: [4, 4], widths: [6, 10]}]
+        stages:
+          - dim: 16
+            blocks:
+              - [{kind: moe, experts: 4, active: 2, capacity: 1.5, normalize: false, expert: {kind: mlp}, shared: {}}]
+              - [{kind: moe, experts: 4, active: 1, router: sigmoid, correction: true, scale: 2, expert: {kind: mlp}}]
+              - [{kind: moe, experts: 6, active: 2, groups: {count: 3, active: 2}, expert: {kind: mlp, bias: false}}]
+              - [{kind: moe, router: sigmoid, groups: {count: 2, active: 1, score: top_two}, expert: {kind: mlp}}]
+        head: {kind: masked_language_model, act: silu, norm: rms_norm, next_sentence: true}
+        """,
+    "extra tokens": f"""
+        input: {{kind: image, size: 16}}
+        embed:
+          - {{kind: patch, size: 4}}
+          - {{kind: class_token}}
+          - {{kind: distillation_token}}
+          - {{kind: position, form: separate}}
+        stages: [{{dim: 16, depth: 1, block: [{FULL}, {{kind: class_attention, heads: 2}}]}}]
+        head: {{kind: pooler, norm: layer_norm, width: 8, classes: 3}}
+        """,
+    "a single local head": """
+        input: {kind: tokens, vocabulary: 100, length: 13}
+        embed: [{kind: token}]
+        stages:
+          - {dim: 16, depth: 1, block: [{kind: routing, heads: 4, window: 5, local_heads: 1, local_window: 3}]}
+          - {dim: 16, depth: 1, block: [{kind: routing, heads: 2, clusters: 2, local_heads: 1, local_window: 13}]}
+        """,
+    "strides": """
+        input: {kind: image, size: 33}
+        embed:
+          - {kind: conv, size: 3, stride: 2, norm: batch_norm, act: silu}
+          - {kind: local_relation, share: 5, stride: 2, norm: batch_norm, act: relu}
+        stages:
+          - dim: 16
+            blocks:
+              - [{kind: bottleneck, expansion: 2, spatial: {kind: local_attention, heads: 2, size: 5}}]
+              - [{kind: bottleneck, expansion: 2, stride: 2, spatial: {kind: local_relation, share: 5, size: 5}}]
+              - [{kind: local_attention, heads: 2, size: 3, stride: 2}]
+        """,
+}
+
+
+def handed_over(layer: str, others: str = "") -> str:
+    """A decoder of two blocks whose layers start from the encoder's."""
+    return f"""
+        residual: none
+        input: {{kind: tokens, vocabulary: 100, length: 9}}
+        encoder:
+          input: {{kind: tokens, vocabulary: 100, length: 7}}
+          embed: [{{kind: token}}]
+          stages: [{{dim: 12, depth: 2, block: [{{{layer}}}]}}]
+        decoder:
+          embed: [{{kind: token, dim: 10}}]
+          stages: [{{dim: 12, depth: 2, block: [{{{layer}, start: encoder}}{others}]}}]
+        head: {{kind: language_model, norm: none}}
+        """
+
+
+def attending(layer: str, width: int) -> str:
+    """A decoder whose layer attends in every step."""
+    return f"""
+        residual: none
+        input: {{kind: tokens, vocabulary: 100, length: 9}}
+        encoder:
+          input: {{kind: tokens, vocabulary: 100, length: 7}}
+          embed: [{{kind: token}}]
+          stages: [{{dim: 12, depth: 1, block: [{{kind: gru, bidirectional: true}}]}}]
+        decoder:
+          embed: [{{kind: token, dim: 10}}]
+          stages: [{{dim: {width}, depth: 1, block: [{{{layer}}}]}}]
+        head: {{kind: language_model, norm: none}}
+        """
+
+
+GATED = "attend: {kind: additive, hidden: 5, gate: true}"
+RECURRENT = {
+    "both directions handed over": handed_over("kind: lstm, bidirectional: true"),
+    "handed over, then read": handed_over("kind: gru", ", {kind: cross, heads: 2}, {kind: mlp}"),
+    "reset before its map": handed_over("kind: gru, reset: before"),
+    "one gate": handed_over("kind: rnn, act: relu"),
+    "attends from zeros": attending(f"kind: lstm, {GATED}", 14),
+    "maxout from zeros": attending(f"kind: lstm, hidden: 14, {GATED}, readout: {{kind: maxout, hidden: 6}}", 6),
+    "sum from a mean": attending(f"kind: rnn, hidden: 14, start: mean, {GATED}, readout: {{kind: sum}}", 10),
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["eager", "fused"])
+@pytest.mark.parametrize("spec", (SPECS | RECURRENT).values(), ids=SPECS | RECURRENT)
+def test_what_no_preset_has(spec, options, tmp_path):
+    assert agrees(tmp_path, f"        name: toy{spec}", **options)
+
+
+def test_states_of_a_reversible_stage_are_not_followed(tmp_path):
+    embed = "embed: [{kind: token, dim: 8}]"
+    spec = f"""
+        name: toy
+        residual: {{form: reversible}}
+        input: {{kind: tokens, vocabulary: 100, length: 9}}
+        encoder: {{{embed}, stages: [{{dim: 8, depth: 1, block: [{{kind: lstm}}, {{kind: mlp}}]}}]}}
+        decoder: {{{embed}, stages: [{{dim: 8, depth: 1, block: [{{kind: lstm, start: encoder}}, {{kind: mlp}}]}}]}}
+        """
+    file = tmp_path / "spec.yaml"
+    file.write_text(spec, encoding="utf-8")
+    architecture = place(load(str(file)), Run(mode="train"))
+    assert saved_activations(count(architecture, orders=False), architecture) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,13 +10,13 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+import places
 from growth import sequential_steps
 from modules import Call
 from specs import counted
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.mamba import Mamba
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
 from xfcost.mechanisms.rwkv_time import RwkvTime
@@ -23,9 +24,7 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.tracing.trace import trace
 
-
-def spot(*sides: int, dim: int = 8) -> Place:
-    return Place(grid=Grid(sides), dim=dim, out_dim=dim)
+spot = partial(places.at, dim=8)
 
 
 def live(component: Mixer, where: Place) -> Any:

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from places import at
 from specs import counted
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.residual import residual_rows
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
@@ -25,10 +25,6 @@ from xfcost.torch_models.sublayer import SubLayerModel
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")
 BOTH_EXECUTIONS = pytest.mark.parametrize("fused", [False, True])
-
-
-def spot(tokens: int, dim: int, *, fused: bool = False) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, fused=fused)
 
 
 def rows_of(place: Place, residual: Residual, *components: SubLayer) -> list[Operation]:
@@ -58,7 +54,7 @@ def test_paper_and_public_code_differ_by_w_o(n: int, d: int, heads: int, k: int,
     def mab(a: int, b: int, *, paper: bool) -> int:
         return a * d * d + 2 * b * d * d + 2 * a * b * d + a * d * d * paper + a * d * d
 
-    place = spot(n, d, fused=fused)
+    place = at(n, dim=d, fused=fused)
     for paper in (True, False):
         sab = rows_of(place, POST, Full(heads=heads, output_projection=paper), Dense())
         isab = rows_of(place, POST, Inducing(heads=heads, points=k, output_projection=paper), Dense())
@@ -73,10 +69,10 @@ def test_parameters_of_the_authors_modules(norm: Any) -> None:
     d, m = 128, 32
     mab = 4 * (d * d + d) + (2 * 2 * d if norm == "layer_norm" else 0)
     residual = Residual(place="post", norm=norm)
-    sab = rows_of(spot(5, d), residual, Full(heads=4, output_projection=False), Dense())
+    sab = rows_of(at(5, dim=d), residual, Full(heads=4, output_projection=False), Dense())
     inducing = Inducing(heads=4, points=m, output_projection=False, norm=norm)
     assert total(sab, "params") == mab
-    assert total(rows_of(spot(5, d), residual, inducing, Dense()), "params") == 2 * mab + m * d
+    assert total(rows_of(at(5, dim=d), residual, inducing, Dense()), "params") == 2 * mab + m * d
 
 
 @pytest.mark.parametrize(("n", "d", "heads", "k"), [(1024, 512, 8, 128), (4096, 512, 8, 128), (50, 96, 2, 7)])
@@ -84,13 +80,13 @@ def test_macs_of_the_package_isab_pytorch(n: int, d: int, heads: int, k: int) ->
     # isab-pytorch 0.3.0 has no rFF, no norm, no residual, and heads of 64: (4N + 4m)·d·inner + 4mN·inner.
     component = Inducing(heads=heads, head_dim=64, points=k, induce="attention", projection_bias=False)
     inner = heads * 64
-    rows = list(component.operations(spot(n, d)))
+    rows = list(component.operations(at(n, dim=d)))
     assert total(rows, "macs") == (4 * n + 4 * k) * d * inner + 4 * k * n * inner
     assert total(rows, "params") == 8 * d * inner + k * d
 
 
 def test_more_points_than_tokens_are_told() -> None:
-    notes = [list(Inducing(heads=1, points=k).notes(spot(9, 4))) for k in (8, 9)]
+    notes = [list(Inducing(heads=1, points=k).notes(at(9, dim=4))) for k in (8, 9)]
     assert notes[0] == []
     assert notes[1] == ["9 inducing points for 9 tokens: full attention reads as much with less work"]
 
@@ -118,7 +114,7 @@ SET_BLOCKS = [
 def test_tokens_in_another_order_give_outputs_in_that_order(
     components: tuple[SubLayer, ...], residual: Residual, *, fused: bool
 ) -> None:
-    module = block(spot(11, 6, fused=fused), residual, *components)
+    module = block(at(11, dim=6, fused=fused), residual, *components)
     x, order = shuffled(11, 6)
     with torch.no_grad():
         straight, other = module(x, None), module(x[:, order], None)
@@ -133,14 +129,14 @@ def test_tokens_in_another_order_give_outputs_in_that_order(
 def test_without_w_o_the_heads_make_the_width(component: Any) -> None:
     more = {"points": 2} if component is Inducing else {}
     with pytest.raises(ComponentError, match=r"have the output's width 6, and they have 10;") as refused:
-        component(heads=2, head_dim=5, output_projection=False, **more).check(spot(3, 6))
+        component(heads=2, head_dim=5, output_projection=False, **more).check(at(3, dim=6))
     assert refused.value.field == "output_projection"
-    component(heads=2, head_dim=3, output_projection=False, **more).check(spot(3, 6))
+    component(heads=2, head_dim=3, output_projection=False, **more).check(at(3, dim=6))
 
 
 def test_inducing_points_are_never_causal() -> None:
     with pytest.raises(ComponentError, match="'inducing' has no causal form: every point reads all tokens") as refused:
-        Inducing(heads=2, points=3, causal=True).check(spot(5, 6))
+        Inducing(heads=2, points=3, causal=True).check(at(5, dim=6))
     assert refused.value.field == "causal"
 
 

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
+import places
 from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.sinkhorn import SinkhornAttention
 
-
-def at(n: int, dim: int = 8) -> Place:
-    return Place(grid=Grid((n,)), dim=dim, out_dim=dim)
-
-
-def rows(component: Sinkhorn, spot: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(spot)}
+at = partial(places.at, dim=8)
 
 
 def torch_module(component: Sinkhorn, spot: Place) -> SinkhornAttention:

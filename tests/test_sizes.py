@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import xfcost
-from helpers import xf
+from helpers import error_of, stdout_of
 from specs import counted
 from strategies import exact
 from tiers import tiered_presets
@@ -72,9 +72,8 @@ def test_a_sweep_over_sizes_takes_images_that_patches_tile():
 
 def test_plot_over_sizes(tmp_path: Path):
     table = tmp_path / "sizes.csv"
-    done = xf("plot", "vit-b16", "swin-t", "--size", "224:1024", "--metric", "macs", "-o", table)
-    assert done.returncode == 0, done.stderr
-    assert "ViT-B/16: slope 2.40 from side = 224 to 1,024" in done.stdout
+    done = stdout_of("plot", "vit-b16", "swin-t", "--size", "224:1024", "--metric", "macs", "-o", table)
+    assert "ViT-B/16: slope 2.40 from side = 224 to 1,024" in done
     with table.open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     assert {"224", "1024"} <= {row["size"] for row in rows}
@@ -94,9 +93,7 @@ def test_plot_over_sizes(tmp_path: Path):
     ],
 )
 def test_what_is_no_range_of_sizes_is_refused(options, words, tmp_path: Path):
-    done = xf("plot", "vit-b16", *options, "-o", tmp_path / "a.svg")
-    assert done.returncode == 2
-    assert words in " ".join(done.stderr.split())
+    assert words in " ".join(error_of("plot", "vit-b16", *options, "-o", tmp_path / "a.svg").split())
 
 
 def test_systems_that_take_images_stand_beside_each_other_at_usual_sizes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,17 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bert import put_embeddings, put_joined, put_layer
+import places
+import transformers_models as hf
 from refused import refusals
 from specs import architecture_of, counted
-from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel
 
-
-def at(tokens: int, dim: int = 8, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
+at = partial(places.at, dim=8)
 
 
 # What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
@@ -78,13 +75,12 @@ def longformer(folder: Path, length: int, global_tokens: int, **run: Any) -> tup
         "stages": [{"dim": 12, "depth": 2, "block": [mixer, {"kind": "mlp"}]}],
         "head": {"kind": "pooler"},
     }
-    return ours_of(spec, folder, **run)
+    return hf.ours_of(spec, folder, **run)
 
 
 def their_longformer() -> nn.Module:
-    return theirs_of(
-        transformers.LongformerConfig,
-        transformers.LongformerModel,
+    return hf.theirs_of(
+        "LongformerModel",
         vocab_size=29,
         hidden_size=12,
         num_hidden_layers=2,
@@ -100,16 +96,16 @@ def their_longformer() -> nn.Module:
 
 def copied(theirs: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them; their positions begin with row 2."""
-    weights, stream = weights_of(theirs), ours.streams[0]
-    put_embeddings(stream.embed, weights, first=2)
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    hf.put_embeddings(stream.embed, weights, first=2)
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
         layer = f"encoder.layer.{number}."
-        put(mixer.inner.global_q, weights, f"{layer}attention.self.query_global")
-        put_joined(
-            mixer.inner.global_kv, weights, *(f"{layer}attention.self.{name}_global" for name in ("key", "value"))
+        weights.put(mixer.inner.global_q, f"{layer}attention.self.query_global")
+        weights.put_joined(
+            mixer.inner.global_kv, *(f"{layer}attention.self.{name}_global" for name in ("key", "value"))
         )
-        put_layer(mixer, mlp, weights, layer, mixer.inner)
-    put(ours.head.linear, weights, "pooler.dense")
+        hf.put_layer(mixer, mlp, weights, layer, mixer.inner)
+    weights.put(ours.head.linear, "pooler.dense")
     assert not weights
 
 
@@ -117,7 +113,7 @@ def copied(theirs: nn.Module, ours: Any) -> None:
 @pytest.mark.parametrize("length", [8, 64, 50])
 def test_longformer_with_their_weights(length: int, global_tokens: int, tmp_path: Path) -> None:
     architecture, live = longformer(tmp_path, length, global_tokens, batch=2, dtype="float64")
-    theirs = scrambled(their_longformer().double())
+    theirs = hf.scrambled(their_longformer().double())
     copied(theirs, live.model)
     numbers = live.inputs[0].clamp_min(2)  # 1 is padding there, and masked
     attends = torch.zeros_like(numbers)
@@ -152,8 +148,8 @@ def test_the_released_encoder(global_tokens: int, macs: int) -> None:
 def test_led_has_their_parameters() -> None:
     sizes = {f"{part}_{what}": size for part in ("encoder", "decoder") for what, size in LED_SIZES.items()}
     with torch.device("meta"):
-        theirs = transformers.LEDModel(
-            transformers.LEDConfig(vocab_size=50265, d_model=768, attention_window=1024, **sizes)
+        theirs = hf.transformers.LEDModel(
+            hf.transformers.LEDConfig(vocab_size=50265, d_model=768, attention_window=1024, **sizes)
         )
         parameters = sum(parameter.numel() for parameter in theirs.parameters())
     assert counted("led-base-16384").total("params") == parameters

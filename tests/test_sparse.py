@@ -6,16 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+from places import at
 from refused import refusals
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.torch_models.modules import MODULES
-
-
-def stand(n: int, dim: int = 6, *, fused: bool = False) -> Place:
-    return Place(grid=Grid((n,)), dim=dim, out_dim=dim, fused=fused)
 
 
 def strided(stride: int, integration: str = "merged", *, causal: bool = True, **more: int) -> Sparse:
@@ -31,7 +28,7 @@ def listed(component: Sparse, n: int, *tokens: int) -> list[list[int]]:
 
 
 def figure(component: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -> int:
-    return sum(getattr(row, quantity) for row in component.operations(stand(n, dim)) if row.path in rows)
+    return sum(getattr(row, quantity) for row in component.operations(at(n, dim=dim)) if row.path in rows)
 
 
 # Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,7 +78,7 @@ class Layers(nn.Module):
 
     def __init__(self, n: int, *components: Sparse) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(MODULES[Sparse](component, stand(n)) for component in components)
+        self.layers = nn.ModuleList(MODULES[Sparse](component, at(n)) for component in components)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -131,7 +128,7 @@ def test_on_meta_the_masks_are_shapes_alone(integration: str, summary: int | Non
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused: bool) -> None:
-    module = MODULES[Sparse](fixed(4, 1, "long"), stand(10, fused=fused))
+    module = MODULES[Sparse](fixed(4, 1, "long"), at(10, fused=fused))
     x = torch.randn(2, 10, 6, requires_grad=True)
     y = module(x)
     torch.testing.assert_close(y[:, :3], module.out.bias.expand(2, 3, 6))
@@ -150,16 +147,16 @@ test_what_can_not_be_is_refused = refusals(
         (Sparse(heads=1, pattern="fixed", stride=4, summary=5), "summary", "5 cells do not fit a block of 4"),
         (Sparse(heads=3, pattern="strided", stride=4, integration="heads"), "heads", "3 is odd"),
     ],
-    stand(8),
+    at(8),
 )
 
 
 def test_what_a_reader_must_know_is_told() -> None:
-    (grows,) = strided(128, "long").notes(stand(4096))
+    (grows,) = strided(128, "long").notes(at(4096))
     assert "here about 64" in grows
     assert "at a stride of 128, whatever N, the long factor is N²/128" in grows
-    assert list(strided(4, "local").notes(stand(8))) == []
-    padded, cells, fused, both = fixed(4, 2, causal=False).notes(stand(9, fused=True))
+    assert list(strided(4, "local").notes(at(8))) == []
+    padded, cells, fused, both = fixed(4, 2, causal=False).notes(at(9, fused=True))
     assert padded.startswith("9 tokens padded to whole blocks of 4: 3 positions more")
     assert "2 summary cells of a block 2 times it" in cells
     assert "it runs eager, and is counted so" in fused

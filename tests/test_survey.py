@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 
@@ -11,7 +9,7 @@ import msgspec
 import pytest
 
 import xfcost
-from helpers import xf
+from helpers import csv_of, error_of, xf
 from measured import HEADER, THERE, row
 from test_measured_series import changed, timed
 from xfcost.api.measuring.plan import spec_hash
@@ -154,9 +152,7 @@ def test_a_line_of_the_survey_does_not_change_what_is_measured():
 def test_a_bad_class_is_refused_with_its_line(tmp_path):
     file = tmp_path / "bad.yaml"
     file.write_text("extends: common-full\nsurvey: {system: X, classes: [XX], note: y}\n", encoding="utf-8")
-    done = xf("analyze", file, "--no-trace")
-    assert done.returncode == 2
-    assert "bad.yaml:2 survey.classes[0]" in done.stderr
+    assert "bad.yaml:2 survey.classes[0]" in error_of("analyze", file, "--no-trace")
 
 
 def measured_rows(seconds, **fields):
@@ -211,7 +207,7 @@ def test_a_file_without_one_full_attention_is_refused(tmp_path):
 
 
 def test_formats(tmp_path):
-    rows = list(csv.DictReader(io.StringIO(xf("survey", "--format", "csv").stdout)))
+    rows = csv_of("survey")
     assert {one["preset"] for one in rows} == set(BY_HAND)
     data = json.loads(xf("survey", "--format", "json", "--dtype", "fp16").stdout)
     assert data["dtype"] == "float16"

@@ -6,33 +6,25 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from specs import architecture_of, counted
-from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
+from transformers_models import CLASSES, EPS, TheirWeights, compare, ours_of, parameters, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers.patch_merging import PatchMerging
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.window import Window
 from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.trace import trace
-
-transformers = pytest.importorskip("transformers")
 
 V2 = {"score": "cosine", "bias": "log_cpb", "key_bias": False}
 
 
 def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
     return Place(grid=Grid(sides), dim=dim, out_dim=2 * dim, fused=fused)
-
-
-def rows(component: Window | PatchMerging, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in component.operations(where)}
 
 
 # By hand -------------------------------------------------------------------------------------------------------------
@@ -109,39 +101,39 @@ def v2_spec(size: int | list[int], window: int, depths: tuple[int, ...] = (2, 4,
 
 def theirs_v2(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
-    return theirs_of(transformers.Swinv2Config, transformers.Swinv2ForImageClassification, **settings)
+    return theirs_of("Swinv2ForImageClassification", **settings)
 
 
 def copied_v2(theirs: nn.Module, ours: Any) -> None:
     weights, stream = dict(theirs.named_parameters()), ours.streams[0]
-    put(stream.embed[0].projection, weights, "swinv2.embeddings.patch_embeddings.projection")
-    put(stream.embed[0].norm, weights, "swinv2.embeddings.norm")
+    weights.put(stream.embed[0].projection, "swinv2.embeddings.patch_embeddings.projection")
+    weights.put(stream.embed[0].norm, "swinv2.embeddings.norm")
     for index, stage in enumerate(stream.stages):
         if index:  # our merging opens a stage, theirs closes the one before
-            put(stage.enter[0].norm, weights, f"swinv2.encoder.layers.{index - 1}.downsample.norm")
-            put(stage.enter[0].reduction, weights, f"swinv2.encoder.layers.{index - 1}.downsample.reduction")
+            weights.put(stage.enter[0].norm, f"swinv2.encoder.layers.{index - 1}.downsample.norm")
+            weights.put(stage.enter[0].reduction, f"swinv2.encoder.layers.{index - 1}.downsample.reduction")
         for number, block in enumerate(stage.run):
             copied_block(block, weights, f"swinv2.encoder.layers.{index}.blocks.{number}.")
-    put(ours.head.norm, weights, "swinv2.layernorm")
-    put(ours.head.linear, weights, "classifier")
+    weights.put(ours.head.norm, "swinv2.layernorm")
+    weights.put(ours.head.linear, "classifier")
     assert not weights
 
 
-def copied_block(block: Any, weights: dict[str, Tensor], prefix: str) -> None:
+def copied_block(block: Any, weights: TheirWeights, prefix: str) -> None:
     mixer, mlp = block
     window, its = mixer.inner, f"{prefix}attention.self."
     for kind in ("weight", "bias"):
-        both = [take(weights, f"{its}{name}.{kind}") for name in ("query", "value")]
+        both = [weights.take(f"{its}{name}.{kind}") for name in ("query", "value")]
         getattr(window.qv, kind).copy_(torch.cat(both))
-    put(window.k, weights, f"{its}key")
-    window.cosine.temperature.weight.copy_(take(weights, f"{its}logit_scale")[..., 0])
-    put(window.cpb.fc1, weights, f"{its}continuous_position_bias_mlp.0")
-    put(window.cpb.fc2, weights, f"{its}continuous_position_bias_mlp.2")
-    put(window.out, weights, f"{prefix}attention.output.dense")
-    put(mixer.residual_norm, weights, f"{prefix}layernorm_before")  # theirs keep V1's names; it stands after
-    put(mlp.inner.fc1, weights, f"{prefix}intermediate.dense")
-    put(mlp.inner.fc2, weights, f"{prefix}output.dense")
-    put(mlp.residual_norm, weights, f"{prefix}layernorm_after")
+    weights.put(window.k, f"{its}key")
+    window.cosine.temperature.weight.copy_(weights.take(f"{its}logit_scale")[..., 0])
+    weights.put(window.cpb.fc1, f"{its}continuous_position_bias_mlp.0")
+    weights.put(window.cpb.fc2, f"{its}continuous_position_bias_mlp.2")
+    weights.put(window.out, f"{prefix}attention.output.dense")
+    weights.put(mixer.residual_norm, f"{prefix}layernorm_before")  # theirs keep V1's names; it stands after
+    weights.put(mlp.inner.fc1, f"{prefix}intermediate.dense")
+    weights.put(mlp.inner.fc2, f"{prefix}output.dense")
+    weights.put(mlp.residual_norm, f"{prefix}layernorm_after")
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -207,7 +199,7 @@ def test_a_preset_has_their_parameters_macs_and_attention_entries(preset):
             theirs(torch.zeros(1, 3, int(size), int(size)), output_attentions=True)
     # theirs knows no norms on the main branch: 18 and 42 blocks of the third stage have 3 and 7, of width 4·dim
     norms = depths[2] // 6 * 2 * 4 * dim if letter in "hg" else 0
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters()) + norms
+    assert totals["params"] == parameters(theirs) + norms
     assert 2 * totals["macs"] == counter.get_total_flops()
     assert totals["attention_entries"] == sum(kept)
     assert len(kept) == sum(depths)

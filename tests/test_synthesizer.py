@@ -8,19 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from places import at
 from refused import refusals
 from xfcost.counting.forward import batched
 from xfcost.formulas.arithmetic import root_divisor
-from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
 
 FORMS: tuple[Any, ...] = ("dense", "random", "factorized_dense", "factorized_random")
-
-
-def spot(n: int, dim: int = 6) -> Place:
-    return Place(grid=Grid((n,)), dim=dim, out_dim=dim)
 
 
 def noise(*shape: int) -> Tensor:
@@ -39,13 +35,13 @@ def noise(*shape: int) -> Tensor:
 )
 def test_parameters_are_those_of_the_paper(form: Any, params: int) -> None:
     component = Synthesizer(heads=1, form=form, projection_bias=False)
-    rows = {row.path: row.params for row in component.operations(spot(12))}
+    rows = {row.path: row.params for row in component.operations(at(12))}
     assert sum(rows.values()) - rows["value"] - rows["out"] == params
 
 
 def test_tables_are_worked_on_once_for_the_whole_batch() -> None:
     for form in FORMS:
-        rows = {row.path: row for row in Synthesizer(heads=2, form=form, causal=True).operations(spot(12))}
+        rows = {row.path: row for row in Synthesizer(heads=2, form=form, causal=True).operations(at(12))}
         once = {path for path, row in rows.items() if row.once}
         assert once == (set() if "dense" in form else {"synthesis", "mask", "softmax"})
         assert {row.content_dependent for row in rows.values() if row.mixes} == {"dense" in form}
@@ -56,7 +52,7 @@ def test_tables_are_worked_on_once_for_the_whole_batch() -> None:
 
 def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn() -> None:
     torch.manual_seed(0)
-    module = SynthesizerAttention(Synthesizer(heads=2, form="random", trainable=False), spot(12)).double()
+    module = SynthesizerAttention(Synthesizer(heads=2, form="random", trainable=False), at(12)).double()
     assert [name for name, _ in module.named_parameters() if "core" in name] == []
     assert "core.synthesis.weight" in module.state_dict()
     weights = []
@@ -78,12 +74,12 @@ test_options_that_can_not_be = refusals(
             "5 does not divide the 12 tokens; it could be 1, 2, 3, 4, 6",
         ),
     ],
-    spot(12),
+    at(12),
 )
 
 
 def test_what_is_bound_to_n_is_told() -> None:
-    told = {form: next(iter(Synthesizer(heads=2, form=form).notes(spot(12)))) for form in FORMS}
+    told = {form: next(iter(Synthesizer(heads=2, form=form).notes(at(12)))) for form in FORMS}
     assert "makes attention weights has one output per token (12): another N needs" in told["dense"]
     assert "the weights have one row per token (12): another N needs" in told["random"]
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bert import put_joined
+import transformers_models as hf
 from specs import architecture_of, counted
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
 
@@ -44,25 +42,25 @@ def spec(*, gated: bool, **head: str) -> dict[str, Any]:
 
 
 def theirs(**settings: Any) -> Any:
-    return theirs_of(transformers.T5Config, transformers.T5ForConditionalGeneration, **settings)
+    return hf.theirs_of("T5ForConditionalGeneration", **settings)
 
 
-def copied(weights: dict[str, Tensor], ours: Any, *, gated: bool) -> None:
+def copied(weights: hf.TheirWeights, ours: Any, *, gated: bool) -> None:
     """Their weights into ours, every one of them."""
     encoder, decoder = ours.streams
-    ours.shared["embedding"].weight.copy_(take(weights, "shared.weight"))
+    ours.shared["embedding"].weight.copy_(weights.take("shared.weight"))
     table = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     for stack in ("encoder", "decoder"):
-        ours.shared[f"{stack}_bias"].weight.copy_(take(weights, f"{stack}.{table}"))
+        ours.shared[f"{stack}_bias"].weight.copy_(weights.take(f"{stack}.{table}"))
     for stream, stack in ((encoder, "encoder"), (decoder, "decoder")):
         blocks = [block for block in stream.stages[0].run if len(block) > 1]
         for number, block in enumerate(blocks):
             for position, (part, name) in enumerate(zip(block, _layers(stack), strict=True)):
                 layer = f"{stack}.block.{number}.layer.{position}."
-                put(part.residual_norm, weights, f"{layer}layer_norm")
+                weights.put(part.residual_norm, f"{layer}layer_norm")
                 _put_layer(part.inner, weights, layer + name, gated=gated)
-    put(encoder.stages[0].run[-1][0].inner.norm, weights, "encoder.final_layer_norm")
-    put(ours.head.norm, weights, "decoder.final_layer_norm")
+    weights.put(encoder.stages[0].run[-1][0].inner.norm, "encoder.final_layer_norm")
+    weights.put(ours.head.norm, "decoder.final_layer_norm")
     assert not weights
 
 
@@ -74,18 +72,18 @@ def _layers(stack: str) -> list[str]:
     )
 
 
-def _put_layer(inner: Any, weights: dict[str, Tensor], name: str, *, gated: bool) -> None:
+def _put_layer(inner: Any, weights: hf.TheirWeights, name: str, *, gated: bool) -> None:
     if name.endswith("DenseReluDense"):
         names = {"gate": "wi_0", "up": "wi_1", "down": "wo"} if gated else {"fc1": "wi", "fc2": "wo"}
         for one, other in names.items():
-            put(getattr(inner, one), weights, f"{name}.{other}")
+            weights.put(getattr(inner, one), f"{name}.{other}")
         return
     if name.endswith("SelfAttention"):
-        put_joined(inner.qkv, weights, *(f"{name}.{letter}" for letter in "qkv"))
+        weights.put_joined(inner.qkv, *(f"{name}.{letter}" for letter in "qkv"))
     else:
-        put(inner.q, weights, f"{name}.q")
-        put_joined(inner.kv, weights, f"{name}.k", f"{name}.v")
-    put(inner.out, weights, f"{name}.o")
+        weights.put(inner.q, f"{name}.q")
+        weights.put_joined(inner.kv, f"{name}.k", f"{name}.v")
+    weights.put(inner.out, f"{name}.o")
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -107,11 +105,11 @@ def test_t5_with_their_weights(gated: bool, tokens: tuple[int, int], attention: 
         layer_norm_epsilon=torch.finfo(torch.float64).eps,
     )
     data = spec(gated=gated, scale="none" if gated else "rsqrt_dim")
-    architecture, live = ours_of(data, tmp_path, batch=2, dtype="float64", tokens=tokens, attention=attention)
-    model = scrambled(model.double())
-    copied(weights_of(model), live.model, gated=gated)
+    architecture, live = hf.ours_of(data, tmp_path, batch=2, dtype="float64", tokens=tokens, attention=attention)
+    model = hf.scrambled(model.double())
+    copied(hf.TheirWeights(model), live.model, gated=gated)
     totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    assert totals["params"] == hf.parameters(model)
     source, target = live.inputs
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
@@ -121,7 +119,7 @@ def test_t5_with_their_weights(gated: bool, tokens: tuple[int, int], attention: 
 
 
 def test_a_table_serves_all_layers_of_its_stack(tmp_path: Path) -> None:
-    rows = {row.path: row for row in count(ours_of(spec(gated=False), tmp_path, tokens=(5, 16))[0]).rows}
+    rows = {row.path: row for row in count(hf.ours_of(spec(gated=False), tmp_path, tokens=(5, 16))[0]).rows}
     for stack in ("encoder", "decoder"):
         assert rows[f"shared.{stack}_bias"].params == 8 * HEADS
     used = [row for row in rows.values() if row.operation == "relative_bias"]
@@ -162,7 +160,7 @@ def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
             num_layers=layers,
             feed_forward_proj="gated-gelu" if "v1.1" in preset else "relu",
         )
-        assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+        assert totals["params"] == hf.parameters(model)
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             model(input_ids=source, decoder_input_ids=target, use_cache=False)
     assert 2 * totals["macs"] == counter.get_total_flops()

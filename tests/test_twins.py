@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from specs import counted
-from test_against_transformers import CLASSES, ours_of, scrambled
 from test_every_mechanism import OneStage
+from transformers_models import CLASSES, ours_of, parameters, scrambled
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
@@ -142,4 +142,4 @@ def test_the_model_is_the_paper_s(attention_: str, tmp_path: Path) -> None:
         model = scrambled(live.model)
         torch.testing.assert_close(model(*live.inputs), plain(model, *live.inputs), rtol=1e-10, atol=1e-10)
     on_meta = build(architecture).model
-    assert count(architecture).total("params") == sum(parameter.numel() for parameter in on_meta.parameters())
+    assert count(architecture).total("params") == parameters(on_meta)

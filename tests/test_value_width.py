@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import pytest
 
+import places
+from places import rows_of
 from xfcost.api.analysis import analyze
-from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.component import Mixer
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 
-
-def at(tokens: int, dim: int = 12, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
-
-
-def rows(component: Mixer, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in component.operations(spot)}
+at = partial(places.at, dim=12)
 
 
 def test_caches_keep_both_widths() -> None:
@@ -33,7 +29,7 @@ def test_the_bias_of_the_output_is_the_same_in_a_step() -> None:
     for bias in (True, False):
         component = Full(heads=2, causal=True, projection_bias=not bias, output_bias=bias)
         step = {row.path: row.params for row in component.decoding(at(10))}
-        assert step["out"] == rows(component, at(10))["out"].params == 144 + 12 * bias
+        assert step["out"] == rows_of(component, at(10))["out"].params == 144 + 12 * bias
 
 
 @pytest.mark.parametrize("mixer", [Full(heads=3), Cross(heads=3)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
@@ -14,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import xf
+from helpers import error_of, stdout_of, table_of, xf
 from measured import HEADER, row
 from xfcost.api.analysis import analyze
 from xfcost.ledger.runs_file import RunsFile
@@ -169,8 +167,7 @@ def test_no_name_is_obeyed_in_a_log(loud: Path, words: list[str]) -> None:
     ids=lambda given: given if isinstance(given, str) else " ".join(word for word in given if "::" not in word),
 )
 def test_no_picture_or_page_has_it(loud: Path, words: list[str], target: str) -> None:
-    done = xf(*words, "-o", target, cwd=loud)
-    assert done.returncode == 0, done.stderr
+    stdout_of(*words, "-o", target, cwd=loud)
     text = (loud / target).read_text(encoding="utf-8")
     assert not OBEYED.search(text)
     assert r"\u202e" in text
@@ -180,17 +177,14 @@ def test_no_picture_or_page_has_it(loud: Path, words: list[str], target: str) ->
 
 def test_measurements_of_any_name_are_read_again(loud: Path) -> None:
     for size in ("8", "4:8"):
-        done = xf("measure", FILE, "--N", size, "--points", "2", "--save", "new.jsonl", cwd=loud)
-        assert done.returncode == 0, done.stderr
+        stdout_of("measure", FILE, "--N", size, "--points", "2", "--save", "new.jsonl", cwd=loud)
 
 
 @pytest.mark.parametrize("key", ["kind", "name", "foo", "extends", "set"])
 def test_no_error_has_it(tmp_path: Path, key: str) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(f'"{key}": "{BAD}"\n"{BAD}": 1\n')
-    done = xf("analyze", file)
-    assert done.returncode == 2
-    assert not OBEYED.search(done.stderr)
+    assert not OBEYED.search(error_of("analyze", file))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="names of files with control characters")
@@ -199,15 +193,13 @@ def test_no_file_name_has_it(tmp_path: Path) -> None:
         file = tmp_path / name
         if name.startswith("\x1b"):
             file.write_text("name: 1\n")
-        done = xf("analyze", file)
-        assert done.returncode == 2
-        assert not OBEYED.search(done.stderr)
+        assert not OBEYED.search(error_of("analyze", file))
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_a_cell_is_no_formula(start: str) -> None:
     text = to_csv([{"name": f"{start}cmd|' /C calc'!A0", "number": -5, "ratio": -0.5, "none": None, "plain": "a=b"}])
-    (row,) = csv.DictReader(io.StringIO(text))
+    (row,) = table_of(text)
     assert row["name"].startswith("'")
     assert (row["number"], row["ratio"], row["none"], row["plain"]) == ("-5", "-0.5", "", "a=b")
 
@@ -231,11 +223,9 @@ def test_a_name_is_no_tag_in_a_notebook_nor_a_formula_in_a_figure(spec: Path, tm
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     target = tmp_path / "x.svg"
-    done = xf("plot", spec, "vit", "--N", "49:196", "-o", target)
-    assert done.returncode == 0, done.stderr
+    stdout_of("plot", spec, "vit", "--N", "49:196", "-o", target)
     assert "<script>" not in target.read_text()
-    drawn = xf("diagram", spec, "-o", tmp_path / "d.svg")
-    assert drawn.returncode == 0, drawn.stderr
+    stdout_of("diagram", spec, "-o", tmp_path / "d.svg")
 
 
 def test_the_preamble_is_escaped_too(spec: Path) -> None:

@@ -1,8 +1,10 @@
-"""Fields of a config: missing ones are transformers' defaults; any within range give its parameters, or are refused."""
+"""`xfcost import` of tiny configs, public ones and any fields: parameters and MACs as of the models in transformers."""
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import tempfile
 from copy import deepcopy
 from pathlib import Path
@@ -13,15 +15,163 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
+from torch.utils.flop_counter import FlopCounterMode
 
-from hugging_face import ours, parameters, placed, theirs, write
-from test_against_transformers import transformers
-from test_import_tiny import TINY
+from hugging_face import CONFIGS, ours, placed, theirs, write
+from strategies import exact
+from transformers_models import parameters, transformers
+from xfcost.counting.forward import count
 from xfcost.importing.common import COST_FREE, SUPPORTED_VALUES
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.ledger.errors import SpecError
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
+
+TOKENS = 11
+_BERT = {
+    "vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20,
+    "max_position_embeddings": 16, "num_labels": 5,
+}  # fmt: skip
+_GPT = {"vocab_size": 29, "n_embd": 12, "n_layer": 2, "n_head": 3, "num_labels": 5, "pad_token_id": 0}
+_LLAMA = {
+    "vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1,
+    "intermediate_size": 20, "max_position_embeddings": 16, "num_labels": 5, "pad_token_id": 0,
+}  # fmt: skip
+_DEEPSEEK = {
+    "vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 3,
+    "intermediate_size": 20, "moe_intermediate_size": 7, "max_position_embeddings": 16, "num_labels": 5,
+    "pad_token_id": 0, "first_k_dense_replace": 1, "kv_lora_rank": 6, "q_lora_rank": 8, "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 2, "v_head_dim": 3, "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
+    "n_group": 4, "topk_group": 2,
+}  # fmt: skip
+_T5 = {
+    "vocab_size": 29, "d_model": 12, "d_kv": 5, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 3, "d_ff": 20,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 6,
+}  # fmt: skip
+_VIT = {
+    "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20, "image_size": [8, 12],
+    "patch_size": 4, "num_labels": 5,
+}  # fmt: skip
+_SWIN = {
+    "image_size": 32, "patch_size": 2, "embed_dim": 6, "depths": [2, 3], "num_heads": [1, 3], "window_size": 3,
+    "num_labels": 5,
+}  # fmt: skip
+# model_type -> small fields
+TINY: dict[str, dict[str, Any]] = {
+    "bert": _BERT,
+    "roberta": _BERT,
+    "xlm-roberta": _BERT,
+    "distilbert": {
+        "vocab_size": 29, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 20, "max_position_embeddings": 16,
+    },
+    "openai-gpt": _GPT | {"n_positions": 16},
+    "gpt2": _GPT | {"n_positions": 16},
+    "bloom": {"vocab_size": 29, "hidden_size": 12, "n_layer": 2, "n_head": 3, "num_labels": 5, "pad_token_id": 0},
+    "t5": _T5,
+    "mt5": _T5,
+    "llama": _LLAMA,
+    "mistral": _LLAMA,
+    "qwen2": _LLAMA,
+    "mixtral": _LLAMA | {"num_local_experts": 4},
+    "deepseek_v2": _DEEPSEEK | {"topk_method": "group_limited_greedy"},
+    "deepseek_v3": _DEEPSEEK,
+    "mamba2": {
+        "vocab_size": 29, "hidden_size": 12, "num_heads": 6, "head_dim": 4, "state_size": 5, "num_hidden_layers": 2,
+        "n_groups": 2, "chunk_size": 4,
+    },
+    "mamba": {"vocab_size": 29, "hidden_size": 12, "state_size": 5, "num_hidden_layers": 2, "time_step_rank": 3},
+    "rwkv": {"vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "intermediate_size": 20},
+    "vit": _VIT,
+    "deit": _VIT,
+    "pvt": {"hidden_sizes": [4, 8, 10, 8], "num_attention_heads": [1, 2, 5, 2], "image_size": 64, "num_labels": 5},
+    "poolformer": {"hidden_sizes": [4, 6, 8, 10], "num_labels": 5},
+    "convnext": {"hidden_sizes": [4, 6, 8], "depths": [1, 2, 1], "num_stages": 3, "image_size": 64, "num_labels": 5},
+    "resnet": {"embedding_size": 4, "hidden_sizes": [8, 12, 16], "depths": [1, 2, 2], "num_labels": 5},
+    "swin": _SWIN,
+    "swinv2": _SWIN,
+}  # fmt: skip
+EACH = [(kind, name) for kind in FAMILIES for name in family_of(kind).architectures]
+# transformers' plain scan has a product in each of its steps, and its convolution more outputs: test_scans.py tells.
+SCANS = ("mamba", "mamba2")
+
+
+def config(folder: Path, kind: str, architecture: str, **more: Any) -> tuple[Path, dict[str, Any]]:
+    values = {"model_type": kind, "architectures": [architecture]} | TINY[kind] | more
+    return write(folder, values), values
+
+
+def two_labels(architecture: str) -> dict[str, int]:
+    """Where an answer starts and where it ends: transformers runs those heads with no others."""
+    return {"num_labels": 2} if "bert" in architecture.lower() and "Question" in architecture else {}
+
+
+def run_of(kind: str, architecture: str) -> Run:
+    """N tokens; an image has its own."""
+    if "vocab_size" not in TINY[kind]:
+        return Run()
+    return Run(tokens=(TOKENS, 7) if kind in ("t5", "mt5") and not architecture.endswith("EncoderModel") else (TOKENS,))
+
+
+def their_macs(model: Any, values: dict[str, Any], run: Run) -> int:
+    """By torch's counter, on the CPU and eager, where it sees attention."""
+    if run.tokens is None:
+        size = values.get("image_size", 224)
+        height, width = (size, size) if isinstance(size, int) else size
+        inputs = {"pixel_values": torch.zeros(1, 3, height, width)}
+    else:
+        names = ("input_ids", "decoder_input_ids")
+        inputs = {name: torch.full((1, n), 2) for name, n in zip(names, run.tokens, strict=False)}
+    if "MultipleChoice" in values["architectures"][0]:
+        inputs = {name: ids[None] for name, ids in inputs.items()}
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(**inputs)
+    return int(counter.get_total_flops()) // 2
+
+
+def test_every_family_is_tried() -> None:
+    assert TINY.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize(("kind", "architecture"), EACH)
+def test_a_tiny_config_has_their_parameters_and_macs(kind: str, architecture: str, tmp_path: Path) -> None:
+    path, values = config(tmp_path, kind, architecture, **two_labels(architecture))
+    run = run_of(kind, architecture)
+    ledger, model = ours(path, run), theirs(values, architecture, "cpu")
+    assert ledger.total("params") == parameters(model)
+    if kind not in SCANS:
+        assert ledger.total("macs") == their_macs(model, values, run)
+
+
+# One architecture of every family, and all of those whose heads differ.
+TRACED = [
+    (kind, name) for kind, name in EACH if kind in ("bert", "gpt2", "vit") or name == family_of(kind).architectures[0]
+]
+
+
+@pytest.mark.parametrize(("kind", "architecture"), TRACED)
+def test_the_spec_runs_and_every_row_is_what_the_trace_sees(kind: str, architecture: str, tmp_path: Path) -> None:
+    path, _ = config(tmp_path, kind, architecture, **two_labels(architecture))
+    _, architecture_ = placed(path, run_of(kind, architecture)._replace(batch=2))
+    exact(reconciled(count(architecture_), *build(architecture_)))
+
+
+# `xfcost import` on configs as the public models' are: parameters to the unit beside the model transformers builds
+
+
+NAMES = sorted(path.stem for path in CONFIGS.glob("*.json"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_config_has_their_parameters(name: str, tmp_path: Path) -> None:
+    path = Path(shutil.copy(CONFIGS / f"{name}.json", tmp_path))
+    values = json.loads(path.read_text())
+    assert ours(path).total("params") == parameters(theirs(values, values["architectures"][0]))
+
+
+# Fields of a config: missing ones are transformers' defaults; any within range give its parameters, or are refused
+
 
 # Fields of ours that transformers keeps elsewhere (in rope_parameters), and a length that is N alone.
 ELSEWHERE = {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "seq_length", "num_labels"}
@@ -91,7 +241,7 @@ def numbers(*names: str, low: int = 1, high: int = 24) -> dict[str, st.SearchStr
 
 
 ACTS = st.sampled_from(["gelu", "gelu_new", "relu", "silu", "quick_gelu", "relu6"])
-_BERT = numbers(
+_ANY_BERT = numbers(
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -101,8 +251,8 @@ _BERT = numbers(
     "vocab_size",
     "num_labels",
 ) | {"hidden_act": ACTS, "is_decoder": st.booleans(), "tie_word_embeddings": st.booleans()}
-_GPT = numbers("n_embd", "n_layer", "n_head", "n_positions", "num_labels") | {"tie_word_embeddings": st.booleans()}
-_LLAMA = numbers(
+_ANY_GPT = numbers("n_embd", "n_layer", "n_head", "n_positions", "num_labels") | {"tie_word_embeddings": st.booleans()}
+_ANY_LLAMA = numbers(
     "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size"
 ) | {
     "head_dim": st.none() | st.integers(1, 9),
@@ -110,7 +260,7 @@ _LLAMA = numbers(
     "tie_word_embeddings": st.booleans(),
     "rope_theta": st.sampled_from([10000.0, 5e5]),
 }
-_DEEPSEEK = numbers(
+_ANY_DEEPSEEK = numbers(
     "num_hidden_layers",
     "first_k_dense_replace",
     "kv_lora_rank",
@@ -130,12 +280,12 @@ _DEEPSEEK = numbers(
     "tie_word_embeddings": st.booleans(),
     "first_k_dense_replace": st.integers(0, 4),
 }
-_T5 = numbers("d_model", "d_kv", "num_heads", "num_layers", "num_decoder_layers", "d_ff") | {
+_ANY_T5 = numbers("d_model", "d_kv", "num_heads", "num_layers", "num_decoder_layers", "d_ff") | {
     "feed_forward_proj": st.sampled_from(["relu", "gelu", "gated-gelu", "gated-silu", "gated-relu", "silu"]),
     "relative_attention_num_buckets": st.integers(4, 40),
     "tie_word_embeddings": st.booleans(),
 }
-_VIT = numbers(
+_ANY_VIT = numbers(
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
@@ -149,7 +299,7 @@ _VIT = numbers(
     "patch_size": st.integers(1, 4) | st.just([2, 4]),
     "image_size": st.integers(4, 12) | st.lists(st.integers(4, 12), min_size=2, max_size=2),
 }
-_SWIN = {
+_ANY_SWIN = {
     "embed_dim": st.sampled_from([4, 6, 12]),
     "depths": st.lists(st.integers(1, 4), min_size=1, max_size=3),
     "num_heads": st.lists(st.integers(1, 3), min_size=1, max_size=3),
@@ -162,23 +312,23 @@ _SWIN = {
     "use_absolute_embeddings": st.booleans(),
 }
 DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-    "bert": _BERT,
-    "roberta": _BERT,
-    "xlm-roberta": _BERT,
+    "bert": _ANY_BERT,
+    "roberta": _ANY_BERT,
+    "xlm-roberta": _ANY_BERT,
     "distilbert": numbers("dim", "n_layers", "n_heads", "hidden_dim", "vocab_size")
     | {"tie_word_embeddings": st.booleans(), "activation": ACTS, "sinusoidal_pos_embds": st.booleans()},
-    "openai-gpt": _GPT | {"afn": ACTS},
-    "gpt2": _GPT
+    "openai-gpt": _ANY_GPT | {"afn": ACTS},
+    "gpt2": _ANY_GPT
     | {"n_inner": st.none() | st.integers(1, 20), "activation_function": ACTS, "scale_attn_weights": st.booleans()},
     "bloom": numbers("hidden_size", "n_layer", "n_head") | {"tie_word_embeddings": st.booleans()},
-    "t5": _T5,
-    "mt5": _T5,
-    "llama": _LLAMA | {"attention_bias": st.booleans(), "mlp_bias": st.booleans()},
-    "mistral": _LLAMA | {"sliding_window": st.none() | st.integers(1, 40)},
-    "qwen2": _LLAMA | {"use_sliding_window": st.booleans(), "head_dim": st.integers(1, 9)},
-    "mixtral": _LLAMA | numbers("num_experts_per_tok", "num_local_experts", high=6),
-    "deepseek_v2": _DEEPSEEK | {"topk_method": st.sampled_from(["greedy", "group_limited_greedy"])},
-    "deepseek_v3": _DEEPSEEK | {"norm_topk_prob": st.booleans()},
+    "t5": _ANY_T5,
+    "mt5": _ANY_T5,
+    "llama": _ANY_LLAMA | {"attention_bias": st.booleans(), "mlp_bias": st.booleans()},
+    "mistral": _ANY_LLAMA | {"sliding_window": st.none() | st.integers(1, 40)},
+    "qwen2": _ANY_LLAMA | {"use_sliding_window": st.booleans(), "head_dim": st.integers(1, 9)},
+    "mixtral": _ANY_LLAMA | numbers("num_experts_per_tok", "num_local_experts", high=6),
+    "deepseek_v2": _ANY_DEEPSEEK | {"topk_method": st.sampled_from(["greedy", "group_limited_greedy"])},
+    "deepseek_v3": _ANY_DEEPSEEK | {"norm_topk_prob": st.booleans()},
     "mamba2": numbers("state_size", "num_hidden_layers", "conv_kernel", "chunk_size")
     | {"tie_word_embeddings": st.booleans(), "n_groups": st.integers(1, 6), "use_conv_bias": st.booleans()},
     "mamba": numbers("hidden_size", "state_size", "num_hidden_layers", "expand", "conv_kernel")
@@ -188,8 +338,8 @@ DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "use_bias": st.booleans(),
     },
     "rwkv": numbers("hidden_size", "num_hidden_layers", "intermediate_size") | {"tie_word_embeddings": st.booleans()},
-    "vit": _VIT,
-    "deit": _VIT,
+    "vit": _ANY_VIT,
+    "deit": _ANY_VIT,
     "pvt": numbers("num_labels")
     | {
         "depths": st.lists(st.integers(1, 3), min_size=3, max_size=4),
@@ -212,8 +362,8 @@ DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "hidden_sizes": st.lists(st.integers(1, 20), min_size=2, max_size=3),
         "downsample_in_bottleneck": st.booleans(),
     },
-    "swin": _SWIN,
-    "swinv2": _SWIN,
+    "swin": _ANY_SWIN,
+    "swinv2": _ANY_SWIN,
 }
 
 

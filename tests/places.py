@@ -1,0 +1,23 @@
+"""Where the tests of a mechanism stand it, and its rows there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xfcost.formulas.component import Component, Place
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
+
+
+def at(*sides: int, special: int = 0, dim: int = 6, out_dim: int | None = None, **more: Any) -> Place:
+    """A grid of these sides, and as wide behind it as before."""
+    return Place(grid=Grid(sides, special), dim=dim, out_dim=out_dim or dim, **more)
+
+
+def rows_of(component: Component, place: Place) -> dict[str, Operation]:
+    """Its rows by their paths."""
+    return {row.path: row for row in component.operations(place)}
+
+
+def total(component: Component, place: Place, quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in component.operations(place))

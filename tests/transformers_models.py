@@ -1,0 +1,183 @@
+"""transformers' models and ours: settings, their weights copied into ours, and what must be equal.
+
+Theirs run eager, for their default attention is one that counters miss.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from specs import architecture_of
+from strategies import placed
+from xfcost.counting.forward import count
+from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.build import BuiltModel, build
+
+logging.getLogger("transformers").setLevel(logging.ERROR)
+transformers = pytest.importorskip("transformers")
+
+CLASSES, EPS = 7, 1e-5  # the norm's epsilon costs nothing; ours is PyTorch's own
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def theirs_of(name: str, **settings: Any) -> nn.Module:
+    """One of transformers' models in evaluation mode, on the current device."""
+    model = getattr(transformers, name)
+    config = model.config_class(**settings, attn_implementation="eager")
+    return model(config).eval().requires_grad_(requires_grad=False)
+
+
+def theirs_gpt2(**settings: Any) -> nn.Module:
+    return theirs_of("GPT2LMHeadModel", **settings)
+
+
+def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
+    architecture = placed(data, folder, **run)
+    return architecture, build(architecture, "cpu")
+
+
+def scrambled(model: nn.Module) -> nn.Module:
+    """Noise in place of every parameter, so that no zero or one of an initialisation hides a wrong place."""
+    noise = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=noise) * 0.3 + (parameter.ndim == 1))
+    return model
+
+
+class TheirWeights(dict[str, Tensor]):
+    """A model's parameters by name. Each is taken out, so that what is left over at the end was forgotten."""
+
+    def __init__(self, model: nn.Module, prefix: str = "") -> None:
+        super().__init__({name.removeprefix(prefix): weight for name, weight in model.named_parameters()})
+
+    def take(self, name: str) -> Tensor:
+        return self.pop(name)
+
+    def put(self, module: nn.Module, name: str) -> None:
+        """One of their modules as one of ours."""
+        self.put_joined(module, name)
+
+    def put_joined(self, module: nn.Module, *names: str) -> None:
+        """Several of their projections, one after the other, as one of ours."""
+        for kind, parameter in module.named_parameters(recurse=False):
+            parameter.copy_(torch.cat([self.take(f"{name}.{kind}") for name in names]))
+
+
+def put_embeddings(embed: Any, weights: TheirWeights, first: int = 0) -> None:
+    """Tokens, positions, token types and the norm over them; their positions begin with row `first`."""
+    token, position, kinds, normed = embed
+    weights.put(token.lookup, "embeddings.word_embeddings")
+    position.table.weight.copy_(weights.take("embeddings.position_embeddings.weight").roll(-first, dims=0))
+    weights.put(kinds.lookup, "embeddings.token_type_embeddings")
+    weights.put(normed.norm, "embeddings.LayerNorm")
+
+
+def put_layer(mixer: Any, mlp: Any, weights: TheirWeights, layer: str, attention: Any) -> None:
+    """A layer, its `attention` (the module of `mixer` that holds the projections) included."""
+    weights.put_joined(attention.qkv, *(f"{layer}attention.self.{name}" for name in ("query", "key", "value")))
+    weights.put(attention.out, f"{layer}attention.output.dense")
+    weights.put(mixer.residual_norm, f"{layer}attention.output.LayerNorm")
+    weights.put(mlp.inner.fc1, f"{layer}intermediate.dense")
+    weights.put(mlp.inner.fc2, f"{layer}output.dense")
+    weights.put(mlp.residual_norm, f"{layer}output.LayerNorm")
+
+
+# Where a tensor of ours stands in their models.
+BLOCK = {
+    "norm": {"vit": "layernorm_before", "swin": "layernorm_before", "gpt2": "ln_1"},
+    "norm2": {"vit": "layernorm_after", "swin": "layernorm_after", "gpt2": "ln_2"},
+    "out": {"vit": "attention.o_proj", "swin": "attention.o_proj", "gpt2": "attn.c_proj"},
+    "fc1": {"vit": "mlp.fc1", "swin": "mlp.fc1", "gpt2": "mlp.c_fc"},
+    "fc2": {"vit": "mlp.fc2", "swin": "mlp.fc2", "gpt2": "mlp.c_proj"},
+}
+
+
+def copy_block(family: str, block: Any, weights: TheirWeights, prefix: str) -> None:
+    """Their block's weights into ours: a mixer and an MLP, each after its norm."""
+    mixer, mlp = block
+
+    def put(module: nn.Module, *names: str) -> None:
+        for kind in ("weight", "bias"):
+            whole = torch.cat([weights.take(f"{prefix}{name}.{kind}") for name in names])
+            turned = family == "gpt2" and whole.ndim == 2 and "norm" not in names[0]
+            getattr(module, kind).copy_(whole.T if turned else whole)
+
+    put(mixer.residual_norm, BLOCK["norm"][family])
+    put(mlp.residual_norm, BLOCK["norm2"][family])
+    projections = ["attn.c_attn"] if family == "gpt2" else [f"attention.{letter}_proj" for letter in "qkv"]
+    put(mixer.inner.qkv, *projections)
+    put(mixer.inner.out, BLOCK["out"][family])
+    put(mlp.inner.fc1, BLOCK["fc1"][family])
+    put(mlp.inner.fc2, BLOCK["fc2"][family])
+    if family == "swin":
+        table = weights.take(f"{prefix}attention.relative_position_bias.relative_position_bias_table")
+        mixer.inner.relative_bias.weight.copy_(table)
+
+
+Answer = Callable[..., Any]
+
+
+def logits(model: nn.Module, *inputs: Tensor) -> Tensor:
+    return model(*inputs).logits
+
+
+def logits_uncached(model: nn.Module, *inputs: Tensor) -> Tensor:
+    return model(*inputs, use_cache=False).logits
+
+
+def alike(
+    theirs: nn.Module,
+    ours: tuple[Architecture, BuiltModel],
+    answer: Answer = logits,
+    *,
+    tolerance: float = 1e-6,
+    macs: bool = True,
+) -> None:
+    """Parameters and MACs of both, and their outputs on the same input; their weights are ours already."""
+    architecture, live = ours
+    totals = count(architecture).totals()
+    assert totals["params"] == parameters(theirs)
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            expected = answer(theirs, *live.inputs)
+        torch.testing.assert_close(live.model(*live.inputs), expected, rtol=tolerance, atol=tolerance)
+    if macs:
+        assert 2 * totals["macs"] == counter.get_total_flops()
+
+
+def compare(
+    theirs: nn.Module,
+    ours: tuple[Architecture, BuiltModel],
+    copied: Callable[[nn.Module, Any], None],
+    answer: Answer = logits,
+    *,
+    tolerance: float,
+) -> None:
+    """Both alike, with random weights."""
+    theirs = scrambled(theirs.double())
+    copied(theirs, ours[1].model)
+    alike(theirs, ours, answer, tolerance=tolerance)
+
+
+def same_totals(preset: str, make: Callable[[], nn.Module], *, masked: bool = False, **run: Any) -> None:
+    """A preset has the parameters, and on the same input the MACs, of a model that `make` makes on `meta`."""
+    architecture = architecture_of(preset, **run)
+    totals, inputs = count(architecture).totals(), build(architecture).inputs
+    with torch.device("meta"):
+        theirs = make().eval().requires_grad_(requires_grad=False)
+        mask = {"attention_mask": torch.ones(inputs[0].shape, dtype=torch.long)} if masked else {}
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            theirs(*inputs, **mask)
+    assert totals["params"] == parameters(theirs)
+    assert 2 * totals["macs"] == counter.get_total_flops()
