@@ -207,4 +207,4 @@ def _render(result: FindResult, width: int) -> RenderableType:
     return render(result, width)
 
 
-show_as("Found", _render)
+show_as("FindResult", _render)
