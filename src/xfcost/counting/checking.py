@@ -253,9 +253,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         within = sum(one.within for one in self.checked)
         return notebook.line(self, f"{within:,} of {number_of(len(self.checked), 'target')} within budget")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost check --format json`."""

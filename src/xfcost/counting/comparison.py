@@ -63,9 +63,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         systems = (f"{name}: {count(figures['macs'])} MACs" for name, figures in self.figures.items())
         return notebook.line(self, f"{number_of(len(self.names), 'system')}; {', '.join(systems)}")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost compare --format json`."""

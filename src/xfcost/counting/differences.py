@@ -410,9 +410,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
         changes = f"{number_of(len(self.operations), 'change')}, {self.same:,} the same"
         return notebook.line(self, f"{' -> '.join(self.labels)}: {changes}; {totals}")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost diff --format json`."""

@@ -263,9 +263,7 @@ class LayerTable(msgspec.Struct, frozen=True, kw_only=True):
         sizes = f"n = {self.n}, d = {self.d}, k = {self.k}, r = {self.r}"
         return notebook.line(self, f"{sizes}: {number_of(len(self.lines), 'layer type')}")
 
-    def _repr_html_(self) -> str | None:
-        """The tables that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
 
 def layer_table(sizes: LayerSizes, chain: Callable[[Mixer], CriticalPath]) -> LayerTable:

@@ -56,9 +56,7 @@ class RunsDiff(msgspec.Struct, frozen=True, kw_only=True):
         alone = f"{self.only_before:,} only before, {self.only_after:,} only after"
         return notebook.line(self, f"{' -> '.join(self.labels)}: {number_of(len(self.rows), 'row')} of both, {alone}")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost diff --format json`."""

@@ -210,6 +210,4 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             self, f"{where.name}, N = {where.tokens}: {costs}; {number_of(len(self.rows), 'operation')}"
         )
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html

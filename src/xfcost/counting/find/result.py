@@ -177,9 +177,7 @@ class FindResult(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return notebook.line(self, f"{number_of(self.searched, 'model')} searched, {self.fits:,} fit")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
 
 def records(found: FindResult) -> list[dict[str, Any]]:
