@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -83,7 +83,10 @@ def _slope(points: Sequence[SeriesPoint], reading: Metric) -> Slope | None:
     if estimate is None:
         return None
     if reading.repeated:
-        refused = slope_refused(estimate, max(_derived(points), default=None))
+        # time can follow the MACs or the attention matrices
+        counts = [[getattr(point.row.counted, name) for point in points] for name in ("macs", "attention_entries")]
+        derived = [exponent for values in counts if all(values) and (exponent := slope(xs, values)) is not None]
+        refused = slope_refused(estimate, max(derived, default=None))
     else:
         estimate, refused = Estimate(estimate.value, None), _FALLS if estimate.value < 0 else None
     beside = [reading.beside(point.row) for point in points]
@@ -96,16 +99,6 @@ def _slope(points: Sequence[SeriesPoint], reading: Metric) -> Slope | None:
         refused=refused,
         beside=slope(xs, beside) if all(beside) else None,
     )
-
-
-def _derived(points: Sequence[SeriesPoint]) -> Iterator[float]:
-    """The exponents of MACs and of attention matrices over the points: time can follow either."""
-    xs = [point.x for point in points]
-    for quantity in ("macs", "attention_entries"):
-        values = [getattr(point.row.counted, quantity) for point in points]
-        exponent = slope(xs, values) if all(values) else None
-        if exponent is not None:
-            yield exponent
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +145,9 @@ def ratios(first: Series, second: Series, reading: Metric) -> list[Ratio]:
 
 def _ratio(first: SeriesPoint, second: SeriesPoint, reading: Metric) -> Ratio:
     paired = reading is METRICS["time"] and in_the_same_turns(first.row, second.row)
-    estimate = _turn_by_turn(first.row, second.row) if paired else quotient(first.estimate, second.estimate)
+    timings = [row.outcome.timing for row in (first.row, second.row)]
+    turns = [timing.times for timing in timings if timing is not None]
+    estimate = paired_ratio(*turns) if paired else quotient(first.estimate, second.estimate)
     return Ratio(
         x=first.x,
         first=first.estimate.value,
@@ -160,7 +155,7 @@ def _ratio(first: SeriesPoint, second: SeriesPoint, reading: Metric) -> Ratio:
         value=estimate.value,
         interval=estimate.interval,
         paired=paired,
-        noisy=any(row.outcome.timing is not None and bool(row.outcome.timing.noisy) for row in (first.row, second.row)),
+        noisy=any(timing is not None and bool(timing.noisy) for timing in timings),
     )
 
 
@@ -171,11 +166,6 @@ def in_the_same_turns(first: Measurement, second: Measurement) -> bool:
         return False
     same_load = ours.load is not None and ours.load == theirs.load
     return first.machine == second.machine and len(ours.times) == len(theirs.times) > 0 and same_load
-
-
-def _turn_by_turn(first: Measurement, second: Measurement) -> Estimate:
-    times = [row.outcome.timing.times for row in (first, second) if row.outcome.timing]
-    return paired_ratio(*times)
 
 
 def crossings(points: Sequence[Ratio]) -> list[TimeCrossing]:
@@ -285,7 +275,11 @@ def measured(rows: list[Measurement], choice: Choice, file: str) -> MeasuredSeri
         notes.append(f"left out: {units.number_of(len(double), 'row')} of inputs that were measured again ({again})")
     notes += version_notes(taken.rows)
     with_rows = [one for one in series if one.rows]
-    pairs = [_pair(with_rows[first], with_rows[second]) for first, second in pairs_of(with_rows, MOST_PAIRED)]
+    pairs = []
+    for first, second in ((with_rows[one], with_rows[other]) for one, other in pairs_of(with_rows, MOST_PAIRED)):
+        times, peaks = (tuple(ratios(first, second, METRICS[name])) for name in ("time", "memory"))
+        crossed = tuple(crossings(times))
+        pairs.append(Pair(first=first, second=second, ratios=times, peak_ratios=peaks, crossings=crossed))
     return MeasuredSeries(file=file, axis=taken.axis, series=tuple(series), pairs=tuple(pairs), notes=tuple(notes))
 
 
@@ -297,14 +291,3 @@ def version_notes(rows: list[Measurement]) -> list[str]:
         for name, versions in found.items()
         if len(versions) > 1
     ]
-
-
-def _pair(first: Series, second: Series) -> Pair:
-    times = ratios(first, second, METRICS["time"])
-    return Pair(
-        first=first,
-        second=second,
-        ratios=tuple(times),
-        peak_ratios=tuple(ratios(first, second, METRICS["memory"])),
-        crossings=tuple(crossings(times)),
-    )

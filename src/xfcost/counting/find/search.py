@@ -28,7 +28,6 @@ from xfcost.counting.find.result import (
 from xfcost.counting.find.space import Builder, ReasonNumbers, Space, message
 from xfcost.counting.find.variables import Variable, is_structural
 from xfcost.counting.on_devices import FLOPS_PER_MAC
-from xfcost.ledger.budgets import Budget
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, shown
 from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, chosen_for, with_defaults
@@ -144,7 +143,12 @@ def merged(one: FindPart, other: FindPart, question: Question) -> FindPart:
             front.append(row)
     over = one.over or other.over
     if one.over and other.over:
-        over = tuple(map(_nearer, question.budgets, one.over, other.over))
+        found = []
+        for budget, ours, theirs in zip(question.budgets, one.over, other.over, strict=True):
+            both, quantity = [row for row in (ours[2], theirs[2]) if row is not None], limited(budget)
+            best = min(both, key=lambda row, of=quantity: (row.figures[of], row.number), default=None)  # type: ignore[misc]
+            found.append((ours[0] + theirs[0], ours[1] + theirs[1], best))
+        over = tuple(found)
     cloud = (*one.cloud, *other.cloud)
     return FindPart(
         one.searched + other.searched,
@@ -155,12 +159,6 @@ def merged(one: FindPart, other: FindPart, question: Question) -> FindPart:
         over,
         one.reasons + other.reasons,
     )
-
-
-def _nearer(budget: Budget, one: Any, other: Any) -> tuple[int, int, Candidate | None]:
-    both = [candidate for candidate in (one[2], other[2]) if candidate is not None]
-    nearest = min(both, key=lambda row: (row.figures[limited(budget)], row.number), default=None)
-    return one[0] + other[0], one[1] + other[1], nearest
 
 
 def left_out(part: FindPart, question: Question, row: Callable[[Candidate], FoundModel]) -> list[LeftOut]:
@@ -440,7 +438,17 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
     run = with_defaults(run, [one.spec for one in of_mode])
     dtype = chosen_for([], run).dtype
     question = checked_on(run.on, dtype, question)
-    counted = [_counted_preset(loaded, run) for loaded in specs]
+    counted = []
+    for loaded in specs:
+        name, costs, refused = loaded.name, Costs(), None
+        try:
+            if run.size is None or not isinstance(loaded.spec.input, ImageInput) or takes_images(loaded):
+                costs = model_costs(loaded, run)
+            else:
+                refused = _FOLDED
+        except XfcostError as error:
+            refused = message(error).replace(loaded.spec.name, "it")
+        counted.append(_CountedPreset(name, _family(name), costs, refused))
     reasons = ReasonNumbers()
     numbers = np.array([reasons.number(one.refused) for one in counted], dtype=np.int64)
     costs = Costs(*(exact_array(column) for column in zip(*(one.costs for one in counted), strict=True)))
@@ -471,16 +479,6 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
         cloud=tuple((one.figures[more], one.figures[less]) for one in rows),
         not_fitting=tuple(_not_fitting(counted, run, question)),
     )
-
-
-def _counted_preset(loaded: Loaded, run: Run) -> _CountedPreset:
-    name = loaded.name
-    if run.size is not None and isinstance(loaded.spec.input, ImageInput) and not takes_images(loaded):
-        return _CountedPreset(name, _family(name), Costs(), _FOLDED)
-    try:
-        return _CountedPreset(name, _family(name), model_costs(loaded, run), None)
-    except XfcostError as error:
-        return _CountedPreset(name, _family(name), Costs(), message(error).replace(loaded.spec.name, "it"))
 
 
 def _not_fitting(counted: Sequence[_CountedPreset], run: Run, question: Question) -> list[NotFitting]:

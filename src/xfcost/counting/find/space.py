@@ -357,8 +357,10 @@ class Builder:
 
     def _streams(self, paths: Sequence[YamlPath]) -> None:
         states = _States((), np.zeros((), int), [State()])
-        keeps = self._reads_stages() or any(path[-1] == "kind" for path in paths)
         streams = streams_of(self._loaded, self._run)
+        layers = (layer for _, stream in streams for stage in stream.stages for layer in stage.enter)
+        reads_stages = any(isinstance(layer, Enter) and layer.reads_stage for layer in layers)
+        keeps = reads_stages or any(path[-1] == "kind" for path in paths)
         for number, (path, stream) in enumerate(streams):
             states = self._passed(stem(path, number), states)
             for index in range(len(stream.stages)):
@@ -367,11 +369,6 @@ class Builder:
                     states = states._replace(states=[state._replace(earlier=()) for state in states.states])
                 states = _merged(states)
         self._add(self._count(head(streams[-1][0], len(streams) - 1), states))
-
-    def _reads_stages(self) -> bool:
-        streams = (stream for _, stream in streams_of(self._loaded, self._run))
-        layers = (layer for stream in streams for stage in stream.stages for layer in stage.enter)
-        return any(isinstance(layer, Enter) and layer.reads_stage for layer in layers)
 
     def _stage(self, path: YamlPath, number: int, index: int, states: _States) -> _States:
         """A stage, sub-layer by sub-layer where these keep the shape."""
