@@ -10,7 +10,16 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.counting.crossovers import MOST_PAIRED, CrossoverSearch
-from xfcost.counting.measured_series import METRICS, Choice, Metric, Series, SeriesPoint, chosen, grouped, pairs_of
+from xfcost.counting.measured_series import (
+    METRICS,
+    Choice,
+    MeasuredMetric,
+    Series,
+    SeriesPoint,
+    chosen,
+    grouped,
+    pairs_of,
+)
 from xfcost.counting.sweep import PIXELS, SizeAxis, slope
 from xfcost.ledger import units
 from xfcost.ledger.measurements import Measurement
@@ -60,13 +69,13 @@ def fitted(xs: Sequence[float], estimates: Sequence[Estimate]) -> Estimate | Non
     return weighted_sum([(x - mean) / squares for x in logs], [logarithm(one) for one in estimates])
 
 
-def local_slopes(series: Series, reading: Metric) -> list[Slope]:
+def local_slopes(series: Series, reading: MeasuredMetric) -> list[Slope]:
     """The slopes between neighbouring points."""
     pairs = pairwise(series.points(reading))
     return [one for pair in pairs if (one := _slope(pair, reading)) is not None]
 
 
-def upper_slope(series: Series, reading: Metric) -> Slope | None:
+def upper_slope(series: Series, reading: MeasuredMetric) -> Slope | None:
     """The slope over the largest points; None of fewer than two."""
     points = series.points(reading)
     if not points:
@@ -77,7 +86,7 @@ def upper_slope(series: Series, reading: Metric) -> Slope | None:
     return _slope(points[-number:], reading)
 
 
-def _slope(points: Sequence[SeriesPoint], reading: Metric) -> Slope | None:
+def _slope(points: Sequence[SeriesPoint], reading: MeasuredMetric) -> Slope | None:
     xs = [point.x for point in points]
     estimate = fitted(xs, [point.estimate for point in points])
     if estimate is None:
@@ -137,13 +146,13 @@ class TimeCrossing(msgspec.Struct, frozen=True, kw_only=True):
     """Was a ratio noisy that it is made of?"""
 
 
-def ratios(first: Series, second: Series, reading: Metric) -> list[Ratio]:
+def ratios(first: Series, second: Series, reading: MeasuredMetric) -> list[Ratio]:
     """The ratios wherever both have a figure."""
     ours = {point.x: point for point in second.points(reading)}
     return [_ratio(point, ours[point.x], reading) for point in first.points(reading) if point.x in ours]
 
 
-def _ratio(first: SeriesPoint, second: SeriesPoint, reading: Metric) -> Ratio:
+def _ratio(first: SeriesPoint, second: SeriesPoint, reading: MeasuredMetric) -> Ratio:
     paired = reading is METRICS["time"] and in_the_same_turns(first.row, second.row)
     timings = [row.outcome.timing for row in (first.row, second.row)]
     turns = [timing.times for timing in timings if timing is not None]

@@ -17,7 +17,7 @@ from xfcost.ledger.statistics import Estimate, Interval
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 
 
-class Metric(NamedTuple):
+class MeasuredMetric(NamedTuple):
     """One metric of measured rows."""
 
     title: str
@@ -82,18 +82,18 @@ def _activations(row: Measurement) -> Estimate | None:
 
 
 METRICS: Final = {
-    "time": Metric("Time", "seconds", _time, lambda row: row.counted.macs, "MACs"),
-    "mixing-time": Metric(
+    "time": MeasuredMetric("Time", "seconds", _time, lambda row: row.counted.macs, "MACs"),
+    "mixing-time": MeasuredMetric(
         "Time of token mixing",
         "seconds of the operations that mix tokens",
         _mixing_time,
         lambda row: mixing_macs_of(row.counted),
         "mixing MACs",
     ),
-    "memory": Metric(
+    "memory": MeasuredMetric(
         "Peak memory", "peak memory (bytes)", _peak, _predicted_peak, "predicted", predicted=True, repeated=False
     ),
-    "activations": Metric(
+    "activations": MeasuredMetric(
         "Peak memory less weights",
         "peak memory less weights (bytes)",
         _activations,
@@ -135,7 +135,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
         """Its first row."""
         return (self.rows or self.missing)[0]
 
-    def points(self, reading: Metric) -> list[SeriesPoint]:
+    def points(self, reading: MeasuredMetric) -> list[SeriesPoint]:
         """One metric at every N that has it."""
         read = ((row, reading.measured(row)) for row in self.rows)
         return [SeriesPoint(at(row, self.axis), estimate, row) for row, estimate in read if estimate is not None]

@@ -48,31 +48,23 @@ _DEVICES_WITHOUT_RATE: Final = (
 )
 
 
-def make_plan(  # noqa: PLR0913 - the options of a training run
-    mode: str,
-    *,
-    optimizer: str | None = None,
-    tokens: Any = None,
-    peak: Any = None,
-    mfu: Any = None,
-    sustained: Any = None,
-    devices: Any = None,
-    rate: Any = None,
-    on: DeviceGroup | None = None,
-    **mesh: Any,
+def make_plan(
+    mode: str, *, optimizer: str | None = None, tokens: Any = None, on: DeviceGroup | None = None, **given: Any
 ) -> RunPlan | None:
     """The checked plan of `--mode train`; None in other modes, which take none of these options but `on`.
 
-    `on` are the devices of `--on`, which other modes have too; `mesh` the options of `MESH_OPTIONS`.
+    `on` are the devices of `--on`, which other modes have too; `given` the options of a rate (`peak`, `mfu`,
+    `sustained`, `devices`; `rate` is refused) and those of `MESH_OPTIONS`.
 
     Raises:
         UsageError: any of them can't be.
     """
-    if rate is not None:
+    if (rate := given.pop("rate", None)) is not None:
         raise UsageError(f"--rate {shown(rate)}: {_RATE_REMOVED}")
-    speed = {"peak": peak, "mfu": mfu, "sustained": sustained, "devices": devices}
-    given = {"optimizer": optimizer, "tokens": tokens} | speed | mesh
-    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False]
+    speed = {name: given.pop(name, None) for name in ("peak", "mfu", "sustained", "devices")}
+    peak, mfu, sustained, devices = speed.values()
+    every = {"optimizer": optimizer, "tokens": tokens} | speed | given
+    named = [f"--{name.replace('_', '-')}" for name, value in every.items() if value is not None and value is not False]
     if mode != "train":
         if not named:
             return None
@@ -83,10 +75,12 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
     if on is not None:
-        _check_alone(on, peak=peak, sustained=sustained, devices=devices)
-        made = make_mesh(on, mfu, mesh)
+        for option in ("peak", "sustained", "devices"):
+            if speed[option] is not None:
+                raise UsageError(f"--{option}: --on {on.name} says it already; give one of the two")
+        made = make_mesh(on, mfu, given)
         return RunPlan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, mesh=made)
-    make_mesh(None, None, mesh)
+    make_mesh(None, None, given)
     if tokens is None and any(value is not None for value in speed.values()):
         named = [f"--{option}" for option, value in speed.items() if value is not None]
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
@@ -98,17 +92,6 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
         **_rates(peak, mfu, sustained),
         devices=read_option("devices", 1 if devices is None else devices),
     )
-
-
-def _check_alone(on: DeviceGroup, **rates: Any) -> None:
-    """Refuse what `--on` says itself.
-
-    Raises:
-        UsageError: one of them is given.
-    """
-    for name, value in rates.items():
-        if value is not None:
-            raise UsageError(f"--{name}: --on {on.name} says it already; give one of the two")
 
 
 def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, Any]:
