@@ -24,7 +24,7 @@ from xfcost.ledger.quantities import read_number, whole_number
 from xfcost.ledger.roofs import roofs_of
 from xfcost.ledger.units import number_of
 from xfcost.spec.files import Expected, read_file
-from xfcost.spec.reader import Source, YamlPath, read, shown_value
+from xfcost.spec.reader import YamlPath, read, shown_value
 
 _KEYS: Final = ("title", "vendor", "year", "memory", "bandwidth", "peaks", "link", "price_per_hour", "notes")
 _NEEDED: Final = ("bandwidth", "peaks")
@@ -52,20 +52,6 @@ _MEMORY: Final = _FigureKind("bytes", re.compile(r"\s*B\s*$", re.IGNORECASE), 1e
 _MEMORY_KINDS: Final = ("usable", "nominal")
 
 
-def _read(text: str, name: str) -> tuple[dict[str, Any], Source]:
-    """The mapping in `text`.
-
-    Raises:
-        SpecError: it is no YAML, or no mapping.
-    """
-    try:
-        return read(text, name)
-    except SpecError as error:
-        what, of_specs, _ = str(error).partition("; expected a mapping with")
-        mend = "; expected `devices:` and under it a name with its figures" if of_specs else ""
-        raise SpecError(f"{what}{mend}", error.location) from None
-
-
 class DeviceFile:
     """The entries of one devices.yaml, each read when it is asked for.
 
@@ -79,12 +65,22 @@ class DeviceFile:
     """
 
     def __init__(self, text: str, name: str, *, own: bool) -> None:
-        data, self._source = _read(text, name)
+        try:
+            data, self._source = read(text, name)
+        except SpecError as error:
+            what, of_specs, _ = str(error).partition("; expected a mapping with")
+            mend = "; expected `devices:` and under it a name with its figures" if of_specs else ""
+            raise SpecError(f"{what}{mend}", error.location) from None
         self._name, self._own = name, own
         for key in data:
             if key not in {"sources", "devices"}:
                 raise self._source.error((key,), f"unknown key; {nearest(key, ('sources', 'devices'))}")
-        self._sources = self._read_sources(data.get("sources") or {})
+        self._sources: dict[str, DeviceSource] = {}
+        for key, value in self._mapping(data.get("sources") or {}, ("sources",)).items():
+            try:
+                self._sources[key] = msgspec.convert(value, DeviceSource)
+            except msgspec.ValidationError as error:
+                raise self._source.error(("sources", key), f"{error}; expected {{title: …, url: …}}") from None
         self._entries = self._mapping(data.get("devices"), ("devices",))
 
     def __contains__(self, name: str) -> bool:
@@ -216,15 +212,6 @@ class DeviceFile:
         if not isinstance(given, dict):
             raise self._source.error(path, f"{shown_value(given)}: expected keys and values")
         return given
-
-    def _read_sources(self, given: Any) -> dict[str, DeviceSource]:
-        found = {}
-        for key, value in self._mapping(given, ("sources",)).items():
-            try:
-                found[key] = msgspec.convert(value, DeviceSource)
-            except msgspec.ValidationError as error:
-                raise self._source.error(("sources", key), f"{error}; expected {{title: …, url: …}}") from None
-        return found
 
     def _used(self, fields: Mapping[str, Any]) -> dict[str, DeviceSource]:
         """The sources of the figures in `fields`."""
