@@ -290,17 +290,14 @@ def other_runs(before: Report, after: Report) -> list[str]:
     if "no" in (before.attention, after.attention):  # a module that was seen to run none
         differing = [name for name in differing if name != "attention"]
     texts = [f"{name} {shown(getattr(before, name))} and {shown(getattr(after, name))}" for name in differing]
-    return [*texts, *_inputs(before, after), *_of_modes(before, after)]
-
-
-def _of_modes(before: Report, after: Report) -> Iterator[str]:
-    """What a generation writes, and the optimizer of a training step."""
+    texts += _inputs(before, after)
     new = [report.generation and report.generation.new_tokens for report in (before, after)]
     steps = [report.training and report.training.step for report in (before, after)]
     optimizers = [step and step.optimizer for step in steps]
     for word, (first, second) in (("new tokens", new), ("optimizer", optimizers)):
         if first != second and before.mode == after.mode:
-            yield f"{word} {first} and {second}"
+            texts.append(f"{word} {first} and {second}")
+    return texts
 
 
 def _inputs(before: Report, after: Report) -> Iterator[str]:
@@ -427,6 +424,14 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
     else:  # a change that was of measured seconds alone is none
         left = [msgspec.structs.replace(one, differences=one.differences | {"seconds": None}) for one in found]
         found = [one for one in left if one.kind != "same" or one.differences["predicted_seconds"] is not None]
+    predicted = None
+    if unpredicted is None and before.prediction is not None and after.prediction is not None:
+        # as if their errors were independent: no narrower than it is
+        both = (before.prediction, after.prediction)
+        of_both = quotient(*(Estimate(each.seconds, Interval(each.low, each.high)) for each in both))
+        bounds = of_both.interval or Interval(of_both.value, of_both.value)
+        span = (bounds.low, bounds.high)
+        predicted = TimeRatio(ratio=of_both.value, interval=span, in_turns=False, between=span)
     uncounted = [
         f"{word} is not counted whole: no formula knows {', '.join(report.uncounted)}; its figures are lower bounds"
         for word, report in (("before", before), ("after", after))
@@ -440,7 +445,7 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
         same=same,
         totals=tuple(_totals(before, after)),
         seconds=seconds,
-        predicted_seconds=_predicted(before, after) if unpredicted is None else None,
+        predicted_seconds=predicted,
         notes=(
             *(note for note in (another_n(before, after), untimed, unpredicted) if note),
             *uncounted,
@@ -467,18 +472,6 @@ def _totals(before: Report, after: Report) -> list[Total]:
     if values.get("active_params") == values.get("params"):
         totals = [total for total in totals if total.quantity != "active_params"]
     return totals
-
-
-def _predicted(before: Report, after: Report) -> TimeRatio | None:
-    """The quotient of two predictions, as if their errors were independent: no narrower than it is."""
-    first, second = before.prediction, after.prediction
-    if first is None or second is None:
-        return None
-    one, other = (Estimate(each.seconds, Interval(each.low, each.high)) for each in (first, second))
-    found = quotient(one, other)
-    bounds = found.interval or Interval(found.value, found.value)
-    span = (bounds.low, bounds.high)
-    return TimeRatio(ratio=found.value, interval=span, in_turns=False, between=span)
 
 
 def diff_object(diff: Diff) -> dict[str, Any]:

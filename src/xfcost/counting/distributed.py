@@ -162,19 +162,12 @@ def recomputed_scores(row: Operation) -> int:
 
 def all_recomputed_macs(ledger: Ledger, checkpoint: Checkpoint) -> Callable[[Operation], int]:
     """A row -> what its backward pass and checkpointing recompute of it, in MACs of all blocks."""
-    again = {row.path for row in _checkpointed(ledger, checkpoint)}
-    return lambda row: recomputed_macs(row) + (row.macs * row.times if row.path in again else 0)
-
-
-def _checkpointed(ledger: Ledger, checkpoint: Checkpoint) -> list[Operation]:
-    """The rows whose forward pass checkpointing runs again."""
-    if checkpoint == "none":
-        return []
-    again = [row for row in ledger.rows if row.in_block and not row.recomputed]
+    rows = [row for row in ledger.rows if row.in_block and not row.recomputed and checkpoint != "none"]
     if checkpoint == "selective":
-        cores = {row.component for row in again if row.matrix_kept and not row.fused}
-        again = [row for row in again if row.component in cores and not (row.params or row.shared)]
-    return again
+        cores = {row.component for row in rows if row.matrix_kept and not row.fused}
+        rows = [row for row in rows if row.component in cores and not (row.params or row.shared)]
+    again = {row.path for row in rows}
+    return lambda row: recomputed_macs(row) + (row.macs * row.times if row.path in again else 0)
 
 
 class PipelineStage(NamedTuple):
@@ -285,7 +278,10 @@ class Holdings:
                 first.setdefault(row.component, id(row))
         cores = {row.component for row in rows if row.matrix is not None and row.in_block and not row.fused}
         for row in rows:
-            params += Fraction(row.params * row.times, times * (self.mesh.tensor if self._divided(row) else 1))
+            of_vocabulary = row.component in self.vocabulary and row.role is None
+            outside = of_vocabulary and (row.macs > 0 or row.weights_read is not None)
+            divided = row.macs > 0 if row.in_block else outside
+            params += Fraction(row.params * row.times, times * (self.mesh.tensor if divided else 1))
             whole = row.role is not None or not row.in_block or id(row) in first.values()
             share = 1 if whole and not (self.mesh.sequence_parallel and row.in_block) else self.mesh.tensor
             kept = row.figure("kept_bytes") or 0
@@ -300,12 +296,6 @@ class Holdings:
                 matrices += Fraction(row.matrix_kept * self.element * row.times, times * self.mesh.tensor)
                 matrices += Fraction(masks, times)
         return DeviceShare(params, saved, matrices)
-
-    def _divided(self, row: Operation) -> bool:
-        """Are its parameters divided by t?"""
-        if row.in_block:
-            return row.macs > 0
-        return row.component in self.vocabulary and row.role is None and (row.macs > 0 or row.weights_read is not None)
 
 
 # Which parts each ZeRO stage shares out among the replicas.

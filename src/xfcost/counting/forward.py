@@ -38,22 +38,18 @@ def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
 
     `orders=False` leaves out the orders of the rows, which take most of the time.
     """
-    rows = tuple(_rows(architecture, orders=orders))
-    paths = Counter(row.path for row in rows)
-    if len(paths) < len(rows):
-        path, times = paths.most_common(1)[0]
-        raise ValueError(f"{times} rows are called {path}; the rows of a component need distinct names")
-    return Ledger(metadata=metadata(architecture, rows), rows=rows)
-
-
-def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
-    for name in architecture.tables:
-        yield _table_row(name, architecture, orders=orders)
+    rows = [_table_row(name, architecture, orders=orders) for name in architecture.tables]
     letters = _input_width_letters(architecture) if orders else {}
     for labelled in architecture.parts():
         part_orders = _orders(labelled, architecture.mode, letters.get(labelled.part.path)) if orders else {}
         for row in part_rows(labelled, architecture.mode):
-            yield _with_traffic(_placed(row, labelled, architecture.batch, part_orders.get(row.path)), architecture)
+            placed = _placed(row, labelled, architecture.batch, part_orders.get(row.path))
+            rows.append(_with_traffic(placed, architecture))
+    paths = Counter(row.path for row in rows)
+    if len(paths) < len(rows):
+        path, times = paths.most_common(1)[0]
+        raise ValueError(f"{times} rows are called {path}; the rows of a component need distinct names")
+    return Ledger(metadata=metadata(architecture, rows), rows=tuple(rows))
 
 
 def _table_row(name: str, architecture: Architecture, *, orders: bool) -> Operation:

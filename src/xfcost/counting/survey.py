@@ -126,33 +126,25 @@ def _of_one(component: Component, place: Place) -> Decoding:
     if not isinstance(component, Mixer):
         return Decoding("no", f"{tag_of(type(component)).replace('_', ' ')} reads all tokens, later ones too")
     refused: str | None = None
-    for causal in _causal_forms(component):
+    forms = [component]  # exactly causal and approximately causal, as far as its keys can say so
+    if "causal" in component.__struct_fields__:
+        forms = [msgspec.structs.replace(component, causal=value) for value in (True, "approximate")]
+    for causal in forms:
+        if causal.causality == "none":
+            continue
         try:
             causal.check(place)
         except ComponentError as error:
             refused = refused or str(error)
             continue
-        return _step_of(causal, place)
+        if causal.causality == "approximate":
+            return Decoding("approximate", getattr(causal, "leak", None))
+        try:
+            list(causal.decoding(place))
+        except ComponentError as error:
+            return Decoding("uncached", str(error))
+        return Decoding("cached")
     return Decoding("no", refused or "a token reads later tokens")
-
-
-def _causal_forms(component: Mixer) -> list[Mixer]:
-    """The component exactly causal and approximately causal, as far as its keys can say so."""
-    if "causal" not in component.__struct_fields__:
-        return [component] if component.causality != "none" else []
-    forms = [msgspec.structs.replace(component, causal=value) for value in (True, "approximate")]
-    return [form for form in forms if form.causality != "none"]
-
-
-def _step_of(causal: Mixer, place: Place) -> Decoding:
-    """A causal mixer's decode step, where it has one."""
-    if causal.causality == "approximate":
-        return Decoding("approximate", getattr(causal, "leak", None))
-    try:
-        list(causal.decoding(place))
-    except ComponentError as error:
-        return Decoding("uncached", str(error))
-    return Decoding("cached")
 
 
 SHORT: Final = 4096

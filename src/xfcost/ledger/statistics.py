@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 CONFIDENCE: Final = 0.95
@@ -146,7 +146,12 @@ def student_quantile(free: int, confidence: float = CONFIDENCE) -> float:
     low, high = 0.0, 1.0
     while _student_within(high, free) < confidence:
         high *= 2
-    return _bisected(lambda t: _student_within(t, free) < confidence, low, high)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if middle in {low, high}:
+            break
+        low, high = (middle, high) if _student_within(middle, free) < confidence else (low, middle)
+    return high
 
 
 def _student_within(t: float, free: int) -> float:
@@ -162,16 +167,6 @@ def _student_within(t: float, free: int) -> float:
         total += term
         term *= cosine * cosine * step / (step + 1)
     return (angle + sine * total) * 2 / math.pi if odd else sine * total
-
-
-def _bisected(too_low: Callable[[float], bool], low: float, high: float) -> float:
-    """Where `too_low` turns from true to false between `low` and `high`."""
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if middle in {low, high}:
-            break
-        low, high = (middle, high) if too_low(middle) else (low, middle)
-    return high
 
 
 def weighted_sum(weights: Sequence[float], parts: Sequence[Estimate]) -> Estimate:

@@ -48,27 +48,17 @@ def time_ratio(first: Timing, other: Timing) -> TimeRatio:
     else:
         of_medians = quotient(_estimate(first), _estimate(other))
         found = Estimate(other.seconds / first.seconds, of_medians.interval)
-        between = found.interval or _extremes(first, other)
+        ours, theirs = (one.times or (one.seconds,) for one in (first, other))
+        between = found.interval or (min(theirs) / max(ours), max(theirs) / min(ours))
+    few = None if found.interval is not None else "fewer than 6 measurements give no interval"
     return TimeRatio(
         ratio=found.value,
         interval=found.interval,
         in_turns=in_turns,
         between=between,
-        noisy=_noisy(first, other, found),
+        noisy=few or first.noisy or other.noisy,
     )
 
 
 def _estimate(timing: Timing) -> Estimate:
     return Estimate(timing.seconds, timing.interval and Interval(*timing.interval))
-
-
-def _extremes(first: Timing, other: Timing) -> tuple[float, float]:
-    """The least and the greatest ratio of any two measurements."""
-    ours, theirs = (one.times or (one.seconds,) for one in (first, other))
-    return min(theirs) / max(ours), max(theirs) / min(ours)
-
-
-def _noisy(first: Timing, other: Timing, found: Estimate) -> str | None:
-    if found.interval is None:
-        return "fewer than 6 measurements give no interval"
-    return first.noisy or other.noisy
