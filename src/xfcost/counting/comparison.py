@@ -26,7 +26,7 @@ from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text, ledger_object
 from xfcost.ledger.operation import KINDS, MIXINGS
-from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.statistics import TimeRatio, time_ratio
 from xfcost.ledger.units import count, number_of
 from xfcost.spec.run import Run
 

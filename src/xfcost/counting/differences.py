@@ -19,8 +19,7 @@ from xfcost.ledger.errors import shown
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.saved_report import Report, ReportOperation
-from xfcost.ledger.statistics import Estimate, Interval, quotient
-from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.statistics import Estimate, Interval, TimeRatio, quotient, time_ratio
 from xfcost.ledger.units import count, number_of
 
 OperationPair = tuple[ReportOperation | None, ReportOperation | None]

@@ -11,7 +11,7 @@ from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import Configuration, Measurement
 from xfcost.ledger.objects import json_text
-from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.statistics import TimeRatio, time_ratio
 from xfcost.ledger.units import number_of
 
 # Counted costs that are compared.
