@@ -19,8 +19,7 @@ from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import Load, Timing
 from xfcost.ledger.objects import grouped, records
 from xfcost.ledger.roofs import Roofs
-from xfcost.ledger.statistics import Estimate, Interval
-from xfcost.ledger.time_ratio import time_ratio
+from xfcost.ledger.statistics import Estimate, Interval, time_ratio
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.compare import comparison_plain
 from xfcost.report.export import comparison_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -51,10 +51,6 @@ class Weight(NamedTuple):
     share: float
     """Of the whole."""
 
-    def as_object(self) -> dict[str, Any]:
-        """As plain data."""
-        return self._asdict()
-
 
 def figure_of(ledger: Ledger, budget: Budget) -> BudgetFigure:
     """The figure that a budget limits.
@@ -62,7 +58,17 @@ def figure_of(ledger: Ledger, budget: Budget) -> BudgetFigure:
     Raises:
         UsageError: this run has no such figure.
     """
-    return _FIGURES[budget.quantity](ledger, budget)
+    if budget.quantity == "params":
+        return BudgetFigure(ledger.total("params") or 0, "parameters")
+    if budget.quantity == "memory":
+        return _memory(ledger, budget)
+    if budget.quantity != "kv_cache":
+        return _work(ledger, budget)
+    if ledger.cache is None:
+        raise UsageError(
+            f"{budget.option}: --mode {ledger.metadata.mode} keeps no cache; add --mode prefill, decode or generate"
+        )
+    return BudgetFigure(ledger.cache.bytes, "KV cache and state")
 
 
 def _work(ledger: Ledger, budget: Budget) -> BudgetFigure:
@@ -80,10 +86,6 @@ def _work(ledger: Ledger, budget: Budget) -> BudgetFigure:
         return BudgetFigure(getattr(whole, quantity), f"{noun} of a generation", None, incomplete)
     words = f"{noun} of a decode step" if ledger.metadata.mode == "decode" else noun
     return BudgetFigure(ledger.total(quantity) or 0, words, None, incomplete)
-
-
-def _params(ledger: Ledger, budget: Budget) -> BudgetFigure:
-    return BudgetFigure(ledger.total("params") or 0, "parameters")
 
 
 def _memory(ledger: Ledger, budget: Budget) -> BudgetFigure:
@@ -137,22 +139,6 @@ def _some(parts: Mapping[str, int | None]) -> dict[str, int]:
     return {name: value for name, value in parts.items() if value}
 
 
-def _kv_cache(ledger: Ledger, budget: Budget) -> BudgetFigure:
-    if ledger.cache is None:
-        raise UsageError(
-            f"{budget.option}: --mode {ledger.metadata.mode} keeps no cache; add --mode prefill, decode or generate"
-        )
-    return BudgetFigure(ledger.cache.bytes, "KV cache and state")
-
-
-_FIGURES: Final[Mapping[str, Callable[[Ledger, Budget], BudgetFigure]]] = {
-    "macs": _work,
-    "flops": _work,
-    "params": _params,
-    "memory": _memory,
-    "kv_cache": _kv_cache,
-}
-
 # The quantity of a diff that shows what grew.
 GROWING_OF_BUDGETS: Final = {
     "macs": "macs",
@@ -180,18 +166,14 @@ _OF_PARTS: Final = {
 
 def weights(ledger: Ledger, figure: BudgetFigure, budget: Budget) -> list[Weight]:
     """What every operation adds to a figure; of memory to its largest part, of all devices."""
-    found = list(_values(ledger, growing(figure, budget), _bytes_of_a_parameter(ledger, budget)))
+    param = 1  # in memory a parameter's own bytes, and in training those of its gradient and its states
+    if budget.quantity == "memory":
+        fixed = None if ledger.training is None else ledger.training.step.fixed_bytes
+        param = ledger.bytes_per_element if fixed is None else fixed // (ledger.total("params") or 1)
+    found = list(_values(ledger, growing(figure, budget), param))
     summed = budget.quantity != "memory" or figure.of_a_device
     whole = sum(value for _, value in found) or 1 if summed else figure.value
     return [Weight(row.block, row.title, row.path, row.times, value, value / whole) for row, value in found]
-
-
-def _bytes_of_a_parameter(ledger: Ledger, budget: Budget) -> int:
-    """In memory: its own, and in training those of its gradient and its states; 1 where parameters are counted."""
-    if budget.quantity != "memory":
-        return 1
-    fixed = None if ledger.training is None else ledger.training.step.fixed_bytes
-    return ledger.bytes_per_element if fixed is None else fixed // (ledger.total("params") or 1)
 
 
 def _values(ledger: Ledger, quantity: str, param: int) -> Iterator[tuple[Operation, int]]:
@@ -270,9 +252,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
         within = sum(one.within for one in self.checked)
         return notebook.line(self, f"{within:,} of {number_of(len(self.checked), 'target')} within budget")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost check --format json`."""
@@ -287,7 +267,15 @@ def _checked_object(checked: Checked) -> dict[str, Any]:
         "within": checked.within,
         "against": checked.against,
         "agrees": checked.agrees,
-        "budgets": [held_object(one) | _why(one) for one in checked.held],
+        "budgets": [
+            held_object(one)
+            | {
+                "parts": None if one.figure.parts is None else dict(one.figure.parts),
+                "heaviest": [weight._asdict() for weight in one.heaviest],
+                "grown": None if one.grown is None else [change_object(change) for change in one.grown],
+            }
+            for one in checked.held
+        ],
         "notes": list(checked.notes),
     }
 
@@ -305,12 +293,6 @@ def held_object(held: BudgetResult) -> dict[str, Any]:
         "excess": held.budget.excess(held.figure.value),
         "verdict": held.verdict,
     }
-
-
-def _why(held: BudgetResult) -> dict[str, Any]:
-    grown = None if held.grown is None else [change_object(change) for change in held.grown]
-    parts = None if held.figure.parts is None else dict(held.figure.parts)
-    return {"parts": parts, "heaviest": [weight.as_object() for weight in held.heaviest], "grown": grown}
 
 
 def heaviest(weights: Sequence[Weight], most: int) -> tuple[Weight, ...]:

@@ -26,7 +26,7 @@ from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text, ledger_object
 from xfcost.ledger.operation import KINDS, MIXINGS
-from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.statistics import TimeRatio, time_ratio
 from xfcost.ledger.units import count, number_of
 from xfcost.spec.run import Run
 
@@ -63,9 +63,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         systems = (f"{name}: {count(figures['macs'])} MACs" for name, figures in self.figures.items())
         return notebook.line(self, f"{number_of(len(self.names), 'system')}; {', '.join(systems)}")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost compare --format json`."""

@@ -219,7 +219,7 @@ def _all_pairs(
     return Crossovers(tuple(one for found in searches for one in found.crossovers()), searches)
 
 
-class _Pair:
+class _CountedPair:
     """The costs of both systems at points, each counted once."""
 
     def __init__(self, costs: Callable[[int, int], dict[str, int] | None], sizes: PossibleSizes) -> None:
@@ -255,7 +255,7 @@ def search(
 
     `costs` are those of the system 0 or 1 at an N or a number of pixels; None where it can't have that size.
     """
-    pair, candidates, value = _Pair(costs, line.sizes), line.points.numbers(), line.sizes.value
+    pair, candidates, value = _CountedPair(costs, line.sizes), line.points.numbers(), line.sizes.value
     usable = [point for point in candidates if pair.at(point) is not None]
     start = pair.at(usable[0]) if usable else None
     if start is None:

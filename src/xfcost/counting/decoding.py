@@ -38,7 +38,11 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
         )
         return msgspec.structs.replace(ledger, cache=cache_of(ledger), step=step)
     if run.mode == "prefill":
-        return _with_cache(ledger, loaded, run)
+        try:
+            step_of_next = count(place(loaded, run._replace(mode="decode")), orders=False)
+        except SpecError as error:
+            return ledger.with_note(f"no KV cache: {error}")
+        return msgspec.structs.replace(ledger, cache=cache_of(step_of_next))
     if run.mode == "generate":
         return _generated(ledger, loaded, run, architecture)
     return ledger
@@ -56,15 +60,6 @@ def cache_of(step: Ledger) -> CacheBytes:
     )
 
 
-def _with_cache(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:
-    """A prefill with the cache that the next token reads, or with a note on why there is none."""
-    try:
-        step = count(place(loaded, run._replace(mode="decode")), orders=False)
-    except SpecError as error:
-        return ledger.with_note(f"no KV cache: {error}")
-    return msgspec.structs.replace(ledger, cache=cache_of(step))
-
-
 def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
     """The rows of the prefill and of all decode steps together, and the work without a cache."""
     prompt, last = architecture.streams[-1].grid.tokens, _last(architecture, run)
@@ -76,7 +71,11 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         return {name: part for name, part in parts.items() if name not in encoder}
 
     prefill_work, encoder_work = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
-    works = sum_parts(full_pass, _part_work, prompt, last, cost_lengths(architecture)).values()
+
+    def part_work(part: _PartRun) -> Costs:
+        return tuple(part.labelled.times * value for value in _work(part.rows()))
+
+    works = sum_parts(full_pass, part_work, prompt, last, cost_lengths(architecture)).values()
     passes = [sum(values) for values in zip(*works, strict=True)]
     generation = Generation(
         prompt=prompt,
@@ -152,10 +151,6 @@ def _parts(architecture: Architecture) -> dict[str, _PartRun]:
         labelled.part.path: _PartRun(labelled, architecture.mode, architecture.batch)
         for labelled in architecture.parts()
     }
-
-
-def _part_work(part: _PartRun) -> Costs:
-    return tuple(part.labelled.times * value for value in _work(part.rows()))
 
 
 def _work(rows: Iterable[Operation]) -> Costs:

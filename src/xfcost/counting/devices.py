@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,9 @@ from xfcost.ledger.errors import MOST_NAMES, SpecError, UsageError, near_names, 
 from xfcost.ledger.execution import MOST_DEVICES
 from xfcost.ledger.quantities import read_number, whole_number
 from xfcost.ledger.roofs import roofs_of
+from xfcost.ledger.units import number_of
 from xfcost.spec.files import Expected, read_file
-from xfcost.spec.reader import Source, YamlPath, read, shown_value
+from xfcost.spec.reader import YamlPath, read, shown_value
 
 _KEYS: Final = ("title", "vendor", "year", "memory", "bandwidth", "peaks", "link", "price_per_hour", "notes")
 _NEEDED: Final = ("bandwidth", "peaks")
@@ -50,20 +52,6 @@ _MEMORY: Final = _FigureKind("bytes", re.compile(r"\s*B\s*$", re.IGNORECASE), 1e
 _MEMORY_KINDS: Final = ("usable", "nominal")
 
 
-def _read(text: str, name: str) -> tuple[dict[str, Any], Source]:
-    """The mapping in `text`.
-
-    Raises:
-        SpecError: it is no YAML, or no mapping.
-    """
-    try:
-        return read(text, name)
-    except SpecError as error:
-        what, of_specs, _ = str(error).partition("; expected a mapping with")
-        mend = "; expected `devices:` and under it a name with its figures" if of_specs else ""
-        raise SpecError(f"{what}{mend}", error.location) from None
-
-
 class DeviceFile:
     """The entries of one devices.yaml, each read when it is asked for.
 
@@ -77,12 +65,22 @@ class DeviceFile:
     """
 
     def __init__(self, text: str, name: str, *, own: bool) -> None:
-        data, self._source = _read(text, name)
+        try:
+            data, self._source = read(text, name)
+        except SpecError as error:
+            what, of_specs, _ = str(error).partition("; expected a mapping with")
+            mend = "; expected `devices:` and under it a name with its figures" if of_specs else ""
+            raise SpecError(f"{what}{mend}", error.location) from None
         self._name, self._own = name, own
         for key in data:
             if key not in {"sources", "devices"}:
                 raise self._source.error((key,), f"unknown key; {nearest(key, ('sources', 'devices'))}")
-        self._sources = self._read_sources(data.get("sources") or {})
+        self._sources: dict[str, DeviceSource] = {}
+        for key, value in self._mapping(data.get("sources") or {}, ("sources",)).items():
+            try:
+                self._sources[key] = msgspec.convert(value, DeviceSource)
+            except msgspec.ValidationError as error:
+                raise self._source.error(("sources", key), f"{error}; expected {{title: …, url: …}}") from None
         self._entries = self._mapping(data.get("devices"), ("devices",))
 
     def __contains__(self, name: str) -> bool:
@@ -215,15 +213,6 @@ class DeviceFile:
             raise self._source.error(path, f"{shown_value(given)}: expected keys and values")
         return given
 
-    def _read_sources(self, given: Any) -> dict[str, DeviceSource]:
-        found = {}
-        for key, value in self._mapping(given, ("sources",)).items():
-            try:
-                found[key] = msgspec.convert(value, DeviceSource)
-            except msgspec.ValidationError as error:
-                raise self._source.error(("sources", key), f"{error}; expected {{title: …, url: …}}") from None
-        return found
-
     def _used(self, fields: Mapping[str, Any]) -> dict[str, DeviceSource]:
         """The sources of the figures in `fields`."""
         link = fields.get("link")
@@ -257,42 +246,33 @@ def calibrated_device(name: str) -> Device:
     kinds = _calibrations(calibration.folder())
     kind = next(iter(kinds)) if name == THIS_MACHINE else name.removeprefix(f"{THIS_MACHINE}-")
     found = kinds[kind]
-    latest = found[-1]
+    latest, machine = found[-1], found[-1].machine
     of_dtype = {one.machine.dtype: one for one in found}
-    memory = _memory() if kind == "cpu" else None
+
+    def measured(value: float) -> DeviceFigure:
+        return DeviceFigure(value=value, sources=(_SOURCE,))
+
+    memory: DeviceFigure | None = None
+    if kind == "cpu":
+        with suppress(AttributeError, ValueError, OSError):  # a system that does not report its memory
+            pages = os.sysconf("SC_PHYS_PAGES")
+            memory = measured(pages * os.sysconf("SC_PAGE_SIZE")) if pages > 0 else None
     return Device(
         name=name,
-        title=f"{latest.machine.name} ({_threads(latest.machine)})",
+        title=f"{machine.name} ({machine.device}, {number_of(machine.threads, 'thread')})",
         vendor="",
         memory=memory,
         memory_kind="physical",
-        bandwidth=_figure(latest.baseline.bytes_per_second),
-        peaks={dtype: _figure(roofs_of(one.baseline).flops_per_second) for dtype, one in of_dtype.items()},
+        bandwidth=measured(latest.baseline.bytes_per_second),
+        peaks={dtype: measured(roofs_of(one.baseline).flops_per_second) for dtype, one in of_dtype.items()},
         notes=("peaks and bandwidth are measured, not nominal: runs can exceed them a little",),
         sources={_SOURCE: DeviceSource(title=f"xfcost calibrate, {latest.measured}")},
         calibrated=latest.measured,
     )
 
 
-def _threads(machine: CalibratedMachine) -> str:
-    return f"{machine.device}, {machine.threads} thread{'s' if machine.threads > 1 else ''}"
-
-
-def _figure(value: float) -> DeviceFigure:
-    return DeviceFigure(value=value, sources=(_SOURCE,))
-
-
-def _memory() -> DeviceFigure | None:
-    """The machine's memory; None where the system does not report it."""
-    try:
-        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-    return _figure(pages * size) if pages > 0 else None
-
-
 @cache
-def _calibrations(where: Path) -> dict[str, Sequence[_Calibrated]]:
+def _calibrations(where: Path) -> dict[str, list[_Calibrated]]:
     """Kind of device (cpu, cuda) -> its calibrations of the most threads, the latest last; others are left out."""
     found: dict[str, list[_Calibrated]] = {}
     for path in sorted(where.glob("calibration-*.json")):
@@ -302,12 +282,10 @@ def _calibrations(where: Path) -> dict[str, Sequence[_Calibrated]]:
             continue
         if (one.format, one.version) == (FORMAT, VERSION):
             found.setdefault(one.machine.device, []).append(one)
-    return {kind: _of_most_threads(several) for kind, several in found.items()}
-
-
-def _of_most_threads(several: Sequence[_Calibrated]) -> list[_Calibrated]:
-    most = max(one.machine.threads for one in several)
-    return sorted((one for one in several if one.machine.threads == most), key=lambda one: one.measured)
+    for kind, several in found.items():
+        most = max(one.machine.threads for one in several)
+        found[kind] = sorted((one for one in several if one.machine.threads == most), key=lambda one: one.measured)
+    return found
 
 
 _SHIPPED: Final = Path(__file__).with_name("devices.yaml")
@@ -348,7 +326,9 @@ def read_devices(given: Any, option: str = "--on") -> DeviceGroup:
 
 def device_names() -> list[str]:
     """All names: the shipped devices, the user's own, this machine."""
-    return list(dict.fromkeys([*_shipped().names, *_own_names(), *calibrated_names()]))
+    return list(
+        dict.fromkeys([*_shipped().names, *(own.names if (own := _own()) is not None else ()), *calibrated_names()])
+    )
 
 
 def device(name: str) -> Device:
@@ -389,11 +369,6 @@ def _own() -> DeviceFile | None:
         if (several := _GROUP.fullmatch(name)) is not None and (one := _among(names, several["name"])) is not None:
             raise own.bad_name(name, f"means {several['count']} of {one}; a device's name does not end in x and digits")
     return own
-
-
-def _own_names() -> tuple[str, ...]:
-    own = _own()
-    return own.names if own is not None else ()
 
 
 def _known(text: str) -> str | None:

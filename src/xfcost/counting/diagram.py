@@ -103,7 +103,12 @@ def sublayer_boxes(part: Part, rows: Sequence[Operation], number: int) -> Iterat
     inside = [row for row in rows if row not in around]
     pre = isinstance(part.residual, Residual) and part.residual.place == "pre"
     boxes = [_wrapper(part, row) for row in around if pre and row.role == "norm"]
-    boxes += _mixer(part.component, inside) if isinstance(part.component, Mixer) else _per_token(part, inside)
+    if isinstance(part.component, Mixer):
+        boxes += _mixer(part.component, inside)
+    else:
+        act = getattr(part.component, "act", None)
+        detail = _ACTIVATIONS.get(act, str(act)) if act else ""
+        boxes.append(box_of(tag_of(type(part.component)), component_title(part.component), detail, inside))
     boxes += [_wrapper(part, row) for row in around if not (pre and row.role == "norm")]
     yield from (box._replace(sublayer=number) for box in boxes)
 
@@ -155,12 +160,6 @@ def _follows(row: Operation) -> bool:
     return not row.macs and row.role != "add"
 
 
-def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[BlockBox]:
-    act = getattr(part.component, "act", None)
-    tag, title = tag_of(type(part.component)), component_title(part.component)
-    yield box_of(tag, title, _ACTIVATIONS.get(act, str(act)) if act else "", rows)
-
-
 _ABBREVIATIONS: Final = {"mlp": "MLP", "moe": "MoE", "swiglu": "SwiGLU", "geglu": "GEGLU"}
 
 
@@ -208,9 +207,16 @@ class ModuleBlock(NamedTuple):
 
     def boxes(self) -> tuple[BlockBox, ...]:
         """Its boxes, from its input to its output."""
-        start, end = (
-            BlockBox(slot, f"{slot.capitalize()} X", shape, None, None, None) for slot, shape in _ends(self.rows)
-        )
+        first, last = self.rows[0].ran, self.rows[-1].ran
+        shapes = {"input": first.input_shapes if first else "", "output": last.output_shapes if last else ""}
+        largest = {
+            slot: max(
+                text.removesuffix(" (first call)").split(", "),
+                key=lambda one: (one.count("×"), prod(map(int, re.findall(r"\d+", one)))),
+            )
+            for slot, text in shapes.items()
+        }
+        start, end = (BlockBox(slot, f"{slot.capitalize()} X", one, None, None, None) for slot, one in largest.items())
         return (start, *(box._replace(of_module=True) for box in _boxes(self)), end)
 
 
@@ -271,38 +277,23 @@ def _boxes(block: ModuleBlock) -> Iterator[BlockBox]:
         else:
             boxes.append((child, rows))
     for child, rows in boxes:
-        if any(row.mixes for row in rows):
-            yield from _mixing(child, rows, block.path)
-        elif _adds(child, rows):
-            yield box_of(ADD, "Add", "", rows)
+        names, steps = [_name(row, block.path) for row in rows], " / ".join(row.operation for row in rows)
+        places = [number for number, row in enumerate(rows) if row.mixes]
+        ran, works = rows[0].ran, any(row.macs for row in rows)
+        shapes = ran.input_shapes.split(", ") if ran is not None else []
+        if places:  # from the first mixing row to the last, all is the core
+            core = rows[places[0] : places[-1] + 1]
+            yield from _module_steps(rows[: places[0]], block.path, _PROJECTIONS)
+            yield box_of("core", child or names[places[0]], " / ".join(row.operation for row in core), core)
+            yield from _module_steps(rows[places[-1] + 1 :], block.path, {1: (_OUTPUT,)})
+        elif not child and ran is not None and ran.aten.startswith("aten::add") and len(set(shapes)) == 1 < len(shapes):
+            yield box_of(ADD, "Add", "", rows)  # of two tensors of one shape, by the block itself
+        elif len(rows) == 1 and not child:
+            yield box_of(names[0], names[0], "", rows)
+        elif not works and any("norm" in row.operation for row in rows):
+            yield box_of(NORM, child, steps, rows)
         else:
-            yield _module_per_token(child, rows, block.path)
-
-
-def _adds(child: str, rows: Sequence[Operation]) -> bool:
-    """Is it an addition of two tensors of one shape, by the block itself?"""
-    ran = rows[0].ran
-    shapes = ran.input_shapes.split(", ") if ran is not None else []
-    return not child and ran is not None and ran.aten.startswith("aten::add") and len(set(shapes)) == 1 < len(shapes)
-
-
-def _module_per_token(child: str, rows: Sequence[Operation], path: str) -> BlockBox:
-    names = [_name(row, path) for row in rows]
-    if len(rows) == 1 and not child:
-        return box_of(names[0], names[0], "", rows)
-    steps = " / ".join(row.operation for row in rows)
-    if not any(row.macs for row in rows) and any("norm" in row.operation for row in rows):
-        return box_of(NORM, child, steps, rows)
-    return box_of("mlp" if any(row.macs for row in rows) else child, child, steps, rows)
-
-
-def _mixing(child: str, rows: Sequence[Operation], path: str) -> Iterator[BlockBox]:
-    """From the first mixing row to the last, all is the core; before and behind it every row with MACs is a box."""
-    places = [number for number, row in enumerate(rows) if row.mixes]
-    before, core, behind = rows[: places[0]], rows[places[0] : places[-1] + 1], rows[places[-1] + 1 :]
-    yield from _module_steps(before, path, _PROJECTIONS)
-    yield box_of("core", child or _name(core[0], path), " / ".join(row.operation for row in core), core)
-    yield from _module_steps(behind, path, {1: (_OUTPUT,)})
+            yield box_of("mlp" if works else child, child, steps, rows)
 
 
 def _module_steps(rows: Sequence[Operation], path: str, slots: dict[int, tuple[str, ...]]) -> Iterator[BlockBox]:
@@ -322,18 +313,6 @@ def _name(row: Operation, path: str) -> str:
     """`self_attn.q_proj`; `self_attn bmm` of an operation among others of its module."""
     rest = row.component.removeprefix(path).removeprefix(".")
     return rest if "." in rest else f"{rest} {row.operation}".strip()
-
-
-def _ends(rows: Sequence[Operation]) -> list[tuple[str, str]]:
-    """The slots of the input and the output, and the largest tensor of the first and of the last operation."""
-    first, last = (row.ran for row in (rows[0], rows[-1]))
-    texts = {"input": first.input_shapes if first else "", "output": last.output_shapes if last else ""}
-    return [(slot, _largest(text)) for slot, text in texts.items()]
-
-
-def _largest(shapes: str) -> str:
-    texts = shapes.removesuffix(" (first call)").split(", ")
-    return max(texts, key=lambda text: (text.count("×"), prod(map(int, re.findall(r"\d+", text)))))
 
 
 # Stages of one system that are drawn.

@@ -19,8 +19,7 @@ from xfcost.ledger.errors import shown
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.saved_report import Report, ReportOperation
-from xfcost.ledger.statistics import Estimate, Interval, quotient
-from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.statistics import Estimate, Interval, TimeRatio, quotient, time_ratio
 from xfcost.ledger.units import count, number_of
 
 OperationPair = tuple[ReportOperation | None, ReportOperation | None]
@@ -48,8 +47,13 @@ class Branch:
 
     @cached_property
     def inside(self) -> BranchRows:
-        """What is inside it."""
-        return _inside(self)
+        """What is inside it, for the comparison with another."""
+        rows, figures, names = list(self.rows), Counter[Any](), Counter[Any]()
+        for row in rows:
+            last = row.path.rpartition(".")[2]
+            figures[last, row.title, row.mixing, row.params, row.macs, row.flops, row.matrix_kept, row.cached] += 1
+            names[last, row.title] += 1
+        return BranchRows(figures, names, tuple(row.times for row in rows))
 
 
 class BranchRows(NamedTuple):
@@ -60,14 +64,13 @@ class BranchRows(NamedTuple):
     names: Counter[Any]
     times: tuple[int, ...]
 
-
-def _inside(branch: Branch) -> BranchRows:
-    rows, figures, names = list(branch.rows), Counter[Any](), Counter[Any]()
-    for row in rows:
-        last = row.path.rpartition(".")[2]
-        figures[last, row.title, row.mixing, row.params, row.macs, row.flops, row.matrix_kept, row.cached] += 1
-        names[last, row.title] += 1
-    return BranchRows(figures, names, tuple(row.times for row in rows))
+    def likeness(self, other: BranchRows) -> float:
+        """From 0, nothing in common, to 1, the same."""
+        names = _share(self.names, other.names)
+        if names < _LEAST_NAMES:
+            return 0.0
+        figures = _share(self.figures, other.figures)
+        return _OF_FIGURES * figures + _OF_NAMES * names + _OF_TIMES * (self.times == other.times)
 
 
 def _tree(rows: Sequence[ReportOperation]) -> Branch:
@@ -100,7 +103,8 @@ def _aligned(first: Branch, second: Branch) -> Iterator[OperationPair]:
 
 def _siblings(first: dict[str, Branch], second: dict[str, Branch]) -> Iterator[tuple[Branch | None, Branch | None]]:
     """Children side by side: those with the same name, and the others by what is inside them."""
-    same = [name for name in second if name in first and not _numbered(name)]
+    # a block's number is `3`, `1-4`, or `*` of a module's repeated blocks
+    same = [name for name in second if name in first and not (name[:1].isdigit() or name == "*")]
     left = [branch for name, branch in first.items() if name not in same]
     right = [(name, branch) for name, branch in second.items() if name not in same]
     partners = dict(_in_order(left, [branch for _, branch in right]))
@@ -121,11 +125,6 @@ def _siblings(first: dict[str, Branch], second: dict[str, Branch]) -> Iterator[t
         yield left[removed], None
 
 
-def _numbered(name: str) -> bool:
-    """Is it a block's number: `3`, `1-4`, or `*` of a module's repeated blocks?"""
-    return name[:1].isdigit() or name == "*"
-
-
 def _in_order(first: Sequence[Branch], second: Sequence[Branch]) -> Iterator[tuple[int, int]]:
     """(place in `second`, place in `first`) of branches that belong together, both in order, the likest in all."""
     start, end = 0, min(len(first), len(second))
@@ -141,7 +140,7 @@ def _in_order(first: Sequence[Branch], second: Sequence[Branch]) -> Iterator[tup
 
 
 def _best(first: Sequence[Branch], second: Sequence[Branch]) -> Iterator[tuple[int, int]]:
-    likeness = [[_likeness(one.inside, other.inside) for other in second] for one in first]
+    likeness = [[one.inside.likeness(other.inside) for other in second] for one in first]
     best = [[0.0] * (len(second) + 1) for _ in range(len(first) + 1)]
     for i in reversed(range(len(first))):
         for j in reversed(range(len(second))):
@@ -156,14 +155,6 @@ def _best(first: Sequence[Branch], second: Sequence[Branch]) -> Iterator[tuple[i
             i += 1
         else:
             j += 1
-
-
-def _likeness(one: BranchRows, other: BranchRows) -> float:
-    """From 0, nothing in common, to 1, the same."""
-    names = _share(one.names, other.names)
-    if names < _LEAST_NAMES:
-        return 0.0
-    return _OF_FIGURES * _share(one.figures, other.figures) + _OF_NAMES * names + _OF_TIMES * (one.times == other.times)
 
 
 def _share(one: Counter[Any], other: Counter[Any]) -> float:
@@ -247,7 +238,12 @@ def _change(
         name: (value(after, element) if after else 0) - (value(before, first_element) if before else 0)
         for name, value in COUNTED.items()
     }
-    spent = {name: _seconds(before, after, name) for name in SECONDS}
+    spent: dict[str, float | None] = {}
+    for name in SECONDS:  # None where an operation that is there has none
+        rows = [row for row in (before, after) if row is not None]
+        known = all(getattr(row, name) is not None for row in rows)
+        first, second = (getattr(row, name) * row.times if known and row else 0.0 for row in (before, after))
+        spent[name] = second - first if known else None
     kind: ChangeKind = "added" if before is None else "removed" if after is None else "changed"
     if before is not None and after is not None:
         alike = all(getattr(before, name) == getattr(after, name) for name in _KINDS)
@@ -256,15 +252,6 @@ def _change(
                 return None
             kind = "same"
     return Change(kind=kind, before=before, after=after, differences=differences | spent)
-
-
-def _seconds(before: ReportOperation | None, after: ReportOperation | None, name: str) -> float | None:
-    """The seconds of `after` less those of `before`; None where an operation that is there has none."""
-    spent = [None if row is None else getattr(row, name) for row in (before, after)]
-    if any(row is not None and one is None for row, one in zip((before, after), spent, strict=True)):
-        return None
-    first, second = ((one or 0.0) * (row.times if row else 1) for row, one in zip((before, after), spent, strict=True))
-    return second - first
 
 
 def parts(found: Iterable[Change], quantity: str) -> list[BlockDifference]:
@@ -302,17 +289,14 @@ def other_runs(before: Report, after: Report) -> list[str]:
     if "no" in (before.attention, after.attention):  # a module that was seen to run none
         differing = [name for name in differing if name != "attention"]
     texts = [f"{name} {shown(getattr(before, name))} and {shown(getattr(after, name))}" for name in differing]
-    return [*texts, *_inputs(before, after), *_of_modes(before, after)]
-
-
-def _of_modes(before: Report, after: Report) -> Iterator[str]:
-    """What a generation writes, and the optimizer of a training step."""
+    texts += _inputs(before, after)
     new = [report.generation and report.generation.new_tokens for report in (before, after)]
     steps = [report.training and report.training.step for report in (before, after)]
     optimizers = [step and step.optimizer for step in steps]
     for word, (first, second) in (("new tokens", new), ("optimizer", optimizers)):
         if first != second and before.mode == after.mode:
-            yield f"{word} {first} and {second}"
+            texts.append(f"{word} {first} and {second}")
+    return texts
 
 
 def _inputs(before: Report, after: Report) -> Iterator[str]:
@@ -422,9 +406,7 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
         changes = f"{number_of(len(self.operations), 'change')}, {self.same:,} the same"
         return notebook.line(self, f"{' -> '.join(self.labels)}: {changes}; {totals}")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost diff --format json`."""
@@ -435,9 +417,25 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
     """The diff of two runs that are comparable, its changes sorted by the quantity `first`."""
     found, same = changes(before, after, first)
     untimed, unpredicted = not_timed_alike(before, after), not_predicted_alike(before, after)
-    seconds = _timed(before, after) if untimed is None else None
-    if seconds is None:
-        found = [change for change in map(_untimed, found) if change is not None]
+    seconds = None
+    if untimed is None and before.timing is not None and after.timing is not None:
+        seconds = time_ratio(before.timing, after.timing)
+    else:  # a change that was of measured seconds alone is none
+        left = [msgspec.structs.replace(one, differences=one.differences | {"seconds": None}) for one in found]
+        found = [one for one in left if one.kind != "same" or one.differences["predicted_seconds"] is not None]
+    predicted = None
+    if unpredicted is None and before.prediction is not None and after.prediction is not None:
+        # as if their errors were independent: no narrower than it is
+        both = (before.prediction, after.prediction)
+        of_both = quotient(*(Estimate(each.seconds, Interval(each.low, each.high)) for each in both))
+        bounds = of_both.interval or Interval(of_both.value, of_both.value)
+        span = (bounds.low, bounds.high)
+        predicted = TimeRatio(ratio=of_both.value, interval=span, in_turns=False, between=span)
+    uncounted = [
+        f"{word} is not counted whole: no formula knows {', '.join(report.uncounted)}; its figures are lower bounds"
+        for word, report in (("before", before), ("after", after))
+        if report.uncounted
+    ]
     return Diff(
         labels=labels,
         before=before,
@@ -446,30 +444,13 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
         same=same,
         totals=tuple(_totals(before, after)),
         seconds=seconds,
-        predicted_seconds=_predicted(before, after) if unpredicted is None else None,
+        predicted_seconds=predicted,
         notes=(
             *(note for note in (another_n(before, after), untimed, unpredicted) if note),
-            *_lower_bounds(before, after),
+            *uncounted,
             *notes,
         ),
     )
-
-
-def _untimed(change: Change) -> Change | None:
-    """The change without measured seconds; None where nothing is left of it."""
-    left = change.differences | {"seconds": None}
-    if change.kind == "same" and left["predicted_seconds"] is None:
-        return None
-    return msgspec.structs.replace(change, differences=left)
-
-
-def _lower_bounds(before: Report, after: Report) -> list[str]:
-    """What a module ran that no formula knows."""
-    return [
-        f"{word} is not counted whole: no formula knows {', '.join(report.uncounted)}; its figures are lower bounds"
-        for word, report in (("before", before), ("after", after))
-        if report.uncounted
-    ]
 
 
 def figure(report: Report, quantity: str) -> int | None:
@@ -486,34 +467,10 @@ def _totals(before: Report, after: Report) -> list[Total]:
     totals = [
         Total(quantity=name, before=first or 0, after=second or 0) for name, first, second in found if first or second
     ]
-    every = {total.quantity: total for total in totals}
-    active = every.get("active_params")
-    if active is not None and _same_numbers(active, every.get("params")):
-        totals.remove(active)
+    values = {total.quantity: (total.before, total.after) for total in totals}
+    if values.get("active_params") == values.get("params"):
+        totals = [total for total in totals if total.quantity != "active_params"]
     return totals
-
-
-def _same_numbers(one: Total, other: Total | None) -> bool:
-    return other is not None and (one.before, one.after) == (other.before, other.after)
-
-
-def _timed(before: Report, after: Report) -> TimeRatio | None:
-    """After over before; None where one of them was not timed."""
-    if before.timing is None or after.timing is None:
-        return None
-    return time_ratio(before.timing, after.timing)
-
-
-def _predicted(before: Report, after: Report) -> TimeRatio | None:
-    """The quotient of two predictions, as if their errors were independent: no narrower than it is."""
-    first, second = before.prediction, after.prediction
-    if first is None or second is None:
-        return None
-    one, other = (Estimate(each.seconds, Interval(each.low, each.high)) for each in (first, second))
-    found = quotient(one, other)
-    bounds = found.interval or Interval(found.value, found.value)
-    span = (bounds.low, bounds.high)
-    return TimeRatio(ratio=found.value, interval=span, in_turns=False, between=span)
 
 
 def diff_object(diff: Diff) -> dict[str, Any]:
@@ -521,7 +478,10 @@ def diff_object(diff: Diff) -> dict[str, Any]:
     return {
         "before": _run_object(diff.labels[0], diff.before),
         "after": _run_object(diff.labels[1], diff.after),
-        "totals": {total.quantity: _total_object(total) for total in diff.totals},
+        "totals": {
+            total.quantity: {name: getattr(total, name) for name in ("before", "after", "difference", "ratio")}
+            for total in diff.totals
+        },
         "by_block": {
             total.quantity: [part._asdict() for part in parts(diff.changes, total.quantity)]
             for total in diff.totals
@@ -538,11 +498,6 @@ def diff_object(diff: Diff) -> dict[str, Any]:
 def _run_object(label: str, report: Report) -> dict[str, Any]:
     names = ("name", "tokens", "grid", "image", "batch", "dtype", "attention", "mode", "settings")
     return {"given": label} | {name: msgspec.to_builtins(getattr(report, name)) for name in names}
-
-
-def _total_object(total: Total) -> dict[str, Any]:
-    names = ("before", "after", "difference", "ratio")
-    return {name: getattr(total, name) for name in names}
 
 
 def _ratio_object(found: TimeRatio | None, before: Any, after: Any) -> dict[str, Any] | None:

@@ -162,19 +162,12 @@ def recomputed_scores(row: Operation) -> int:
 
 def all_recomputed_macs(ledger: Ledger, checkpoint: Checkpoint) -> Callable[[Operation], int]:
     """A row -> what its backward pass and checkpointing recompute of it, in MACs of all blocks."""
-    again = {row.path for row in _checkpointed(ledger, checkpoint)}
-    return lambda row: recomputed_macs(row) + (row.macs * row.times if row.path in again else 0)
-
-
-def _checkpointed(ledger: Ledger, checkpoint: Checkpoint) -> list[Operation]:
-    """The rows whose forward pass checkpointing runs again."""
-    if checkpoint == "none":
-        return []
-    again = [row for row in ledger.rows if row.in_block and not row.recomputed]
+    rows = [row for row in ledger.rows if row.in_block and not row.recomputed and checkpoint != "none"]
     if checkpoint == "selective":
-        cores = {row.component for row in again if row.matrix_kept and not row.fused}
-        again = [row for row in again if row.component in cores and not (row.params or row.shared)]
-    return again
+        cores = {row.component for row in rows if row.matrix_kept and not row.fused}
+        rows = [row for row in rows if row.component in cores and not (row.params or row.shared)]
+    again = {row.path for row in rows}
+    return lambda row: recomputed_macs(row) + (row.macs * row.times if row.path in again else 0)
 
 
 class PipelineStage(NamedTuple):
@@ -231,6 +224,14 @@ class DeviceShare(NamedTuple):
     inputs: Fraction = Fraction(0)
     """Bytes of a block's input, all that full recomputation saves."""
 
+    def kept(self, mesh: Mesh) -> Fraction:
+        """Bytes of activations that are saved for the backward pass of a block."""
+        return {"none": self.saved, "selective": self.saved - self.matrices, "full": self.inputs}[mesh.checkpoint]
+
+    def recomputed(self, mesh: Mesh) -> Fraction:
+        """Bytes of activations that come back while the backward pass of a block runs."""
+        return {"none": Fraction(0), "selective": self.matrices, "full": self.saved}[mesh.checkpoint]
+
 
 class Holdings:
     """The rows of a ledger by component, and what a device holds of them."""
@@ -269,39 +270,32 @@ class Holdings:
 
     def _held(self, rows: Sequence[Operation], times: int) -> DeviceShare:
         params = saved = matrices = Fraction(0)
-        first = _first_maps(rows)
+        first: dict[
+            str, int
+        ] = {}  # the rows that save their sub-layer's input: the first with parameters behind its norm
+        for row in rows:
+            if row.role is None and (row.params or row.shared):
+                first.setdefault(row.component, id(row))
         cores = {row.component for row in rows if row.matrix is not None and row.in_block and not row.fused}
         for row in rows:
-            params += Fraction(row.params * row.times, times * (self.mesh.tensor if self._divided(row) else 1))
-            whole = row.role is not None or not row.in_block or id(row) in first
+            of_vocabulary = row.component in self.vocabulary and row.role is None
+            outside = of_vocabulary and (row.macs > 0 or row.weights_read is not None)
+            divided = row.macs > 0 if row.in_block else outside
+            params += Fraction(row.params * row.times, times * (self.mesh.tensor if divided else 1))
+            whole = row.role is not None or not row.in_block or id(row) in first.values()
             share = 1 if whole and not (self.mesh.sequence_parallel and row.in_block) else self.mesh.tensor
             kept = row.figure("kept_bytes") or 0
-            masks = min(self._masks(row) * row.times, kept)
+            # masks that a block makes and saves are the same for all samples, and for all heads
+            made = row.tensors.makes if row.tensors is not None else ()
+            masks = sum(
+                one.elements * width_of(one.type, self.element) for one in made if one.once and one.type == "bool"
+            )
+            masks = min(masks * row.times, kept)
             saved += Fraction(kept - masks, times * share) + Fraction(masks, times)
             if row.component in cores:
                 matrices += Fraction(row.matrix_kept * self.element * row.times, times * self.mesh.tensor)
                 matrices += Fraction(masks, times)
         return DeviceShare(params, saved, matrices)
-
-    def _masks(self, row: Operation) -> int:
-        """Bytes of the masks that one block's `row` makes and saves: the same for all samples, and for all heads."""
-        made = row.tensors.makes if row.tensors is not None else ()
-        return sum(one.elements * width_of(one.type, self.element) for one in made if one.once and one.type == "bool")
-
-    def _divided(self, row: Operation) -> bool:
-        """Are its parameters divided by t?"""
-        if row.in_block:
-            return row.macs > 0
-        return row.component in self.vocabulary and row.role is None and (row.macs > 0 or row.weights_read is not None)
-
-
-def _first_maps(rows: Sequence[Operation]) -> set[int]:
-    """The rows that save the input of their sub-layer: the first with parameters behind its norm."""
-    first: dict[str, int] = {}
-    for row in rows:
-        if row.role is None and (row.params or row.shared):
-            first.setdefault(row.component, id(row))
-    return set(first.values())
 
 
 # Which parts each ZeRO stage shares out among the replicas.
@@ -361,9 +355,9 @@ def _of_stage(
     params = holdings.shared_tables(stage.layers, (block for block, _ in stage.blocks))
     params += sum(held.params * times for held, times in blocks) + sum(held.params for held in layers)
     states = model_states(step, ceil(params), ledger.total("params") or 0, mesh.gradients).among(mesh.data, mesh.zero)
-    saved = sum((_saved(held, mesh) * times for held, times in blocks), Fraction(0)) + sum(one.saved for one in layers)
+    saved = sum((held.kept(mesh) * times for held, times in blocks), Fraction(0)) + sum(one.saved for one in layers)
     in_flight = mesh.in_flight(stage.number + 1, m)
-    again = max((_recomputed(held, mesh) for held, _ in blocks), default=Fraction(0))
+    again = max((held.recomputed(mesh) for held, _ in blocks), default=Fraction(0))
     known = step.kept_bytes is not None
     head = architecture.head is not None and any(part is architecture.head for part in stage.layers)
     return DeviceMemory(
@@ -373,18 +367,6 @@ def _of_stage(
         recomputed=ceil(again) if known or not again else None,
         logits=ceil(Fraction(step.loss_logits_bytes, mesh.tensor)) if head else 0,
     )
-
-
-def _saved(held: DeviceShare, mesh: Mesh) -> Fraction:
-    """Bytes of a block's activations that are saved for its backward pass."""
-    if mesh.checkpoint == "full":
-        return held.inputs
-    return held.saved - held.matrices if mesh.checkpoint == "selective" else held.saved
-
-
-def _recomputed(held: DeviceShare, mesh: Mesh) -> Fraction:
-    """Bytes of a block's activations that come back while its backward pass runs."""
-    return {"none": Fraction(0), "selective": held.matrices, "full": held.saved}[mesh.checkpoint]
 
 
 # Published utilisations, without recomputation, that stand beside the table where no --mfu is given.
@@ -425,7 +407,8 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
     sample = (step.tokens or 0) // batch
     micro_batches, sequences = step_batch(mesh, batch, sample)
     again = all_recomputed_macs(ledger, mesh.checkpoint)
-    passes = micro_batches * mesh.data
+    passes, params = micro_batches * mesh.data, ledger.total("params") or 0
+    states = model_states(step, params, params, mesh.gradients)
     made = TrainingPlan(
         mesh=mesh,
         micro_batch=batch,
@@ -437,7 +420,7 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
         recomputed_flops=passes * 2 * sum(map(again, ledger.rows)),
         least_step_flops=passes * 2 * least_of(ledger, _model_macs),
         least_recomputed_flops=passes * 2 * least_of(ledger, again),
-        bytes_per_parameter=_bytes_per_parameter(ledger, step, mesh),
+        bytes_per_parameter=None if states.optimizer is None or not params else sum(states) / params,  # before ZeRO
         tokens=tokens,
         steps=None if tokens is None else ceil_div(tokens, sequences * sample),
         peak=mesh.on.device.peak(ledger.metadata.dtype),
@@ -450,14 +433,6 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
 def _model_macs(row: Operation) -> int:
     """MACs of its forward and backward pass, of all blocks, recomputing nothing."""
     return row.macs * row.times + (row.times_over("backward_macs") or 0) - recomputed_macs(row)
-
-
-def _bytes_per_parameter(ledger: Ledger, step: TrainingStep, mesh: Mesh) -> float | None:
-    """Of one replica, before ZeRO."""
-    params = ledger.total("params") or 0
-    states = model_states(step, params, params, mesh.gradients)
-    parts = (states.parameters, states.gradients, states.master)
-    return None if states.optimizer is None or not params else (sum(parts) + states.optimizer) / params
 
 
 def _at_all(plan: TrainingPlan | None) -> tuple[AtUtilisation, ...]:
@@ -505,15 +480,7 @@ def _remedies(plan: TrainingPlan, ledger: Ledger, architecture: Architecture, st
         other = msgspec.structs.replace(mesh, zero=max(zero, mesh.zero), checkpoint=more)
         memory = device_memory(ledger, architecture, step, other, plan.micro_batches)
         if memory.complete and memory.known <= plan.device_bytes:
-            return _options_of(mesh, other)
+            options = [f"--zero {other.zero}"] if other.zero != mesh.zero else []
+            options += [f"--checkpoint {other.checkpoint}"] if other.checkpoint != mesh.checkpoint else []
+            return tuple(options)
     return ()
-
-
-def _options_of(mesh: Mesh, other: Mesh) -> tuple[str, ...]:
-    """The options of `other` that `mesh` doesn't have."""
-    options = []
-    if other.zero != mesh.zero:
-        options.append(f"--zero {other.zero}")
-    if other.checkpoint != mesh.checkpoint:
-        options.append(f"--checkpoint {other.checkpoint}")
-    return tuple(options)

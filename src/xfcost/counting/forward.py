@@ -25,7 +25,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.units import BYTES_PER_ELEMENT
-from xfcost.spec.architecture import Architecture, LabelledPart, Stage
+from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 from xfcost.spec.load import Loaded, is_path
 from xfcost.spec.placement import place
@@ -38,34 +38,36 @@ def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
 
     `orders=False` leaves out the orders of the rows, which take most of the time.
     """
-    rows = tuple(_rows(architecture, orders=orders))
-    paths = Counter(row.path for row in rows)
-    if len(paths) < len(rows):
-        path, times = paths.most_common(1)[0]
-        raise ValueError(f"{times} rows are called {path}; the rows of a component need distinct names")
-    return Ledger(metadata=metadata(architecture, rows), rows=rows)
-
-
-def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
-    for name in architecture.tables:
-        yield _table_row(name, architecture, order=_table_order(name, architecture) if orders else None)
+    rows = [_table_row(name, architecture, orders=orders) for name in architecture.tables]
     letters = _input_width_letters(architecture) if orders else {}
     for labelled in architecture.parts():
         part_orders = _orders(labelled, architecture.mode, letters.get(labelled.part.path)) if orders else {}
         for row in part_rows(labelled, architecture.mode):
-            yield _with_traffic(_placed(row, labelled, architecture.batch, part_orders.get(row.path)), architecture)
+            placed = _placed(row, labelled, architecture.batch, part_orders.get(row.path))
+            rows.append(_with_traffic(placed, architecture))
+    paths = Counter(row.path for row in rows)
+    if len(paths) < len(rows):
+        path, times = paths.most_common(1)[0]
+        raise ValueError(f"{times} rows are called {path}; the rows of a component need distinct names")
+    return Ledger(metadata=metadata(architecture, rows), rows=tuple(rows))
 
 
-def _table_row(name: str, architecture: Architecture, *, order: str | None) -> Operation:
+def _table_row(name: str, architecture: Architecture, *, orders: bool) -> Operation:
     """A table that several parts share. They read its weights; the row itself reads none."""
     rows, columns = architecture.tables[name]
+    in_letters: str | None = None
+    if orders:  # of the first part that uses it
+        part = next(part for part, *_ in architecture.parts() if name in part.component.tables(part.place))
+        component, lettered_place = part.component.in_letters(part.place)
+        sides = component.tables(lettered_place)[name]
+        in_letters = order(Operation(path=name, title=name, params=sides[0] * sides[1]))
     return Operation(
         path=f"shared.{name}",
         title=f"Shared table {name!r}",
         component="shared",
         stage="shared",
         block="shared",
-        order=order,
+        order=in_letters,
         params=rows * columns,
         weights_read=WeightsRead(0),
         bound=name in architecture.bound_tables,
@@ -93,15 +95,6 @@ def _orders(labelled: LabelledPart, mode: Mode, raw: str | None) -> dict[str, st
         lettered_place = msgspec.structs.replace(lettered_place, dim=lettered(part.place.dim, raw))
     in_letters = part._replace(component=component, place=lettered_place)
     return orders_of(part_rows(labelled._replace(part=in_letters), mode))
-
-
-def _table_order(name: str, architecture: Architecture) -> str:
-    """The order of a shared table, in the letters of the first part that uses it."""
-    parts = (part for part, *_ in architecture.parts() if name in part.component.tables(part.place))
-    part = next(parts)
-    component, lettered_place = part.component.in_letters(part.place)
-    rows, columns = component.tables(lettered_place)[name]
-    return order(Operation(path=name, title=name, params=rows * columns))
 
 
 def with_rebuilt_note(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> Ledger:
@@ -230,7 +223,12 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
         padded=any(padded for _, padded in notes),
         image=next((entry.sides for entry in inputs if isinstance(entry, ImageInput | VideoInput)), None),
         streams=tuple({"name": stream.name} | _shape(stream.grid) for stream in streams),
-        stages=tuple(_stage_metadata(stage) for stream in streams for stage in stream.stages),
+        stages=tuple(
+            {"stage": stage.label} | _shape(grid) | {"width": width, "blocks": len(stage.order)}
+            for stream in streams
+            for stage in stream.stages
+            for grid, width in [stage.leaves]
+        ),
         **_sequence(architecture, rows),
         published_left_out=0 if architecture.as_written else len(spec.published),
         versions={"xfcost": __version__},
@@ -256,11 +254,6 @@ def _sequence(architecture: Architecture, rows: Iterable[Operation]) -> dict[str
 
 def _shape(grid: Grid) -> dict[str, Any]:
     return {"tokens": grid.tokens, "extra_tokens": grid.special, "grid": list(grid.sides)}
-
-
-def _stage_metadata(stage: Stage) -> dict[str, Any]:
-    grid, width = stage.leaves
-    return {"stage": stage.label} | _shape(grid) | {"width": width, "blocks": len(stage.order)}
 
 
 def _notes(architecture: Architecture) -> Iterator[tuple[str, bool]]:

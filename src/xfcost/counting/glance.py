@@ -72,8 +72,17 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
     names = distinct(ledger.metadata.name for ledger in ledgers)
     groups: dict[tuple[Mixing, str, str | None], dict[str, list[Operation]]] = {}
     moves: dict[str, None] = {}
+    mixers: dict[str, tuple[str, ...]] = {}
     for name, ledger in zip(names, ledgers, strict=True):
-        tables = _tables_of_mixing(ledger)
+        # a shared table that an operation reads to mix tokens is that operation's weights: T5's position biases and
+        # Linformer's projections can be shared by all layers
+        readers = {row.shared: row.mixing for row in ledger.rows if row.shared is not None and row.mixes}
+        tables = {row.path: readers[row.shared] for row in ledger.rows if row.shared in readers and row.params}
+        labels = (
+            row.block.rpartition(" · ")[2].partition(" #")[0] for row in ledger.rows if row.in_block and row.mixes
+        )
+        if found_mixers := tuple(dict.fromkeys(mixer for label in labels for mixer in label.split(" + "))):
+            mixers[name] = found_mixers
         for row in ledger.rows:
             if row.only_moves:
                 moves[row.title] = None
@@ -88,7 +97,7 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
         entries=tuple(entries),
         moves=tuple(moves),
         params={name: ledger.total("params") or 0 for name, ledger in zip(names, ledgers, strict=True)},
-        mixers={name: found for name, ledger in zip(names, ledgers, strict=True) if (found := _mixers(ledger))},
+        mixers=mixers,
         notes=tuple(
             f"{name}: {note}"
             for name, ledger in zip(names, ledgers, strict=True)
@@ -96,21 +105,6 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
             for note in ledger.metadata.notes
         ),
     )
-
-
-def _tables_of_mixing(ledger: Ledger) -> dict[str, Mixing]:
-    """Path of a shared table that an operation reads to mix tokens -> its kind: the table is that operation's weights.
-
-    T5's position biases and Linformer's projections can be shared by all layers.
-    """
-    readers = {row.shared: row.mixing for row in ledger.rows if row.shared is not None and row.mixes}
-    return {row.path: readers[row.shared] for row in ledger.rows if row.shared in readers and row.params}
-
-
-def _mixers(ledger: Ledger) -> tuple[str, ...]:
-    """The names of the mixers of its blocks, each once."""
-    labels = (row.block.rpartition(" · ")[2].partition(" #")[0] for row in ledger.rows if row.in_block and row.mixes)
-    return tuple(dict.fromkeys(name for label in labels for name in label.split(" + ")))
 
 
 def _entry(mixing: Mixing, title: str, order: str | None, found: dict[str, list[Operation]]) -> GlanceEntry:

@@ -121,15 +121,16 @@ _LINEAR: Final = 1.9
 
 def layers_until_met(layer_type: LayerType, sizes: LayerSizes) -> int:
     """Layers after which every token has met every other; of a causal layer, every token all before it."""
-    if layer_type.dilated:
-        return _of_growing_layers(layer_type, sizes)
-    return _of_equal_layers(layer_type.layer(sizes), sizes.n)
-
-
-def _of_growing_layers(layer_type: LayerType, sizes: LayerSizes) -> int:
+    if not layer_type.dilated:
+        return _of_equal_layers(layer_type.layer(sizes), sizes.n)
+    grid, own = Grid((sizes.n,)), np.arange(sizes.n)
     met: Sets = Intervals.identity(sizes.n)
     for number in range(1, sizes.n + 1):
-        met = met.union(_taps(layer_type.stacked(sizes, number - 1), sizes.n))
+        mixer = layer_type.stacked(sizes, number - 1)
+        reads: list[Sequence[int]] = [mixer.reads(grid, token) for token in range(sizes.n)]
+        ones, owner = np.ones(sum(map(len, reads)), np.int64), np.repeat(own, [len(read) for read in reads])
+        taps = np.concatenate([np.asarray(read) for read in reads])  # each by itself
+        met = met.union(Relation(own, sizes.n, owner, taps, ones))
         if _is_whole(met, layer_type.layer(sizes)):
             return number
     raise ArithmeticError(f"{layer_type.title}: {sizes.n} layers don't join all tokens")
@@ -137,8 +138,9 @@ def _of_growing_layers(layer_type: LayerType, sizes: LayerSizes) -> int:
 
 def _of_equal_layers(mixer: Mixer, n: int) -> int:
     """By doubling: what 2m layers read is what m layers read of what m layers read."""
-    grid = Grid((n,))
-    relation = relation_of(_neighbours(mixer.reads(grid, token)) for token in range(n))
+    reads = (mixer.reads(Grid((n,)), token) for token in range(n))
+    ranges = (range(read[0], read[-1] + 1) if read[-1] - read[0] + 1 == len(read) else read for read in reads)
+    relation = relation_of(ranges)
     powers: list[Sets] = [Intervals.identity(n).union(relation)]
     while not _is_whole(powers[-1], mixer):
         if len(powers) > n:
@@ -151,11 +153,6 @@ def _of_equal_layers(mixer: Mixer, n: int) -> int:
         if not _is_whole(more, mixer):
             met, layers = more, layers + 2**power
     return layers + 1
-
-
-def _neighbours(read: Sequence[int]) -> Sequence[int]:
-    """Tokens that follow one another, as a range."""
-    return range(read[0], read[-1] + 1) if read[-1] - read[0] + 1 == len(read) else read
 
 
 def _is_whole(met: Sets, mixer: Mixer) -> bool:
@@ -172,17 +169,9 @@ def _as_relation(met: Sets) -> Relation:
     return Relation(own, met.rows, own, met.low, met.counts())
 
 
-def _taps(mixer: Mixer, n: int) -> Relation:
-    """What a dilated layer reads, each tap by itself."""
-    reads: list[Sequence[int]] = [mixer.reads(Grid((n,)), token) for token in range(n)]
-    own, ones = np.arange(n), np.ones(sum(map(len, reads)), np.int64)
-    owner = np.repeat(own, [len(read) for read in reads])
-    return Relation(own, n, owner, np.concatenate([np.asarray(read) for read in reads]), ones)
-
-
 def path_order(layer_type: LayerType, length: Callable[[LayerSizes], int]) -> str:
     """O(…) of a path: constant, or as n, n/k or logₖ(n) where a kernel's or neighbourhood's width shortens it."""
-    narrow, wide = ([length(_at(width, 3**power)) for power in _POWERS] for width in _WIDTHS)
+    narrow, wide = ([length(LayerSizes(3**power, 2, width, width)) for power in _POWERS] for width in _WIDTHS)
     if len({*narrow, *wide}) == 1:
         return "O(1)"
     letter = layer_type.window
@@ -193,10 +182,6 @@ def path_order(layer_type: LayerType, length: Callable[[LayerSizes], int]) -> st
             f"{layer_type.title}: paths of {narrow} layers grow neither with n nor with its logarithm"
         )
     return f"O(n/{letter})" if narrow[-1] > _LINEAR * wide[-1] else "O(n)"
-
-
-def _at(width: int, n: int) -> LayerSizes:
-    return LayerSizes(n, 2, width, width)
 
 
 # The paper's order of factors: k·n·d².
@@ -278,9 +263,7 @@ class LayerTable(msgspec.Struct, frozen=True, kw_only=True):
         sizes = f"n = {self.n}, d = {self.d}, k = {self.k}, r = {self.r}"
         return notebook.line(self, f"{sizes}: {number_of(len(self.lines), 'layer type')}")
 
-    def _repr_html_(self) -> str | None:
-        """The tables that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
 
 def layer_table(sizes: LayerSizes, chain: Callable[[Mixer], CriticalPath]) -> LayerTable:
@@ -294,6 +277,10 @@ def _line(layer_type: LayerType, sizes: LayerSizes, chain: Callable[[Mixer], Cri
     place = Place(grid=Grid((sizes.n,)), dim=sizes.d, out_dim=sizes.d)
     rows = list(layer.operations(place))
     forms = _forms(layer, place)
+    share = ""
+    if len(forms[0].terms) == len(forms[1].terms) == 1:  # the projections' MACs over the others, `2·d/n`
+        ((powers, number),) = forms[0].terms.items()
+        share = repr(forms[1].times(exact_quotient(1, number), -powers))
     window = layer_type.window
     return LayerLine(
         title=layer_type.title,
@@ -305,7 +292,7 @@ def _line(layer_type: LayerType, sizes: LayerSizes, chain: Callable[[Mixer], Cri
         projection_macs=sum(row.macs for row in rows if _projects(row)),
         projections=in_papers_letters(repr(forms[1]), window),
         others=in_papers_letters(repr(forms[0]), window),
-        share=in_papers_letters(_share(*forms), window),
+        share=in_papers_letters(share, window),
         chain=chain(layer),
         path=_path(layer_type, sizes),
         path_order=path_order(layer_type, lambda at: _path(layer_type, at)),
@@ -324,14 +311,6 @@ def _projects(row: Operation) -> bool:
     return bool(row.params) and not row.mixes
 
 
-def _share(others: Polynomial, projections: Polynomial) -> str:
-    """The projections' MACs over the others, `2·d/n`; empty where either has several terms or none."""
-    if len(others.terms) != 1 or len(projections.terms) != 1:
-        return ""
-    ((powers, number),) = others.terms.items()
-    return repr(projections.times(exact_quotient(1, number), -powers))
-
-
 def _path(layer_type: LayerType, sizes: LayerSizes) -> int:
     """Layers until all have met, times the steps of one layer."""
     place = Place(grid=Grid((sizes.n,)), dim=sizes.d, out_dim=sizes.d)
@@ -342,11 +321,11 @@ def _path(layer_type: LayerType, sizes: LayerSizes) -> int:
 def in_papers_letters(text: str, window: str) -> str:
     """`O(N·W·d²)` -> `O(k·n·d²)`: n tokens, and k or r for the window."""
     renamed = text.replace("N", "n").replace("W", window)
-    return re.sub(r"[^()+ ]*·[^()+ ]*", lambda term: _in_papers_order(term[0]), renamed)
 
+    def in_their_order(term: re.Match[str]) -> str:
+        return "·".join(sorted(term[0].split("·"), key=lambda factor: _FACTORS.find(factor[0])))
 
-def _in_papers_order(term: str) -> str:
-    return "·".join(sorted(term.split("·"), key=lambda factor: _FACTORS.find(factor[0])))
+    return re.sub(r"[^()+ ]*·[^()+ ]*", in_their_order, renamed)
 
 
 def _terms(order: str) -> set[frozenset[str]]:
@@ -386,17 +365,14 @@ def explanations(table: LayerTable) -> Iterator[tuple[str, str]]:
     """Layer types and text: why a derived order differs from the printed one, and the closed forms of the paths."""
     for line in table.lines:
         if line.complexity_agrees is None:
-            yield line.title, _beside_projections(line)
+            ratio = line.projection_macs / (line.macs - line.projection_macs)
+            text = (
+                f"the printed order is that of {line.others} MACs and leaves out the projections' {line.projections}, "
+                f"{line.share} times as many: {ratio:.3g} times here."
+            )
+            yield line.title, text
         elif not line.complexity_agrees:
             yield line.title, f"printed {line.printed.complexity}, derived {line.complexity}."
     for order in dict.fromkeys(line.path_order for line in table.lines):
         titles = [line.title for line in table.lines if line.path_order == order]
         yield f"Path {order}, {'; '.join(titles)}", f"{PATHS[order]}."
-
-
-def _beside_projections(line: LayerLine) -> str:
-    ratio = line.projection_macs / (line.macs - line.projection_macs)
-    return (
-        f"the printed order is that of {line.others} MACs and leaves out the projections' {line.projections}, "
-        f"{line.share} times as many: {ratio:.3g} times here."
-    )

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 
 from xfcost.counting.crossovers import MOST_PAIRED, CrossoverSearch
-from xfcost.counting.measured_series import METRICS, Choice, Metric, Series, SeriesPoint, chosen, grouped, pairs_of
+from xfcost.counting.measured_series import (
+    METRICS,
+    Choice,
+    MeasuredMetric,
+    Series,
+    SeriesPoint,
+    chosen,
+    grouped,
+    pairs_of,
+)
 from xfcost.counting.sweep import PIXELS, SizeAxis, slope
 from xfcost.ledger import units
 from xfcost.ledger.measurements import Measurement
@@ -60,13 +69,13 @@ def fitted(xs: Sequence[float], estimates: Sequence[Estimate]) -> Estimate | Non
     return weighted_sum([(x - mean) / squares for x in logs], [logarithm(one) for one in estimates])
 
 
-def local_slopes(series: Series, reading: Metric) -> list[Slope]:
+def local_slopes(series: Series, reading: MeasuredMetric) -> list[Slope]:
     """The slopes between neighbouring points."""
     pairs = pairwise(series.points(reading))
     return [one for pair in pairs if (one := _slope(pair, reading)) is not None]
 
 
-def upper_slope(series: Series, reading: Metric) -> Slope | None:
+def upper_slope(series: Series, reading: MeasuredMetric) -> Slope | None:
     """The slope over the largest points; None of fewer than two."""
     points = series.points(reading)
     if not points:
@@ -77,13 +86,16 @@ def upper_slope(series: Series, reading: Metric) -> Slope | None:
     return _slope(points[-number:], reading)
 
 
-def _slope(points: Sequence[SeriesPoint], reading: Metric) -> Slope | None:
+def _slope(points: Sequence[SeriesPoint], reading: MeasuredMetric) -> Slope | None:
     xs = [point.x for point in points]
     estimate = fitted(xs, [point.estimate for point in points])
     if estimate is None:
         return None
     if reading.repeated:
-        refused = slope_refused(estimate, max(_derived(points), default=None))
+        # time can follow the MACs or the attention matrices
+        counts = [[getattr(point.row.counted, name) for point in points] for name in ("macs", "attention_entries")]
+        derived = [exponent for values in counts if all(values) and (exponent := slope(xs, values)) is not None]
+        refused = slope_refused(estimate, max(derived, default=None))
     else:
         estimate, refused = Estimate(estimate.value, None), _FALLS if estimate.value < 0 else None
     beside = [reading.beside(point.row) for point in points]
@@ -96,16 +108,6 @@ def _slope(points: Sequence[SeriesPoint], reading: Metric) -> Slope | None:
         refused=refused,
         beside=slope(xs, beside) if all(beside) else None,
     )
-
-
-def _derived(points: Sequence[SeriesPoint]) -> Iterator[float]:
-    """The exponents of MACs and of attention matrices over the points: time can follow either."""
-    xs = [point.x for point in points]
-    for quantity in ("macs", "attention_entries"):
-        values = [getattr(point.row.counted, quantity) for point in points]
-        exponent = slope(xs, values) if all(values) else None
-        if exponent is not None:
-            yield exponent
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,15 +146,17 @@ class TimeCrossing(msgspec.Struct, frozen=True, kw_only=True):
     """Was a ratio noisy that it is made of?"""
 
 
-def ratios(first: Series, second: Series, reading: Metric) -> list[Ratio]:
+def ratios(first: Series, second: Series, reading: MeasuredMetric) -> list[Ratio]:
     """The ratios wherever both have a figure."""
     ours = {point.x: point for point in second.points(reading)}
     return [_ratio(point, ours[point.x], reading) for point in first.points(reading) if point.x in ours]
 
 
-def _ratio(first: SeriesPoint, second: SeriesPoint, reading: Metric) -> Ratio:
+def _ratio(first: SeriesPoint, second: SeriesPoint, reading: MeasuredMetric) -> Ratio:
     paired = reading is METRICS["time"] and in_the_same_turns(first.row, second.row)
-    estimate = _turn_by_turn(first.row, second.row) if paired else quotient(first.estimate, second.estimate)
+    timings = [row.outcome.timing for row in (first.row, second.row)]
+    turns = [timing.times for timing in timings if timing is not None]
+    estimate = paired_ratio(*turns) if paired else quotient(first.estimate, second.estimate)
     return Ratio(
         x=first.x,
         first=first.estimate.value,
@@ -160,7 +164,7 @@ def _ratio(first: SeriesPoint, second: SeriesPoint, reading: Metric) -> Ratio:
         value=estimate.value,
         interval=estimate.interval,
         paired=paired,
-        noisy=any(row.outcome.timing is not None and bool(row.outcome.timing.noisy) for row in (first.row, second.row)),
+        noisy=any(timing is not None and bool(timing.noisy) for timing in timings),
     )
 
 
@@ -171,11 +175,6 @@ def in_the_same_turns(first: Measurement, second: Measurement) -> bool:
         return False
     same_load = ours.load is not None and ours.load == theirs.load
     return first.machine == second.machine and len(ours.times) == len(theirs.times) > 0 and same_load
-
-
-def _turn_by_turn(first: Measurement, second: Measurement) -> Estimate:
-    times = [row.outcome.timing.times for row in (first, second) if row.outcome.timing]
-    return paired_ratio(*times)
 
 
 def crossings(points: Sequence[Ratio]) -> list[TimeCrossing]:
@@ -285,7 +284,11 @@ def measured(rows: list[Measurement], choice: Choice, file: str) -> MeasuredSeri
         notes.append(f"left out: {units.number_of(len(double), 'row')} of inputs that were measured again ({again})")
     notes += version_notes(taken.rows)
     with_rows = [one for one in series if one.rows]
-    pairs = [_pair(with_rows[first], with_rows[second]) for first, second in pairs_of(with_rows, MOST_PAIRED)]
+    pairs = []
+    for first, second in ((with_rows[one], with_rows[other]) for one, other in pairs_of(with_rows, MOST_PAIRED)):
+        times, peaks = (tuple(ratios(first, second, METRICS[name])) for name in ("time", "memory"))
+        crossed = tuple(crossings(times))
+        pairs.append(Pair(first=first, second=second, ratios=times, peak_ratios=peaks, crossings=crossed))
     return MeasuredSeries(file=file, axis=taken.axis, series=tuple(series), pairs=tuple(pairs), notes=tuple(notes))
 
 
@@ -297,14 +300,3 @@ def version_notes(rows: list[Measurement]) -> list[str]:
         for name, versions in found.items()
         if len(versions) > 1
     ]
-
-
-def _pair(first: Series, second: Series) -> Pair:
-    times = ratios(first, second, METRICS["time"])
-    return Pair(
-        first=first,
-        second=second,
-        ratios=tuple(times),
-        peak_ratios=tuple(ratios(first, second, METRICS["memory"])),
-        crossings=tuple(crossings(times)),
-    )

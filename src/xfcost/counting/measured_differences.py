@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -11,7 +11,7 @@ from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import Configuration, Measurement
 from xfcost.ledger.objects import json_text
-from xfcost.ledger.time_ratio import TimeRatio, time_ratio
+from xfcost.ledger.statistics import TimeRatio, time_ratio
 from xfcost.ledger.units import number_of
 
 # Counted costs that are compared.
@@ -56,13 +56,18 @@ class RunsDiff(msgspec.Struct, frozen=True, kw_only=True):
         alone = f"{self.only_before:,} only before, {self.only_after:,} only after"
         return notebook.line(self, f"{' -> '.join(self.labels)}: {number_of(len(self.rows), 'row')} of both, {alone}")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
     def to_json(self) -> str:
         """The JSON object of `xfcost diff --format json`."""
-        rows = [_row_object(row) for row in self.rows]
+        names = ("system", "N", "batch", "dtype", "attention", "mode", "device", "threads")
+        rows = []
+        for row in self.rows:
+            found = row.seconds
+            ratio = None if found is None else msgspec.to_builtins(found) | {"different": found.different}
+            figures = {"spec_changed": row.spec_changed, "before": row.before, "after": row.after}
+            run = {name: getattr(row.configuration, name) for name in names}
+            rows.append(run | figures | {"seconds_ratio": ratio})
         alone = {"only_before": self.only_before, "only_after": self.only_after, "notes": list(self.notes)}
         return json_text({"before": self.labels[0], "after": self.labels[1], "measured": rows} | alone)
 
@@ -133,11 +138,3 @@ def _figures(row: Measurement) -> dict[str, int | float | None]:
     figures: dict[str, int | float | None] = {name: getattr(row.counted, name) for name in COSTS}
     figures["peak_bytes"] = memory.measured if memory else None
     return figures | {"seconds": timing.seconds if timing else None}
-
-
-def _row_object(row: RowDiff) -> dict[str, Any]:
-    names = ("system", "N", "batch", "dtype", "attention", "mode", "device", "threads")
-    found: dict[str, Any] = {name: getattr(row.configuration, name) for name in names}
-    found |= {"spec_changed": row.spec_changed, "before": row.before, "after": row.after}
-    ratio = None if row.seconds is None else msgspec.to_builtins(row.seconds) | {"different": row.seconds.different}
-    return found | {"seconds_ratio": ratio}

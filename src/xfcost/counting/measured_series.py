@@ -17,7 +17,7 @@ from xfcost.ledger.statistics import Estimate, Interval
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 
 
-class Metric(NamedTuple):
+class MeasuredMetric(NamedTuple):
     """One metric of measured rows."""
 
     title: str
@@ -82,18 +82,18 @@ def _activations(row: Measurement) -> Estimate | None:
 
 
 METRICS: Final = {
-    "time": Metric("Time", "seconds", _time, lambda row: row.counted.macs, "MACs"),
-    "mixing-time": Metric(
+    "time": MeasuredMetric("Time", "seconds", _time, lambda row: row.counted.macs, "MACs"),
+    "mixing-time": MeasuredMetric(
         "Time of token mixing",
         "seconds of the operations that mix tokens",
         _mixing_time,
         lambda row: mixing_macs_of(row.counted),
         "mixing MACs",
     ),
-    "memory": Metric(
+    "memory": MeasuredMetric(
         "Peak memory", "peak memory (bytes)", _peak, _predicted_peak, "predicted", predicted=True, repeated=False
     ),
-    "activations": Metric(
+    "activations": MeasuredMetric(
         "Peak memory less weights",
         "peak memory less weights (bytes)",
         _activations,
@@ -135,7 +135,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
         """Its first row."""
         return (self.rows or self.missing)[0]
 
-    def points(self, reading: Metric) -> list[SeriesPoint]:
+    def points(self, reading: MeasuredMetric) -> list[SeriesPoint]:
         """One metric at every N that has it."""
         read = ((row, reading.measured(row)) for row in self.rows)
         return [SeriesPoint(at(row, self.axis), estimate, row) for row, estimate in read if estimate is not None]
@@ -158,11 +158,6 @@ def axis_of_rows(rows: Iterable[Measurement]) -> SizeAxis:
 Trait = Callable[[Measurement], tuple[str, ...]]
 
 
-def _attention(row: Measurement) -> str:
-    attention = row.configuration.attention
-    return "no attention" if attention == "no" else attention
-
-
 def _options(row: Measurement) -> tuple[str, ...]:
     more = row.configuration.run_options.items()
     return (row.configuration.mode, *(f"{name.replace('_', ' ')} {value}" for name, value in sorted(more)))
@@ -176,7 +171,7 @@ PLACE: Final[tuple[Trait, ...]] = (
     lambda row: (units.number_of(row.configuration.threads, "thread"),),
 )
 RUN: Final[tuple[Trait, ...]] = (
-    lambda row: (_attention(row),),
+    lambda row: ("no attention" if row.configuration.attention == "no" else row.configuration.attention,),
     lambda row: (f"batch {row.configuration.batch}",),
     lambda row: (row.configuration.dtype,),
     _options,
@@ -255,35 +250,26 @@ def pairs_of(series: Sequence[Series], most: int) -> list[tuple[int, int]]:
 
     Where more than `most` series differ in the same thing, each is compared with the first.
     """
-    traits = [(_options(one.row), spec_of(one.row), place_of(one.row), *_ways(one.row)) for one in series]
-    groups = dict.fromkeys(_differing_in(place, one, traits) for one in traits for place in range(1, len(one)))
-    pairs = {
-        pair for group in groups for pair in _pairs_in(group, most) if _differences(*(traits[at] for at in pair)) <= 1
-    }
+    # the attention and the dtype of a torch module are its own: beside a spec they are no difference in the run
+    own, its_own = {RUN[0], RUN[2]}, ("its own",)
+    traits = []
+    for row in (one.row for one in series):
+        owned = own if row.configuration.is_module else set()
+        ways = (its_own if trait in owned else trait(row) for trait in RUN if trait is not _options)
+        traits.append((_options(row), spec_of(row), place_of(row), *ways))
+
+    def differing(one: int, other: int) -> set[int]:
+        pairs = enumerate(zip(traits[one], traits[other], strict=True))
+        return {number for number, both in pairs if both[0] != both[1] and its_own not in both}
+
+    numbers = range(len(series))
+    groups = dict.fromkeys(
+        tuple(other for other in numbers if differing(other, one) <= {trait})
+        for one in numbers
+        for trait in range(1, len(traits[one]))
+    )
+    pairs = {pair for group in groups for pair in _pairs_in(group, most) if len(differing(*pair)) <= 1}
     return sorted(pairs or _pairs_in(tuple(range(len(series))), most))
-
-
-# The attention and the dtype of a torch module are its own: beside a spec they are no difference in the run.
-_OWN: Final = ("its own",)
-
-
-def _ways(row: Measurement) -> list[tuple[str, ...]]:
-    own = {RUN[0], RUN[2]} if row.configuration.is_module else set()
-    return [_OWN if trait in own else trait(row) for trait in RUN if trait is not _options]
-
-
-def _alike(one: object, other: object) -> bool:
-    return one == other or _OWN in (one, other)
-
-
-def _differences(one: Sequence[object], other: Sequence[object]) -> int:
-    return sum(not _alike(*both) for both in zip(one, other, strict=True))
-
-
-def _differing_in(place: int, one: Sequence[object], traits: Sequence[Sequence[object]]) -> tuple[int, ...]:
-    """The numbers of the series that share all but one trait with `one`."""
-    others = [number for number in range(len(one)) if number != place]
-    return tuple(at for at, them in enumerate(traits) if all(_alike(them[number], one[number]) for number in others))
 
 
 def _pairs_in(group: Sequence[int], most: int) -> list[tuple[int, int]]:
@@ -339,8 +325,16 @@ def chosen(rows: Sequence[Measurement], choice: Choice, file: str) -> ChosenRows
     if choice.systems:
         for name in choice.systems:
             if not any(_is_called(row, name) for row in rows):
-                raise UsageError(f"{file}: has no row of {printable(name)}; {_nearest(name, rows)}")
-        kept = _kept_rows(kept, lambda row: any(_is_called(row, name) for name in choice.systems), _system_of, texts)
+                systems = {row.configuration.system for row in rows}
+                known = systems | {row.configuration.target for row in rows}
+                near = nearest(name, known if near_names(name, known) else systems)
+                raise UsageError(f"{file}: has no row of {printable(name)}; {near}")
+        kept = _kept_rows(
+            kept,
+            lambda row: any(_is_called(row, name) for name in choice.systems),
+            lambda row: row.configuration.system,
+            texts,
+        )
     for option, words in choice.fields.items():
         read = FIELDS[option]
         if not any(_is_one_of(option, read(row), words) for row in kept):
@@ -353,13 +347,6 @@ def chosen(rows: Sequence[Measurement], choice: Choice, file: str) -> ChosenRows
     return ChosenRows(_in_span(kept, axis, choice.span, texts, file), axis, texts)
 
 
-def _nearest(name: str, rows: Sequence[Measurement]) -> str:
-    """Systems or files of a similar name, or else all systems."""
-    systems = {row.configuration.system for row in rows}
-    known = systems | {row.configuration.target for row in rows}
-    return nearest(name, known if near_names(name, known) else systems)
-
-
 def _is_called(row: Measurement, name: str) -> bool:
     words = (row.configuration.system, row.configuration.target)
     return name in words or any(fnmatch.fnmatchcase(word, name) for word in words)
@@ -368,10 +355,6 @@ def _is_called(row: Measurement, name: str) -> bool:
 def _is_one_of(option: str, word: str, words: Sequence[str]) -> bool:
     """Is it one of the words? `cuda` is every cuda device."""
     return word in words or (option == "device" and word.partition(":")[0] in words)
-
-
-def _system_of(row: Measurement) -> str:
-    return row.configuration.system
 
 
 def _kept_rows(

@@ -46,17 +46,9 @@ def with_largest(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Archi
     if need.available is None:
         return need
     tokens, positions = _largest_tokens(need, loaded, run, architecture)
-    return msgspec.structs.replace(
-        need, largest_batch=_largest_batch(need, run), largest_tokens=tokens, positions=positions
-    )
-
-
-def _largest_batch(need: MemoryNeed, run: Run) -> int | None:
-    """Cache and matrices are as many times larger as the batch; None where there are none."""
-    each = (need.cache + need.attention) // run.batch
-    return (
-        None if not each or need.available is None else max(0, min((need.available - need.weights) // each, MOST_BATCH))
-    )
+    each = (need.cache + need.attention) // run.batch  # as many times larger as the batch
+    batch = max(0, min((need.available - need.weights) // each, MOST_BATCH)) if each else None
+    return msgspec.structs.replace(need, largest_batch=batch, largest_tokens=tokens, positions=positions)
 
 
 def _largest_tokens(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Architecture) -> tuple[int | None, bool]:
@@ -89,20 +81,6 @@ def largest_true(holds: Callable[[int], bool], start: int, most: int) -> int | N
     return last_true(holds, low, high)
 
 
-# Modes whose rows are those of a pass over all tokens, whose tensors are declared.
-_PASSES: Final = ("forward", "prefill")
-
-
-def with_row_bytes(ledger: Ledger, architecture: Architecture) -> Ledger:
-    """`ledger` with the bytes of every row's operands; as it is in other modes, or where a kind declares no tensors."""
-    if ledger.metadata.mode not in _PASSES:
-        return ledger
-    found = saved_activations(ledger, architecture)
-    if found is None:
-        return ledger
-    return with_operand_bytes(ledger, found.operands)
-
-
 FLOPS_PER_MAC: Final = 2
 
 
@@ -116,9 +94,12 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
         return ledger
     on, dtype = run.on, ledger.metadata.dtype
     on.peak(dtype)
-    ledger = with_row_bytes(ledger, architecture)
+    if ledger.metadata.mode in {"forward", "prefill"}:  # rows of a pass over all tokens, whose tensors are declared
+        declared = saved_activations(ledger, architecture)
+        ledger = ledger if declared is None else with_operand_bytes(ledger, declared.operands)
     need, closing = memory_need(ledger, on.memory_bytes), None
     phases: tuple[PhaseBound, ...] = ()
+    prompt: int = architecture.streams[-1].grid.tokens
     if run.mode == "generate":
         phases = tuple(_phases(loaded, run, architecture, on))
         times = [one.time for one in phases]
@@ -137,7 +118,7 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
         mbu=run.mbu,
         time=time,
         memory=need,
-        outputs=run.batch * _outputs(run, architecture),
+        outputs=run.batch * {"generate": run.new_tokens, "prefill": prompt}.get(run.mode, 1),
         compute_bound_batch=closing,
         phases=phases,
         notes=tuple(_notes(ledger, on)),
@@ -157,12 +138,6 @@ def _bound(on: DeviceGroup, dtype: str, flops: int, moved: tuple[int, int | floa
     """`moved` are the least bytes and the expected ones."""
     peak, bandwidth = on.peak(dtype), on.bytes_per_second
     return TimeBound(flops=flops, bytes=moved[0], expected_bytes=moved[1], peak=peak, bandwidth=bandwidth)
-
-
-def _outputs(run: Run, architecture: Architecture) -> int:
-    """Per sample: new tokens of a decode step or a generation, tokens of a prompt, else one."""
-    prompt: int = architecture.streams[-1].grid.tokens
-    return {"generate": run.new_tokens, "prefill": prompt}.get(run.mode, 1)
 
 
 def _phases(loaded: Loaded, run: Run, architecture: Architecture, on: DeviceGroup) -> Iterator[PhaseBound]:

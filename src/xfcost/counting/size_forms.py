@@ -7,7 +7,7 @@ them at one of these N gets what was counted there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isqrt
 from typing import Any, Final, NamedTuple
 
@@ -97,12 +97,18 @@ def size_forms(system: System, run: Run, tokens: Sequence[int], own: Ledger) -> 
     for number, (n, letter, figures) in enumerate(zip(tokens, letters, counted, strict=True)):
         parts: dict[int, int] = {}
         for key, found in pieces.items():
-            value = _value(key, figures)
-            if found and _gives(read.forms, found[-1].form, letter, parts, value):
-                continue
-            found.append(Piece(number, None if value is None else read.form(key, n, letter, parts, value)))
-    single = {key: tuple(_counts_of_single(found, key, counted)) for key, found in pieces.items()}
-    return SizeForms("s" if steps else "N", letters, steps, read.forms, single)
+            value, last = _value(key, figures), found[-1].form if found else None
+            given = None if last is None or value is None else read.forms.value(last, letter, parts)
+            if not found or (last is None) != (value is None) or given != value:
+                found.append(Piece(number, None if value is None else read.form(key, n, letter, parts, value)))
+    for key, found in pieces.items():
+        ends = [*(piece.first for piece in found[1:]), len(counted)]
+        for number, (piece, end) in enumerate(zip(found, ends, strict=True)):
+            value = _value(key, counted[piece.first])
+            if end - piece.first == 1 and value is not None:  # a form that holds at a single N is no form
+                found[number] = Piece(piece.first, constant(value))
+    all_pieces = {key: tuple(found) for key, found in pieces.items()}
+    return SizeForms("s" if steps else "N", letters, steps, read.forms, all_pieces)
 
 
 def _value(key: Key, figures: Mapping[Key, int | None] | None) -> int | None:
@@ -110,22 +116,6 @@ def _value(key: Key, figures: Mapping[Key, int | None] | None) -> int | None:
     if figures is None or (key[0] not in _WHOLE and not figures[OWN_OPERATIONS]):
         return None
     return figures.get(key, 0)
-
-
-def _counts_of_single(
-    pieces: Sequence[Piece], key: Key, counted: Sequence[Mapping[Key, int | None] | None]
-) -> Iterator[Piece]:
-    """The pieces; a form that holds at a single N is no form, and the count stands there."""
-    ends = [*(piece.first for piece in pieces[1:]), len(counted)]
-    for piece, end in zip(pieces, ends, strict=True):
-        value = _value(key, counted[piece.first])
-        yield piece if end - piece.first > 1 or value is None else Piece(piece.first, constant(value))
-
-
-def _gives(forms: ExactForms, form: Form | None, letter: int, parts: dict[int, int], value: int | None) -> bool:
-    if form is None or value is None:
-        return form is None and value is None
-    return forms.value(form, letter, parts) == value
 
 
 class _Forms:

@@ -82,12 +82,9 @@ def growth(order: str) -> float:
     In print N_c is a compressed length, which grows with N; N_g global tokens, which do not; n is N too.
     """
     plain = order.replace("N_c", "N").replace("N_g", "g").replace("O(n", "O(N")
-    return max(_exponent(term) for term in plain.removeprefix("O(").removesuffix(")").split(" + "))
-
-
-def _exponent(term: str) -> float:
     powers = {"N²": 2.0, "N√N": 1.5, "N log N": 1 + _LOG, "N": 1.0}
-    return next((power for text, power in powers.items() if text in term), 0.0)
+    terms = plain.removeprefix("O(").removesuffix(")").split(" + ")
+    return max(next((power for text, power in powers.items() if text in term), 0.0) for term in terms)
 
 
 def _beside_projections(part: MixingPart) -> Iterator[Operation]:
@@ -129,33 +126,25 @@ def _of_one(component: Component, place: Place) -> Decoding:
     if not isinstance(component, Mixer):
         return Decoding("no", f"{tag_of(type(component)).replace('_', ' ')} reads all tokens, later ones too")
     refused: str | None = None
-    for causal in _causal_forms(component):
+    forms = [component]  # exactly causal and approximately causal, as far as its keys can say so
+    if "causal" in component.__struct_fields__:
+        forms = [msgspec.structs.replace(component, causal=value) for value in (True, "approximate")]
+    for causal in forms:
+        if causal.causality == "none":
+            continue
         try:
             causal.check(place)
         except ComponentError as error:
             refused = refused or str(error)
             continue
-        return _step_of(causal, place)
+        if causal.causality == "approximate":
+            return Decoding("approximate", getattr(causal, "leak", None))
+        try:
+            list(causal.decoding(place))
+        except ComponentError as error:
+            return Decoding("uncached", str(error))
+        return Decoding("cached")
     return Decoding("no", refused or "a token reads later tokens")
-
-
-def _causal_forms(component: Mixer) -> list[Mixer]:
-    """The component exactly causal and approximately causal, as far as its keys can say so."""
-    if "causal" not in component.__struct_fields__:
-        return [component] if component.causality != "none" else []
-    forms = [msgspec.structs.replace(component, causal=value) for value in (True, "approximate")]
-    return [form for form in forms if form.causality != "none"]
-
-
-def _step_of(causal: Mixer, place: Place) -> Decoding:
-    """A causal mixer's decode step, where it has one."""
-    if causal.causality == "approximate":
-        return Decoding("approximate", getattr(causal, "leak", None))
-    try:
-        list(causal.decoding(place))
-    except ComponentError as error:
-        return Decoding("uncached", str(error))
-    return Decoding("cached")
 
 
 SHORT: Final = 4096
@@ -210,9 +199,7 @@ class Survey(NamedTuple):
     def __repr__(self) -> str:
         return notebook.line(self, number_of(len(self.lines), "system"))
 
-    def _repr_html_(self) -> str | None:
-        """The tables that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
 
 def survey_lines(run: Run, settings: Sequence[str] = (), time: TimeRatio = lambda preset: None) -> list[SurveyLine]:
@@ -224,14 +211,13 @@ def survey_lines(run: Run, settings: Sequence[str] = (), time: TimeRatio = lambd
     loaded = [load(name, settings) for name in presets_with("survey")]
     full = _at_both(load(FULL_ATTENTION, settings), run)
     lines = [_line(one, one.spec.survey, full, run, time) for one in loaded if one.spec.survey is not None]
-    return sorted(lines, key=_rank)
+    order = ("FP", "CP", "LP", "M", "LR", "KR", "RC", "DS", "Sparse")  # as the survey's text has them
 
+    def rank(line: SurveyLine) -> tuple[bool, int, str]:
+        first = order.index(line.entry.classes[0]) if line.entry.classes else -1
+        return line.preset != FULL_ATTENTION, first, line.preset
 
-def _rank(line: SurveyLine) -> tuple[bool, int, str]:
-    """Full attention, then class by class as the survey's text has them."""
-    order = ("FP", "CP", "LP", "M", "LR", "KR", "RC", "DS", "Sparse")
-    first = order.index(line.entry.classes[0]) if line.entry.classes else -1
-    return line.preset != FULL_ATTENTION, first, line.preset
+    return sorted(lines, key=rank)
 
 
 def _at_both(loaded: Loaded, run: Run) -> dict[int, Ledger]:
@@ -242,8 +228,9 @@ def _line(loaded: Loaded, entry: SurveyEntry, full: dict[int, Ledger], run: Run,
     ledgers = _at_both(loaded, run)
     short, long = (place(loaded, run._replace(tokens=(n,))) for n in (SHORT, LONG))
     parts = mixing_parts(short, long)
-    rows = _mixing_rows(ledgers[SHORT])
+    rows = [row for row in ledgers[SHORT].rows if row.mixes and row.macs]
     content = {row.content_dependent for row in rows}
+    params = {n: (ledger.total("params") or 0) - (full[n].total("params") or 0) for n, ledger in ledgers.items()}
     return SurveyLine(
         preset=loaded.name,
         entry=entry,
@@ -255,35 +242,22 @@ def _line(loaded: Loaded, entry: SurveyEntry, full: dict[int, Ledger], run: Run,
         reads=tuple(dict.fromkeys(row.reads for row in rows if row.reads)),
         content_dependent=content.pop() if len(content) == 1 else None,
         attention_bytes={n: ledger.attention_memory()["peak"] for n, ledger in ledgers.items()},
-        added_params={n: _params(ledger) - _params(full[n]) for n, ledger in ledgers.items()},
+        added_params=params,
         time=time(loaded.name),
     )
-
-
-def _mixing_rows(ledger: Ledger) -> Sequence[Operation]:
-    """The operations that mix tokens by MACs."""
-    return [row for row in ledger.rows if row.mixes and row.macs]
-
-
-def _params(ledger: Ledger) -> int:
-    return ledger.total("params") or 0
 
 
 def explanations(lines: Sequence[SurveyLine]) -> Iterator[tuple[str, str]]:
     """System and text: why the order is what it is, and why it does not decode as the survey prints."""
     for line in lines:
-        yield line.entry.system, " ".join([line.entry.note, *_decoding_text(line)])
-
-
-def _decoding_text(line: SurveyLine) -> Iterator[str]:
-    """Why a system decodes otherwise than the survey prints; nothing where it agrees."""
-    found = line.decoding
-    reason = (found.reason or "").partition(";")[0].partition("has no causal form: ")
-    why = reason[2] or reason[0]
-    if line.entry.decodes and found.answer == "no":
-        yield f"The survey prints that it decodes; this form can't: {why}."
-    if line.entry.decodes and found.answer == "approximate":
-        yield f"It decodes approximately: {why}."
+        found, texts = line.decoding, [line.entry.note]
+        reason = (found.reason or "").partition(";")[0].partition("has no causal form: ")
+        why = reason[2] or reason[0]
+        if line.entry.decodes and found.answer == "no":
+            texts.append(f"The survey prints that it decodes; this form can't: {why}.")
+        if line.entry.decodes and found.answer == "approximate":
+            texts.append(f"It decodes approximately: {why}.")
+        yield line.entry.system, " ".join(texts)
 
 
 def times_over_full(rows: Sequence[Measurement], file: str) -> tuple[TimeRatio, str]:
@@ -294,20 +268,24 @@ def times_over_full(rows: Sequence[Measurement], file: str) -> tuple[TimeRatio, 
     """
     series = [one for one in grouped(rows, TOKENS).series if one.rows]
     full = _full(series, file)
+    beside = full.configuration
 
     def ratio(preset: str) -> Ratio | None:
-        points = [point for one in series if _alike(one, full, preset) for point in ratios(full, one, METRICS["time"])]
+        """Of the series of this preset that were run as full attention was."""
+        alike = (
+            one
+            for one in series
+            if (one.configuration.target, one.configuration.settings) == (preset, beside.settings)
+            and identity(one.row)[1:] == identity(full.row)[1:]
+        )
+        points = [point for one in alike for point in ratios(full, one, METRICS["time"])]
         return max(points, key=lambda point: point.x, default=None)
 
-    words = ", ".join([*shared_words([full]), *full.configuration.settings])
-    return ratio, "; ".join([words, *_noisy(series)])
-
-
-def _noisy(series: Sequence[Series]) -> Iterator[str]:
-    """How many of the rows are noisy, where some are."""
+    words = [", ".join([*shared_words([full]), *beside.settings])]
     rows = [row for one in series for row in one.rows]
     if noisy := sum(row.outcome.timing is not None and row.outcome.timing.noisy is not None for row in rows):
-        yield f"noisy: {noisy} of the file's {units.number_of(len(rows), 'row')}"
+        words.append(f"noisy: {noisy} of the file's {units.number_of(len(rows), 'row')}")
+    return ratio, "; ".join(words)
 
 
 def _full(series: Sequence[Series], file: str) -> Series:
@@ -324,9 +302,3 @@ def _full(series: Sequence[Series], file: str) -> Series:
             "run it: measure the others into a file of their own"
         )
     return full[0]
-
-
-def _alike(one: Series, full: Series, preset: str) -> bool:
-    """Is it a series of this preset, run as full attention was?"""
-    own, beside = one.configuration, full.configuration
-    return own.target == preset and own.settings == beside.settings and identity(one.row)[1:] == identity(full.row)[1:]

@@ -34,11 +34,18 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> 
     ledger = with_closed_activations(msgspec.structs.replace(ledger, rows=rows), architecture)
     tokens = ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams)
     again = ledger.total("macs", lambda row: row.recomputed) or 0
-    step = training_step(ledger, plan.optimizer, _parameters(ledger), tokens=tokens, recomputed=again)
+    params, held = ledger.total("params") or 0, (ledger.total("params") or 0) * ledger.bytes_per_element
+    master = params * STATE_BYTES if ledger.metadata.dtype in HALF else 0
+    parameters = TrainedParameters(held, params, held, master, params * _state_bytes(ledger))
+    step = training_step(ledger, plan.optimizer, parameters, tokens=tokens, recomputed=again)
     step = msgspec.structs.replace(step, loss_logits_bytes=loss_logits_bytes(architecture))
     run = None
     if plan.tokens is not None:
-        passes = _passes(architecture, plan, tokens)
+        passes = 1  # of the batch through the model in a step; of devices on every replica
+        if plan.mesh is not None:
+            check_mesh(plan.mesh, architecture)
+            batch = architecture.batch
+            passes = step_batch(plan.mesh, batch, tokens // batch)[0] * plan.mesh.data
         run = _run(ledger, plan, plan.tokens, tokens, passes, _beside_estimate(ledger, architecture, tokens))
     return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
@@ -118,13 +125,6 @@ class TrainedParameters(NamedTuple):
     """One number of optimizer state for each of those."""
 
 
-def _parameters(ledger: Ledger) -> TrainedParameters:
-    """All parameters of a spec, which has a gradient for each."""
-    params, held = ledger.total("params") or 0, (ledger.total("params") or 0) * ledger.bytes_per_element
-    master = params * STATE_BYTES if ledger.metadata.dtype in HALF else 0
-    return TrainedParameters(held, params, held, master, params * _state_bytes(ledger))
-
-
 def training_step(
     ledger: Ledger, name: str, parameters: TrainedParameters, *, tokens: int | None, recomputed: int
 ) -> TrainingStep:
@@ -146,18 +146,6 @@ def training_step(
         kept_bytes=ledger.total("kept_bytes"),
         attention_kept_bytes=ledger.attention_kept_bytes(),
     )
-
-
-def _passes(architecture: Architecture, plan: RunPlan, tokens: int) -> int:
-    """How often a step of the run passes the batch of `tokens` tokens through the model: once, or on every replica.
-
-    Raises:
-        UsageError: the devices can't share the run so.
-    """
-    if plan.mesh is None:
-        return 1
-    check_mesh(plan.mesh, architecture)
-    return step_batch(plan.mesh, architecture.batch, tokens // architecture.batch)[0] * plan.mesh.data
 
 
 def _beside_estimate(ledger: Ledger, architecture: Architecture, tokens: int) -> Counter[str]:
@@ -212,6 +200,10 @@ def _run(ledger: Ledger, plan: RunPlan, tokens: int, batch_tokens: int, passes: 
     flops = flops_per_mac * sum(map(_both_passes, ledger.rows))
     products = [row for row in ledger.rows if not (row.params or row.shared)]
     without = flops_per_mac * sum(map(_both_passes, products))
+    rate, peak, mfu = plan.rate, plan.peak, plan.mfu
+    if plan.mesh is not None and len(plan.mesh.mfus) == 1:
+        (mfu,), peak = plan.mesh.mfus, plan.mesh.on.device.peak(ledger.metadata.dtype)
+        rate = mfu * peak
     return WholeRun(
         tokens=tokens,
         steps=steps,
@@ -224,17 +216,7 @@ def _run(ledger: Ledger, plan: RunPlan, tokens: int, batch_tokens: int, passes: 
         recomputed_without_params=flops_per_mac * sum(recomputed_macs(row) for row in products),
         beside_estimate=BesideEstimate(**{cause: flops_per_mac * macs for cause, macs in beside.items()}),
         devices=plan.devices,
-        **_speed(plan, ledger.metadata.dtype),
+        rate=rate,
+        peak=peak,
+        mfu=mfu,
     )
-
-
-def _speed(plan: RunPlan, dtype: str) -> dict[str, float | None]:
-    """The rate of a device; with `--on` its utilisation times its peak, where that is one number.
-
-    Raises:
-        UsageError: no peak of the dtype is known.
-    """
-    if plan.mesh is None or len(plan.mesh.mfus) != 1:
-        return {"rate": plan.rate, "peak": plan.peak, "mfu": plan.mfu}
-    (mfu,), peak = plan.mesh.mfus, plan.mesh.on.device.peak(dtype)
-    return {"rate": mfu * peak, "peak": peak, "mfu": mfu}

@@ -124,10 +124,6 @@ def time_limit(option: str, given: Any) -> float:
     return seconds
 
 
-def _time(limit: float) -> str:
-    return units.trimmed(units.seconds(limit))
-
-
 def _short(limit: int) -> str:
     return units.trimmed(units.count(limit, 6))
 
@@ -147,7 +143,9 @@ BUDGETS: Final[Mapping[str, BudgetOption]] = {
 }
 # Of a run on the devices of `--on`, in a search.
 ON_DEVICES: Final[Mapping[str, BudgetOption]] = {
-    "seconds": BudgetOption("--max-seconds", "seconds", time_limit, _time, "10ms"),
+    "seconds": BudgetOption(
+        "--max-seconds", "seconds", time_limit, lambda limit: units.trimmed(units.seconds(limit)), "10ms"
+    ),
     "device_memory": BudgetOption("--on", "bytes of the devices' memory", byte_limit, units.size, "h100-sxm"),
 }
 _EVERY: Final = {**BUDGETS, **ON_DEVICES}

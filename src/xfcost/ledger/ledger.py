@@ -5,7 +5,7 @@ Counts are Python ints from end to end, seconds and bytes are SI; rounding happe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -114,13 +114,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         `per_head`: the largest matrix of a head; `per_layer`: those saved for training in the largest layer;
         `all_layers`: those saved for training in all layers; `peak`: those alive at once in inference.
         """
-        return attention_memory(self._matrices(), self.bytes_per_element)._asdict()
-
-    def _matrices(self) -> Iterator[RowMatrix]:
-        for row in self.rows:
-            if row.matrix is not None:
-                samples = 1 if row.once else self.metadata.batch
-                yield RowMatrix(row.matrix, row.component, row.times, (row.heads or 1) * samples)
+        batch = self.metadata.batch
+        matrices = (
+            RowMatrix(row.matrix, row.component, row.times, (row.heads or 1) * (1 if row.once else batch))
+            for row in self.rows
+            if row.matrix is not None
+        )
+        return attention_memory(matrices, self.bytes_per_element)._asdict()
 
     def attention_kept_bytes(self) -> int:
         """Bytes of attention matrices saved for training: those of all layers, and of recomputed layers the largest."""
@@ -210,6 +210,4 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             self, f"{where.name}, N = {where.tokens}: {costs}; {number_of(len(self.rows), 'operation')}"
         )
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html

@@ -37,9 +37,9 @@ def matrix_multiplies(ledger: Ledger) -> Iterator[BlockMultiplies]:
             if row.macs and row.in_block:
                 groups.setdefault(row.component, []).append(row)
         if groups:
-            yield BlockMultiplies(name, tuple(map(_multiplies, groups.values())))
-
-
-def _multiplies(rows: list[Operation]) -> SubLayerMultiplies:
-    """A grouped convolution is one; a fused kernel is two, QKᵀ and AV."""
-    return SubLayerMultiplies(sum(2 if row.fused else 1 for row in rows), tuple(row.title for row in rows))
+            # a grouped convolution is one; a fused kernel is two, QKᵀ and AV
+            counted = (
+                SubLayerMultiplies(sum(2 if row.fused else 1 for row in several), tuple(row.title for row in several))
+                for several in groups.values()
+            )
+            yield BlockMultiplies(name, tuple(counted))

@@ -12,7 +12,7 @@ from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rat
 from xfcost.ledger.least_work import RowBound, row_bound
 from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, Operation
-from xfcost.ledger.probe import ProbedMixing, ProbedRow
+from xfcost.ledger.probe import ProbedMixing
 from xfcost.ledger.training import plan_object
 from xfcost.ledger.visible import json_visible
 
@@ -44,7 +44,11 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
     rows = _operations(ledger)
     if ledger.probe is not None and ledger.probe.detailed:
         probed = {row.path: row for row in ledger.probe.rows}
-        rows = [row | _probed_columns(probed[row["path"]]) for row in rows]
+        for row in rows:
+            one = probed[row["path"]]
+            found = msgspec.to_builtins(one.found) or dict.fromkeys(ProbedMixing.__struct_fields__)
+            row |= {f"probed_{name}": value for name, value in found.items()}
+            row |= {"probed_agrees": one.agrees, "not_probed": one.reason}
     empty: dict[str, Any] = dict.fromkeys(rows[0]) if rows else {}
     beside = beside_rows(ledger).items()
     return rows + [empty | {"operation": name, "title": name, "times": 1} | spent for name, spent in beside]
@@ -57,23 +61,15 @@ def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     fields = fields if ledger.prediction is None else (*fields, "predicted_seconds")
     rows = [{field: row.figure(field) for field in fields} for row in ledger.rows]
     if ledger.on is not None:
-        rows = [one | _bound_columns(row, ledger) for one, row in zip(rows, ledger.rows, strict=True)]
+        bounds = (row_bound(row, ledger) for row in ledger.rows)  # None where a row's bytes are not known
+        rows = [
+            one | (dict.fromkeys(RowBound._fields) if bound is None else bound._asdict())
+            for one, bound in zip(rows, bounds, strict=True)
+        ]
     if ledger.timing is None:
         return rows
     how: dict[str, Any] = {"trained": ledger.training is not None, "peak": peak_of(ledger)}
     return [one | row_rates(row, **how) for one, row in zip(rows, ledger.rows, strict=True)]
-
-
-def _bound_columns(row: Operation, ledger: Ledger) -> dict[str, Any]:
-    """The roofline's bound of an operation on the devices of `--on`; empty where its bytes are not known."""
-    found = row_bound(row, ledger)
-    return dict.fromkeys(RowBound._fields) if found is None else found._asdict()
-
-
-def _probed_columns(row: ProbedRow) -> dict[str, Any]:
-    found = msgspec.to_builtins(row.found) or dict.fromkeys(ProbedMixing.__struct_fields__)
-    columns = {f"probed_{name}": value for name, value in found.items()}
-    return columns | {"probed_agrees": row.agrees, "not_probed": row.reason}
 
 
 def probe_object(ledger: Ledger) -> dict[str, Any]:
@@ -123,7 +119,8 @@ def module_tree(ledger: Ledger, depth: int | None = None) -> list[dict[str, Any]
         paths.update({".".join(parts[:length]): None for length in range(1, deepest + 1)})
     result: list[dict[str, Any]] = []
     for path in _in_tree_order(paths):
-        part = ledger.part(row for row in ledger.rows if _is_inside(row.component, path))
+        inside = (row for row in ledger.rows if not path or f"{row.component}.".startswith(f"{path}."))
+        part = ledger.part(inside)
         level = path.count(".") + 1 if path else 0
         quantities = (*COUNTED, "active_params", *TRACED, *(LEARNING if ledger.training else ()))
         totals: dict[str, Any] = {quantity: part.total(quantity) for quantity in quantities}
@@ -140,10 +137,6 @@ def _group_times(ledger: Ledger, rows: Sequence[Operation]) -> dict[str, Any]:
     )
 
 
-def _is_inside(component: str, path: str) -> bool:
-    return not path or component == path or component.startswith(f"{path}.")
-
-
 def _in_tree_order(paths: Iterable[str]) -> list[str]:
     """Every module before its children, modules in the order in which they first ran."""
     first: dict[str, int] = {path: place for place, path in enumerate(paths)}
@@ -157,7 +150,11 @@ def _in_tree_order(paths: Iterable[str]) -> list[str]:
 
 def ledger_object(ledger: Ledger) -> dict[str, Any]:
     """The object of `analyze --format json`."""
-    metadata = ledger.metadata
+    metadata, timing = ledger.metadata, None
+    if ledger.timing is not None:  # with the shares of the machine's peak and of the devices of `--on`, where known
+        found = reached(ledger)
+        shares = {} if found is None else found._asdict()
+        timing = {**msgspec.to_builtins(ledger.timing), **whole_of_peak(ledger), **shares}
     return {
         "name": metadata.name,
         "spec": metadata.source,
@@ -177,7 +174,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "agreement": msgspec.to_builtins(ledger.agreement),
         "published": ledger.published_beside_ours(),
         "published_left_out": metadata.published_left_out,
-        "timing": _timing_object(ledger),
+        "timing": timing,
         **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
         **mode_objects(ledger),
         **({} if ledger.on is None else {"on": on_object(ledger.on)}),
@@ -187,15 +184,6 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "versions": metadata.versions,
         **({} if ledger.module is None else {"module": msgspec.to_builtins(ledger.module)}),
     }
-
-
-def _timing_object(ledger: Ledger) -> dict[str, Any] | None:
-    """The key `timing`, with the shares of the machine's peak and of the devices of `--on`, where they are known."""
-    if ledger.timing is None:
-        return None
-    found = reached(ledger)
-    shares = {} if found is None else found._asdict()
-    return {**msgspec.to_builtins(ledger.timing), **whole_of_peak(ledger), **shares}
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
@@ -215,6 +203,22 @@ def on_object(found: OnDevices) -> dict[str, Any]:
     """The key `on`, with `--on`: the least time, the estimate and the memory on the devices."""
     device, memory, closing = found.on.device, found.memory, found.compute_bound_batch
     fit = {"needed": memory.needed, "spare": memory.spare, "fits": memory.fits}
+
+    def times(one: OnDevices) -> dict[str, Any]:
+        return {
+            "compute_seconds": one.time.compute_seconds,
+            "memory_seconds": one.time.memory_seconds,
+            "least_seconds": one.seconds,
+            "bound": one.time.bound,
+            "expected_seconds": one.expected_seconds,
+            "expected_bound": one.time.expected_bound,
+        }
+
+    tf32: dict[str, Any] | None = None
+    if (faster := found.with_tf32) is not None:
+        tf32 = {"peak_flops_per_second": faster.time.peak, "ridge_point": faster.time.peak / faster.time.bandwidth}
+        tf32 |= times(faster) | {"estimated_seconds": faster.estimate}
+        del tf32["memory_seconds"]  # as without TF32
     return {
         "device": device.name,
         "count": found.on.count,
@@ -225,12 +229,7 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "flops": found.time.flops,
         "bytes": found.time.bytes,
         "expected_bytes": found.time.expected_bytes,
-        "compute_seconds": found.time.compute_seconds,
-        "memory_seconds": found.time.memory_seconds,
-        "least_seconds": found.seconds,
-        "bound": found.time.bound,
-        "expected_seconds": found.expected_seconds,
-        "expected_bound": found.time.expected_bound,
+        **times(found),
         "phases": {one.name: {"least_seconds": one.time.seconds, "bound": one.time.bound} for one in found.phases},
         "outputs": found.outputs,
         "most_outputs_per_second": found.outputs / found.seconds if found.seconds else None,
@@ -240,24 +239,8 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "estimated_seconds": found.estimate,
         "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
         "compute_bound_batch": None if closing is None else closing.batch,
-        "tf32": _tf32_object(found.with_tf32),
+        "tf32": tf32,
         "notes": [*found.notes, *device.notes],
-    }
-
-
-def _tf32_object(found: OnDevices | None) -> dict[str, Any] | None:
-    """The times of float32 in TF32; null where the devices have no faster TF32."""
-    if found is None:
-        return None
-    return {
-        "peak_flops_per_second": found.time.peak,
-        "ridge_point": found.time.peak / found.time.bandwidth,
-        "compute_seconds": found.time.compute_seconds,
-        "least_seconds": found.seconds,
-        "bound": found.time.bound,
-        "expected_seconds": found.expected_seconds,
-        "expected_bound": found.time.expected_bound,
-        "estimated_seconds": found.estimate,
     }
 
 

@@ -184,9 +184,7 @@ class ResidualStream(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return notebook.line(self, f"{self.metadata.name}: {number_of(len(self.steps), 'sub-layer')}, seed {self.seed}")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
 
 def stream_object(stream: ResidualStream) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A ledger and a saved file both become a `Report`, so that one comparison serves 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -164,7 +164,9 @@ def read_report(text: str, name: str) -> Report:
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{name}: {_NO_REPORT}: it is cut, or no JSON ({printable(str(error), 120)})") from None
     if not isinstance(fields, dict) or not {"operations", "totals"} <= fields.keys() or _OTHERS.keys() & fields.keys():
-        raise UsageError(f"{name}: {_NO_REPORT}{_other(fields)}")
+        known = [command for key, command in _OTHERS.items() if isinstance(fields, dict) and key in fields]
+        other = f", but of `xfcost {known[0]}`" if known else "; it has no operations, and may be of another tool"
+        raise UsageError(f"{name}: {_NO_REPORT}{other}")
     try:
         report = msgspec.convert(fields, Report)
     except msgspec.ValidationError as error:
@@ -182,9 +184,3 @@ def _faults(report: Report) -> Iterator[str]:
         yield from faults_of_timing(report.timing)
     if (given := report.prediction) is not None:
         yield from faults_of_seconds((given.low, given.seconds, given.high))
-
-
-def _other(fields: Any) -> str:
-    """Whose JSON it may be."""
-    known = [command for key, command in _OTHERS.items() if isinstance(fields, dict) and key in fields]
-    return f", but of `xfcost {known[0]}`" if known else "; it has no operations, and may be of another tool"

@@ -3,15 +3,22 @@
 Every interval is one of 95 %. That of a median comes from order statistics and assumes no distribution. That of a sum
 of independent estimates is recovered from those of its parts (Zou and Donner 2008, "Construction of confidence limits
 about effect measures: a general approach"): where each part's interval holds it with 95 % confidence, so does that of
-the sum, near enough, and the parts' intervals need not be symmetric.
+the sum, near enough, and the parts' intervals need not be symmetric. How the time of one system stands to another's is
+the median of turns.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from xfcost.ledger.metadata import Timing
+
 
 CONFIDENCE: Final = 0.95
 _NINE_IN_TEN: Final = 0.9
@@ -146,7 +153,12 @@ def student_quantile(free: int, confidence: float = CONFIDENCE) -> float:
     low, high = 0.0, 1.0
     while _student_within(high, free) < confidence:
         high *= 2
-    return _bisected(lambda t: _student_within(t, free) < confidence, low, high)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        if middle in {low, high}:
+            break
+        low, high = (middle, high) if _student_within(middle, free) < confidence else (low, middle)
+    return high
 
 
 def _student_within(t: float, free: int) -> float:
@@ -162,16 +174,6 @@ def _student_within(t: float, free: int) -> float:
         total += term
         term *= cosine * cosine * step / (step + 1)
     return (angle + sine * total) * 2 / math.pi if odd else sine * total
-
-
-def _bisected(too_low: Callable[[float], bool], low: float, high: float) -> float:
-    """Where `too_low` turns from true to false between `low` and `high`."""
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        if middle in {low, high}:
-            break
-        low, high = (middle, high) if too_low(middle) else (low, middle)
-    return high
 
 
 def weighted_sum(weights: Sequence[float], parts: Sequence[Estimate]) -> Estimate:
@@ -202,3 +204,59 @@ def quotient(first: Estimate, second: Estimate) -> Estimate:
     """Second over first, both positive."""
     value, interval = weighted_sum((-1.0, 1.0), (logarithm(first), logarithm(second)))
     return Estimate(math.exp(value), interval and Interval(math.exp(interval.low), math.exp(interval.high)))
+
+
+class TimeRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """The seconds of one system over the first one's."""
+
+    ratio: float
+    """The median over the turns; of systems that were not timed in turns, the ratio of their medians."""
+    interval: tuple[float, float] | None
+    """Of 95 %; None of fewer than six measurements."""
+    in_turns: bool
+    between: tuple[float, float]
+    """The interval; without one the least and the greatest ratio that was measured."""
+    noisy: str | None = None
+    """Why the ratio is no result; None where nothing speaks against it."""
+
+    @property
+    def different(self) -> bool | None:
+        """Is one system faster? False where the interval contains 1; None without an interval."""
+        if self.interval is None:
+            return None
+        return not _holds_1(self.interval)
+
+    @property
+    def seen(self) -> bool:
+        """Do all ratios that it may be say that the same system is faster?"""
+        return not _holds_1(self.between)
+
+
+def _holds_1(bounds: tuple[float, float]) -> bool:
+    return bounds[0] <= 1 <= bounds[1]
+
+
+def time_ratio(first: Timing, other: Timing) -> TimeRatio:
+    """`other` over `first`."""
+    in_turns = first.in_turns and other.in_turns and len(first.times) == len(other.times) > 0
+    if in_turns:
+        found = paired_ratio(first.times, other.times)
+        each = [theirs / ours for ours, theirs in zip(first.times, other.times, strict=True)]
+        between = found.interval or (min(each), max(each))
+    else:
+        of_medians = quotient(_of_timing(first), _of_timing(other))
+        found = Estimate(other.seconds / first.seconds, of_medians.interval)
+        ours, theirs = (one.times or (one.seconds,) for one in (first, other))
+        between = found.interval or (min(theirs) / max(ours), max(theirs) / min(ours))
+    few = None if found.interval is not None else "fewer than 6 measurements give no interval"
+    return TimeRatio(
+        ratio=found.value,
+        interval=found.interval,
+        in_turns=in_turns,
+        between=between,
+        noisy=few or first.noisy or other.noisy,
+    )
+
+
+def _of_timing(timing: Timing) -> Estimate:
+    return Estimate(timing.seconds, timing.interval and Interval(*timing.interval))

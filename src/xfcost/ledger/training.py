@@ -211,7 +211,10 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_object(plan: TrainingPlan) -> dict[str, Any]:
     """The key `plan` of JSON."""
-    mesh, device = plan.mesh, plan.mesh.on.device
+    mesh, device, tf32 = plan.mesh, plan.mesh.on.device, None
+    if (faster := plan.with_tf32) is not None:
+        tf32 = {name: getattr(faster, name) for name in ("peak", "bound_step_seconds", "bound_days")}
+        tf32 |= {"at": msgspec.to_builtins(faster.at)}
     memory = msgspec.to_builtins(plan.memory) | {"states": plan.memory.states, "total": plan.memory.known}
     fields = ("tensor", "pipeline", "data", "zero", "checkpoint", "sequence_parallel", "gradients")
     batch = ("micro_batch", "micro_batches", "step_sequences", "step_tokens", "tokens", "steps")
@@ -231,16 +234,8 @@ def plan_object(plan: TrainingPlan) -> dict[str, Any]:
         "remedies": list(plan.remedies),
         **{name: getattr(plan, name) for name in (*work, *bound)},
         "at": msgspec.to_builtins(plan.at),
-        "tf32": _tf32_object(plan.with_tf32),
+        "tf32": tf32,
     }
-
-
-def _tf32_object(plan: TrainingPlan | None) -> dict[str, Any] | None:
-    """The times of float32 in TF32; null where the device has no faster TF32."""
-    if plan is None:
-        return None
-    fields = {name: getattr(plan, name) for name in ("peak", "bound_step_seconds", "bound_days")}
-    return fields | {"at": msgspec.to_builtins(plan.at)}
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):

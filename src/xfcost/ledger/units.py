@@ -24,19 +24,15 @@ _MIN_PREFIXED: Final = 10_000
 _MAX_PREFIXED: Final = 1000 * METRIC[-1][0]
 
 
-def _rounded(value: float, digits: int) -> str:
-    """`value` with `digits` significant digits (at least all before the point), never in scientific notation."""
-    whole_digits = len(str(int(abs(value))))
-    text = f"{value:.{max(digits - whole_digits, 0)}f}"
-    rounded_up = len(text.lstrip("-").partition(".")[0]) > whole_digits  # 9.9996 -> 10.000
-    return text[:-1].rstrip(".") if rounded_up and "." in text else text
-
-
 def _prefixed(value: float, table: Sequence[tuple[float, str]], base: int, digits: int) -> str:
     """`value` in the smallest unit of `table` that makes it less than `base` when rounded, or in the largest unit."""
     text = ""
     for unit, name in table:
-        number = _rounded(value / unit, digits)
+        # `digits` significant digits (at least all before the point), never in scientific notation
+        whole_digits = len(str(int(abs(value / unit))))
+        number = f"{value / unit:.{max(digits - whole_digits, 0)}f}"
+        if "." in number and len(number.lstrip("-").partition(".")[0]) > whole_digits:  # 9.9996 -> 10.000
+            number = number[:-1].rstrip(".")
         text = f"{number} {name}".rstrip()
         if abs(float(number)) < base:
             break

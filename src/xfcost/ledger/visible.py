@@ -155,11 +155,8 @@ def json_visible(text: str) -> str:
     """JSON text with these characters as JSON escapes; its meaning is the same."""
     if visible(text) == text:
         return text
-    return "".join(map(_json_shown, text)).replace("#", r"\u0023")
-
-
-def _json_shown(character: str) -> str:
-    return character if _shown(character) == character else json_escape(character)
+    shown = (letter if _shown(letter) == letter else json_escape(letter) for letter in text)
+    return "".join(shown).replace("#", r"\u0023")
 
 
 def json_escape(character: str) -> str:

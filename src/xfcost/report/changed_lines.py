@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from xfcost.counting.differences import Change, Diff, Total, parts
 from xfcost.ledger import units
-from xfcost.ledger.time_ratio import TimeRatio
+from xfcost.ledger.statistics import TimeRatio
 
 # Quantity -> its words, and how a value is written.
 WORDS: Final = {

@@ -10,7 +10,7 @@ from rich.table import Table
 from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.time_ratio import TimeRatio
+from xfcost.ledger.statistics import TimeRatio
 from xfcost.report.console import bare_table, stacked
 from xfcost.report.decoding import cache_name, intensity_number
 from xfcost.report.header import at_least

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from xfcost.counting.measured import Curve, MeasuredSeries, upper_slope
-from xfcost.counting.measured_series import METRICS, Metric, Series, SeriesPoint, shared_words, work_of
+from xfcost.counting.measured_series import METRICS, MeasuredMetric, Series, SeriesPoint, shared_words, work_of
 from xfcost.counting.sweep import TOKENS, slope
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
@@ -47,7 +47,7 @@ def measured_chart(found: MeasuredSeries, metric: str, mark: int | None) -> Char
     )
 
 
-def _points(series: Series, points: Sequence[SeriesPoint], reading: Metric, number: int) -> Points:
+def _points(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, number: int) -> Points:
     upper = upper_slope(series, reading)
     at_end = "" if upper is None else f", slope {determined_text(upper)} at the upper end"
     return Points(
@@ -59,7 +59,7 @@ def _points(series: Series, points: Sequence[SeriesPoint], reading: Metric, numb
     )
 
 
-def _line(series: Series, points: Sequence[SeriesPoint], reading: Metric, curve: Curve) -> Line:
+def _line(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, curve: Curve) -> Line:
     """What was predicted, or what was counted at the rate of the largest point; else the points joined."""
     if reading.predicted:
         return _predicted(series, points, reading)
@@ -80,7 +80,7 @@ def _line(series: Series, points: Sequence[SeriesPoint], reading: Metric, curve:
     return Line(f"{series.name}: {name}", xs, values, slope(xs, values), scaled=True)
 
 
-def _predicted(series: Series, points: Sequence[SeriesPoint], reading: Metric) -> Line:
+def _predicted(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric) -> Line:
     known = [(point.x, value) for point in points if (value := reading.beside(point.row))]
     if not known:
         return _joined(series, points, "its points joined, no prediction")
@@ -93,7 +93,7 @@ def _joined(series: Series, points: Sequence[SeriesPoint], words: str) -> Line:
     return Line(f"{series.name}: {words}", xs, values, slope(xs, values), scaled=True)
 
 
-def _footnotes(found: MeasuredSeries, reading: Metric) -> Iterator[str]:
+def _footnotes(found: MeasuredSeries, reading: MeasuredMetric) -> Iterator[str]:
     if not reading.predicted:
         yield "Lines: shapes of what is counted, each through the largest point of its series"
     if found.missing:
@@ -104,7 +104,7 @@ def _footnotes(found: MeasuredSeries, reading: Metric) -> Iterator[str]:
     yield f"Rows of {found.file}"
 
 
-def _slope_texts(drawn: Sequence[tuple[Series, Sequence[SeriesPoint]]], reading: Metric) -> Iterator[str]:
+def _slope_texts(drawn: Sequence[tuple[Series, Sequence[SeriesPoint]]], reading: MeasuredMetric) -> Iterator[str]:
     for series, points in drawn:
         upper = upper_slope(series, reading)
         if upper is None:

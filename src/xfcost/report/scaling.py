@@ -10,8 +10,7 @@ from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Timing
-from xfcost.ledger.statistics import Estimate, fit_slope, slope_refused
-from xfcost.ledger.time_ratio import time_ratio
+from xfcost.ledger.statistics import Estimate, fit_slope, slope_refused, time_ratio
 from xfcost.report.chart import Chart, Line, Points, slope_text
 from xfcost.report.chart_marks import ratio_summary
 from xfcost.report.metrics import METRICS

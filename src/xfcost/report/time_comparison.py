@@ -9,7 +9,7 @@ from rich.text import Text
 from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.time_ratio import TimeRatio
+from xfcost.ledger.statistics import TimeRatio
 from xfcost.report.timing import spread_text, where_text
 
 

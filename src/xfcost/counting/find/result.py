@@ -177,33 +177,27 @@ class FindResult(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return notebook.line(self, f"{number_of(self.searched, 'model')} searched, {self.fits:,} fit")
 
-    def _repr_html_(self) -> str | None:
-        """The table that a notebook shows."""
-        return notebook.html(self)
+    _repr_html_ = notebook.html
 
 
 def records(found: FindResult) -> list[dict[str, Any]]:
     """One plain dict per listed model, then per model of the front that is not listed, then per preset left out."""
     listed = {row.name for row in found.rows}
     rows = [*found.rows, *(row for row in found.front if row.name not in listed)]
-    lines = [_record(row, found.keys) for row in rows]
+    lines = []
+    for row in rows:
+        names, reason = {"preset": row.name, "family": row.family}, {"reason": None}
+        if found.keys:
+            names, reason = dict(zip(found.keys, row.values, strict=True)), {}
+        lines.append(names | {"fits": True, "front": row.front} | row.figures | reason)
     lines += [
         {"preset": one.name, "family": one.family, "fits": False, "front": False}
-        | dict.fromkeys(_figure_names(rows))
+        | dict.fromkeys(rows[0].figures if rows else ())
         | (one.figures or {})
         | {"reason": one.reason}
         for one in found.not_fitting
     ]
     return lines
-
-
-def _figure_names(rows: list[FoundModel]) -> list[str]:
-    return list(rows[0].figures) if rows else []
-
-
-def _record(row: FoundModel, keys: tuple[str, ...]) -> dict[str, Any]:
-    named = dict(zip(keys, row.values, strict=True)) if keys else {"preset": row.name, "family": row.family}
-    return named | {"fits": True, "front": row.front} | row.figures | ({} if keys else {"reason": None})
 
 
 _SECONDS: Final = {"seconds", "tf32_seconds"}
@@ -216,7 +210,11 @@ def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Questi
         UsageError: seconds are asked for without devices, or these have no peak of the dtype, or no TF32.
     """
     if on is None:
-        _refuse_seconds(question)
+        asked = [budget.option for budget in question.budgets if budget.quantity == "seconds"]
+        asked += [f"--sort {question.sort}"] if question.sort in _SECONDS else []
+        asked += [f"--front {','.join(question.front)}"] if _SECONDS & {*question.front} else []
+        if asked:
+            raise UsageError(f"{asked[0]}: seconds on which device? Name it, as in --on h100-sxm (`xfcost devices`)")
         return question
     on.peak(dtype)
     if on.tf32_peak(dtype) is None and "tf32_seconds" in (question.sort, *question.front):
@@ -224,11 +222,3 @@ def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Questi
     if on.memory_bytes is None:
         return question
     return question._replace(budgets=(*question.budgets, Budget("device_memory", on.memory_bytes, on.name)))
-
-
-def _refuse_seconds(question: Question) -> None:
-    asked = [budget.option for budget in question.budgets if budget.quantity == "seconds"]
-    asked += [f"--sort {question.sort}"] if question.sort in _SECONDS else []
-    asked += [f"--front {','.join(question.front)}"] if _SECONDS & {*question.front} else []
-    if asked:
-        raise UsageError(f"{asked[0]}: seconds on which device? Name it, as in --on h100-sxm (`xfcost devices`)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import reduce
 from itertools import product
 from math import ceil, prod
@@ -13,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from xfcost.counting.find.costs import Costs, ModelTotals, check_asked, model_costs, totals
+from xfcost.counting.find.costs import Costs, ModelTotals, check_asked, exact_array, model_costs, most_bytes, totals
 from xfcost.counting.find.result import (
     FindResult,
     FoundModel,
@@ -24,10 +25,9 @@ from xfcost.counting.find.result import (
     figures_of,
     limited,
 )
-from xfcost.counting.find.space import Builder, ReasonNumbers, Space, exact_array, message, most_bytes
+from xfcost.counting.find.space import Builder, ReasonNumbers, Space, message
 from xfcost.counting.find.variables import Variable, is_structural
 from xfcost.counting.on_devices import FLOPS_PER_MAC
-from xfcost.ledger.budgets import Budget
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, shown
 from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, chosen_for, with_defaults
@@ -143,28 +143,22 @@ def merged(one: FindPart, other: FindPart, question: Question) -> FindPart:
             front.append(row)
     over = one.over or other.over
     if one.over and other.over:
-        over = tuple(map(_nearer, question.budgets, one.over, other.over))
+        found = []
+        for budget, ours, theirs in zip(question.budgets, one.over, other.over, strict=True):
+            both, quantity = [row for row in (ours[2], theirs[2]) if row is not None], limited(budget)
+            best = min(both, key=lambda row, of=quantity: (row.figures[of], row.number), default=None)  # type: ignore[misc]
+            found.append((ours[0] + theirs[0], ours[1] + theirs[1], best))
+        over = tuple(found)
     cloud = (*one.cloud, *other.cloud)
     return FindPart(
         one.searched + other.searched,
         one.fits + other.fits,
-        _different(first)[: question.top],
+        tuple({row.number: row for row in first}.values())[: question.top],  # a sample may draw one twice
         tuple(front),
         cloud[:: len(cloud) // _MOST_DRAWN + 1],
         over,
         one.reasons + other.reasons,
     )
-
-
-def _different(rows: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Each model once: a sample may draw one twice."""
-    return tuple({row.number: row for row in rows}.values())
-
-
-def _nearer(budget: Budget, one: Any, other: Any) -> tuple[int, int, Candidate | None]:
-    both = [candidate for candidate in (one[2], other[2]) if candidate is not None]
-    nearest = min(both, key=lambda row: (row.figures[limited(budget)], row.number), default=None)
-    return one[0] + other[0], one[1] + other[1], nearest
 
 
 def left_out(part: FindPart, question: Question, row: Callable[[Candidate], FoundModel]) -> list[LeftOut]:
@@ -323,7 +317,7 @@ def find_in_ranges(
 
 def _specs(base: Loaded, varied: Varied, run: Run, said: Callable[[str], None]) -> Iterator[Specs]:
     """The spec with every choice of the keys whose values are lists or mappings."""
-    structural = [is_structural(_copied(base.data), variable) for variable in varied.variables]
+    structural = [is_structural(json.loads(json.dumps(base.data)), variable) for variable in varied.variables]
     choices = [
         range(len(variable.values)) if own else (None,)
         for variable, own in zip(varied.variables, structural, strict=True)
@@ -346,10 +340,6 @@ def _specs(base: Loaded, varied: Varied, run: Run, said: Callable[[str], None]) 
         if run.mode == "prefill":
             cache = Builder(loaded, run._replace(mode="decode"), free, varied.sizes, said).space()
         yield Specs(fixed, Builder(loaded, run, free, varied.sizes, said).space(), cache)
-
-
-def _copied(data: dict[str, Any]) -> Any:
-    return json.loads(json.dumps(data))
 
 
 def _chunks(varied: Varied, specs: Sequence[Specs], sample: int | None) -> Iterator[Chunk]:
@@ -438,14 +428,34 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
     """
     check_asked(run, question.budgets)
     specs = [load(name, settings) for name in names]
-    run = with_defaults(run, [one.spec for one in specs if run.mode not in LANGUAGE_MODEL_MODES or _runs(one, run)])
+    of_mode = specs
+    if run.mode in LANGUAGE_MODEL_MODES:  # what can't be run so has no say in the default dtype
+        of_mode = []
+        for one in specs:
+            with suppress(XfcostError):
+                place(one, run)
+                of_mode.append(one)
+    run = with_defaults(run, [one.spec for one in of_mode])
     dtype = chosen_for([], run).dtype
     question = checked_on(run.on, dtype, question)
-    counted = [_counted_preset(loaded, run) for loaded in specs]
+    counted = []
+    for loaded in specs:
+        name, costs, refused = loaded.name, Costs(), None
+        try:
+            if run.size is None or not isinstance(loaded.spec.input, ImageInput) or takes_images(loaded):
+                costs = model_costs(loaded, run)
+            else:
+                refused = _FOLDED
+        except XfcostError as error:
+            refused = message(error).replace(loaded.spec.name, "it")
+        counted.append(_CountedPreset(name, _family(name), costs, refused))
     reasons = ReasonNumbers()
     numbers = np.array([reasons.number(one.refused) for one in counted], dtype=np.int64)
     costs = Costs(*(exact_array(column) for column in zip(*(one.costs for one in counted), strict=True)))
-    all_totals = totals(_wide(costs), dtype, run.on)
+    largest = {name: int(column.max()) for name, column in costs._asdict().items()}
+    if max(most_bytes(largest), FLOPS_PER_MAC * largest["kept_macs"]) >= 2**63:  # more than int64 holds
+        costs = Costs(*(column.astype(object) for column in costs))
+    all_totals = totals(costs, dtype, run.on)
     every = question._replace(top=max(len(names), 1))  # the report lists the first of them
     part = selected(all_totals, NumberedReasons(numbers, reasons.texts), lambda place: place, every)
     on_front = {candidate.number for candidate in part.front}
@@ -469,32 +479,6 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
         cloud=tuple((one.figures[more], one.figures[less]) for one in rows),
         not_fitting=tuple(_not_fitting(counted, run, question)),
     )
-
-
-def _runs(loaded: Loaded, run: Run) -> bool:
-    """Does it run so at all? Others have no say in the default dtype."""
-    try:
-        place(loaded, run)
-    except XfcostError:
-        return False
-    return True
-
-
-def _counted_preset(loaded: Loaded, run: Run) -> _CountedPreset:
-    name = loaded.name
-    if run.size is not None and isinstance(loaded.spec.input, ImageInput) and not takes_images(loaded):
-        return _CountedPreset(name, _family(name), Costs(), _FOLDED)
-    try:
-        return _CountedPreset(name, _family(name), model_costs(loaded, run), None)
-    except XfcostError as error:
-        return _CountedPreset(name, _family(name), Costs(), message(error).replace(loaded.spec.name, "it"))
-
-
-def _wide(costs: Costs) -> Costs:
-    """The same as Python's integers, where bytes or FLOPs could pass what int64 holds."""
-    largest = {name: int(column.max()) for name, column in costs._asdict().items()}
-    fits = max(most_bytes(largest), FLOPS_PER_MAC * largest["kept_macs"]) < 2**63
-    return costs if fits else Costs(*(column.astype(object) for column in costs))
 
 
 def _not_fitting(counted: Sequence[_CountedPreset], run: Run, question: Question) -> list[NotFitting]:

@@ -5,29 +5,34 @@ own keys and by the tokens that enter it (a state, which units before it decide)
 combination of these, by the code that places and counts a whole model. A stage whose sub-layers keep grid and width is
 a unit per sub-layer. Any other stage is one unit. A model whose parts must be looked at together (an encoder and a
 decoder of recurrent layers) is one unit.
-
-Units make tables of exact costs with an axis for every key that they depend on. A configuration's costs are one item of
-each table, added. Tables hold int64 where no sum can pass 2⁶³, and Python's integers otherwise: they are exact either
-way.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from xfcost.counting.find.costs import Costs, architecture_costs, parts_costs
+from xfcost.counting.find.costs import (
+    Array,
+    Costs,
+    Term,
+    Terms,
+    architecture_costs,
+    array_of,
+    check_cells,
+    exact_array,
+    joined,
+    parts_costs,
+    spread,
+)
 from xfcost.counting.find.variables import Assigned, Variable, assigned
-from xfcost.counting.on_devices import FLOPS_PER_MAC
-from xfcost.formulas.component import Mixer, Place, Residual, SubLayer
+from xfcost.formulas.component import Mixer, Place, Residual
 from xfcost.formulas.layer import Enter
 from xfcost.ledger.errors import UsageError, XfcostError, printable
-from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import LabelledPart, Part, Stream
 from xfcost.spec.block_placement import Shape
 from xfcost.spec.default_options import chosen_for
@@ -74,6 +79,10 @@ class State(NamedTuple):
     earlier: tuple[Shape, ...] = ()
     """The shapes that leave the stages before."""
 
+    def after(self, shape: Shape) -> State:
+        """What leaves a stage."""
+        return State(shape, self.memory, (*self.earlier, shape))
+
 
 class UnitOutcome(NamedTuple):
     """A unit, counted with one value of each key that it reads."""
@@ -104,16 +113,13 @@ class Unit(NamedTuple):
 
 def touches(unit: Unit, path: YamlPath) -> bool:
     """May the key at `path` change the unit?"""
-    kinds = path[-1] == "kind" and any(path[: len(above)] == above for above in unit.kinds_below)
-    return kinds or any(_below(path, above) for above in unit.reads)
-
-
-def _below(path: YamlPath, above: YamlPath) -> bool:
-    """Is `path` below another, or, of one that ends in `**.depth`, some `depth` below it?"""
-    if "**" not in above:
-        return path[: len(above)] == above
-    *start, _, name = above
-    return path[: len(start)] == tuple(start) and path[-1] == name
+    if path[-1] == "kind" and any(path[: len(above)] == above for above in unit.kinds_below):
+        return True
+    for above in unit.reads:
+        start, any_below, name = above[:-2], above[-2:-1] == ("**",), above[-1:]
+        if path[: len(start)] == start and path[-1:] == name if any_below else path[: len(above)] == above:
+            return True
+    return False
 
 
 class ChangesShapeError(Exception):
@@ -124,18 +130,6 @@ def message(error: XfcostError) -> str:
     """An error without its file and line, which are the same for all configurations."""
     text = str(error)
     return text.partition(" ")[2] if getattr(error, "location", None) and " " in text else text
-
-
-def guarded(count: Callable[[Placement, State], UnitOutcome]) -> Callable[[Placement, State], UnitOutcome]:
-    """`count`, with an error as an outcome."""
-
-    def counted(placement: Placement, state: State) -> UnitOutcome:
-        try:
-            return count(placement, state)
-        except XfcostError as error:
-            return UnitOutcome(refused=message(error))
-
-    return counted
 
 
 def _outcome(placement: Placement, parts: Iterable[LabelledPart], state: State | None = None) -> UnitOutcome:
@@ -158,7 +152,7 @@ def whole() -> Unit:
     def count(placement: Placement, state: State) -> UnitOutcome:
         return UnitOutcome(architecture_costs(place(placement.loaded, placement.run)))
 
-    return Unit(((),), guarded(count))
+    return Unit(((),), count)
 
 
 def stem(path: YamlPath, number: int) -> Unit:
@@ -171,7 +165,7 @@ def stem(path: YamlPath, number: int) -> Unit:
         memory = state.shape if number else None
         return _outcome(placement, _labelled(placement, path, parts), State(shape, memory))
 
-    return Unit(reads, guarded(count))
+    return Unit(reads, count)
 
 
 def entry(path: YamlPath, number: int, index: int) -> Unit:
@@ -184,19 +178,15 @@ def entry(path: YamlPath, number: int, index: int) -> Unit:
         if is_reversible(placement.residual(stage_path, stage)):
             raise ChangesShapeError
         parts, shape = placement.entry(stage_path, stage, _entering(state), list(state.earlier))
-        return _outcome(placement, _labelled(placement, path, parts), _left(state, shape))
+        return _outcome(placement, _labelled(placement, path, parts), state.after(shape))
 
-    return Unit(reads, guarded(count))
+    return Unit(reads, count)
 
 
 def _entering(state: State) -> Shape:
     if state.shape is None:
         raise ValueError("a stage is counted before its stem")
     return state.shape
-
-
-def _left(state: State, shape: Shape) -> State:
-    return State(shape, state.memory, (*state.earlier, shape))
 
 
 def times(path: YamlPath, number: int, index: int) -> Unit:
@@ -210,7 +200,7 @@ def times(path: YamlPath, number: int, index: int) -> Unit:
         numbers = order.counts()
         return UnitOutcome(times={block: numbers[n] for n, (block, _) in enumerate(written)})
 
-    return Unit(tuple((*stage_path, "**", name) for name in counts), guarded(count))
+    return Unit(tuple((*stage_path, "**", name) for name in counts), count)
 
 
 def sublayer(path: YamlPath, number: int, index: int, at: YamlPath) -> Unit:
@@ -219,7 +209,9 @@ def sublayer(path: YamlPath, number: int, index: int, at: YamlPath) -> Unit:
 
     def count(placement: Placement, state: State) -> UnitOutcome:
         stage = _stream(placement, number).stages[index]
-        component = _component(placement.spec, at)
+        component: Any = placement.spec
+        for step in at:
+            component = component[step] if isinstance(step, int) else getattr(component, step)
         own = component.residual
         if component.widens or (isinstance(own, Residual) and (is_reversible(own) or own.join is not None)):
             raise ChangesShapeError
@@ -234,14 +226,7 @@ def sublayer(path: YamlPath, number: int, index: int, at: YamlPath) -> Unit:
         return _outcome(placement, _labelled(placement, path, [part]))
 
     reads = (at, (*stage_path, "dim"), (*stage_path, "residual"), _RESIDUAL)
-    return Unit(reads, guarded(count))
-
-
-def _component(spec: Spec, at: YamlPath) -> SubLayer:
-    found: Any = spec
-    for step in at:
-        found = found[step] if isinstance(step, int) else getattr(found, step)
-    return found  # type: ignore[no-any-return]
+    return Unit(reads, count)
 
 
 def stage(path: YamlPath, number: int, index: int) -> Unit:
@@ -256,9 +241,9 @@ def stage(path: YamlPath, number: int, index: int) -> Unit:
             return UnitOutcome(refused=message(placement.components.errors[0]))
         parts = Stream("", stream.input or placement.spec.input, (), (placed,)).labelled_parts()
         idle = placement.run.mode == "decode" and path[:1] == ("encoder",)
-        return _outcome(placement, (part._replace(idle=idle) for part in parts), _left(state, shape))
+        return _outcome(placement, (part._replace(idle=idle) for part in parts), state.after(shape))
 
-    return Unit((stage_path, _RESIDUAL), guarded(count))
+    return Unit((stage_path, _RESIDUAL), count)
 
 
 def head(path: YamlPath, number: int) -> Unit:
@@ -271,7 +256,7 @@ def head(path: YamlPath, number: int) -> Unit:
         return _outcome(placement, [] if part is None else [LabelledPart(part, "", "")])
 
     layers_of = ((*path, "embed"), (*path, "stages"))
-    return Unit((("head",), ("input",), (*path, "input")), guarded(count), kinds_below=layers_of)
+    return Unit((("head",), ("input",), (*path, "input")), count, kinds_below=layers_of)
 
 
 def blocks(path: YamlPath, written: StageSpec, loaded: Loaded) -> list[tuple[YamlPath, int]]:
@@ -287,145 +272,13 @@ def is_whole(loaded: Loaded, varied: Iterable[YamlPath]) -> bool:
     if spec.encoder is None and spec.decoder is None:
         return False
     kinds = any(path[-1] == "kind" for path in varied)
-    return kinds or any(isinstance(one, Mixer) and one.takes_state for one in _sublayers(loaded))
-
-
-def _sublayers(loaded: Loaded) -> Iterator[SubLayer]:
-    for stream in (loaded.spec.encoder, loaded.spec.decoder):
-        for index, written in enumerate(stream.stages if stream else ()):
-            for _, components in schedule(("stages", index), written, loaded.source)[0]:
-                yield from components
-
-
-Array = Any
-"""A numpy array of whole numbers."""
-SUMMED: Final = ("params", "macs", "flops", "cache", "kept_macs", "weights_read")
-_LARGEST: Final = 2**63
-# Cells of one table: more means that too many keys meet in one part of the model.
-MOST_CELLS: Final = 2**24
-# Tables are joined up to so many cells: fewer tables are faster to add.
-_JOINED_CELLS: Final = 2**16
-
-
-class Term(NamedTuple):
-    """What one or several units add to the costs."""
-
-    axes: tuple[int, ...]
-    """The variables that it depends on, ascending."""
-    costs: Costs
-    """Of each cell."""
-    reasons: Array
-    """Of each cell: 0, or the number of the reason why it can't be."""
-
-
-class Terms(NamedTuple):
-    """All terms of a space, and what is needed to read them."""
-
-    sizes: tuple[int, ...]
-    """The number of values of every variable."""
-    terms: tuple[Term, ...]
-
-    def at(self, indices: Sequence[Array]) -> tuple[Costs, Array]:
-        """The costs of configurations, given by the number of the value of each variable; and their reasons."""
-        costs, reasons = Costs(), 0
-        for term in self.terms:
-            cells = flat_cells(indices, term.axes, self.sizes)
-            picked = [table.take(cells) for table in term.costs]
-            costs = _added(costs, Costs(*picked))
-            reasons = first_reason(reasons, term.reasons.take(cells))
-        return costs, reasons
-
-
-def flat_cells(indices: Sequence[Array], axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """The numbers of the cells of a table with these axes."""
-    cells: Any = 0
-    for axis in axes:
-        cells = cells * sizes[axis] + indices[axis]
-    return cells if axes else np.zeros(len(indices[0]) if len(indices) else 1, dtype=np.int64)
-
-
-def _added(one: Costs, other: Costs) -> Costs:
-    sums = {name: array_of(getattr(one, name) + getattr(other, name)) for name in SUMMED}
-    return Costs(**sums, attention=array_of(np.maximum(one.attention, other.attention)))
-
-
-def first_reason(one: Array, other: Array) -> Array:
-    """The reasons of the first, and where it has none those of the other."""
-    return np.where(one, one, other)
-
-
-def spread(table: Array, own: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> Array:
-    """`table` with the axes `own`, as one with more `axes`."""
-    shaped = table.reshape([sizes[axis] if axis in own else 1 for axis in axes])
-    return np.broadcast_to(shaped, [sizes[axis] for axis in axes])
-
-
-def exact_array(values: Iterable[int]) -> Array:
-    """int64, or Python's integers where one is too large."""
-    every = list(values)
-    return np.array(every, dtype=np.int64 if max(every, default=0) < _LARGEST else object)
-
-
-def array_of(value: Any) -> Array:
-    """An array; of one without axes numpy makes a number, of Python's integers a Python integer."""
-    return np.asarray(value, dtype=object) if isinstance(value, int) else np.asarray(value)
-
-
-def check_cells(axes: Sequence[int], sizes: Sequence[int], keys: Mapping[int, str]) -> None:
-    """Refuse a table of too many cells; `keys` are the names of its axes.
-
-    Raises:
-        UsageError: it is one.
-    """
-    cells = prod(sizes[axis] for axis in axes)
-    if cells > MOST_CELLS:
-        names = ", ".join(keys[axis] for axis in axes)
-        raise UsageError(
-            f"--vary: {cells:,} combinations of {names} meet in one part of the model, more than {MOST_CELLS:,}; vary "
-            "fewer keys at once, or with longer steps"
-        )
-
-
-def joined(terms: Sequence[Term], sizes: tuple[int, ...]) -> Terms:
-    """The terms in as few tables as is fast, none of whose sums can pass the largest number that it holds."""
-    terms = _wide_enough(terms)
-    found: list[Term] = []
-    for term in sorted(terms, key=lambda one: -len(one.axes)):
-        for number, other in enumerate(found):
-            axes = tuple(sorted({*term.axes, *other.axes}))
-            if axes == other.axes or prod(sizes[axis] for axis in axes) <= _JOINED_CELLS:
-                found[number] = _join(other, term, axes, sizes)
-                break
-        else:
-            found.append(term)
-    flat = (Term(one.axes, Costs(*(table.ravel() for table in one.costs)), one.reasons.ravel()) for one in found)
-    return Terms(sizes, tuple(flat))
-
-
-def _wide_enough(terms: Sequence[Term]) -> list[Term]:
-    """Terms as Python's integers, of quantities whose sums could pass 2⁶³ (bytes and FLOPs of these too)."""
-    largest = {name: sum(int(getattr(term.costs, name).max()) for term in terms) for name in Costs._fields}
-    wide = {name for name in Costs._fields if largest[name] >= _LARGEST}
-    wide |= {"params", "cache", "attention", "weights_read"} if most_bytes(largest) >= _LARGEST else set()
-    wide |= {"kept_macs"} if FLOPS_PER_MAC * largest["kept_macs"] >= _LARGEST else set()
-    if not wide:
-        return list(terms)
-    return [
-        term._replace(costs=term.costs._replace(**{name: getattr(term.costs, name).astype(object) for name in wide}))
-        for term in terms
-    ]
-
-
-def most_bytes(largest: Mapping[str, int]) -> int:
-    """No sum of bytes is larger, where a quantity is at most `largest`."""
-    element = max(BYTES_PER_ELEMENT.values())
-    return element * (largest["params"] + largest["weights_read"] + largest["cache"]) + largest["attention"]
-
-
-def _join(one: Term, other: Term, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Term:
-    first, second = (Costs(*(spread(table, term.axes, axes, sizes) for table in term.costs)) for term in (one, other))
-    reasons = [spread(term.reasons, term.axes, axes, sizes) for term in (one, other)]
-    return Term(axes, _added(first, second), first_reason(*reasons))
+    blocks = (
+        components
+        for stream in (spec.encoder, spec.decoder)
+        for index, written in enumerate(stream.stages if stream else ())
+        for _, components in schedule(("stages", index), written, loaded.source)[0]
+    )
+    return kinds or any(isinstance(one, Mixer) and one.takes_state for components in blocks for one in components)
 
 
 # Units are counted so many times at most; each takes about 0.1 ms.
@@ -475,7 +328,7 @@ class Builder:
         self._loaded = loaded
         self._assigned = assigned(self._data, variables)
         self._given = {
-            (one.number, place): _value_at(container, step)
+            (one.number, place): container.get(step, _ABSENT) if isinstance(container, dict) else container[step]
             for one in self._assigned
             for place, (container, step, _) in enumerate(one.places)
         }
@@ -504,8 +357,10 @@ class Builder:
 
     def _streams(self, paths: Sequence[YamlPath]) -> None:
         states = _States((), np.zeros((), int), [State()])
-        keeps = self._reads_stages() or any(path[-1] == "kind" for path in paths)
         streams = streams_of(self._loaded, self._run)
+        layers = (layer for _, stream in streams for stage in stream.stages for layer in stage.enter)
+        reads_stages = any(isinstance(layer, Enter) and layer.reads_stage for layer in layers)
+        keeps = reads_stages or any(path[-1] == "kind" for path in paths)
         for number, (path, stream) in enumerate(streams):
             states = self._passed(stem(path, number), states)
             for index in range(len(stream.stages)):
@@ -514,11 +369,6 @@ class Builder:
                     states = states._replace(states=[state._replace(earlier=()) for state in states.states])
                 states = _merged(states)
         self._add(self._count(head(streams[-1][0], len(streams) - 1), states))
-
-    def _reads_stages(self) -> bool:
-        streams = (stream for _, stream in streams_of(self._loaded, self._run))
-        layers = (layer for stream in streams for stage in stream.stages for layer in stage.enter)
-        return any(isinstance(layer, Enter) and layer.reads_stage for layer in layers)
 
     def _stage(self, path: YamlPath, number: int, index: int, states: _States) -> _States:
         """A stage, sub-layer by sub-layer where these keep the shape."""
@@ -596,18 +446,23 @@ class Builder:
                 try:
                     loaded, refused = self._with_values(own, local), None
                 except msgspec.ValidationError as error:
-                    refused = _grammar_message(str(error))
-            yield (
-                UnitOutcome(refused=refused, invalid=True)
-                if refused
-                else unit.run(Placement(loaded, self._run, self._chosen), states[state])
-            )
+                    words, at = split_path(str(error))
+                    refused = f"{printable(at.lstrip('.'))}: {words}" if at else words
+            if refused is not None:
+                yield UnitOutcome(refused=refused, invalid=True)
+                continue
+            try:
+                yield unit.run(Placement(loaded, self._run, self._chosen), states[state])
+            except XfcostError as error:
+                yield UnitOutcome(refused=message(error))
 
     def _with_values(self, own: Sequence[Assigned], local: int) -> Loaded:
         """The spec with these values of a unit's own keys, and the others as the spec has them."""
         for one in self._assigned:
             for at, (container, step, _) in enumerate(one.places):
-                _put(container, step, self._given[one.number, at])
+                container[step] = self._given[one.number, at]
+                if container[step] is _ABSENT:
+                    del container[step]
         for one in reversed(own):
             local, number = divmod(local, self._sizes[one.number])
             for (container, step, _), value in zip(one.places, one.values[number], strict=True):
@@ -678,19 +533,3 @@ def _merged(states: _States) -> _States:
             table = most.squeeze(axis)
             del axes[axis]
     return _States(tuple(axes), table, list(numbers))
-
-
-def _value_at(container: Any, step: str | int) -> Any:
-    return container.get(step, _ABSENT) if isinstance(container, dict) else container[step]
-
-
-def _put(container: Any, step: Any, value: Any) -> None:
-    if value is _ABSENT:
-        container.pop(step, None)
-    else:
-        container[step] = value
-
-
-def _grammar_message(text: str) -> str:
-    words, path = split_path(text)
-    return f"{printable(path.lstrip('.'))}: {words}" if path else words

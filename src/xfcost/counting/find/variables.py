@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
@@ -43,28 +44,24 @@ def read_variables(given: Sequence[str] | Mapping[str, Any]) -> tuple[Variable, 
         UsageError: one is no `key=values`, or has no values or too many; a key is given twice.
     """
     found: dict[str, Variable] = {}
-    for one in given.items() if isinstance(given, Mapping) else map(_parted, given):
-        key, values = str(one[0]).strip(), one[1]
+    pairs: list[tuple[Any, Any]] = list(given.items()) if isinstance(given, Mapping) else []
+    for text in () if isinstance(given, Mapping) else given:
+        before, equals, after = text.partition("=")
+        if not equals:
+            raise UsageError(f"--vary {shown(text)}: expected key=values, {_EXAMPLE}")
+        pairs.append((before, after))
+    for name_given, values in pairs:
+        key = str(name_given).strip()
         name = f"--vary {printable(key)}"
         if not key or key in found:
             raise UsageError(f"{name}: {'is given twice' if key else 'expected key=values'}; {_EXAMPLE}")
-        read = _values(values, name) if isinstance(values, str) else _listed(values)
+        listed = isinstance(values, Iterable) and not isinstance(values, Mapping)
+        read = _values(values, name) if isinstance(values, str) else list(values) if listed else [values]
         different = tuple({repr(value): value for value in read}.values())
         if not different:
             raise UsageError(f"{name}: has no values; {_EXAMPLE}")
         found[key] = Variable(key, different)
     return tuple(found.values())
-
-
-def _parted(text: str) -> tuple[str, str]:
-    key, equals, values = text.partition("=")
-    if not equals:
-        raise UsageError(f"--vary {shown(text)}: expected key=values, {_EXAMPLE}")
-    return key, values
-
-
-def _listed(values: Any) -> list[Any]:
-    return list(values) if isinstance(values, Iterable) and not isinstance(values, Mapping) else [values]
 
 
 def _values(text: str, name: str) -> list[Any]:
@@ -122,15 +119,9 @@ def assigned(data: dict[str, Any], variables: Sequence[tuple[int, Variable]]) ->
             if owners.setdefault(path, variable.key) != variable.key:
                 both = f"{printable(owners[path])} and --vary {printable(variable.key)}"
                 raise UsageError(f"--vary {both}: both set {path_text(path)}; give one of them")
-        places = tuple((_at(data, path[:-1]), path[-1], path) for path in paths)
+        places = tuple((reduce(lambda found, step: found[step], path[:-1], data), path[-1], path) for path in paths)
         found.append(Assigned(number, places, values))
     return found
-
-
-def _at(data: Any, path: YamlPath) -> Any:
-    for step in path:
-        data = data[step]
-    return data
 
 
 def is_structural(data: dict[str, Any], variable: Variable) -> bool:
