@@ -15,8 +15,7 @@ import pytest
 
 from helpers import xf
 from measured import DESCRIBED, configuration, counted, measured, spec_file
-from xfcost.api.measuring.crews import Ran, Rows, SideBySide
-from xfcost.api.measuring.gate import Gate, Turn
+from xfcost.api.measuring.crews import Gate, Ran, Rows, SideBySide, Turn
 from xfcost.api.measuring.jobs import READY, Answer
 from xfcost.api.measuring.plan import Planned
 from xfcost.api.measuring.processes import Processes

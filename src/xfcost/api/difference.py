@@ -22,9 +22,7 @@ from xfcost.api.options import (
     SettingsOption,
     takes,
 )
-from xfcost.api.revisions.checkout import checked_out
-from xfcost.api.revisions.code import at_revision, code_report
-from xfcost.api.revisions.named import revised
+from xfcost.api.revisions.checkout import at_revision, checked_out, code_report, revised
 from xfcost.api.specs import settings_texts, spec_name
 from xfcost.api.without_effect import refuse
 from xfcost.counting.differences.comparable import other_runs

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from xfcost.api.measuring.gate import Gate, Turn
 from xfcost.api.measuring.jobs import Described
 from xfcost.ledger.measurements import Configuration, Outcome
 
@@ -15,6 +14,75 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xfcost.api.measuring.processes import Processes
+
+
+class Gate:
+    """Rows are prepared side by side, and timed alone.
+
+    A row that is prepared goes before those that are not: so the next ones are prepared together too.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._preparing = 0
+        self._prepared = 0
+        self._timing = False
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """While no row is timed or waits for that."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._timing and not self._prepared)
+            self._preparing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._preparing -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Alone."""
+        with self._changed:
+            self._prepared += 1
+            self._changed.wait_for(lambda: not self._timing and not self._preparing)
+            self._prepared -= 1
+            self._timing = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._timing = False
+                self._changed.notify_all()
+
+
+class Turn:
+    """One row's way through the gate."""
+
+    def __init__(self, gate: Gate, clock: Callable[[], float]) -> None:
+        self._gate, self._clock = gate, clock
+        self.waited = 0.0
+        """Seconds before the gate."""
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """The process starts, counts, and predicts its memory."""
+        with self._after(self._gate.preparing()):
+            yield
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """The process measures."""
+        with self._after(self._gate.timing()):
+            yield
+
+    @contextmanager
+    def _after(self, opening: AbstractContextManager[None]) -> Iterator[None]:
+        started = self._clock()
+        with opening:
+            self.waited += self._clock() - started
+            yield
 
 
 class Ran(NamedTuple):

@@ -15,7 +15,7 @@ from typing import IO, Final, cast
 
 import msgspec
 
-from xfcost.api.measuring.gate import Turn
+from xfcost.api.measuring.crews import Turn
 from xfcost.api.measuring.jobs import READY, Answer, Described, Job
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Configuration, Outcome
