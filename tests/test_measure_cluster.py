@@ -19,7 +19,7 @@ from measured import DESCRIBED, configuration, spec_file
 from xfcost import __version__
 from xfcost.api.measuring import worker
 from xfcost.api.measuring.cluster import Cluster, ClusterRows, check_version
-from xfcost.api.measuring.crews import Ran, SideBySide
+from xfcost.api.measuring.crews import RanRow, SideBySide
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.measuring.worker import Response
 from xfcost.ledger.errors import DeviceError, UsageError
@@ -45,13 +45,13 @@ def test_each_row_names_its_machine_and_is_measured_once_wherever(address: str, 
     assert sorted(names(file)) == sorted(NAMES)
 
 
-def refusing(configuration: Configuration) -> Ran:
+def refusing(configuration: Configuration) -> RanRow:
     raise AssertionError("it is in the file already")
 
 
 def test_larger_sizes_of_what_timed_out_on_a_machine_are_rows_of_that_machine(file: RunsFile) -> None:
     slow = Outcome(status="timed out", reason="took longer than 9 s (--timeout)")
-    sweep(file).run(lambda one: Ran(slow, DESCRIBED, 9.0), Lines())
+    sweep(file).run(lambda one: RanRow(slow, DESCRIBED, 9.0), Lines())
     found = [(row.configuration.N, row.outcome.status, row.machine.host) for row in file.rows]
     assert found == [(N, "timed out" if N == 64 else "skipped", "here") for N in (64, 128, 256) for _ in "AB"]
 

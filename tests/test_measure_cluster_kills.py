@@ -17,7 +17,7 @@ from measured import DESCRIBED
 from xfcost.api.measuring import worker
 from xfcost.api.measuring.attempts import Attempts
 from xfcost.api.measuring.cluster import Cluster, ClusterRows
-from xfcost.api.measuring.crews import Ran, SideBySide
+from xfcost.api.measuring.crews import RanRow, SideBySide
 from xfcost.api.measuring.worker import Request, Response
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Machine, Outcome
@@ -120,7 +120,7 @@ def test_a_row_that_was_begun_as_often_as_it_may_be_is_not_begun_again(address: 
     with closing(Cluster(address)) as cluster:
         ran = ClusterRows(cluster, ASKED, {}, begun_often)(PLAN[0].configuration)
     reason = "its worker was killed 4 times (out of memory?); the last one was on here"
-    assert ran == Ran(Outcome(status="failed", reason=reason), DESCRIBED)
+    assert ran == RanRow(Outcome(status="failed", reason=reason), DESCRIBED)
 
 
 def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch: pytest.MonkeyPatch) -> None:

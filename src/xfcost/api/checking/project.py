@@ -42,7 +42,7 @@ _EXPECTED: Final = Expected(
 )
 
 
-class Entry(NamedTuple):
+class CheckEntry(NamedTuple):
     """A target with its budgets and options, or what all targets have by default."""
 
     target: str
@@ -52,25 +52,25 @@ class Entry(NamedTuple):
     where: str = ""
     """Its file and table, for messages; empty of a target that stands in no file."""
 
-    def over(self, default: Entry) -> Entry:
+    def over(self, default: CheckEntry) -> CheckEntry:
         """This entry, and what it leaves to `default`."""
         options = dict(default.options)
         if "N" in self.options or "size" in self.options:  # they say the same in two ways
             options = {name: value for name, value in options.items() if name not in ("N", "size")}
         budgets = {**default.budgets, **self.budgets}
-        return Entry(self.target, budgets, options | dict(self.options), self.where or default.where)
+        return CheckEntry(self.target, budgets, options | dict(self.options), self.where or default.where)
 
 
-class Project(NamedTuple):
+class CheckProject(NamedTuple):
     """The tables of one file."""
 
     folder: Path
     file: str
     """Its name in messages."""
-    default: Entry
-    entries: tuple[Entry, ...]
+    default: CheckEntry
+    entries: tuple[CheckEntry, ...]
 
-    def entries_of(self, target: str) -> list[Entry]:
+    def entries_of(self, target: str) -> list[CheckEntry]:
         """The entries of a target that is named from the current folder."""
         wanted = _located(target, Path.cwd())
         return [entry for entry in self.entries if _located(entry.target, self.folder) == wanted]
@@ -86,7 +86,7 @@ def _located(target: str, folder: Path) -> str:
     return target
 
 
-def find_project(start: Path) -> Project | None:
+def find_project(start: Path) -> CheckProject | None:
     """The tables of the nearest pyproject.toml that has some, from `start` upwards; None where none has.
 
     Raises:
@@ -99,7 +99,7 @@ def find_project(start: Path) -> Project | None:
     return None
 
 
-def read_project(file: Path) -> Project | None:
+def read_project(file: Path) -> CheckProject | None:
     """The tables of a file; None where it has none.
 
     Raises:
@@ -126,7 +126,7 @@ def read_project(file: Path) -> Project | None:
             raise UsageError(
                 f'{name}: [[{TABLE}.check]] {number}: {entry.target} has no budget; give one, as in max-macs = "5G"'
             )
-    return Project(file.parent, name, default, tuple(entry.over(default) for entry in entries))
+    return CheckProject(file.parent, name, default, tuple(entry.over(default) for entry in entries))
 
 
 def _toml(text: str, name: str) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _toml(text: str, name: str) -> dict[str, Any]:
         raise UsageError(f"{name}: is no TOML: {printable(str(error), 200)}") from None
 
 
-def _target_entry(table: Mapping[str, Any], where: str) -> Entry:
+def _target_entry(table: Mapping[str, Any], where: str) -> CheckEntry:
     """One table of `check`.
 
     Raises:
@@ -154,7 +154,7 @@ def _target_entry(table: Mapping[str, Any], where: str) -> Entry:
     return _entry(rest, where, also=("target",))._replace(target=target, where=where)
 
 
-def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> Entry:
+def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> CheckEntry:
     budgets: dict[str, Budget] = {}
     options: dict[str, Any] = {}
     for key, value in table.items():
@@ -171,7 +171,7 @@ def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> Entry
         else:
             known = [*also, *_BUDGETS, *_LISTS, "trace", *_OPTIONS]
             raise UsageError(f"{where}: unknown key {printable(key)!r}; {nearest(key, known)}")
-    return Entry("", budgets, options)
+    return CheckEntry("", budgets, options)
 
 
 def _budget(key: str, value: Any, where: str) -> Budget:
@@ -211,16 +211,16 @@ def _option(key: str, value: Any, where: str) -> Any:
     return value
 
 
-class Planned(NamedTuple):
+class PlannedCheck(NamedTuple):
     """An entry, and the folder from which its target is named."""
 
     folder: Path
-    entry: Entry
+    entry: CheckEntry
 
 
 def planned(
-    targets: Sequence[str], budgets: Sequence[Budget], options: Mapping[str, Any], project: Project | None
-) -> list[Planned]:
+    targets: Sequence[str], budgets: Sequence[Budget], options: Mapping[str, Any], project: CheckProject | None
+) -> list[PlannedCheck]:
     """Every check: of the `targets`, or where none is given of all entries of the project.
 
     What is written on the command line, `budgets` and `options`, goes before what stands in the project.
@@ -234,7 +234,7 @@ def planned(
             "nothing to check: give a target and a budget, as in `xfcost check spec.yaml --max-macs 5G`, or write "
             f"[[{TABLE}.check]] tables in {FILE if project is None else project.file}"
         )
-    own = Entry("", {budget.quantity: budget for budget in budgets}, options)
+    own = CheckEntry("", {budget.quantity: budget for budget in budgets}, options)
     texts = _module_texts([one.entry.target for one in entries], options)
     plan = []
     for (folder, entry), words in zip(entries, texts, strict=True):
@@ -244,19 +244,19 @@ def planned(
                 f"{entry.target}: has no budget; give one, as in --max-macs 5G, or write it in {FILE} under "
                 f"[[{TABLE}.check]]"
             )
-        plan.append(Planned(folder, whole._replace(target=entry.target, options={**whole.options, **words})))
+        plan.append(PlannedCheck(folder, whole._replace(target=entry.target, options={**whole.options, **words})))
     return plan
 
 
-def _entries(targets: Sequence[str], project: Project | None) -> list[Planned]:
+def _entries(targets: Sequence[str], project: CheckProject | None) -> list[PlannedCheck]:
     if not targets:
-        return [] if project is None else [Planned(project.folder, entry) for entry in project.entries]
-    found: list[Planned] = []
+        return [] if project is None else [PlannedCheck(project.folder, entry) for entry in project.entries]
+    found: list[PlannedCheck] = []
     for target in targets:
         known = [] if project is None else project.entries_of(target)
-        default = Entry(target, {}, {}) if project is None else project.default._replace(target=target)
+        default = CheckEntry(target, {}, {}) if project is None else project.default._replace(target=target)
         here = Path.cwd()
-        found += [Planned(here, entry._replace(target=target)) for entry in known] or [Planned(here, default)]
+        found += [PlannedCheck(here, entry._replace(target=target)) for entry in known] or [PlannedCheck(here, default)]
     return found
 
 
@@ -272,7 +272,7 @@ def _module_texts(targets: Sequence[str], options: Mapping[str, Any]) -> list[di
     return [{"inputs": list(one.inputs), "build": list(one.build)} for one in words]
 
 
-def check_all(plan: Sequence[Planned], against: str | None, progress: Progress) -> CheckResult:
+def check_all(plan: Sequence[PlannedCheck], against: str | None, progress: Progress) -> CheckResult:
     """The checks of a plan, each from the folder of its target.
 
     Raises:
@@ -289,7 +289,7 @@ def check_all(plan: Sequence[Planned], against: str | None, progress: Progress) 
 
 
 @contextmanager
-def _named_where(entry: Entry) -> Iterator[None]:
+def _named_where(entry: CheckEntry) -> Iterator[None]:
     """Name file and table of an entry in the message of what goes wrong with it."""
     try:
         yield

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.jobs import DescribedDevice
 from xfcost.ledger.measurements import Configuration, Outcome
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xfcost.api.measuring.processes import Processes
 
 
-class Gate:
+class TimingGate:
     """Rows are prepared side by side, and timed alone.
 
     A row that is prepared goes before those that are not: so the next ones are prepared together too.
@@ -60,7 +60,7 @@ class Gate:
 class Turn:
     """One row's way through the gate."""
 
-    def __init__(self, gate: Gate, clock: Callable[[], float]) -> None:
+    def __init__(self, gate: TimingGate, clock: Callable[[], float]) -> None:
         self._gate, self._clock = gate, clock
         self.waited = 0.0
         """Seconds before the gate."""
@@ -85,17 +85,17 @@ class Turn:
             yield
 
 
-class Ran(NamedTuple):
+class RanRow(NamedTuple):
     """What became of a configuration, and where."""
 
     outcome: Outcome
-    described: Described | None = None
+    described: DescribedDevice | None = None
     """None: the machine and the device of the command."""
     seconds: float | None = None
     """Of its process; None: as long as the call took."""
 
 
-Runner = Callable[[Configuration], Ran]
+Runner = Callable[[Configuration], RanRow]
 
 
 class Crew(Protocol):
@@ -136,19 +136,19 @@ class SideBySide:
         jobs(delayed(work)(number) for number in numbers)
 
 
-class Rows:
+class LocalRows:
     """Runs each configuration in a process of its own, several being prepared at once and one being timed."""
 
     def __init__(self, processes: Callable[[], Processes], clock: Callable[[], float]) -> None:
-        self._make, self._clock, self._gate = processes, clock, Gate()
+        self._make, self._clock, self._gate = processes, clock, TimingGate()
         self._running: set[Processes] = set()
         self._changing = threading.Lock()
 
-    def __call__(self, configuration: Configuration) -> Ran:
+    def __call__(self, configuration: Configuration) -> RanRow:
         started, turn = self._clock(), Turn(self._gate, self._clock)
         with self._one() as processes:
             outcome = processes(configuration, turn=turn)
-        return Ran(outcome, seconds=self._clock() - started - turn.waited)
+        return RanRow(outcome, seconds=self._clock() - started - turn.waited)
 
     def kill(self) -> None:
         """End the processes that run."""

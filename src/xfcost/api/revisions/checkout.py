@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.api.revisions.child import Answer, Job
+from xfcost.api.revisions.child import RevisionAnswer, RevisionJob
 from xfcost.api.revisions.git import commit_of, repository, tree_at
 from xfcost.ledger.errors import AbsentError, UsageError, near_names, printable
 from xfcost.ledger.saved_report import Report
@@ -159,7 +159,7 @@ def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -
     Raises:
         UsageError: it can't be counted, or its process ended without an answer.
     """
-    job = Job(folder=str(there.folder), top=str(there.top), target=there.target, options=dict(options))
+    job = RevisionJob(folder=str(there.folder), top=str(there.top), target=there.target, options=dict(options))
     done = subprocess.run(
         [sys.executable, "-m", "xfcost.api.revisions.child"],
         input=msgspec.json.encode(job),
@@ -167,7 +167,7 @@ def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -
         check=False,
     )
     try:
-        answer = msgspec.json.decode(done.stdout, type=Answer)
+        answer = msgspec.json.decode(done.stdout, type=RevisionAnswer)
     except msgspec.DecodeError:
         last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
         raise UsageError(
