@@ -7,21 +7,21 @@ from datetime import datetime, timezone
 import msgspec
 
 from measured import DESCRIBED, configuration, counted, measured
-from xfcost.api.measuring.plan import Planned
-from xfcost.api.measuring.sweeping import Circumstances, Sweep
+from xfcost.api.measuring.plan import PlannedRow
+from xfcost.api.measuring.sweeping import Circumstances, RowSweep
 from xfcost.api.measuring.worker import Request, Response
 from xfcost.ledger.measurements import Machine
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.ledger.timing_plan import USUAL
 
 NOON = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
-PLAN = [Planned(configuration(system, N, threads=0), counted(N)) for N in (64, 128, 256) for system in "AB"]
+PLAN = [PlannedRow(configuration(system, N, threads=0), counted(N)) for N in (64, 128, 256) for system in "AB"]
 NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
 ASKED = Request(command="this", device="cpu", timing=USUAL, timeout=60.0)
 
 
-def sweep(file: RunsFile) -> Sweep:
-    return Sweep(PLAN, None, file, Circumstances(lambda: 0.0, lambda: NOON))
+def sweep(file: RunsFile) -> RowSweep:
+    return RowSweep(PLAN, None, file, Circumstances(lambda: 0.0, lambda: NOON))
 
 
 def names(file: RunsFile) -> list[tuple[str, int]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.jobs import DescribedDevice
 from xfcost.ledger.measurements import Configuration, Counted, Header, Machine, MeasuredMemory, Measurement, RowOutcome
 from xfcost.ledger.metadata import Timing
 
 HERE = Machine(host="here", processor="P", cores=4)
 THERE = Machine(host="there", processor="P", cores=4)
 VERSIONS = {"xfcost": "0.1.0", "torch": "2.7.0", "python": "3.11.0"}
-DESCRIBED = Described(machine=HERE, device_name="P", threads=4, versions=VERSIONS)
+DESCRIBED = DescribedDevice(machine=HERE, device_name="P", threads=4, versions=VERSIONS)
 HEADER = Header(machine=HERE, versions=VERSIONS, started="2025-01-31T12:00:00Z")
 
 

@@ -13,7 +13,7 @@ from xfcost.commands.plotted_modules import Plotted, start_modules
 
 from any_models import two_blocks
 from helpers import xf
-from xfcost.api.systems import OfModules, drawn_ledger, open_systems
+from xfcost.api.systems import drawn_ledger, open_systems
 from xfcost.counting.sweep import TOKENS
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError
@@ -266,7 +266,7 @@ def test_many_systems_below_each_other(folder: Path) -> None:
 def test_kinds_of_a_module_too_large_for_real_numbers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixing, "MOST_BYTES", 1000)
     monkeypatch.chdir(folder)
-    (system,) = open_systems(["model.py:Net"], OfModules(["1xNx8"]), ())
+    (system,) = open_systems(["model.py:Net"], {"inputs": ["1xNx8"]})
     said: list[str] = []
     ledger = drawn_ledger(system, Run(tokens=(16,)), strict=False, mixing=True, progress=said.append)
     assert {row.mixing for row in ledger.rows} == {"unknown"}

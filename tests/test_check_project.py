@@ -10,8 +10,7 @@ import pytest
 import xfcost
 from helpers import xf
 from repositories import LAYERS, MODEL, spec, write
-from xfcost.api.checking.plan import check_all, planned
-from xfcost.api.checking.project import find_project, read_project
+from xfcost.api.checking.project import check_all, find_project, planned, read_project
 from xfcost.ledger.errors import SpecError, UsageError
 
 

@@ -612,8 +612,8 @@ class TestOthers:
         assert max(map(len, lines)) <= 100
         headings = [line for line in lines if re.fullmatch(r"\w.*:", line)]
         assert headings == [
-            "Arguments:", "Size:", "Run:", "Devices and plan:", "Training, with --mode train:", "Timing:",
-            "Torch modules:", "Output:",
+            "Arguments:", "Size:", "Run:", "Devices and plan:", "Training, with --mode train:",
+            "Timing, with --device:", "Torch modules:", "Output:",
         ]  # fmt: skip
 
     @pytest.mark.parametrize("columns", ["80", "120"])

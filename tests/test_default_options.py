@@ -14,7 +14,7 @@ from torch import nn
 import xfcost
 from helpers import PLAIN, xf
 from strategies import as_yaml
-from xfcost.api.measuring.plan import Plan, Sizes, planned, run_of, variants_of
+from xfcost.api.measuring.plan import SweepPlan, SweptSizes, planned, run_of, variants_of
 from xfcost.api.runs import make_run, timing_plan
 from xfcost.commands.ranges import measured_axis
 from xfcost.ledger.execution import Mode
@@ -178,10 +178,10 @@ def test_a_plot_of_scores_is_of_eager_attention(text: str, tmp_path: Path) -> No
     assert {row["attention"] for row in rows} == {"eager"}
 
 
-def plan_of(*specs: str, **options: Any) -> Plan:
+def plan_of(*specs: str, **options: Any) -> SweepPlan:
     axis, span = measured_axis("6", None)
     loaded = [load(one) for one in specs]
-    return planned(loaded, Sizes(axis, span, 1), variants_of(options), "cpu", timing_plan("cpu", {}))
+    return planned(loaded, SweptSizes(axis, span, 1), variants_of(options), "cpu", timing_plan("cpu", {}))
 
 
 def test_measured_rows_say_what_they_ran(text: str) -> None:

@@ -20,8 +20,8 @@ from rich.console import Console
 from helpers import environment, table_of, words_of, xf
 from measured import HEADER, configuration, measured, row, spec_file
 from xfcost.api.measuring import child
-from xfcost.api.measuring.jobs import Job
-from xfcost.api.measuring.plan import Sizes, planned, variants_of
+from xfcost.api.measuring.jobs import RowJob
+from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
 from xfcost.api.measuring.sweeping import header_of
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.measurements import Measurement, RowOutcome
@@ -168,10 +168,10 @@ def test_an_interrupt_says_how_to_go_on(folder: Path) -> None:
 
 def test_rows_that_failed_end_the_command_with_one(folder: Path) -> None:
     # as an earlier command on this machine left them
-    described = child.answered(Job(device="cpu")).described
+    described = child.answered(RowJob(device="cpu")).described
     assert described is not None
     loaded, timing = [load(str(folder / "A.yaml"))], TimingPlan(runs=1, threads=1)
-    (planned_row,) = planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of({}), "cpu", timing).planned
+    (planned_row,) = planned(loaded, SweptSizes(TOKENS, (16, 16), 1), variants_of({}), "cpu", timing).planned
     file = RunsFile(folder / "runs.jsonl", header_of(described, datetime.now(timezone.utc)), print)
     of_here = {name: getattr(described, name) for name in ("machine", "device_name", "versions")}
     failed = row("A", outcome=RowOutcome(status="failed", reason="killed (out of memory?)"), **of_here)

@@ -23,7 +23,7 @@ from xfcost import __version__
 from xfcost.api.measuring import worker
 from xfcost.api.measuring.attempts import Attempts
 from xfcost.api.measuring.cluster import Cluster, ClusterRows, check_version
-from xfcost.api.measuring.crews import Ran, SideBySide
+from xfcost.api.measuring.crews import RanRow, SideBySide
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.measuring.worker import Request, Response
 from xfcost.ledger.errors import DeviceError, UsageError
@@ -49,13 +49,13 @@ def test_each_row_names_its_machine_and_is_measured_once_wherever(address: str, 
     assert sorted(names(file)) == sorted(NAMES)
 
 
-def refusing(configuration: Configuration) -> Ran:
+def refusing(configuration: Configuration) -> RanRow:
     raise AssertionError("it is in the file already")
 
 
 def test_larger_sizes_of_what_timed_out_on_a_machine_are_rows_of_that_machine(file: RunsFile) -> None:
     slow = RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)")
-    sweep(file).run(lambda one: Ran(slow, DESCRIBED, 9.0), Lines())
+    sweep(file).run(lambda one: RanRow(slow, DESCRIBED, 9.0), Lines())
     found = [(row.configuration.N, row.outcome.status, row.machine.host) for row in file.rows]
     assert found == [(N, "timed out" if N == 64 else "skipped", "here") for N in (64, 128, 256) for _ in "AB"]
 
@@ -310,7 +310,7 @@ def test_a_row_that_was_begun_as_often_as_it_may_be_is_not_begun_again(address: 
     with closing(Cluster(address)) as cluster:
         ran = ClusterRows(cluster, ASKED, {}, begun_often)(PLAN[0].configuration)
     reason = "its worker was killed 4 times (out of memory?); the last one was on here"
-    assert ran == Ran(RowOutcome(status="failed", reason=reason), DESCRIBED)
+    assert ran == RanRow(RowOutcome(status="failed", reason=reason), DESCRIBED)
 
 
 def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,26 +15,25 @@ import pytest
 
 from helpers import stdout_of, xf
 from measured import DESCRIBED, configuration, counted, measured, spec_file
-from xfcost.api.measuring.crews import Ran, Rows, SideBySide
-from xfcost.api.measuring.gate import Gate, Turn
-from xfcost.api.measuring.jobs import READY, Answer
-from xfcost.api.measuring.plan import Planned
+from xfcost.api.measuring.crews import LocalRows, RanRow, SideBySide, TimingGate, Turn
+from xfcost.api.measuring.jobs import READY, RowAnswer
+from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.processes import Processes
-from xfcost.api.measuring.sweeping import Circumstances, Sweep
+from xfcost.api.measuring.sweeping import Circumstances, RowSweep
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.sweep_progress import Lines
 
-PLAN = [Planned(configuration(system, N), counted(N)) for N in (64, 128, 256) for system in "AB"]
+PLAN = [PlannedRow(configuration(system, N), counted(N)) for N in (64, 128, 256) for system in "AB"]
 NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
 
 
-def swept(file: RunsFile, run: Callable[[Configuration], Ran], jobs: int = 3) -> list[tuple[str, int]]:
+def swept(file: RunsFile, run: Callable[[Configuration], RanRow], jobs: int = 3) -> list[tuple[str, int]]:
     """The rows that a sweep adds."""
     now = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
-    sweep = Sweep(PLAN, DESCRIBED, file, Circumstances(lambda: 0.0, lambda: now))
+    sweep = RowSweep(PLAN, DESCRIBED, file, Circumstances(lambda: 0.0, lambda: now))
     sweep.run(run, Lines(), crew=SideBySide(jobs, together=1))
     return names(file)
 
@@ -46,9 +45,9 @@ def names(file: RunsFile) -> list[tuple[str, int]]:
 def test_rows_run_side_by_side_and_each_is_there_once(file: RunsFile) -> None:
     three = threading.Barrier(3)  # each waits until three are running
 
-    def run(one: Configuration) -> Ran:
+    def run(one: Configuration) -> RanRow:
         three.wait(60)
-        return Ran(measured(), seconds=2.0)
+        return RanRow(measured(), seconds=2.0)
 
     assert sorted(swept(file, run)) == sorted(NAMES)
     assert {row.process_seconds for row in read_runs(file.path).rows} == {2.0}
@@ -58,22 +57,22 @@ def test_rows_run_side_by_side_and_each_is_there_once(file: RunsFile) -> None:
 def test_an_error_ends_the_sweep_and_keeps_the_rows_before(file: RunsFile) -> None:
     failed, kept = threading.Event(), threading.Event()
 
-    def run(one: Configuration) -> Ran:
+    def run(one: Configuration) -> RanRow:
         if (one.system, one.N) == ("A", 64):
-            return Ran(measured())
+            return RanRow(measured())
         if (one.system, one.N) == ("B", 64):
             kept.wait(60)
             failed.set()
             raise DeviceError("--device cuda: there is no such device here")
         failed.wait(60)
-        return Ran(measured())
+        return RanRow(measured())
 
     class Told(Lines):
         def measured(self, number: int, row: object) -> None:
             kept.set()
 
     now = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
-    sweep = Sweep(PLAN, DESCRIBED, file, Circumstances(lambda: 0.0, lambda: now))
+    sweep = RowSweep(PLAN, DESCRIBED, file, Circumstances(lambda: 0.0, lambda: now))
     with pytest.raises(DeviceError, match="no such device"):
         sweep.run(run, Told(), crew=SideBySide(2, together=1))
     assert names(file)[0] == ("A", 64)
@@ -83,9 +82,9 @@ def test_an_error_ends_the_sweep_and_keeps_the_rows_before(file: RunsFile) -> No
 def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
     asked: list[int] = []
 
-    def run(one: Configuration) -> Ran:
+    def run(one: Configuration) -> RanRow:
         asked.append(one.N)
-        return Ran(RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)"))
+        return RanRow(RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)"))
 
     swept(file, run, jobs=2)
     assert len(file.rows) == 6
@@ -93,7 +92,7 @@ def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
 
 
 def test_no_row_is_prepared_while_one_is_timed() -> None:
-    gate, order = Gate(), []
+    gate, order = TimingGate(), []
     preparing = threading.Barrier(2)
     timing, prepared = threading.Event(), threading.Event()
 
@@ -124,7 +123,7 @@ def test_no_row_is_prepared_while_one_is_timed() -> None:
     assert order == ["two at once", "timing begins", "timing ends", "prepared after it"]
 
 
-def script(told: bytes, answer: Answer) -> list[str]:
+def script(told: bytes, answer: RowAnswer) -> list[str]:
     """A process that says it is prepared, then waits for its turn."""
     text = f"import sys; w = sys.stdout.buffer; sys.stdin.readline(); w.write({told!r}); w.flush()\n"
     text += f"told = {told!r}\nif told: sys.stdin.readline()\nw.write({msgspec.json.encode(answer)!r})"
@@ -136,7 +135,7 @@ class Seen(Turn):
 
     def __init__(self) -> None:
         ticks = iter(range(99))
-        super().__init__(Gate(), lambda: float(next(ticks)))
+        super().__init__(TimingGate(), lambda: float(next(ticks)))
         self.seen: list[str] = []
 
     def preparing(self) -> AbstractContextManager[None]:
@@ -152,7 +151,7 @@ class Seen(Turn):
     ("told", "seen"), [(READY, ["preparing", "timing"]), (b"", ["preparing"])], ids=["measured", "skipped"]
 )
 def test_a_prepared_process_measures_in_its_turn_and_what_is_skipped_needs_none(told: bytes, seen: list[str]) -> None:
-    processes, turn = Processes("cpu", USUAL, 60.0, script(told, Answer(outcome=measured(0.25)))), Seen()
+    processes, turn = Processes("cpu", USUAL, 60.0, script(told, RowAnswer(outcome=measured(0.25)))), Seen()
     assert processes(configuration(), turn=turn) == measured(0.25)
     assert turn.seen == seen
     assert turn.waited == len(seen)
@@ -161,8 +160,8 @@ def test_a_prepared_process_measures_in_its_turn_and_what_is_skipped_needs_none(
 def test_waiting_is_no_time_of_the_row_s_process() -> None:
     # the clock: begun; before and after the gate, twice; ended
     ticks = iter([0.0, 1.0, 11.0, 13.0, 113.0, 116.0])
-    command = script(READY, Answer(outcome=measured()))
-    ran = Rows(lambda: Processes("cpu", USUAL, 60.0, command), lambda: next(ticks))(configuration())
+    command = script(READY, RowAnswer(outcome=measured()))
+    ran = LocalRows(lambda: Processes("cpu", USUAL, 60.0, command), lambda: next(ticks))(configuration())
     assert ran.seconds == 116 - 10 - 100
 
 
@@ -178,14 +177,14 @@ def test_waiting_is_no_time_of_the_row_s_process() -> None:
     ],
 )
 def test_a_process_that_ends_without_an_answer_is_a_failed_row(text: str, outcome: RowOutcome) -> None:
-    ran = Rows(lambda: Processes("cpu", USUAL, 60.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
+    ran = LocalRows(lambda: Processes("cpu", USUAL, 60.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
     assert ran.outcome == outcome
 
 
 @pytest.mark.parametrize("told", [b"", READY], ids=["preparing", "timing"])
 def test_what_takes_too_long_is_timed_out(told: bytes) -> None:
     text = f"import sys; sys.stdout.buffer.write({told!r}); sys.stdout.flush(); sys.stdin.read()"
-    ran = Rows(lambda: Processes("cpu", USUAL, 1.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
+    ran = LocalRows(lambda: Processes("cpu", USUAL, 1.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
     assert ran.outcome == RowOutcome(status="timed out", reason="took longer than 1 s (--timeout)")
 
 

@@ -15,12 +15,12 @@ from calibrated import keep_calibration
 from helpers import stdout_of, table_of, xf
 from measured import DESCRIBED, HEADER, HERE, measured, row
 from xfcost.api.measuring import child
-from xfcost.api.measuring.crews import Ran
-from xfcost.api.measuring.jobs import Job
+from xfcost.api.measuring.crews import RanRow
+from xfcost.api.measuring.jobs import RowJob
 from xfcost.api.measuring.module_rows import located
-from xfcost.api.measuring.modules import Given, opened
-from xfcost.api.measuring.plan import Planned, Sizes, planned, variants_of
-from xfcost.api.measuring.sweeping import Circumstances, Sweep
+from xfcost.api.measuring.modules import ModuleInputs, opened
+from xfcost.api.measuring.plan import PlannedRow, SweptSizes, planned, variants_of
+from xfcost.api.measuring.sweeping import Circumstances, RowSweep
 from xfcost.counting.measured_series import grouped, pairs_of, shared_words
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
@@ -74,8 +74,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def plan(*names: str, inputs: tuple[str, ...] = ("BxNx8",), axis=TOKENS, span=(16, 64), mixing=False, **options):
     for name in ("parts", "xfcost_target_model"):  # a process of its own would read them anew
         sys.modules.pop(name, None)
-    given = opened(names, (), Given(inputs, (), mixing), lambda text: None)
-    return planned(given, Sizes(axis, span, 3), variants_of(options), "cpu", ONCE).planned
+    given = opened(names, (), ModuleInputs(inputs, (), mixing), lambda text: None)
+    return planned(given, SweptSizes(axis, span, 3), variants_of(options), "cpu", ONCE).planned
 
 
 def test_a_module_and_a_spec_share_their_sizes(folder: Path) -> None:
@@ -169,9 +169,11 @@ def test_a_changed_module_is_another_one(folder: Path) -> None:
     assert hash_of(folder) != before
 
 
-def sweep(one: Planned, path: Path) -> Sweep:
+def sweep(one: PlannedRow, path: Path) -> RowSweep:
     file = RunsFile(path, HEADER, print)
-    return Sweep([one], DESCRIBED, file, Circumstances(lambda: 0.0, lambda: datetime(2025, 1, 31, tzinfo=timezone.utc)))
+    return RowSweep(
+        [one], DESCRIBED, file, Circumstances(lambda: 0.0, lambda: datetime(2025, 1, 31, tzinfo=timezone.utc))
+    )
 
 
 class Quiet:
@@ -187,7 +189,7 @@ class Quiet:
 def test_rows_of_code_that_counts_otherwise_now_are_not_mixed(folder: Path) -> None:
     (one,) = plan("model.py:Net", span=(16, 16))
     first = sweep(one, folder / "runs.jsonl")
-    first.run(lambda configuration: Ran(measured()), Quiet())
+    first.run(lambda configuration: RanRow(measured()), Quiet())
     first._file.close()
     resumed = sweep(one, folder / "runs.jsonl")
     assert len(resumed.rows) == 1
@@ -199,8 +201,8 @@ def test_rows_of_code_that_counts_otherwise_now_are_not_mixed(folder: Path) -> N
         sweep(other, folder / "runs.jsonl")
 
 
-def answer(one: Planned, timing: TimingPlan = ONCE, begun: list[str] | None = None):
-    job = Job(device="cpu", configuration=msgspec.structs.replace(one.configuration, threads=1), timing=timing)
+def answer(one: PlannedRow, timing: TimingPlan = ONCE, begun: list[str] | None = None):
+    job = RowJob(device="cpu", configuration=msgspec.structs.replace(one.configuration, threads=1), timing=timing)
     return child.answered(job, lambda: (begun if begun is not None else []).append("it fits")).outcome
 
 

@@ -15,8 +15,8 @@ import pytest
 from helpers import environment
 from measured import DESCRIBED, configuration, measured, spec_file
 from xfcost.api.measuring import child
-from xfcost.api.measuring.jobs import Answer, Job
-from xfcost.api.measuring.plan import Sizes, planned, variants_of
+from xfcost.api.measuring.jobs import RowAnswer, RowJob
+from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
 from xfcost.api.measuring.processes import Processes
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.errors import DeviceError
@@ -34,19 +34,19 @@ def processes(script: str, timeout: float = 60.0) -> Processes:
     return Processes("cpu", ONCE, timeout, [sys.executable, "-c", script])
 
 
-def answering(answer: Answer, before: str = "") -> str:
+def answering(answer: RowAnswer, before: str = "") -> str:
     return f"import sys; {before}\nsys.stdin.readline(); sys.stdout.buffer.write({msgspec.json.encode(answer)!r})"
 
 
 def test_the_answer_of_a_process_is_the_outcome() -> None:
-    run = processes(answering(Answer(outcome=measured(0.25))))
+    run = processes(answering(RowAnswer(outcome=measured(0.25))))
     assert run(configuration()) == measured(0.25)
-    assert processes(answering(Answer(described=DESCRIBED))).described() == DESCRIBED
+    assert processes(answering(RowAnswer(described=DESCRIBED))).described() == DESCRIBED
 
 
 def test_what_a_process_prints_before_is_not_waited_for() -> None:
     # more than a pipe holds
-    run = processes(answering(Answer(outcome=measured()), before="print('x' * 2**20, file=sys.stderr)"))
+    run = processes(answering(RowAnswer(outcome=measured()), before="print('x' * 2**20, file=sys.stderr)"))
     assert run(configuration()) == measured()
 
 
@@ -68,7 +68,7 @@ def test_a_process_that_ends_without_an_answer_is_a_failed_row(script: str, reas
 
 
 def test_a_device_that_can_not_be_used_is_an_error() -> None:
-    run = processes(answering(Answer(refused="--device cuda: there is no such device here")))
+    run = processes(answering(RowAnswer(refused="--device cuda: there is no such device here")))
     for ask in (run.described, lambda: run(configuration())):
         with pytest.raises(DeviceError, match=r"^--device cuda: there is no such device here$"):
             ask()
@@ -107,7 +107,7 @@ def test_what_is_started_ends_when_its_parent_does(tmp_path: Path) -> None:
         env=environment(),
     )
     os.close(reading)
-    job = Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE._replace(runs=10**6))
+    job = RowJob(device="cpu", configuration=_tiny(tmp_path), timing=ONCE._replace(runs=10**6))
     os.write(writing, msgspec.json.encode(job) + b"\n")
     assert process.poll() is None
     os.close(writing)
@@ -120,10 +120,10 @@ def test_what_is_started_ends_when_its_parent_does(tmp_path: Path) -> None:
 
 def _tiny(folder: Path, **options: str):
     loaded = [load(str(spec_file(folder, "A")))]
-    return planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
+    return planned(loaded, SweptSizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
 
 
-def answered(job: Job) -> RowOutcome:
+def answered(job: RowJob) -> RowOutcome:
     outcome = child.answered(job).outcome
     assert outcome is not None
     return outcome
@@ -142,8 +142,8 @@ def test_our_process_measures_time_memory_and_mixing(tmp_path: Path, options: di
     text = path.read_text().replace("heads: 2", "heads: 2, causal: true").replace("depth: 1", "depth: 3")
     path.write_text(text)
     loaded = [load(str(path))]
-    one = planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
-    outcome = answered(Job(device="cpu", configuration=one, timing=ONCE))
+    one = planned(loaded, SweptSizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
+    outcome = answered(RowJob(device="cpu", configuration=one, timing=ONCE))
     assert (outcome.status, outcome.reason) == ("measured", None)
     timing, seconds = outcome.timing, outcome.seconds_by_mixing
     assert timing is not None
@@ -161,9 +161,9 @@ def test_our_process_measures_time_memory_and_mixing(tmp_path: Path, options: di
 
 def test_a_composed_row_says_so_and_has_no_memory(tmp_path: Path) -> None:
     timing, loaded = ONCE._replace(composed=True), [load(str(spec_file(tmp_path, "A")))]
-    (one,) = planned(loaded, Sizes(TOKENS, (16, 16), 1), variants_of({}), "cpu", timing).planned
+    (one,) = planned(loaded, SweptSizes(TOKENS, (16, 16), 1), variants_of({}), "cpu", timing).planned
     assert one.configuration.composed
-    outcome = answered(Job(device="cpu", configuration=one.configuration, timing=timing))
+    outcome = answered(RowJob(device="cpu", configuration=one.configuration, timing=timing))
     assert (outcome.status, outcome.reason, outcome.memory) == ("measured", None, None)
     assert outcome.timing is not None
     assert outcome.timing.composed
@@ -171,7 +171,7 @@ def test_a_composed_row_says_so_and_has_no_memory(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_skipped_with_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "limit_on", lambda device: Limit(1000, "a small limit"))
-    outcome = answered(Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))
+    outcome = answered(RowJob(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))
     assert outcome.status == "skipped"
     assert outcome.left_bytes == 1000
     assert f"needs {outcome.needed_bytes:,} bytes" in (outcome.reason or "")
@@ -183,7 +183,7 @@ def test_an_error_of_torch_is_a_failed_row(tmp_path: Path, monkeypatch: pytest.M
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied\n  at …")
 
     monkeypatch.setattr("xfcost.torch_models.timing.growth.peak_of", failing)
-    outcome = answered(Job(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))
+    outcome = answered(RowJob(device="cpu", configuration=_tiny(tmp_path), timing=ONCE))
     assert outcome == RowOutcome(status="failed", reason="RuntimeError: mat1 and mat2 shapes cannot be multiplied")
 
 
@@ -191,14 +191,16 @@ def test_a_spec_that_was_changed_meanwhile_is_not_measured(tmp_path: Path) -> No
     one = _tiny(tmp_path)
     path = Path(one.target)
     path.write_text(path.read_text().replace("ratio: 2", "ratio: 4"))
-    outcome = answered(Job(device="cpu", configuration=one, timing=ONCE))
+    outcome = answered(RowJob(device="cpu", configuration=one, timing=ONCE))
     assert outcome.status == "failed"
     assert "it was changed after this command had read it; give it again" in (outcome.reason or "")
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    assert "there is no such device here; this machine has cpu" in (child.answered(Job(device="cuda:9")).refused or "")
-    described = child.answered(Job(device="cpu")).described
+    assert "there is no such device here; this machine has cpu" in (
+        child.answered(RowJob(device="cuda:9")).refused or ""
+    )
+    described = child.answered(RowJob(device="cpu")).described
     assert described is not None
     assert described.threads >= 1
     assert set(described.versions) == {"xfcost", "torch", "python"}

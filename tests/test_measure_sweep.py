@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, row
-from xfcost.api.measuring.crews import Ran, Runner
-from xfcost.api.measuring.plan import Planned
+from xfcost.api.measuring.crews import RanRow, Runner
+from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.sweeping import (
     Circumstances,
-    Sweep,
+    RowSweep,
     check_machine,
     differing_versions,
     header_of,
@@ -25,7 +25,7 @@ from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 
 NOON = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
-PLAN = [Planned(configuration(system, N), counted(N)) for N in (64, 128) for system in "AB"]
+PLAN = [PlannedRow(configuration(system, N), counted(N)) for N in (64, 128) for system in "AB"]
 NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
 
 
@@ -59,10 +59,10 @@ def file(path: Path) -> Iterator[RunsFile]:
     found.close()
 
 
-def sweep(file: RunsFile, plan: Sequence[Planned] = PLAN, seconds: Sequence[float] = ()) -> Sweep:
+def sweep(file: RunsFile, plan: Sequence[PlannedRow] = PLAN, seconds: Sequence[float] = ()) -> RowSweep:
     """A sweep whose rows take these seconds, or one second each."""
     ticks = iter(time for taken in (seconds or [1.0] * 99) for time in (0.0, taken))
-    return Sweep(plan, DESCRIBED, file, Circumstances(lambda: next(ticks), lambda: NOON))
+    return RowSweep(plan, DESCRIBED, file, Circumstances(lambda: next(ticks), lambda: NOON))
 
 
 def outcomes(
@@ -84,7 +84,7 @@ def outcomes(
 
 def alone(run: Callable[[Configuration], RowOutcome]) -> Runner:
     """A runner of the machine of the command."""
-    return lambda configuration: Ran(run(configuration))
+    return lambda configuration: RanRow(run(configuration))
 
 
 def names(rows: Sequence[Measurement]) -> list[tuple[str, int]]:
@@ -151,7 +151,7 @@ def test_rows_of_other_configurations_stay_and_are_not_the_command_s(file: RunsF
 def test_whatever_changes_what_runs_is_another_row(file: RunsFile, change: dict[str, object]) -> None:
     run, asked = outcomes()
     for more in ({}, change, {}, change):
-        sweep(file, [Planned(configuration("A", 64, **more), counted())]).run(alone(run), Told())
+        sweep(file, [PlannedRow(configuration("A", 64, **more), counted())]).run(alone(run), Told())
     assert len(asked) == 2
 
 
@@ -159,7 +159,7 @@ def test_whatever_changes_what_runs_is_another_row(file: RunsFile, change: dict[
 def test_how_the_same_spec_was_named_is_not(file: RunsFile, change: dict[str, object]) -> None:
     run, asked = outcomes()
     for more in ({}, change):
-        sweep(file, [Planned(configuration("A", 64, **more), counted())]).run(alone(run), Told())
+        sweep(file, [PlannedRow(configuration("A", 64, **more), counted())]).run(alone(run), Told())
     assert len(asked) == 1
 
 
@@ -187,7 +187,7 @@ def test_what_was_not_measured_is_tried_again_when_asked_for(file: RunsFile) -> 
 
 
 def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
-    plan = [Planned(configuration("A", N, batch=batch), counted()) for N in (64, 128, 256) for batch in (1, 2)]
+    plan = [PlannedRow(configuration("A", N, batch=batch), counted()) for N in (64, 128, 256) for batch in (1, 2)]
     run, asked = outcomes(RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)"))
     one = sweep(file, plan)
     one.run(alone(run), Told())

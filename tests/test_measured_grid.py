@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from measured import spec_file
-from xfcost.api.measuring.plan import Plan, Sizes, planned, run_of, spec_hash, variants_of
+from xfcost.api.measuring.plan import SweepPlan, SweptSizes, planned, run_of, spec_hash, variants_of
 from xfcost.counting.sweep import PIXELS, TOKENS, measured_grids, targets_of
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import SpecError, UsageError
@@ -68,9 +68,9 @@ def test_a_system_without_any_size_is_an_error_with_its_reason() -> None:
         points(["gpt2", "vit-s8"], 2048, 4096, 3)
 
 
-def plan(tmp_path: Path, **options: Any) -> Plan:
+def plan(tmp_path: Path, **options: Any) -> SweepPlan:
     loaded = [load(str(spec_file(tmp_path, name))) for name in "AB"]
-    return planned(loaded, Sizes(TOKENS, (16, 64), 2), variants_of(options), "cpu", TimingPlan(threads=3))
+    return planned(loaded, SweptSizes(TOKENS, (16, 64), 2), variants_of(options), "cpu", TimingPlan(threads=3))
 
 
 def test_the_order_is_small_to_large_with_the_systems_in_turns(tmp_path: Path) -> None:
@@ -129,7 +129,9 @@ def test_too_many_are_refused(tmp_path: Path) -> None:
 
 def test_a_mode_that_a_system_has_not_is_refused_before_anything_runs() -> None:
     with pytest.raises(SpecError):
-        planned([load("vit-ti32")], Sizes(TOKENS, (16, 64), 2), variants_of({"mode": "decode"}), "cpu", TimingPlan())
+        planned(
+            [load("vit-ti32")], SweptSizes(TOKENS, (16, 64), 2), variants_of({"mode": "decode"}), "cpu", TimingPlan()
+        )
 
 
 def test_equal_specs_have_equal_hashes_whatever_they_are_called(tmp_path: Path) -> None:

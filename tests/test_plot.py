@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from helpers import error_of, stdout_of, table_of, xf
 from xfcost.api.runs import make_run
-from xfcost.commands.plot import run
+from xfcost.cli import command
 from xfcost.commands.ranges import axis_of
 from xfcost.counting.comparison import distinct
 from xfcost.counting.sweep import records, slope, sweep, thinned
@@ -225,7 +225,7 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     for name in ("link", "replace"):  # however the file gets its name
         monkeypatch.setattr(os, name, full)
     with pytest.raises(OutputError, match="No space left"):
-        run(["vit"], N="49:81", output=tmp_path / "a.svg")
+        command("plot").main(["vit", "--N", "49:81", "-o", str(tmp_path / "a.svg")], standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
 
 

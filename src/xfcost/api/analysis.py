@@ -18,25 +18,20 @@ from xfcost.api.modules import (
     named_module,
     refuse_class,
 )
-from xfcost.api.notebooks import show_as
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
-from xfcost.api.predictions import predictors
 from xfcost.api.runs import make_run, run_options, timing_plan
 from xfcost.api.specs import AccountOptions, account, built, settings_texts, spec_name, with_probe
 from xfcost.api.without_effect import refuse
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.training import RunPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
     import torch
-    from rich.console import RenderableType
     from typing_extensions import Unpack
 
-    from xfcost.api.modules import AnyModule
     from xfcost.counting.comparison import Comparison
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.tracing.trace import Traced
@@ -44,22 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["account", "analyze", "build", "compare", "register", "trace"]
 
 Made = TypeVar("Made", bound=Callable[..., Any])
-
-
-def _ledger(ledger: Ledger, width: int) -> RenderableType:
-    from xfcost.report.table import report
-
-    return report(ledger, None, width)
-
-
-def _comparison(comparison: Comparison, width: int) -> RenderableType:
-    from xfcost.report.compare import report
-
-    return report(comparison, width)
-
-
-show_as("Ledger", _ledger)
-show_as("Comparison", _comparison)
 
 
 def _check_one(run: Run, device: str | None) -> None:
@@ -117,7 +96,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         plan = module_plan(given, batch=False)
         check_letters(examples[0], given)
-        return _of_module(given_module(spec, *examples), given, how, plan)
+        return _with_roofs(module_account(given_module(spec, *examples), given, how, plan), how)
     refuse_class(spec)
     refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
     name, settings = spec_name(spec), given.get("settings")
@@ -128,7 +107,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         plan = module_plan(given, batch=True)
         named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1))
         check_texts(inputs, given.get("N"))
-        return _of_module(named, given, how, plan)
+        return _with_roofs(module_account(named, given, how, plan), how)
     refuse("a spec", {"tokens_of": given.get("tokens_of"), "inputs": given.get("inputs"), "build": given.get("build")})
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**run_options(given))
     _check_one(run, how.device)
@@ -139,15 +118,6 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     if not how.mixing or run.mode in {"decode", "generate"} or not (how.trace or given.get("mixing")):
         return ledger
     return with_probe(loaded, run, ledger, lambda text: None, detailed=False, seconds=how.mixing)
-
-
-def _of_module(module: AnyModule, given: Mapping[str, Any], how: AccountOptions, plan: RunPlan | None) -> Ledger:
-    """The ledger of a module; `given` are the keywords of `analyze`."""
-    fields = {"trace": how.trace, "strict": how.strict, "closed_form": given.get("closed_form"), "mixing": how.mixing}
-    fields |= {"tokens_of": tuple(given.get("tokens_of") or ()), "plan": plan, "device": how.device}
-    fields |= {"timing": how.timing, "say": how.say}
-    fields |= {"predict": None if how.predict is None else predictors(how.predict, how.timing.threads)}
-    return _with_roofs(module_account(module, given, fields), how)
 
 
 def _with_roofs(ledger: Ledger, how: AccountOptions) -> Ledger:
@@ -175,12 +145,12 @@ def compare(
     The arguments are those of `analyze`; the trace, which imports torch, is on demand here. Where it isn't `thorough`,
     crossovers are looked for at fewer points, and no row has an order.
     """
-    from xfcost.api.systems import OfModules, check_mixing, open_systems, shared_run, system_ledgers, with_remarks
+    from xfcost.api.systems import check_mixing, open_systems, shared_run, system_ledgers, with_remarks
     from xfcost.counting.comparison import compared
 
     how = account_options(options)._replace(orders=thorough)
     run = make_run(**run_options(options))
-    systems = open_systems(specs, OfModules.of(options, patient=thorough), options.get("settings"), how.progress)
+    systems = open_systems(specs, options, how.progress, patient=thorough)
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = shared_run(run, systems)

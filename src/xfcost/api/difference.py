@@ -6,25 +6,20 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from xfcost.api.analysis import analyze
 from xfcost.api.modules import is_module
-from xfcost.api.notebooks import show_as
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import (
     InputOptions,
     PredictOption,
-    Progress,
     ProgressOption,
     RunOptions,
     SettingsOption,
     takes,
 )
-from xfcost.api.revisions.checkout import checked_out
-from xfcost.api.revisions.code import at_revision, code_report
-from xfcost.api.revisions.named import revised
+from xfcost.api.revisions.checkout import at_revision, checked_out, code_report, revised
 from xfcost.api.specs import settings_texts, spec_name
 from xfcost.api.without_effect import refuse
 from xfcost.counting.differences import Diff, difference, other_runs
@@ -39,7 +34,6 @@ from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from typing_extensions import Unpack
 
 Sort = Literal["macs", "flops", "params", "attention_bytes", "cache_bytes", "seconds", "predicted_seconds"]
@@ -93,10 +87,9 @@ def diff(
     """
     one_of("--sort", SORTS)(sort)
     refuse("diff", options)
-    how = how_of(options)
     both = (before, after)
     with ExitStack() as stack:
-        first, second = (opened(one, place, both, how, stack) for place, one in enumerate(both, 1))
+        first, second = (opened(one, place, both, options, stack) for place, one in enumerate(both, 1))
     if first.saved and second.saved:
         refuse("saved runs", options)
     labels = (first.label, second.label)
@@ -111,24 +104,6 @@ def diff(
     if first.report is None or second.report is None:
         raise UsageError("diff: expected two runs")
     return difference(first.report, second.report, labels, first=sort, notes=_checked(first, second))
-
-
-class How(NamedTuple):
-    """How a side is counted."""
-
-    inputs: Sequence[str] = ()
-    build: Sequence[str] = ()
-    settings: Sequence[str] | None = ()
-    predict: bool = False
-    progress: Progress | None = None
-    options: Mapping[str, Any] = MappingProxyType({})
-
-
-def how_of(given: Mapping[str, Any]) -> How:
-    """How a side is counted that is given these options."""
-    options = dict(given)
-    texts = {name: options.pop(name, None) or () for name in ("inputs", "build", "settings")}
-    return How(**texts, predict=options.pop("predict", False), progress=options.pop("progress", None), options=options)
 
 
 def _checked(first: Side, second: Side) -> tuple[str, ...]:
@@ -150,8 +125,8 @@ def _checked(first: Side, second: Side) -> tuple[str, ...]:
     return tuple(f"not the same run: {text}" for text in differing)
 
 
-def opened(given: Any, place: int, both: Sequence[Any], how: How, stack: ExitStack) -> Side:
-    """One of `both`, whatever it is; what it needs is there until `stack` is closed.
+def opened(given: Any, place: int, both: Sequence[Any], options: Mapping[str, Any], stack: ExitStack) -> Side:
+    """One of `both`, whatever it is, counted with `options`; what it needs is there until `stack` is closed.
 
     Raises:
         XfcostError: it can't be read or counted.
@@ -160,28 +135,27 @@ def opened(given: Any, place: int, both: Sequence[Any], how: How, stack: ExitSta
         return Side(given.metadata.name, report_of(given), saved=True)
     if is_module(given):
         raise UsageError("diff: a module has no inputs here; give its ledger: xfcost.analyze(module, example_inputs=…)")
-    text = spec_name(given)
-    if (at := revised(text)) is None:
-        return _of_file(text, text, _module_texts(place, both, how), how)
-    there = stack.enter_context(checked_out(at))
-    texts = _module_texts(place, both, how)
+    text, at = spec_name(given), revised(spec_name(given))
+    there = None if at is None else stack.enter_context(checked_out(at))
+    # the arguments of `analyze`; in a child's process they are JSON
+    arguments = {name: value for name, value in options.items() if name not in ("inputs", "build", "progress")}
+    arguments |= {"settings": list(settings_texts(options.get("settings"))), "trace": False}
+    arguments |= _module_texts(place, both, options)
+    if at is None or there is None:
+        return _of_file(text, text, arguments)
     if at.is_code:
-        _say(how, f"counting {printable(at.text, 80)} in a process of its own …")
-        return Side(text, code_report(there, at, _options(how, texts)))
+        if (progress := options.get("progress")) is not None:
+            progress(f"counting {printable(at.text, 80)} in a process of its own …")
+        return Side(text, code_report(there, at, arguments))
     try:
-        return _of_file(there.place, text, texts, how)
+        return _of_file(there.place, text, arguments)
     except SpecError as error:
         raise SpecError(at_revision(str(error), there, at)) from None
     except UsageError as error:
         raise UsageError(at_revision(str(error), there, at)) from None
 
 
-def _say(how: How, text: str) -> None:
-    if how.progress is not None:
-        how.progress(text)
-
-
-def _of_file(place: str, label: str, texts: dict[str, Any], how: How) -> Side:
+def _of_file(place: str, label: str, arguments: dict[str, Any]) -> Side:
     """A preset, a spec, a module, a config, or what a file holds."""
     if place.endswith(".jsonl"):
         return Side(label, rows=read_runs(Path(place)).rows, saved=True)
@@ -189,25 +163,19 @@ def _of_file(place: str, label: str, texts: dict[str, Any], how: How) -> Side:
         text = read_file(Path(place), printable(place, 200), _SAVED)
         if '"model_type"' not in text or '"operations"' in text:
             return Side(label, read_report(text, printable(place, 200)), saved=True)
-    return Side(label, report_of(analyze(place, **({"mixing": False} | _options(how, texts)))))
+    return Side(label, report_of(analyze(place, **({"mixing": False} | arguments))))
 
 
-def _options(how: How, texts: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `analyze`; in a child's process they are JSON."""
-    of_spec = {"settings": list(settings_texts(how.settings)), "predict": how.predict, "trace": False}
-    return {**of_spec, **texts, **how.options}
-
-
-def _module_texts(place: int, both: Sequence[Any], how: How) -> dict[str, Any]:
+def _module_texts(place: int, both: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """`--input` and `--build` of the module at `place`; nothing of a spec."""
-    if not how.inputs and not how.build:
+    given = ModuleTexts(tuple(options.get("inputs") or ()), tuple(options.get("build") or ()))
+    if not given.inputs and not given.build:
         return {}
     modules = {at: name for at, one in enumerate(both, 1) if (name := _module_name(one)) is not None}
-    texts = texts_by_place(ModuleTexts(tuple(how.inputs), tuple(how.build)), modules, len(both))
+    texts = texts_by_place(given, modules, len(both))
     if place not in texts:
         return {}
-    inputs, build = texts[place]
-    return {"inputs": list(inputs), "build": list(build)}
+    return {"inputs": list(texts[place].inputs), "build": list(texts[place].build)}
 
 
 def _module_name(given: Any) -> str | None:
@@ -217,13 +185,3 @@ def _module_name(given: Any) -> str | None:
     at = revised(given)
     target = module_target(at.target if at else given)
     return None if target is None else target.text
-
-
-def _render(found: Diff | RunsDiff, width: int) -> RenderableType:
-    from xfcost.report.differences import render
-
-    return render(found, width)
-
-
-show_as("Diff", _render)
-show_as("RunsDiff", _render)

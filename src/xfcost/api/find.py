@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.api.notebooks import show_as
 from xfcost.api.options import BudgetOptions, RunOptions, SearchOptions, SettingsOption, takes
 from xfcost.api.runs import make_run, taken_budgets
 from xfcost.api.specs import settings_texts, spec_name
@@ -28,7 +27,6 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import whole_number
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from typing_extensions import Unpack
 
 _MOST_TOP: Final = 100_000
@@ -120,12 +118,3 @@ def _side_by_side(jobs: int, work: Callable[[Chunk], FindPart], chunks: Iterable
 
     answers: Iterator[FindPart] = Parallel(n_jobs=jobs, return_as="generator")(delayed(work)(chunk) for chunk in chunks)
     return answers
-
-
-def _render(result: FindResult, width: int) -> RenderableType:
-    from xfcost.report.find import render
-
-    return render(result, width)
-
-
-show_as("FindResult", _render)

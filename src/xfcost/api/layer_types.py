@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from xfcost.api.notebooks import show_as
 from xfcost.counting.layer_types import LayerSizes, LayerTable, layer_table
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 # Paths are composed token by token.
 MOST_TOKENS: Final = 2**16
@@ -43,15 +39,6 @@ def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
         from xfcost.torch_models.chains import chain_of
 
         return layer_table(sizes, chain_of)
-
-
-def _render(found: LayerTable, width: int) -> RenderableType:
-    from xfcost.report.layer_types import render
-
-    return render(found)
-
-
-show_as("LayerTable", _render)
 
 
 def _near_root(n: int) -> int:

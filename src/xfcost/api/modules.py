@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.api.options import Progress, read_option
+from xfcost.api.predictions import predictors
 from xfcost.api.runs import make_plan
-from xfcost.api.specs import settings_texts
+from xfcost.api.specs import AccountOptions, settings_texts
 from xfcost.api.without_effect import refuse
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.grid import check_tokens
@@ -23,6 +24,7 @@ from xfcost.spec.targets import ModuleTarget
 if TYPE_CHECKING:
     import torch
 
+    from xfcost.torch_models.any_model.ledger import How
     from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
 
     AnyModule = GivenModule | NamedModule
@@ -106,17 +108,28 @@ def module_plan(given: Mapping[str, Any], *, batch: bool) -> RunPlan | None:
     return make_plan(mode, optimizer=given.get("optimizer"))
 
 
-def module_account(of: AnyModule, given: Mapping[str, Any], how: Mapping[str, Any]) -> Ledger:
-    """The ledger of a module on example inputs; `given` are N and the image's size, `how` the fields of `How`."""
+def how_of(options: AccountOptions, plan: RunPlan | None) -> How:
+    """The accounts of a module."""
+    from xfcost.torch_models.any_model.ledger import How
+
+    closed_form = None if options.orders else False
+    foresee = None if options.predict is None else predictors(options.predict, options.timing.threads)
+    given = (options.trace, options.strict, closed_form, options.mixing, plan, options.device, options.timing)
+    return How(*given, predict=foresee)
+
+
+def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOptions, plan: RunPlan | None) -> Ledger:
+    """The ledger of a module on example inputs; `given` are the keywords of `analyze`."""
     from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     check_torch_loads()
     with memory_may_run_out(of.title, "running it"):
         from xfcost.torch_models.any_model.inputs import Lengths
-        from xfcost.torch_models.any_model.ledger import How
 
-        lengths = Lengths(one_number(given.get("N")), read_option("size", given.get("size")))
-        return of.ledger(lengths, How(**how))
+        how = how_of(options, plan)._replace(
+            closed_form=given.get("closed_form"), tokens_of=tuple(given.get("tokens_of") or ()), say=options.say
+        )
+        return of.ledger(Lengths(one_number(given.get("N")), read_option("size", given.get("size"))), how)
 
 
 def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:

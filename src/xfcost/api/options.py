@@ -277,7 +277,7 @@ class RunOptions(SizeOptions, BatchOptions, ExecutionOptions, DeviceOptions, Tra
 
 
 class TimingOptions(TypedDict, total=False):
-    """Timing."""
+    """Timing, with --device."""
 
     precision: Annotated[
         float | str | None,
@@ -326,7 +326,7 @@ class TimingOptions(TypedDict, total=False):
 
 
 class DeviceOption(TypedDict, total=False):
-    """Timing."""
+    """Timing, with --device."""
 
     device: Annotated[
         str | None,
@@ -339,7 +339,7 @@ class DeviceOption(TypedDict, total=False):
 
 
 class PredictOption(TypedDict, total=False):
-    """Timing."""
+    """Timing, with --device."""
 
     predict: Annotated[
         bool,
@@ -372,7 +372,7 @@ class TraceOption(TypedDict, total=False):
     trace: Annotated[
         bool | None,
         Option(
-            "Check the counts on the real torch model; `--trace` imports torch.",
+            "Check the counts on the real torch model, which imports torch.",
             flag="--trace/--no-trace",
         ),
     ]
@@ -421,13 +421,13 @@ class ExampleOptions(TypedDict, total=False):
     example_inputs: Annotated[
         Any,
         Option(
-            "of a module: one tensor, a tuple of positional inputs or a dictionary of keyword ones; or a function of "
+            "Of a module: one tensor, a tuple of positional inputs or a dictionary of keyword ones; or a function of "
             "N, or of H and W, that gives them.",
             flag="",
         ),
     ]
     example_kwargs: Annotated[
-        Mapping[str, Any] | None, Option("of a module: keyword inputs beside positional ones.", flag="")
+        Mapping[str, Any] | None, Option("Of a module: keyword inputs beside positional ones.", flag="")
     ]
 
 
@@ -438,8 +438,7 @@ class ModuleOptions(InputOptions, total=False):
     mixing: Annotated[
         bool | None,
         Option(
-            "Find how each operation mixes tokens, by runs with real numbers, whatever time it takes, or don't; of a "
-            "spec, check its kinds.",
+            "Find how each operation mixes tokens, by runs with real numbers, whatever time it takes; or don't.",
             flag="--mixing/--no-mixing",
             python="Runs are on the CPU at small sizes. None: where it can be run so and time allows; of a spec, where "
             "it is traced.",
@@ -447,7 +446,7 @@ class ModuleOptions(InputOptions, total=False):
     ]
     mixing_time: Annotated[
         float | None,
-        Option("How long to look for kinds, or to check a spec's (default: 10; 0: not).", metavar="SECONDS"),
+        Option("How long to look for mixing kinds (default: 10; 0: not at all).", metavar="SECONDS"),
     ]
 
 
@@ -465,7 +464,7 @@ class OneModuleOptions(TypedDict, total=False):
     closed_form: Annotated[
         bool | None,
         Option(
-            "of a module whose inputs have an N: also count it at other N, and give its costs as polynomials in N. "
+            "Of a module whose inputs have an N: also count it at other N, and give its costs as polynomials in N. "
             "None: where one run takes no more than two seconds.",
             flag="",
         ),
@@ -475,7 +474,7 @@ class OneModuleOptions(TypedDict, total=False):
 class ProgressOption(TypedDict, total=False):
     """Run."""
 
-    progress: Annotated[Progress | None, Option("called with a line of text before each long step.", flag="")]
+    progress: Annotated[Progress | None, Option("Called with a line of text before each long step.", flag="")]
 
 
 class BudgetOptions(TypedDict, total=False):
@@ -517,7 +516,7 @@ class SearchOptions(TypedDict, total=False):
             default="params",
         ),
     ]
-    descending: Annotated[bool | None, Option("from the most to the least; by default so for params.", flag="")]
+    descending: Annotated[bool | None, Option("From the most to the least; by default so for params.", flag="")]
     top: Annotated[int | str, Option("Models that the table lists.", metavar="INT", default=20)]
     front: Annotated[
         str,
@@ -563,8 +562,8 @@ class _Every(AnalyzeOptions, BudgetOptions, SearchOptions, total=False):
 
 
 _GROUPED: Final = (
-    SizeOptions, BatchOptions, ExecutionOptions, SettingsOption, TraceOption, ProbeOption, ProgressOption,
-    SearchOptions, BudgetOptions, DeviceOptions, TrainingOptions, DeviceOption, PredictOption, TimingOptions,
+    BudgetOptions, SearchOptions, SizeOptions, BatchOptions, ExecutionOptions, SettingsOption, TraceOption,
+    ProbeOption, ProgressOption, DeviceOptions, TrainingOptions, DeviceOption, PredictOption, TimingOptions,
     InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
 )  # fmt: skip
 TYPES: Final[dict[str, Any]] = _Every.__annotations__

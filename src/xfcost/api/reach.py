@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from xfcost.api.notebooks import show_as
 from xfcost.api.options import (
     ExampleOptions,
     InputOptions,
@@ -17,7 +16,7 @@ from xfcost.api.options import (
     takes,
 )
 from xfcost.api.runs import make_run
-from xfcost.api.systems import OfModules, open_systems, running
+from xfcost.api.systems import open_systems, running
 from xfcost.counting.reach.composed import reach as composed
 from xfcost.counting.reach.result import Reach
 from xfcost.counting.system import SpecSystem, System
@@ -26,7 +25,6 @@ from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     import torch
-    from rich.console import RenderableType
     from typing_extensions import Unpack
 
     from xfcost.torch_models.any_model.system import ModuleSystem
@@ -54,7 +52,7 @@ def reach(
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     progress = options.get("progress")
-    systems = open_systems([spec], OfModules.of(options), options.get("settings"), progress)
+    systems = open_systems([spec], options, progress)
     if len(systems) != 1:
         raise UsageError(f"reach: {shown(spec)} stands for {len(systems)} systems; give one")
     return reaches(systems, make_run(N=options.get("N"), size=options.get("size")), place_of(token), progress)[0]
@@ -99,12 +97,3 @@ def place_of(given: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
             f"--token {shown(given)}: expected whole numbers, a row and a column (--token 3,4), or the place in a "
             "sequence (--token 100)"
         ) from None
-
-
-def _render(found: Reach, width: int) -> RenderableType:
-    from xfcost.report.reach import report
-
-    return report([found], width)
-
-
-show_as("Reach", _render)

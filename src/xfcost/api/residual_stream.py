@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from xfcost.api.modules import imported, is_module, refuse_class
-from xfcost.api.notebooks import show_as
 from xfcost.api.options import Progress, takes
 from xfcost.api.runs import make_run
 from xfcost.api.specs import settings_texts, spec_name
@@ -18,9 +17,6 @@ from xfcost.ledger.residual_stream import ResidualStream
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place
 from xfcost.spec.targets import module_target
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _MOST_SEED: Final = 2**63 - 1
 
@@ -91,12 +87,3 @@ def _loaded(spec: Any, settings: Sequence[str] | None, progress: Progress | None
 
 
 _OF_SPECS: Final = "only a spec says which of its sums are residual adds (`xfcost list` shows presets)"
-
-
-def _render(found: ResidualStream, width: int) -> RenderableType:
-    from xfcost.report.residual_stream import report
-
-    return report(found, width)
-
-
-show_as("ResidualStream", _render)

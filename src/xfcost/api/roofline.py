@@ -24,14 +24,14 @@ from xfcost.spec.run import Run
 _MOST_NAMED: Final = 3
 
 
-class Found(NamedTuple):
+class CalibratedRoofs(NamedTuple):
     """The roofs of a machine; where there is no calibration to read them from, why."""
 
     roofs: Roofs | None
     why: str | None = None
 
 
-def calibrated_roofs(device: str, dtype: str, threads: int | None) -> Found:
+def calibrated_roofs(device: str, dtype: str, threads: int | None) -> CalibratedRoofs:
     """The roofs of this machine's calibration; none where there is none, or where it can't be used.
 
     Raises:
@@ -40,8 +40,8 @@ def calibrated_roofs(device: str, dtype: str, threads: int | None) -> Found:
     try:
         found = calibration_of(device, dtype, threads)
     except UsageError as error:
-        return Found(None, str(error))
-    return Found(roofs_of(found.baseline, found.measured))
+        return CalibratedRoofs(None, str(error))
+    return CalibratedRoofs(roofs_of(found.baseline, found.measured))
 
 
 def with_roofs(ledger: Ledger, timing: TimingPlan) -> Ledger:

@@ -16,7 +16,6 @@ from xfcost.api.options import (
 )
 from xfcost.api.without_effect import refuse
 from xfcost.formulas.conventions import OPTIMIZERS
-from xfcost.ledger.budgets import Budget, read_budgets
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.timing_plan import TimingPlan
@@ -26,6 +25,8 @@ from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from xfcost.ledger.budgets import Budget
 
 # `--rate` is refused: it could be a sustained rate or a peak.
 _RATE_REMOVED: Final = (
@@ -159,6 +160,8 @@ def taken_budgets(options: dict[str, Any], *more: str) -> tuple[Budget, ...]:
     Raises:
         UsageError: a limit can't be read.
     """
+    from xfcost.ledger.budgets import read_budgets
+
     names = [*BudgetOptions.__annotations__, *more]
     return read_budgets({name.removeprefix("max_"): options.pop(name, None) for name in names})
 

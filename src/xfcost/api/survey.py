@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xfcost.api.measured import rows_of_file
-from xfcost.api.notebooks import show_as
 from xfcost.api.options import takes
 from xfcost.api.runs import make_run
 from xfcost.api.specs import settings_texts
 from xfcost.counting.survey import Survey, survey_lines, times_over_full
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.spec.run import Run
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 @takes()
@@ -48,12 +44,3 @@ def survey_of(run: Run, settings: Sequence[str], file: Path | None, say: Callabl
         return Survey(survey_lines(run, settings), run)
     ratio, timed = times_over_full(rows_of_file(file, say), shown(file, 200))
     return Survey(survey_lines(run, settings, ratio), run, timed)
-
-
-def _render(found: Survey, width: int) -> RenderableType:
-    from xfcost.report.survey import render
-
-    return render(found, verbose=False)
-
-
-show_as("Survey", _render)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from xfcost.api.modules import given_module, imported, is_module, mixing_seconds, named_module
+from xfcost.api.modules import given_module, how_of, imported, is_module, mixing_seconds, named_module
 from xfcost.api.options import Progress
 from xfcost.api.predictions import predictors
 from xfcost.api.specs import (
@@ -33,7 +33,7 @@ from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget, module_target
 
 if TYPE_CHECKING:
-    from xfcost.torch_models.any_model.ledger import How
+    from xfcost.api.modules import AnyModule
     from xfcost.torch_models.any_model.system import ModuleSystem
     from xfcost.torch_models.timing.systems import OnDevice
 
@@ -42,49 +42,32 @@ _PAIR: Final = 2
 _SIDES: Final = (512, 448, 224, 256)
 
 
-class OfModules(NamedTuple):
-    """What the modules among some systems are given."""
-
-    inputs: Sequence[str] | None = ()
-    """Texts, as after `--input`."""
-    build: Sequence[str] | None = ()
-    """Texts, as after `--build`."""
-    example_inputs: Any = None
-    """Of modules that are given without inputs of their own."""
-    example_kwargs: Mapping[str, Any] | None = None
-    batch: Any = 1
-    """The number for B."""
-    patient: bool = False
-    """Count modules at every size of a search, however long that takes."""
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any], *, patient: bool = False) -> OfModules:
-        """Those among the options of a command."""
-        texts = options.get("inputs"), options.get("build")
-        examples = options.get("example_inputs"), options.get("example_kwargs")
-        return cls(*texts, *examples, options.get("batch", 1), patient)
-
-
 def open_systems(
-    given: Sequence[Any], of: OfModules, settings: Sequence[str] | None, progress: Progress | None = None
+    given: Sequence[Any], options: Mapping[str, Any], progress: Progress | None = None, *, patient: bool = False
 ) -> list[System]:
     """The systems that a user gives: names of presets, paths, targets and patterns, modules, (module, inputs) pairs.
+
+    `options` are those of a command: settings, and what modules are given. With `patient`, modules are counted at every
+    size of a search, however long that takes.
 
     Raises:
         XfcostError: a spec can't be read; inputs are of no module.
     """
+    settings, examples = options.get("settings"), options.get("example_inputs")
     entries = [one if _is_pair(one) or is_module(one) else spec_name(one) for one in given]
     targets = {place: target for place, one in enumerate(entries, 1) if (target := _target(one, settings, progress))}
     named = {place: target for place, target in targets.items() if isinstance(target, ModuleTarget)}
     modules = {place: target.text for place, target in named.items()}
-    texts = texts_by_place(ModuleTexts(_texts(of.inputs), _texts(of.build)), modules, len(entries))
-    if of.example_inputs is not None and all(isinstance(one, str | tuple) for one in entries):
-        raise UsageError("example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)")
+    of_modules = ModuleTexts(_texts(options.get("inputs")), _texts(options.get("build")))
+    texts = texts_by_place(of_modules, modules, len(entries))
+    if all(isinstance(one, str | tuple) for one in entries):
+        refuse("a spec", {"example_inputs": examples})
     systems: list[System] = []
     before: list[str] = []
     for place, one in enumerate(entries, 1):
         if place in named:
-            systems.append(_module(named_module(named[place], *texts[place], of.batch), of))
+            named_one = named_module(named[place], *texts[place], options.get("batch", 1))
+            systems.append(_module_system(named_one, patient=patient))
         elif isinstance(spec := targets.get(place), SpecSystem):
             systems.append(spec)
         elif isinstance(one, str):
@@ -92,8 +75,9 @@ def open_systems(
             systems += [SpecSystem(load(name, settings_texts(settings))) for name in names]
             before += names
         else:
-            module, inputs = one if isinstance(one, tuple) else (one, of.example_inputs)
-            systems.append(_module(given_module(module, inputs, of.example_kwargs), of))
+            module, inputs = one if isinstance(one, tuple) else (one, examples)
+            with_inputs = given_module(module, inputs, options.get("example_kwargs"))
+            systems.append(_module_system(with_inputs, patient=patient))
     return systems
 
 
@@ -127,10 +111,10 @@ def _target(one: Any, settings: Sequence[str] | None, progress: Progress | None)
     return target if loaded is None else SpecSystem(loaded)
 
 
-def _module(module: Any, of: OfModules) -> ModuleSystem:
+def _module_system(module: AnyModule, *, patient: bool) -> ModuleSystem:
     from xfcost.torch_models.any_model.system import ModuleSystem
 
-    return ModuleSystem(module, patient=of.patient)
+    return ModuleSystem(module, patient=patient)
 
 
 def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
@@ -146,17 +130,7 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
     if how.mixing:
         how.say(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
-        return module.account(run, _how_of(how, run))
-
-
-def _how_of(how: AccountOptions, run: Run) -> How:
-    """The accounts of a module."""
-    from xfcost.torch_models.any_model.ledger import How
-
-    closed_form = None if how.orders else False
-    foresee = None if how.predict is None else predictors(how.predict, how.timing.threads)
-    given = (how.trace, how.strict, closed_form, how.mixing, run.plan, how.device, how.timing)
-    return How(*given, predict=foresee)
+        return module.account(run, how_of(how, run.plan))
 
 
 def system_ledgers(systems: Sequence[System], run: Run, how: AccountOptions) -> list[Ledger]:
@@ -199,7 +173,7 @@ def _timed_in_turns(systems: Sequence[System], run: Run, device: str, how: Accou
                     ready = foreseen(ready, predictors(how.predict, how.timing.threads))
                 entrants.append(SystemOnDevice(ready, device, how.timing))
             else:
-                entrants.append(cast("ModuleSystem", one).on_device(run, _how_of(how, run)))
+                entrants.append(cast("ModuleSystem", one).on_device(run, how_of(how, run.plan)))
         return in_turns(entrants, device, how.timing, how.say, REAL)
 
 

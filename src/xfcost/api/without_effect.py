@@ -19,7 +19,7 @@ _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devic
 _OF_MODULES: Final = ("N", "size", "mode", "optimizer")
 
 
-class Vain(NamedTuple):
+class Refusal(NamedTuple):
     """Options, what they need to have an effect, and the message where that isn't there."""
 
     options: Sequence[str]
@@ -33,136 +33,139 @@ def _is_train(given: Mapping[str, Any]) -> bool:
     return given.get("mode") == "train"
 
 
-WITHOUT_EFFECT: Final[Mapping[str, Sequence[Vain]]] = {
+WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     "a run": (
-        Vain(("mbu",), "{value}: a training run has no such share; leave it out", lambda given: not _is_train(given)),
-        Vain(
+        Refusal(
+            ("mbu",), "{value}: a training run has no such share; leave it out", lambda given: not _is_train(given)
+        ),
+        Refusal(
             ("mbu",),
             "{value}: a share of which memory's bandwidth? Name the devices, as in --on h100-sxm",
             lambda given: given.get("on") is not None,
         ),
-        Vain(
+        Refusal(
             ("new_tokens",),
             "{value}: only --mode generate writes; add it, or leave --new-tokens out",
             lambda given: given.get("mode") == "generate",
         ),
-        Vain(
+        Refusal(
             ("logits",),
             f"{{value}}: it is of {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train compute the "
             "logits of all positions, decode those of its one token",
             lambda given: given.get("mode") in PROMPTED,
         ),
-        Vain(
+        Refusal(
             ("mfu",),
             "--mfu: it is of training; add --mode train, or --on with the devices, or leave it out",
             lambda given: _is_train(given) or _named(given, _OF_TRAINING) != ["mfu"],
         ),
-        Vain(
+        Refusal(
             _OF_TRAINING,
             "{all}: {they are} of training; add --mode train, or leave it out",
             _is_train,
         ),
-        Vain(
+        Refusal(
             tuple(MESH_FIELDS),
             "{first}: how devices share a run; say which they are, as in --on a100-sxm-80x8",
             lambda given: given.get("on") is not None,
         ),
     ),
     "a run without a timing": (
-        Vain(_TIMING, "{first}: nothing is timed here; add --device cpu (in a plot --metric time too)"),
+        Refusal(_TIMING, "{first}: nothing is timed here; add --device cpu (in a plot --metric time too)"),
     ),
     "a prediction": (
-        Vain(
+        Refusal(
             tuple(name for name in _TIMING if name != "threads"),
             "{first}: nothing is timed here; add --device cpu (in a plot --metric time too)",
         ),
     ),
     "a spec": (
-        Vain(
+        Refusal(
             ("example_inputs", "example_kwargs"),
             "example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)",
         ),
-        Vain(("tokens_of",), "--tokens-of: a spec knows its tokens; it is of torch modules"),
-        Vain(("inputs", "build"), NO_MODULE),
-        Vain(
+        Refusal(("tokens_of",), "--tokens-of: a spec knows its tokens; it is of torch modules"),
+        Refusal(("inputs", "build"), NO_MODULE),
+        Refusal(
             ("probe", "mixing"),
             "{first}: of --mode {mode} a step reads its cache; probe the forward, without --mode",
             lambda given: given.get("mode") not in ("decode", "generate"),
         ),
     ),
     "specs side by side": (
-        Vain(
+        Refusal(
             ("mixing", "mixing_time"),
             "{first}: a spec declares how its operations mix tokens; `analyze --probe` checks it",
         ),
     ),
+    "measured specs": (Refusal(("mixing",), "--mixing: a spec declares how its operations mix tokens; leave it out"),),
     "a module": (
-        Vain(
+        Refusal(
             ("settings", "probe", *(name for name in OPTIONS if name not in _OF_MODULES)),
             "{value}: that is of specs; a module is counted as it is, on the inputs that it is given",
         ),
-        Vain(
+        Refusal(
             ("predict",),
             "--predict: of a torch module a forward is predicted; --device times its training step",
             lambda given: not _is_train(given),
         ),
     ),
     "a module among systems": (
-        Vain(
+        Refusal(
             ("mode", "device", "memory_level", "tokens"),
             "{value}: {name} is a torch module, of which {counted} is counted; give specs alone, or leave {first} out",
         ),
-        Vain(
+        Refusal(
             ("predict",),
             "--predict: of a torch module a forward is predicted; --device times its training step",
             lambda given: not given["trains"],
         ),
     ),
     "roofline": (
-        Vain(("compile",), "--compile: a compiled model has no operations that are timed apart; leave it out"),
+        Refusal(("compile",), "--compile: a compiled model has no operations that are timed apart; leave it out"),
     ),
     "roofline --predict": (
-        Vain(
+        Refusal(
             tuple(name for name in _TIMING if name != "threads"),
             "{first} with --predict: nothing is timed; leave one of them out",
         ),
     ),
     "roofline --on": (
-        Vain(("device", "predict", *_TIMING), "{first} with --on: nothing is run or timed; leave one of them out"),
+        Refusal(("device", "predict", *_TIMING), "{first} with --on: nothing is run or timed; leave one of them out"),
     ),
     "check": (
-        Vain(_TIMES, "{all}: check holds budgets of counts and bytes, not of times; `xfcost analyze` takes it"),
-        Vain(
+        Refusal(_TIMES, "{all}: check holds budgets of counts and bytes, not of times; `xfcost analyze` takes it"),
+        Refusal(
             ("memory_level",),
             "{all}: check has no budget of main-memory traffic; `xfcost analyze` takes it",
             lambda given: given["against"],
         ),
-        Vain(
+        Refusal(
             _DEVICES,
             "{all}: check takes devices with --mode train and --max-memory, the memory of one of them; `xfcost analyze "
             "--on` says whether another run fits",
             lambda given: given["of_memory"] and _is_train(given),
         ),
-        Vain(
+        Refusal(
             ("global_batch",),
             "{all}: without --pipeline it changes no memory; leave it out, or add --pipeline",
             lambda given: bool(_named(given, ("pipeline",))),
         ),
     ),
     "diff": (
-        Vain(
+        Refusal(
             (*_DEVICES, *_TIMES),
             "{all}: diff compares counts and bytes of one model, not of devices; `xfcost analyze` does",
         ),
     ),
     "saved runs": (
-        Vain(
+        Refusal(
             (*OPTIONS, "settings", "predict"),
             "{all}: both sides are saved, and have the runs of their files; leave it out",
         ),
     ),
     "find without --vary": (
-        Vain(
+        Refusal(
             ("limit", "scheduler", "jobs"), "{first}: it is of a search over ranges; add --vary, or leave {first} out"
         ),
     ),

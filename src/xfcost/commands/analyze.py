@@ -44,6 +44,8 @@ Depth = Annotated[
     "verbose",
     *shared.REPORT,
     trace="Check the counts on the real torch model; the default without --on.",
+    mixing="Find how each operation mixes tokens, by runs with real numbers, whatever time it takes, or don't; of a "
+    "spec, check its kinds.",
 )
 def run(spec: Spec, by: By = None, depth: Depth = None, **given: Any) -> None:
     """What one system costs, checked on the real torch model.

@@ -54,7 +54,7 @@ def run(
 
     Example: xfcost check gpt2 --max-params 130M --max-memory 2GiB
     """
-    from xfcost.api.checking.plan import check_all, planned
+    from xfcost.api.checking.project import check_all, planned
     from xfcost.api.runs import taken_budgets
     from xfcost.report.budgets import check_text, render
 

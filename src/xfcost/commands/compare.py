@@ -8,7 +8,7 @@ import typer
 
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
-from xfcost.commands.from_file import From, Given, Machine, compare_file
+from xfcost.commands.from_file import From, Machine, WrittenOptions, compare_file
 from xfcost.report.messages import say
 
 Specs = Annotated[
@@ -31,7 +31,7 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
     from xfcost.report.export import comparison_text
 
     if from_ is not None:
-        compare_file(Given.of(context))
+        compare_file(WrittenOptions.of(context))
         return
     specs = shared.counted_specs(specs, machine)
     target, verbose = shared.target_of(given), given.pop("verbose")

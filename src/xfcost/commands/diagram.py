@@ -27,7 +27,7 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Output = None, *
     Example: xfcost diagram vit swin
     """
     from xfcost.api.runs import make_run, run_options
-    from xfcost.api.systems import OfModules, drawn_ledger, open_systems
+    from xfcost.api.systems import drawn_ledger, open_systems
     from xfcost.counting.diagram import diagram
     from xfcost.counting.system import SpecSystem
     from xfcost.report.console import plain_text, show
@@ -43,7 +43,7 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Output = None, *
     force, strict = given.pop("force"), given.pop("strict")
     check_target(output, force=force)
     how = make_run(**run_options(given))
-    systems = open_systems(specs, OfModules.of(given), given["settings"], say)
+    systems = open_systems(specs, given, say)
     drawn = diagram(
         [
             place(one.loaded, how)

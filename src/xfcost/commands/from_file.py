@@ -44,7 +44,7 @@ _ANYWAY: Final = {"specs", "from_", "machine", "N", "size", "output", "force", *
 _MOST_THREADS: Final = 2**16
 
 
-class Given(NamedTuple):
+class WrittenOptions(NamedTuple):
     """What was written on the command line."""
 
     options: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Given(NamedTuple):
     """Option -> how it is written."""
 
     @classmethod
-    def of(cls, context: typer.Context) -> Given:
+    def of(cls, context: typer.Context) -> WrittenOptions:
         """Of all options of a command those that were given."""
         given = {name: value for name, value in context.params.items() if shared.is_given(context, name)}
         given |= {name: Path(given[name]) for name in ("from_", "output") if given.get(name) is not None}
@@ -73,7 +73,7 @@ class Given(NamedTuple):
                 )
 
 
-def choice_of(given: Given) -> Choice:
+def choice_of(given: WrittenOptions) -> Choice:
     """The rows that the options choose.
 
     Raises:
@@ -105,7 +105,7 @@ def _words(name: str, value: Any) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def compare_file(given: Given) -> None:
+def compare_file(given: WrittenOptions) -> None:
     """`xfcost compare --from FILE [SYSTEM …]`."""
     from xfcost.report.measured_compare import report
     from xfcost.report.measured_export import measured_text
@@ -123,7 +123,7 @@ def compare_file(given: Given) -> None:
     target.report(lambda width: report(found), lambda: measured_text(found, target.form))
 
 
-def plot_file(given: Given) -> None:
+def plot_file(given: WrittenOptions) -> None:
     """`xfcost plot --from FILE [SYSTEM …]`."""
     from xfcost.counting.measured_series import METRICS
     from xfcost.report.figure import FIGURES
@@ -145,7 +145,7 @@ def plot_file(given: Given) -> None:
     shared.deliver(points_csv(found) if form == ".csv" else chart_bytes(chart, form), target, force=force)
 
 
-def _found(given: Given) -> MeasuredSeries:
+def _found(given: WrittenOptions) -> MeasuredSeries:
     from xfcost.api.measured import measured_file
 
     return measured_file(given.options["from_"], choice_of(given), say)

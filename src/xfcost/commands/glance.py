@@ -25,11 +25,11 @@ def run(
     Example: xfcost glance vit swin
     """
     from xfcost.api.runs import make_run, run_options
-    from xfcost.api.systems import OfModules, drawn_ledger, open_systems
+    from xfcost.api.systems import drawn_ledger, open_systems
     from xfcost.counting.glance import glance
     from xfcost.report.glance import glance_text, render
 
     target, how = shared.target_of(given), make_run(**run_options(given))
-    systems = open_systems(specs, OfModules.of(given), given["settings"], say)
+    systems = open_systems(specs, given, say)
     page = glance([drawn_ledger(one, how, strict=given["strict"], mixing=mixing, progress=say) for one in systems])
     target.report(lambda width: render(page), lambda: glance_text(page, target.form))

@@ -19,8 +19,8 @@ from xfcost.ledger.quantities import real_number, whole_number
 from xfcost.report.messages import say
 
 if TYPE_CHECKING:
-    from xfcost.api.measuring.plan import Plan
-    from xfcost.api.measuring.sweeping import Sweep
+    from xfcost.api.measuring.plan import SweepPlan
+    from xfcost.api.measuring.sweeping import RowSweep
     from xfcost.api.measuring.team import Team
     from xfcost.ledger.measurements import Measurement
 
@@ -62,7 +62,7 @@ On = Annotated[
         "--device",
         metavar="DEVICE",
         help="Where the models run: cpu, cuda or mps.",
-        rich_help_panel="Timing",
+        rich_help_panel="Timing, with --device",
         autocompletion=shared.words_from(("cpu", "cuda", "mps")),
     ),
 ]
@@ -136,9 +136,9 @@ def run(  # noqa: PLR0913 - options
 
     Example: xfcost measure vit swin --N 49:3136 --save runs.jsonl
     """
-    from xfcost.api.measuring.modules import Given, opened
-    from xfcost.api.measuring.plan import Sizes, planned, variants_of
-    from xfcost.api.measuring.team import Measured, cluster_team, local_team
+    from xfcost.api.measuring.modules import ModuleInputs, opened
+    from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
+    from xfcost.api.measuring.team import MeasureOptions, cluster_team, local_team
     from xfcost.api.runs import run_options, timing_plan
     from xfcost.report.measurements import left_out_texts, measurements_text, report
     from xfcost.spec.load import Loaded
@@ -149,12 +149,12 @@ def run(  # noqa: PLR0913 - options
     axis, span = measured_axis(N, size)
     number = whole_number("--points", points, least=1, most=_MOST_POINTS, example="9")
     rows_at_once = _jobs(jobs, scheduler)
-    texts = Given(tuple(given["inputs"] or ()), tuple(given["build"] or ()), bool(given["mixing"]))
+    texts = ModuleInputs(tuple(given["inputs"] or ()), tuple(given["build"] or ()), bool(given["mixing"]))
     systems = opened(specs, given["settings"], texts, say)
     timing = timing_plan(device, given)._replace(checks=check)
     variants = variants_of(run_options(given))
-    plan = planned(systems, Sizes(axis, span, number), variants, device, timing)
-    how = Measured(device, timing, seconds)
+    plan = planned(systems, SweptSizes(axis, span, number), variants, device, timing)
+    how = MeasureOptions(device, timing, seconds)
     specs_by_name = {name: one for name, one in zip(plan.grids, systems, strict=True) if isinstance(one, Loaded)}
     with (
         nullcontext(local_team(how, rows_at_once, plan.dtypes))
@@ -193,11 +193,11 @@ def _jobs(jobs: str, scheduler: str | None) -> int:
     return number
 
 
-def _swept(plan: Plan, team: Team, save: Path, *, retry: bool, any_machine: bool) -> list[Measurement]:
+def _swept(plan: SweepPlan, team: Team, save: Path, *, retry: bool, any_machine: bool) -> list[Measurement]:
     """The rows of the command, all of them in the file."""
     from xfcost.api.measuring.sweeping import (
         Circumstances,
-        Sweep,
+        RowSweep,
         check_machine,
         differing_versions,
         header_of,
@@ -214,7 +214,7 @@ def _swept(plan: Plan, team: Team, save: Path, *, retry: bool, any_machine: bool
             check_machine(file, team.first.machine, any_machine=any_machine)
         for text in differing_versions(file, team.first.versions):
             say(f"{save}: has rows of {text}")
-        sweep = Sweep(plan.planned, team.of_all_rows, file, Circumstances(time.monotonic, now))
+        sweep = RowSweep(plan.planned, team.of_all_rows, file, Circumstances(time.monotonic, now))
         progress = cleanups.enter_context(closing(sweep_progress()))
         cleanups.callback(team.kill)  # after an error other rows may still run
         for cleanup in (lambda: say(_interrupted(sweep, plan, save)), progress.close, team.kill):
@@ -223,7 +223,7 @@ def _swept(plan: Plan, team: Team, save: Path, *, retry: bool, any_machine: bool
         return sweep.rows
 
 
-def _interrupted(sweep: Sweep, plan: Plan, save: Path) -> str:
+def _interrupted(sweep: RowSweep, plan: SweepPlan, save: Path) -> str:
     """What an interrupt leaves, and how to go on."""
     kept = f"{len(sweep.rows):,} of {units.number_of(len(plan.planned), 'row')}"
     kept += " is" if len(sweep.rows) == 1 else " are"

@@ -205,7 +205,7 @@ def default_target(specs: Sequence[str], what: str) -> Path:
     return Path("-".join([*(re.sub(r"[*?\[\]]", "", name).strip("-") for name in names), what]) + ".svg")
 
 
-def counted_specs(specs: Sequence[str] | None, machine: str | None) -> Sequence[str]:
+def counted_specs(specs: list[str] | None, machine: str | None) -> list[str]:
     """The systems of a command that has `--from` too, and was given none.
 
     Raises:

@@ -18,7 +18,7 @@ from xfcost.api.options import (
     TimingOptions,
 )
 from xfcost.commands import options as shared
-from xfcost.commands.from_file import METRICS_OF_FILES, From, Given, Machine, plot_file
+from xfcost.commands.from_file import METRICS_OF_FILES, From, Machine, WrittenOptions, plot_file
 from xfcost.commands.plotted_points import Pointed, timed_points, traced_points
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.ledger.errors import NoNumbersError, UsageError
@@ -99,7 +99,7 @@ def run(  # noqa: PLR0913 - options
     Example: xfcost plot vit swin --N 49:12544 -o scaling.svg
     """
     from xfcost.api.runs import make_run, run_options, timing_plan
-    from xfcost.api.systems import OfModules, first_sizes, open_systems, shared_run
+    from xfcost.api.systems import first_sizes, open_systems, shared_run
     from xfcost.counting.sweep import span_of
     from xfcost.counting.system import SpecSystem
     from xfcost.report.figure import FIGURES
@@ -108,7 +108,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.scaling import scaling_chart
 
     if from_ is not None:
-        plot_file(Given.of(context))
+        plot_file(WrittenOptions.of(context))
         return
     specs = shared.counted_specs(specs, machine)
     device, predict = given["device"], given["predict"]
@@ -124,7 +124,7 @@ def run(  # noqa: PLR0913 - options
     if metric == "scores":  # fused attention keeps none
         given["attention"] = "eager"
     how = make_run(**run_options(given) | {"mode": _mode(metric, given["mode"])})
-    systems = open_systems(specs, OfModules.of(given), given["settings"], say)
+    systems = open_systems(specs, given, say)
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)

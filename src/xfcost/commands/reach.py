@@ -33,12 +33,12 @@ def run(specs: Specs, token: Token = None, **given: Any) -> None:
     """
     from xfcost.api.reach import place_of, reaches
     from xfcost.api.runs import make_run, run_options
-    from xfcost.api.systems import OfModules, open_systems
+    from xfcost.api.systems import open_systems
     from xfcost.report.reach import reach_text, report
 
     target = shared.target_of(given)
     place, how = place_of(token), make_run(**run_options(given))
-    systems = open_systems(specs, OfModules.of(given), given["settings"], say)
+    systems = open_systems(specs, given, say)
     found = reaches(systems, how, place, say)
 
     def draw(ending: str) -> bytes:

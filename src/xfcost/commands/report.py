@@ -39,7 +39,7 @@ def run(specs: Specs, range_: Range = None, output: Page = None, **given: Any) -
     from xfcost.api.analysis import account_options
     from xfcost.api.report_page import page_content
     from xfcost.api.runs import make_run, run_options
-    from xfcost.api.systems import OfModules, check_mixing, open_systems
+    from xfcost.api.systems import check_mixing, open_systems
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.page.answer import comparison_lines, crossover_lines, system_lines
     from xfcost.report.page.page import page_html
@@ -49,7 +49,7 @@ def run(specs: Specs, range_: Range = None, output: Page = None, **given: Any) -
     check_target(target, force=given["force"])
     span = None if range_ is None else axis_of(range_, None, option="--range")[1]
     how, run = account_options({**given, "progress": say}), make_run(**run_options(given))
-    systems = open_systems(specs, OfModules.of(given), given["settings"], say)
+    systems = open_systems(specs, given, say)
     check_mixing(systems, given)
     content = page_content(systems, run, how, span)
     comparison = content.comparison

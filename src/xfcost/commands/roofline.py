@@ -42,10 +42,11 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, 
 
     Example: xfcost roofline gpt2 --mode decode --on h100-sxm
     """
+    from xfcost.api.modules import mixing_seconds
     from xfcost.api.roofline import bounded_rooflines, under_roofs
     from xfcost.api.runs import make_run, run_options, timing_plan
     from xfcost.api.specs import AccountOptions
-    from xfcost.api.systems import OfModules, mixing_seconds, open_systems, shared_run, system_ledgers
+    from xfcost.api.systems import open_systems, shared_run, system_ledgers
     from xfcost.api.without_effect import refuse
     from xfcost.ledger.roofline import records
     from xfcost.report.console import show
@@ -75,7 +76,7 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, 
             "has measured the device)"
         )
     timing = timing_plan(device, given, predict=predict)
-    systems = open_systems(specs, OfModules.of(given), given["settings"], say)
+    systems = open_systems(specs, given, say)
     run = shared_run(run, systems)
     if run.on is not None:
         found = bounded_rooflines(systems, run)

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xfcost.api.analysis import analyze
-from xfcost.api.difference import how_of, opened
-from xfcost.api.notebooks import show_as
+from xfcost.api.difference import opened
 from xfcost.api.options import AnalyzeOptions, BudgetOptions, Progress, takes
 from xfcost.api.revisions.git import commit_of
 from xfcost.api.runs import taken_budgets
@@ -36,7 +35,6 @@ from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
     import torch
-    from rich.console import RenderableType
     from typing_extensions import Unpack
 
 # Operations that are named of each figure that is over its budget.
@@ -176,8 +174,7 @@ def _before(label: str, ledger: Ledger, asked: Asked, *, over: bool) -> tuple[Re
         try:
             with ExitStack() as stack:
                 # counted as the run after it
-                options = {name: value for name, value in asked.options.items() if name != "trace"}
-                side = opened(text, 1, (text,), how_of({**options, "progress": asked.progress}), stack)
+                side = opened(text, 1, (text,), {**asked.options, "progress": asked.progress}, stack)
         except AbsentError:
             return None, (f"{label} is new: {name} has no such file",)
         if side.report is None:
@@ -208,12 +205,3 @@ def _from_here(label: str) -> str:
     place = target.place if target is not None else label
     name = f":{target.name}" if target is not None and target.name else ""
     return f"./{os.path.relpath(place)}{name}"
-
-
-def _render(found: CheckResult, width: int) -> RenderableType:
-    from xfcost.report.budgets import render
-
-    return render(found, width)
-
-
-show_as("CheckResult", _render)

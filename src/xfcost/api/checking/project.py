@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from xfcost.api.options import OPTIONS
-from xfcost.counting.checking import GROWING_OF_BUDGETS
+from xfcost.api.checking.check import Asked, checked
+from xfcost.api.options import OPTIONS, Progress
+from xfcost.counting.checking import GROWING_OF_BUDGETS, CheckResult
 from xfcost.ledger.budgets import BUDGETS, Budget
-from xfcost.ledger.errors import UsageError, nearest, printable, shown
+from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
 from xfcost.spec.files import Expected, read_file
+from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.targets import module_target
 
 FILE: Final = "pyproject.toml"
@@ -38,7 +41,7 @@ _EXPECTED: Final = Expected(
 )
 
 
-class Entry(NamedTuple):
+class CheckEntry(NamedTuple):
     """A target with its budgets and options, or what all targets have by default."""
 
     target: str
@@ -48,25 +51,25 @@ class Entry(NamedTuple):
     where: str = ""
     """Its file and table, for messages; empty of a target that stands in no file."""
 
-    def over(self, default: Entry) -> Entry:
+    def over(self, default: CheckEntry) -> CheckEntry:
         """This entry, and what it leaves to `default`."""
         options = dict(default.options)
         if "N" in self.options or "size" in self.options:  # they say the same in two ways
             options = {name: value for name, value in options.items() if name not in ("N", "size")}
         budgets = {**default.budgets, **self.budgets}
-        return Entry(self.target, budgets, options | dict(self.options), self.where or default.where)
+        return CheckEntry(self.target, budgets, options | dict(self.options), self.where or default.where)
 
 
-class Project(NamedTuple):
+class CheckProject(NamedTuple):
     """The tables of one file."""
 
     folder: Path
     file: str
     """Its name in messages."""
-    default: Entry
-    entries: tuple[Entry, ...]
+    default: CheckEntry
+    entries: tuple[CheckEntry, ...]
 
-    def entries_of(self, target: str) -> list[Entry]:
+    def entries_of(self, target: str) -> list[CheckEntry]:
         """The entries of a target that is named from the current folder."""
         wanted = _located(target, Path.cwd())
         return [entry for entry in self.entries if _located(entry.target, self.folder) == wanted]
@@ -82,7 +85,7 @@ def _located(target: str, folder: Path) -> str:
     return target
 
 
-def find_project(start: Path) -> Project | None:
+def find_project(start: Path) -> CheckProject | None:
     """The tables of the nearest pyproject.toml that has some, from `start` upwards; None where none has.
 
     Raises:
@@ -95,7 +98,7 @@ def find_project(start: Path) -> Project | None:
     return None
 
 
-def read_project(file: Path) -> Project | None:
+def read_project(file: Path) -> CheckProject | None:
     """The tables of a file; None where it has none.
 
     Raises:
@@ -122,7 +125,7 @@ def read_project(file: Path) -> Project | None:
             raise UsageError(
                 f'{name}: [[{TABLE}.check]] {number}: {entry.target} has no budget; give one, as in max-macs = "5G"'
             )
-    return Project(file.parent, name, default, tuple(entry.over(default) for entry in entries))
+    return CheckProject(file.parent, name, default, tuple(entry.over(default) for entry in entries))
 
 
 def _toml(text: str, name: str) -> dict[str, Any]:
@@ -136,7 +139,7 @@ def _toml(text: str, name: str) -> dict[str, Any]:
         raise UsageError(f"{name}: is no TOML: {printable(str(error), 200)}") from None
 
 
-def _target_entry(table: Mapping[str, Any], where: str) -> Entry:
+def _target_entry(table: Mapping[str, Any], where: str) -> CheckEntry:
     """One table of `check`.
 
     Raises:
@@ -150,7 +153,7 @@ def _target_entry(table: Mapping[str, Any], where: str) -> Entry:
     return _entry(rest, where, also=("target",))._replace(target=target, where=where)
 
 
-def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> Entry:
+def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> CheckEntry:
     budgets: dict[str, Budget] = {}
     options: dict[str, Any] = {}
     for key, value in table.items():
@@ -167,7 +170,7 @@ def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> Entry
         else:
             known = [*also, *_BUDGETS, *_LISTS, "trace", *_OPTIONS]
             raise UsageError(f"{where}: unknown key {printable(key)!r}; {nearest(key, known)}")
-    return Entry("", budgets, options)
+    return CheckEntry("", budgets, options)
 
 
 def _budget(key: str, value: Any, where: str) -> Budget:
@@ -205,3 +208,102 @@ def _option(key: str, value: Any, where: str) -> Any:
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
     return value
+
+
+class PlannedCheck(NamedTuple):
+    """An entry, and the folder from which its target is named."""
+
+    folder: Path
+    entry: CheckEntry
+
+
+def planned(
+    targets: Sequence[str], budgets: Sequence[Budget], options: Mapping[str, Any], project: CheckProject | None
+) -> list[PlannedCheck]:
+    """Every check: of the `targets`, or where none is given of all entries of the project.
+
+    What is written on the command line, `budgets` and `options`, goes before what stands in the project.
+
+    Raises:
+        UsageError: there is nothing to check, or a target without a budget.
+    """
+    entries = _entries(targets, project)
+    if not entries:
+        raise UsageError(
+            "nothing to check: give a target and a budget, as in `xfcost check spec.yaml --max-macs 5G`, or write "
+            f"[[{TABLE}.check]] tables in {FILE if project is None else project.file}"
+        )
+    own = CheckEntry("", {budget.quantity: budget for budget in budgets}, options)
+    texts = _module_texts([one.entry.target for one in entries], options)
+    plan = []
+    for (folder, entry), words in zip(entries, texts, strict=True):
+        whole = own.over(entry)
+        if not whole.budgets:
+            raise UsageError(
+                f"{entry.target}: has no budget; give one, as in --max-macs 5G, or write it in {FILE} under "
+                f"[[{TABLE}.check]]"
+            )
+        plan.append(PlannedCheck(folder, whole._replace(target=entry.target, options={**whole.options, **words})))
+    return plan
+
+
+def _entries(targets: Sequence[str], project: CheckProject | None) -> list[PlannedCheck]:
+    if not targets:
+        return [] if project is None else [PlannedCheck(project.folder, entry) for entry in project.entries]
+    found: list[PlannedCheck] = []
+    for target in targets:
+        known = [] if project is None else project.entries_of(target)
+        default = CheckEntry(target, {}, {}) if project is None else project.default._replace(target=target)
+        here = Path.cwd()
+        found += [PlannedCheck(here, entry._replace(target=target)) for entry in known] or [PlannedCheck(here, default)]
+    return found
+
+
+def _module_texts(targets: Sequence[str], options: Mapping[str, Any]) -> list[dict[str, list[str]]]:
+    """`--input` and `--build` of the command line, for those targets that are modules."""
+    given = ModuleTexts(tuple(options.get("inputs") or ()), tuple(options.get("build") or ()))
+    if not given.inputs and not given.build:
+        return [{} for _ in targets]
+    modules = {place: target for place, target in enumerate(targets, 1) if module_target(target) is not None}
+    texts = texts_by_place(given, modules, len(targets))
+    none = ModuleTexts()
+    words = [texts.get(place, none) for place in range(1, len(targets) + 1)]
+    return [{"inputs": list(one.inputs), "build": list(one.build)} for one in words]
+
+
+def check_all(plan: Sequence[PlannedCheck], against: str | None, progress: Progress) -> CheckResult:
+    """The checks of a plan, each from the folder of its target.
+
+    Raises:
+        XfcostError: one of them can't be run.
+    """
+    if against is not None and os.path.exists(against):
+        against = os.path.abspath(against)
+    found = []
+    for folder, entry in plan:
+        with _inside(folder), _named_where(entry):
+            asked = Asked(tuple(entry.budgets.values()), against, entry.options, progress)
+            found.append(checked(entry.target, asked))
+    return CheckResult(checked=tuple(found))
+
+
+@contextmanager
+def _named_where(entry: CheckEntry) -> Iterator[None]:
+    """Name file and table of an entry in the message of what goes wrong with it."""
+    try:
+        yield
+    except XfcostError as error:
+        if entry.where:
+            error.args = (f"{entry.where} ({printable(entry.target, 80)}): {error}",)
+        raise
+
+
+@contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    """Let paths and packages be found from `folder`."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)

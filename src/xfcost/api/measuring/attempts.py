@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.jobs import DescribedDevice
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -29,13 +29,13 @@ class Attempts:
         """So many have begun."""
         return int(self._queue.qsize())
 
-    def begin(self, described: Described) -> None:
+    def begin(self, described: DescribedDevice) -> None:
         """One begins on this device; the scheduler knows it when this returns."""
         self._queue.put(msgspec.json.encode(described).decode())
 
-    def last(self) -> Described:
+    def last(self) -> DescribedDevice:
         """The device of the last one; takes all of them out."""
-        return msgspec.json.decode(self._queue.get(batch=True)[-1], type=Described)
+        return msgspec.json.decode(self._queue.get(batch=True)[-1], type=DescribedDevice)
 
     def close(self) -> None:
         """Let the scheduler forget them, where nobody else holds them."""

@@ -16,7 +16,7 @@ from typing import NoReturn
 import msgspec
 
 from xfcost import __version__
-from xfcost.api.measuring.jobs import READY, Answer, Described, Job
+from xfcost.api.measuring.jobs import READY, DescribedDevice, RowAnswer, RowJob
 from xfcost.api.measuring.module_rows import measured_module
 from xfcost.api.measuring.pace import relative_pace
 from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
@@ -38,7 +38,7 @@ def main() -> NoReturn:
     """Answer the job, and end at once."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no answer
-    job = msgspec.json.decode(_line(0), type=Job)
+    job = msgspec.json.decode(_line(0), type=RowJob)
     turn = threading.Event()
     threading.Thread(target=_end_with_parent, args=(turn,), daemon=True).start()
     with suppress(OSError):  # where memory runs out, this process goes and not that of the sweep
@@ -76,22 +76,22 @@ def _at_once() -> None:
     """Nothing is waited for."""
 
 
-def answered(job: Job, begin: Callable[[], None] = _at_once) -> Answer:
+def answered(job: RowJob, begin: Callable[[], None] = _at_once) -> RowAnswer:
     """The answer; what can't be is part of it. `begin` is called before anything is run on the device."""
     try:
         described = _described(job)
     except XfcostError as error:
-        return Answer(refused=str(error))
+        return RowAnswer(refused=str(error))
     if job.configuration is None:
-        return Answer(described=described)
+        return RowAnswer(described=described)
     try:
-        return Answer(outcome=_measured(job.configuration, job, begin))
+        return RowAnswer(outcome=_measured(job.configuration, job, begin))
     except NoRoomError as error:
-        return Answer(outcome=_without("skipped", error, needed_bytes=error.needed, left_bytes=error.left))
+        return RowAnswer(outcome=_without("skipped", error, needed_bytes=error.needed, left_bytes=error.left))
     except XfcostError as error:
-        return Answer(outcome=_without("failed", error))
+        return RowAnswer(outcome=_without("failed", error))
     except Exception as error:  # noqa: BLE001 - a row that fails must not end the sweep
-        return Answer(outcome=_without("failed", error))
+        return RowAnswer(outcome=_without("failed", error))
 
 
 def _without(status: str, error: Exception, **figures: int) -> RowOutcome:
@@ -101,7 +101,7 @@ def _without(status: str, error: Exception, **figures: int) -> RowOutcome:
     return RowOutcome(status=status, reason=reason, **figures)  # type: ignore[arg-type]
 
 
-def _described(job: Job) -> Described:
+def _described(job: RowJob) -> DescribedDevice:
     """The device and its machine.
 
     Raises:
@@ -117,7 +117,7 @@ def _described(job: Job) -> Described:
     of_row = (job.configuration.dtype,) if job.timing.checks and job.configuration is not None else ()
     for dtype in (*job.calibrated, *of_row):
         _check_calibrated(job, dtype)
-    return Described(
+    return DescribedDevice(
         machine=Machine(
             host=platform.node(), processor=machine("cpu"), cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1
         ),
@@ -127,7 +127,7 @@ def _described(job: Job) -> Described:
     )
 
 
-def _check_calibrated(job: Job, dtype: str) -> None:
+def _check_calibrated(job: RowJob, dtype: str) -> None:
     """Refuse a device without a calibration that fits.
 
     Raises:
@@ -144,7 +144,7 @@ def _check_calibrated(job: Job, dtype: str) -> None:
         raise UsageError(f"--check: {error}") from None
 
 
-def _measured(configuration: Configuration, job: Job, begin: Callable[[], None]) -> RowOutcome:
+def _measured(configuration: Configuration, job: RowJob, begin: Callable[[], None]) -> RowOutcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
     from xfcost.torch_models.shared.no_compiler import no_compiler
 
@@ -167,7 +167,7 @@ def _measured(configuration: Configuration, job: Job, begin: Callable[[], None])
 
 
 def _measured_spec(
-    configuration: Configuration, job: Job, begin: Callable[[], None]
+    configuration: Configuration, job: RowJob, begin: Callable[[], None]
 ) -> tuple[Ledger, MeasuredMemory | None]:
     from xfcost.torch_models.timing.devices import threads_set
     from xfcost.torch_models.timing.growth import memory_of

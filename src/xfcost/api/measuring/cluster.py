@@ -16,8 +16,8 @@ import msgspec
 from xfcost import __version__
 from xfcost.api.measuring import worker
 from xfcost.api.measuring.attempts import Attempts
-from xfcost.api.measuring.crews import Ran
-from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.crews import RanRow
+from xfcost.api.measuring.jobs import DescribedDevice
 from xfcost.api.measuring.worker import Request, Response
 from xfcost.ledger.errors import DeviceError, UsageError, printable
 from xfcost.ledger.measurements import Configuration, RowOutcome
@@ -48,7 +48,7 @@ def _answered(work: Callable[[Any], Any], task: Any) -> Any:
 class KilledError(DeviceError):
     """Every worker that ran a row was killed."""
 
-    def __init__(self, described: Described, times: int) -> None:
+    def __init__(self, described: DescribedDevice, times: int) -> None:
         counted = "once" if times == 1 else f"{times} times"
         host = described.machine.host
         super().__init__(f"its worker was killed {counted} (out of memory?); the last one was on {host}")
@@ -176,7 +176,7 @@ class Cluster:
             for task in islice(waiting, 1):
                 running.add(self._client.submit(_answered, there, task, pure=False))
 
-    def described(self, request: Request, work: Work = worker.answer) -> Described:
+    def described(self, request: Request, work: Work = worker.answer) -> DescribedDevice:
         """The device of the first worker that answers.
 
         Raises:
@@ -290,17 +290,17 @@ class ClusterRows:
         """`asked` is each row's request but for the row; `specs` are the expanded specs as JSON, by system."""
         self._cluster, self._asked, self._specs, self._work = cluster, asked, specs, work
 
-    def __call__(self, configuration: Configuration) -> Ran:
+    def __call__(self, configuration: Configuration) -> RanRow:
         request = msgspec.structs.replace(
             self._asked, configuration=configuration, spec=self._specs.get(configuration.system)
         )
         try:
             response = self._cluster.ask(request, self._work)
         except KilledError as error:
-            return Ran(RowOutcome(status="failed", reason=str(error)), error.described)
+            return RanRow(RowOutcome(status="failed", reason=str(error)), error.described)
         if response.outcome is None:
             raise DeviceError(f"--scheduler {self._cluster.address}: a worker gave no outcome")
-        return Ran(response.outcome, response.described, response.seconds)
+        return RanRow(response.outcome, response.described, response.seconds)
 
     def kill(self) -> None:
         """End the processes that run on the workers."""

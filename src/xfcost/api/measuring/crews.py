@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from xfcost.api.measuring.gate import Gate, Turn
-from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.jobs import DescribedDevice
 from xfcost.ledger.measurements import Configuration, RowOutcome
 
 if TYPE_CHECKING:
@@ -17,17 +16,86 @@ if TYPE_CHECKING:
     from xfcost.api.measuring.processes import Processes
 
 
-class Ran(NamedTuple):
+class TimingGate:
+    """Rows are prepared side by side, and timed alone.
+
+    A row that is prepared goes before those that are not: so the next ones are prepared together too.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._preparing = 0
+        self._prepared = 0
+        self._timing = False
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """While no row is timed or waits for that."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._timing and not self._prepared)
+            self._preparing += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._preparing -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Alone."""
+        with self._changed:
+            self._prepared += 1
+            self._changed.wait_for(lambda: not self._timing and not self._preparing)
+            self._prepared -= 1
+            self._timing = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._timing = False
+                self._changed.notify_all()
+
+
+class Turn:
+    """One row's way through the gate."""
+
+    def __init__(self, gate: TimingGate, clock: Callable[[], float]) -> None:
+        self._gate, self._clock = gate, clock
+        self.waited = 0.0
+        """Seconds before the gate."""
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """The process starts, counts, and predicts its memory."""
+        with self._after(self._gate.preparing()):
+            yield
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """The process measures."""
+        with self._after(self._gate.timing()):
+            yield
+
+    @contextmanager
+    def _after(self, opening: AbstractContextManager[None]) -> Iterator[None]:
+        started = self._clock()
+        with opening:
+            self.waited += self._clock() - started
+            yield
+
+
+class RanRow(NamedTuple):
     """What became of a configuration, and where."""
 
     outcome: RowOutcome
-    described: Described | None = None
+    described: DescribedDevice | None = None
     """None: the machine and the device of the command."""
     seconds: float | None = None
     """Of its process; None: as long as the call took."""
 
 
-Runner = Callable[[Configuration], Ran]
+Runner = Callable[[Configuration], RanRow]
 
 
 class Crew(Protocol):
@@ -68,19 +136,19 @@ class SideBySide:
         jobs(delayed(work)(number) for number in numbers)
 
 
-class Rows:
+class LocalRows:
     """Runs each configuration in a process of its own, several being prepared at once and one being timed."""
 
     def __init__(self, processes: Callable[[], Processes], clock: Callable[[], float]) -> None:
-        self._make, self._clock, self._gate = processes, clock, Gate()
+        self._make, self._clock, self._gate = processes, clock, TimingGate()
         self._running: set[Processes] = set()
         self._changing = threading.Lock()
 
-    def __call__(self, configuration: Configuration) -> Ran:
+    def __call__(self, configuration: Configuration) -> RanRow:
         started, turn = self._clock(), Turn(self._gate, self._clock)
         with self._one() as processes:
             outcome = processes(configuration, turn=turn)
-        return Ran(outcome, seconds=self._clock() - started - turn.waited)
+        return RanRow(outcome, seconds=self._clock() - started - turn.waited)
 
     def kill(self) -> None:
         """End the processes that run."""

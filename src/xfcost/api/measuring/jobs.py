@@ -12,7 +12,7 @@ from xfcost.ledger.timing_plan import USUAL, TimingPlan
 READY: Final = b"ready\n"
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class RowJob(msgspec.Struct, frozen=True, kw_only=True):
     """A line on the other process's standard input; when that ends, so does the process."""
 
     device: str
@@ -27,7 +27,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Does the process, when it is prepared, say `READY` and measure only after another line?"""
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
+class DescribedDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A device, and the machine that has it."""
 
     machine: Machine
@@ -37,10 +37,10 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class RowAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The line on its standard output: one of these."""
 
     refused: str | None = None
     """Why the device can't be used at all: then no other configuration can be measured either."""
-    described: Described | None = None
+    described: DescribedDevice | None = None
     outcome: RowOutcome | None = None

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from xfcost.api.measuring.plan import Sizes
-from xfcost.api.specs import Progress
-from xfcost.api.systems import OfModules, check_options, first_sizes, open_systems, start
+from xfcost.api.measuring.plan import SweptSizes
+from xfcost.api.options import Progress
+from xfcost.api.systems import check_options, first_sizes, open_systems, start
+from xfcost.api.without_effect import refuse
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from xfcost.torch_models.any_model.targets import NamedModule
 
 
-class Given(msgspec.Struct, frozen=True):
+class ModuleInputs(msgspec.Struct, frozen=True):
     """What the modules are made of and called with."""
 
     inputs: Sequence[str] = ()
@@ -33,7 +34,7 @@ class Given(msgspec.Struct, frozen=True):
 
 
 def opened(
-    names: Sequence[str], settings: Sequence[str] | None, given: Given, progress: Progress
+    names: Sequence[str], settings: Sequence[str] | None, given: ModuleInputs, progress: Progress
 ) -> list[Loaded | MeasuredModule]:
     """The systems of a sweep: specs and named modules.
 
@@ -41,15 +42,15 @@ def opened(
         XfcostError: a spec can't be read; options are of no module.
     """
     found: list[Loaded | MeasuredModule] = []
-    for one in open_systems(names, OfModules(given.inputs, given.build), settings, progress):
+    for one in open_systems(names, {"settings": settings, "inputs": given.inputs, "build": given.build}, progress):
         if not isinstance(one, SpecSystem):
             found.append(MeasuredModule(one.module, given.mixing, progress))  # type: ignore[attr-defined]
         elif one.loaded.name.endswith(".json"):
             raise UsageError(f"measure: {one.loaded.name} is a config; write its spec (xfcost import) and measure that")
         else:
             found.append(one.loaded)
-    if given.mixing and all(isinstance(one, Loaded) for one in found):
-        raise UsageError("--mixing: a spec declares how its operations mix tokens; leave it out")
+    if all(isinstance(one, Loaded) for one in found):
+        refuse("measured specs", {"mixing": given.mixing})
     return found
 
 
@@ -67,7 +68,7 @@ class MeasuredModule:
         """With the first batch."""
         return next(iter(self._systems.values()))
 
-    def prepare(self, runs: Sequence[Run], sizes: Sizes, timing: TimingPlan) -> None:
+    def prepare(self, runs: Sequence[Run], sizes: SweptSizes, timing: TimingPlan) -> None:
         """Count it once with every batch.
 
         Raises:

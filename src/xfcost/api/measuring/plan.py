@@ -33,17 +33,17 @@ _TEXTS: Final = ("name", "paper", "notes", "published", "survey", "extends", "se
 _BY_MIXING: Final = ("params", "macs", "flops", "attention_entries")
 
 
-class Planned(NamedTuple):
+class PlannedRow(NamedTuple):
     """One configuration, and what it costs as counted."""
 
     configuration: Configuration
     counted: Counted
 
 
-class Plan(NamedTuple):
+class SweepPlan(NamedTuple):
     """The configurations in the order in which they are measured, and what is left out."""
 
-    planned: list[Planned]
+    planned: list[PlannedRow]
     grids: dict[str, MeasuredSizes]
     """System -> its points."""
     default_notes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
         """Of all configurations, each once."""
         return tuple(dict.fromkeys(one.configuration.dtype for one in self.planned))
 
-    def with_threads(self, threads: int) -> Plan:
+    def with_threads(self, threads: int) -> SweepPlan:
         """The plan with so many threads of torch in every configuration."""
         return self._replace(
             planned=[
@@ -86,7 +86,7 @@ def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
     return result
 
 
-class Sizes(NamedTuple):
+class SweptSizes(NamedTuple):
     """Over what is swept."""
 
     axis: SizeAxis
@@ -103,7 +103,7 @@ class Measurable(Protocol):
     def system(self) -> System:
         """What tells which sizes it can have."""
 
-    def prepare(self, runs: Sequence[Run], sizes: Sizes, timing: TimingPlan) -> None:
+    def prepare(self, runs: Sequence[Run], sizes: SweptSizes, timing: TimingPlan) -> None:
         """Called before the others, with the run of every variant."""
 
     def ledger(self, run: Run) -> Ledger:
@@ -114,9 +114,9 @@ class Measurable(Protocol):
 
 
 def planned(
-    given: Sequence[Loaded | Measurable], sizes: Sizes, variants: Sequence[dict[str, Any]], device: str,
+    given: Sequence[Loaded | Measurable], sizes: SweptSizes, variants: Sequence[dict[str, Any]], device: str,
     timing: TimingPlan,
-) -> Plan:  # fmt: skip
+) -> SweepPlan:  # fmt: skip
     """All configurations: sizes ascending, and at each size and variant the systems in turns (A B A B).
 
     Raises:
@@ -142,7 +142,7 @@ def planned(
     once = {key_of(one.configuration, None, None): one for one in reversed(result)}  # a module has a dtype of its own
     result = [one for one in result if once[key_of(one.configuration, None, None)] is one]
     notes = dict.fromkeys(run.default_note for run, _ in runs if run.default_note is not None)
-    return Plan(result, dict(zip(names, grids, strict=True)), tuple(notes))
+    return SweepPlan(result, dict(zip(names, grids, strict=True)), tuple(notes))
 
 
 class _MeasuredSpec:
@@ -152,7 +152,7 @@ class _MeasuredSpec:
         self.name, self._loaded, self.system = loaded.spec.name, loaded, SpecSystem(loaded)
         self._hash = spec_hash(loaded.spec)
 
-    def prepare(self, runs: Sequence[Run], sizes: Sizes, timing: TimingPlan) -> None:
+    def prepare(self, runs: Sequence[Run], sizes: SweptSizes, timing: TimingPlan) -> None:
         """Nothing has to be known before it is counted."""
 
     def ledger(self, run: Run) -> Ledger:
@@ -165,7 +165,7 @@ class _MeasuredSpec:
         return of_spec | {"dtype": run.dtype, "attention": run.attention}
 
 
-def _counted(name: str, system: Measurable, run: Run, options: dict[str, Any], where: dict[str, Any]) -> Planned:
+def _counted(name: str, system: Measurable, run: Run, options: dict[str, Any], where: dict[str, Any]) -> PlannedRow:
     """One configuration, counted.
 
     Raises:
@@ -185,7 +185,7 @@ def _counted(name: str, system: Measurable, run: Run, options: dict[str, Any], w
         **system.fields(run, ledger),
         **where,
     )
-    return Planned(configuration, counted_of(ledger))
+    return PlannedRow(configuration, counted_of(ledger))
 
 
 def run_of(configuration: Configuration) -> Run:

@@ -15,8 +15,8 @@ from typing import IO, Final, cast
 
 import msgspec
 
-from xfcost.api.measuring.gate import Turn
-from xfcost.api.measuring.jobs import READY, Answer, Described, Job
+from xfcost.api.measuring.crews import Turn
+from xfcost.api.measuring.jobs import READY, DescribedDevice, RowAnswer, RowJob
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.timing_plan import TimingPlan
@@ -39,13 +39,13 @@ class Processes:
         self._device, self._timing, self._timeout, self._command = device, timing, timeout, list(command)
         self._running: subprocess.Popen[bytes] | None = None
 
-    def described(self, calibrated: Sequence[str] = ()) -> Described:
+    def described(self, calibrated: Sequence[str] = ()) -> DescribedDevice:
         """The device; it has to be calibrated for these dtypes.
 
         Raises:
             DeviceError: it can't be used.
         """
-        job = Job(device=self._device, timing=self._timing, calibrated=tuple(calibrated))
+        job = RowJob(device=self._device, timing=self._timing, calibrated=tuple(calibrated))
         answer = self._answer(job, max(self._timeout, _LOADING_SECONDS))
         if isinstance(answer, RowOutcome) or answer.described is None:
             reason = answer.reason if isinstance(answer, RowOutcome) else answer.refused
@@ -60,7 +60,7 @@ class Processes:
         Raises:
             DeviceError: the device is no longer there.
         """
-        job = Job(
+        job = RowJob(
             device=self._device, configuration=configuration, timing=self._timing, spec=spec, waits=turn is not None
         )
         answer = self._answer(job, self._timeout, turn)
@@ -81,7 +81,7 @@ class Processes:
             else:
                 running.kill()
 
-    def _answer(self, job: Job, timeout: float, turn: Turn | None = None) -> Answer | RowOutcome:
+    def _answer(self, job: RowJob, timeout: float, turn: Turn | None = None) -> RowAnswer | RowOutcome:
         """The answer of a process, or what became of it instead."""
         reading, writing = os.pipe()
         try:
@@ -98,7 +98,7 @@ class Processes:
                 except subprocess.TimeoutExpired:
                     return RowOutcome(status="timed out", reason=f"took longer than {timeout:g} s (--timeout)")
                 if code == 0:
-                    return msgspec.json.decode(said, type=Answer)
+                    return msgspec.json.decode(said, type=RowAnswer)
                 stderr.seek(0)
                 return RowOutcome(status="failed", reason=_reason(code, stderr.read()))
         finally:

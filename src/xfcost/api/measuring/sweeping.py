@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, Ran, Runner
-from xfcost.api.measuring.jobs import Described
-from xfcost.api.measuring.plan import Planned
+from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, RanRow, Runner
+from xfcost.api.measuring.jobs import DescribedDevice
+from xfcost.api.measuring.plan import PlannedRow
 from xfcost.ledger import units
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.measurements import Configuration, Header, Machine, Measurement, RowOutcome, key_of
@@ -23,7 +23,7 @@ _FEW: Final = 3
 Clock = Callable[[], float]
 
 
-class Progress(Protocol):
+class SweepProgress(Protocol):
     """What is reported while a sweep runs."""
 
     def started(self, total: int, before: int) -> None:
@@ -49,7 +49,7 @@ def utc(now: datetime) -> str:
     return now.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def header_of(described: Described, now: datetime) -> Header:
+def header_of(described: DescribedDevice, now: datetime) -> Header:
     """The header of a new file."""
     return Header(machine=described.machine, versions=described.versions, started=utc(now))
 
@@ -79,11 +79,15 @@ def differing_versions(file: RunsFile, versions: dict[str, str]) -> list[str]:
     return list(texts)
 
 
-class Sweep:
+class RowSweep:
     """One command's rows: all of one machine, or, without `described`, each of whichever machine runs it."""
 
     def __init__(
-        self, planned: Sequence[Planned], described: Described | None, file: RunsFile, circumstances: Circumstances
+        self,
+        planned: Sequence[PlannedRow],
+        described: DescribedDevice | None,
+        file: RunsFile,
+        circumstances: Circumstances,
     ) -> None:
         self._planned, self._described, self._file, self._circumstances = planned, described, file, circumstances
         self._any_threads = any(not one.configuration.threads for one in planned)
@@ -116,7 +120,7 @@ class Sweep:
         """The rows of the command that the file has, in the order of the plan."""
         return [self._known[key] for key in self._keys if key in self._known]
 
-    def run(self, runner: Runner, progress: Progress, *, retry: bool = False, crew: Crew = ONE_BY_ONE) -> None:
+    def run(self, runner: Runner, progress: SweepProgress, *, retry: bool = False, crew: Crew = ONE_BY_ONE) -> None:
         """Measure what the file has no row of; with `retry` also what was not measured before.
 
         Raises:
@@ -156,7 +160,7 @@ class Sweep:
 
         return guarded
 
-    def _measured(self, planned: Planned, runner: Runner) -> Measurement:
+    def _measured(self, planned: PlannedRow, runner: Runner) -> Measurement:
         clock, now = self._circumstances
         started = clock()
         ran = self._skipped(planned.configuration) or runner(planned.configuration)
@@ -177,7 +181,7 @@ class Sweep:
             ended=utc(now()),
         )
 
-    def _skipped(self, configuration: Configuration) -> Ran | None:
+    def _skipped(self, configuration: Configuration) -> RanRow | None:
         """Where the same run of the same system timed out at a smaller N (on this machine)."""
         with self._writing:
             rows = list(self._known.values())
@@ -188,7 +192,7 @@ class Sweep:
             same = self._key(at_this, row.machine, None) == self._key(configuration, machine, None)
             if same and row.outcome.status == "timed out" and other.extent < configuration.extent:
                 outcome = RowOutcome(status="skipped", reason=f"at {_size_text(other)} it timed out")
-                return Ran(outcome, self._described or _described_in(row))
+                return RanRow(outcome, self._described or _described_in(row))
         return None
 
     def _key(self, configuration: Configuration, machine: Machine | None, device_name: str | None) -> bytes:
@@ -226,9 +230,9 @@ def _size_text(configuration: Configuration) -> str:
     return f"N = {configuration.N:,}" if configuration.N else "×".join(map(str, configuration.size or ()))
 
 
-def _described_in(row: Measurement) -> Described:
+def _described_in(row: Measurement) -> DescribedDevice:
     """Where a row was measured."""
-    return Described(
+    return DescribedDevice(
         machine=row.machine, device_name=row.device_name, threads=row.configuration.threads, versions=row.versions
     )
 

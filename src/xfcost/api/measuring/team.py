@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, Ran, Rows, Runner, SideBySide
-from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, LocalRows, RanRow, Runner, SideBySide
+from xfcost.api.measuring.jobs import DescribedDevice
 from xfcost.api.measuring.module_rows import located
 from xfcost.api.measuring.processes import Processes
 from xfcost.ledger.timing_plan import TimingPlan
@@ -21,7 +21,7 @@ from xfcost.spec.load import Loaded
 class Team(NamedTuple):
     """What runs rows."""
 
-    first: Described
+    first: DescribedDevice
     """This machine, or that of a worker."""
     one_machine: bool
     threads: int
@@ -32,12 +32,12 @@ class Team(NamedTuple):
     """End what runs."""
 
     @property
-    def of_all_rows(self) -> Described | None:
+    def of_all_rows(self) -> DescribedDevice | None:
         """The machine that all rows are of."""
         return self.first if self.one_machine else None
 
 
-class Measured(NamedTuple):
+class MeasureOptions(NamedTuple):
     """How rows are measured."""
 
     device: str
@@ -45,7 +45,7 @@ class Measured(NamedTuple):
     timeout: float
 
 
-def local_team(how: Measured, jobs: int, dtypes: Sequence[str] = ()) -> Team:
+def local_team(how: MeasureOptions, jobs: int, dtypes: Sequence[str] = ()) -> Team:
     """This machine; with `--check` it has to be calibrated for `dtypes`.
 
     Raises:
@@ -56,13 +56,13 @@ def local_team(how: Measured, jobs: int, dtypes: Sequence[str] = ()) -> Team:
     how = how._replace(timing=how.timing._replace(threads=threads))
     if jobs == 1:
         processes = Processes(*how)
-        return Team(described, True, threads, lambda one: Ran(processes(one)), ONE_BY_ONE, processes.kill)
-    rows = Rows(lambda: Processes(*how), time.monotonic)
+        return Team(described, True, threads, lambda one: RanRow(processes(one)), ONE_BY_ONE, processes.kill)
+    rows = LocalRows(lambda: Processes(*how), time.monotonic)
     return Team(described, True, threads, rows, SideBySide(jobs, together=1), rows.kill)
 
 
 @contextmanager
-def cluster_team(address: str, how: Measured, specs: Mapping[str, Loaded]) -> Iterator[Team]:
+def cluster_team(address: str, how: MeasureOptions, specs: Mapping[str, Loaded]) -> Iterator[Team]:
     """The workers of a Dask cluster; `specs` are the systems by their names.
 
     Raises:

@@ -16,7 +16,7 @@ import msgspec
 
 from xfcost import __version__
 from xfcost.api.measuring.attempts import Attempts
-from xfcost.api.measuring.jobs import Described
+from xfcost.api.measuring.jobs import DescribedDevice
 from xfcost.api.measuring.processes import Processes
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.file_locks import lock
@@ -53,7 +53,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
     refused: str | None = None
     """Why it can't run the row at all."""
-    described: Described | None = None
+    described: DescribedDevice | None = None
     outcome: RowOutcome | None = None
     killed: bool = False
     """Was the row begun as often as it may be already, each time on a worker that was killed?"""
@@ -115,7 +115,7 @@ def _response(request: Request) -> Response:
     return Response(described=described, outcome=outcome, seconds=time.monotonic() - started)
 
 
-def begins(request: Request, described: Described) -> bool:
+def begins(request: Request, described: DescribedDevice) -> bool:
     """Tell the scheduler that the row begins here; False where it was begun as often as it may be."""
     with closing(Attempts(request.row)) as attempts:
         if attempts.number >= request.tries:
@@ -125,7 +125,7 @@ def begins(request: Request, described: Described) -> bool:
 
 
 @cache
-def _described(device: str) -> Described:
+def _described(device: str) -> DescribedDevice:
     return Processes(device, TimingPlan(), 0.0).described()
 
 

@@ -16,7 +16,7 @@ import msgspec
 from xfcost.ledger.errors import UsageError, XfcostError
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class RevisionJob(msgspec.Struct, frozen=True, kw_only=True):
     """What is counted: a target in a folder, in place of the working tree whose top is `top`."""
 
     folder: str
@@ -26,7 +26,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """The arguments of `xfcost.analyze`."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class RevisionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The object of the report, or why there is none."""
 
     report: dict[str, Any] | None = None
@@ -37,13 +37,13 @@ def main() -> None:
     """Answer the job."""
     answers = os.dup(1)
     os.dup2(2, 1)  # what the code prints is no answer
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=RevisionJob)
     content = msgspec.json.encode(answered(job))
     with os.fdopen(answers, "wb") as stream:
         stream.write(content)
 
 
-def answered(job: Job) -> Answer:
+def answered(job: RevisionJob) -> RevisionAnswer:
     """The report of the job's target; what can't be is part of the answer."""
     from xfcost.api.analysis import analyze
     from xfcost.ledger.objects import ledger_object
@@ -55,8 +55,8 @@ def answered(job: Job) -> Answer:
         ledger = analyze(job.target, **({"mixing": False} | job.options))
         check_imports(top)
     except XfcostError as error:
-        return Answer(refused=str(error))
-    return Answer(report=ledger_object(ledger))
+        return RevisionAnswer(refused=str(error))
+    return RevisionAnswer(report=ledger_object(ledger))
 
 
 def import_folders(entries: Iterable[str], folder: Path, top: Path) -> list[str]:
