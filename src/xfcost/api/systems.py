@@ -66,8 +66,8 @@ def open_systems(
     before: list[str] = []
     for place, one in enumerate(entries, 1):
         if place in named:
-            module = named_module(named[place], *texts[place], options.get("batch", 1))
-            systems.append(_module_system(module, patient=patient))
+            named_one = named_module(named[place], *texts[place], options.get("batch", 1))
+            systems.append(_module_system(named_one, patient=patient))
         elif isinstance(spec := targets.get(place), SpecSystem):
             systems.append(spec)
         elif isinstance(one, str):
@@ -75,9 +75,9 @@ def open_systems(
             systems += [SpecSystem(load(name, settings_texts(settings))) for name in names]
             before += names
         else:
-            given_one, inputs = one if isinstance(one, tuple) else (one, examples)
-            module = given_module(given_one, inputs, options.get("example_kwargs"))
-            systems.append(_module_system(module, patient=patient))
+            module, inputs = one if isinstance(one, tuple) else (one, examples)
+            with_inputs = given_module(module, inputs, options.get("example_kwargs"))
+            systems.append(_module_system(with_inputs, patient=patient))
     return systems
 
 
