@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from xfcost.counting.reach.walk import Walk
+from xfcost.counting.reach.composed import Walk
 from xfcost.spec.architecture import Architecture, Stream
 from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import load

@@ -11,10 +11,9 @@ import xfcost
 from reaching import composed, small
 from xfcost.api.reach import place_of
 from xfcost.counting.reach import composed as composing
-from xfcost.counting.reach import reached, sets
+from xfcost.counting.reach import sets
 from xfcost.counting.reach.composed import reach
-from xfcost.counting.reach.reached import Reached, along_axes
-from xfcost.counting.reach.reading import reading_of
+from xfcost.counting.reach.reached import Reached, along_axes, reading_of
 from xfcost.counting.reach.result import Reach
 from xfcost.counting.reach.sets import Bits, Intervals, relation_of
 from xfcost.ledger.errors import UsageError
@@ -288,7 +287,7 @@ def test_bits_and_intervals_unite_like_plain_sets(seed: int):
 def test_a_range_is_read_like_the_list_of_its_numbers():
     ranges = [range(3, 9), range(0, 10, 3), range(5, 5), range(7, 8)]
     lists = [list(one) for one in ranges]
-    rows = Bits.from_rows(lambda start, stop: np.eye(10, dtype=bool)[start:stop], 10, 10)
+    rows = Bits([1 << number for number in range(10)], 10)
     assert as_sets(rows.union(relation_of(ranges))) == as_sets(rows.union(relation_of(lists))) == [*map(set, lists)]
 
 
@@ -306,7 +305,7 @@ def test_sets_along_axes_are_those_of_the_whole_grid(
     preset: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ):
     along = composed(small(preset, size=size))
-    monkeypatch.setattr(reached, "along_axes", lambda reading: None)
+    monkeypatch.setattr(composing, "along_axes", lambda reading: None)
     whole = composed(small(preset, size=size))
     for (label, mine), (_, others) in zip(along, whole, strict=True):
         assert (mine["input"] == others["input"]).all(), label
@@ -320,8 +319,9 @@ def test_a_pattern_that_is_no_product_is_not_taken_for_one():
 
 def test_a_block_that_changes_nothing_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch):
     calls: list[int] = []
-    union = Reached.union
-    monkeypatch.setattr(Reached, "union", lambda *given: calls.append(1) or union(*given))
+    for name in ("of_places", "of_tokens"):
+        union = getattr(Reached, name)
+        monkeypatch.setattr(Reached, name, lambda *given, union=union: calls.append(1) or union(*given))
     found = reach(load("gpt3"), Run(tokens=(64,)))
     assert len(found.steps) == 96
     assert len(calls) <= 4
