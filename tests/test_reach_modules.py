@@ -14,8 +14,7 @@ from helpers import xf
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.reach import any_reach as affordable
-from xfcost.torch_models.reach.any_reach import blocks_of, reach_of_module
-from xfcost.torch_models.reach.influence import Output, grid_of, position_axes
+from xfcost.torch_models.reach.any_reach import Output, blocks_of, grid_of, position_axes, reach_of_module
 
 
 class Block(nn.Module):
@@ -207,8 +206,8 @@ def ticking(step: float) -> Callable[[], float]:
 
 
 def test_a_size_that_takes_too_long_is_reduced_and_said():
-    # a run of 8 samples takes a second by this clock: 64 tokens · 2 · 3 / 8 s is too long, 36 is not
-    found = reach_of_module(Text(lambda: Neighbours(8)), Given((words(64),), {}), "Text", None, ticking(1.0))
+    # a run of 8 samples takes two seconds by this clock: 64 tokens · 3 · 2 / 8 s is too long, 36 is not
+    found = reach_of_module(Text(lambda: Neighbours(8)), Given((words(64),), {}), "Text", None, ticking(2.0))
     assert found.inputs[0].sides == (36,)
     assert found.notes[0] == "reduced: the given size takes too long to change each; found at 36 tokens"
 
