@@ -98,6 +98,25 @@ def test_an_image_in_pixels_without_the_pooled_vector():
         ("layers.0", 144, 4, 9),
         ("layers.2", 36, 9, 25),
     ]
+    assert found.notes[0] == "after its last block the module mixes tokens: its output depends on 144 of 144 pixels"
+
+
+class Above(nn.Module):
+    """Gives the numbers above zero alone, as many as there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.map(x)
+        return x[x > 0][None]
+
+
+def test_an_output_whose_shape_depends_on_content_is_left_out():
+    found = xfcost.reach(Above(), example_inputs=torch.randn(1, 9, 4))
+    assert [(step.path, step.met[0].largest) for step in found.steps] == [("map", 1)]
+    assert not any("after its last block" in note for note in found.notes)
 
 
 class Narrow(nn.Module):

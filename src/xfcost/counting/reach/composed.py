@@ -160,7 +160,7 @@ class Walk:
                         one, two = two, _joined(one, self._part(two, part, self._memory))
                     else:
                         one = two = self._part(one, part, self._memory)
-                if all(map(_same, before, (one, two))):
+                if (one, two) == before:
                     one, two = before
                     settled.add(index)
                 else:
@@ -243,7 +243,3 @@ def _joined(one: States, two: States) -> States:
     if one is two:
         return one
     return one | {name: one[name].joined(state) if name in one else state for name, state in two.items()}
-
-
-def _same(one: States, two: States) -> bool:
-    return one.keys() == two.keys() and all(one[name].equals(two[name]) for name in one)

@@ -146,13 +146,6 @@ class Reached(NamedTuple):
         rows = [axis.row(int(place)) for axis, place in zip(self.axes, places, strict=True)]
         return reduce(np.logical_and.outer, rows).ravel()
 
-    def equals(self, other: Reached) -> bool:
-        """Is it the same, kept in the same way, or does each token have all units in both?"""
-        if len(self.axes) == len(other.axes) and all(map(_equal, self.axes, other.axes)):
-            return True
-        rows = [prod(axis.rows for axis in one.axes) for one in (self, other)]
-        return rows[0] == rows[1] and self.is_full() and other.is_full()
-
     def of_tokens(self, relation: Relation) -> Reached:
         """Of each output, the union over the tokens that it reads."""
         return Reached((self.per_token().union(relation),), self.units)
@@ -165,7 +158,7 @@ class Reached(NamedTuple):
         ]
         largest = max(found, key=lambda one: int(one.counts().sum()))
         for other in found:
-            if not all(mine.equals(mine.joined(its)) for mine, its in zip(largest.axes, other.axes, strict=True)):
+            if any(mine != mine.joined(its) for mine, its in zip(largest.axes, other.axes, strict=True)):
                 return reduce(Reached.joined, found)
         return largest
 
@@ -177,7 +170,7 @@ class Reached(NamedTuple):
         """One set per token."""
         if len(self.axes) == 1:
             return self.axes[0]
-        if all(map(_equal, self.axes, map(Intervals.identity, self.units))):
+        if self == Reached.identity(self.units):
             return Intervals.identity(prod(self.units))
         check_room(prod(axis.rows for axis in self.axes), prod(self.units))
         rows = [1]
@@ -186,7 +179,3 @@ class Reached(NamedTuple):
             spread = [int(gap.join(f"{row:b}"), 2) for row in rows]
             rows = [row * places for row in spread for places in axis.bits().integers]
         return Bits(rows, prod(self.units))
-
-
-def _equal(one: Sets, other: Sets) -> bool:
-    return one.equals(other)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from xfcost.ledger.errors import UsageError
 
-# Up to so many outputs equal sets are found wherever they stand; beyond, where they follow one another.
-_MOST_COMPARED: Final = 2**17
 # Bytes that the sets of one layer may take; a few are alive at once.
 MOST_BYTES: Final = 2**27
 
@@ -41,40 +41,25 @@ class Relation(NamedTuple):
 
 def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
     """The relation of outputs that read these inputs, one after the other."""
-    which, runs = array("q"), array("q")
-    found: dict[Hashable, int] = {}
+    which, found = array("q"), dict[tuple[tuple[int, int], ...], int]()
     before: Sequence[int] | None = None
-    sets = 0
     for read in reads:
-        if before is not None and read == before:
-            which.append(which[-1])
-            continue
-        before = read
-        key = tuple(_runs(read))
-        number = found.get(key)
-        if number is None:
-            number, sets = sets, sets + 1
-            for run in key:
-                runs.extend((number, *run))
-            if len(which) < _MOST_COMPARED:
-                found[key] = number
+        if before is None or read != before:
+            before, number = read, found.setdefault(_runs(read), len(found))
         which.append(number)
-    table = np.array(runs).reshape(-1, 3)
-    return Relation(np.array(which), sets, *(np.ascontiguousarray(column) for column in table.T))
+    runs = np.array([(number, *run) for key, number in found.items() for run in key], np.int64).reshape(-1, 3)
+    return Relation(np.array(which), len(found), *(np.ascontiguousarray(column) for column in runs.T))
 
 
-def _runs(read: Sequence[int]) -> list[tuple[int, int]]:
+def _runs(read: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """(first, count) of the runs of which a set consists."""
     if not len(read):
-        return []
+        return ()
     if isinstance(read, range) and read.step == 1:
-        return [(read.start, len(read))]
-    places = np.asarray(read, dtype=np.int64)
-    if not (np.diff(places) > 0).all():
-        places = np.unique(places)
+        return ((read.start, len(read)),)
+    places = np.unique(np.asarray(read, dtype=np.int64))
     starts = np.flatnonzero(np.diff(places, prepend=-2) > 1)
-    lengths = np.diff(starts, append=len(places))
-    return list(zip(places[starts].tolist(), lengths.tolist(), strict=True))
+    return tuple(zip(places[starts].tolist(), np.diff(starts, append=len(places)).tolist(), strict=True))
 
 
 class Bits:
@@ -102,10 +87,7 @@ class Bits:
 
     def any_row(self) -> np.ndarray:
         """Is each unit in any row?"""
-        every = 0
-        for row in self.integers:
-            every |= row
-        return Bits([every], self.units).row(0)
+        return Bits([reduce(or_, self.integers)], self.units).row(0)
 
     def bits(self) -> Bits:
         """Itself."""
@@ -127,9 +109,10 @@ class Bits:
                 found[owner] |= table[one] | table[other]
         return Bits([found[number] for number in relation.which.tolist()], self.units)
 
-    def equals(self, other: object) -> bool:
-        """Is it the same, kept in the same way?"""
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Bits) and self.integers == other.integers
+
+    __hash__ = None  # type: ignore[assignment]
 
     def joined(self, other: Sets) -> Bits:
         """Row by row, the union with another's."""
@@ -190,19 +173,15 @@ class Intervals:
 
     def union(self, relation: Relation) -> Sets:
         """Of each output, the union of the rows that it reads: intervals where it is one, else bits."""
-        found = self._union(relation)
-        return self.bits().union(relation) if found is None else found
-
-    def _union(self, relation: Relation) -> Intervals | None:
-        """The union of a run of rows is from its first row to its last, where rows touch and both ends ascend."""
+        # of a run of rows it is from the first row to the last, where rows touch and both ends ascend
         ascend = (np.diff(self.low) >= 0).all() and (np.diff(self.high) >= 0).all()
         if (relation.length > 1).any() and not (ascend and (self.low[1:] <= self.high[:-1]).all()):
-            return None
+            return self.bits().union(relation)
         last = relation.first + relation.length - 1
         low, high, owner = self.low[relation.first], self.high[last], relation.owner
         same = owner[1:] == owner[:-1]
         if not ((low[1:] <= high[:-1]) & (low[1:] >= low[:-1]))[same].all():
-            return None
+            return self.bits().union(relation)
         lows, highs = np.zeros((2, relation.sets), np.int64)
         if len(owner):
             starts = np.flatnonzero(np.r_[True, ~same])
@@ -210,10 +189,12 @@ class Intervals:
             highs[owner[starts]] = np.maximum.reduceat(high, starts)
         return Intervals(lows[relation.which], highs[relation.which], self.units)
 
-    def equals(self, other: object) -> bool:
-        """Is it the same, kept in the same way?"""
-        same = isinstance(other, Intervals) and np.array_equal(self.low, other.low)
-        return same and np.array_equal(self.high, other.high)
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Intervals):
+            return False
+        return np.array_equal(self.low, other.low) and np.array_equal(self.high, other.high)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def joined(self, other: Sets) -> Sets:
         """Row by row, the union with another's."""

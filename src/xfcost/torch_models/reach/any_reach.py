@@ -56,7 +56,7 @@ def reach_of_module(
     if not any(axes.values()):
         raise UsageError(f"reach: no input of {name} has an axis of tokens, as in --input 1xNx768 or 1x3xHxW")
     size = affordable(model, given, axes, full, clock)
-    if not size.calls:
+    if not any(call.name for call in size.calls):
         raise UsageError(
             f"reach: {name} runs none of its blocks: expected layers, or numbered children of its lists, that the "
             "forward pass calls and that return floats"
@@ -79,6 +79,11 @@ def blocks_of(model: nn.Module) -> dict[str, nn.Module]:
     parameters or pools.
     """
     return dict(_numbered(model, "")) or dict(_layers(model, ""))
+
+
+def _watched(model: nn.Module) -> dict[str, nn.Module]:
+    """The blocks; and, called nothing, the module itself: what it computes after its last block."""
+    return blocks_of(model) | {"": model}
 
 
 def _layers(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
@@ -119,7 +124,7 @@ def outputs_of(model: nn.Module, given: Given, watched: Mapping[str, nn.Module],
     def note(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             tensors = (leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.numel())
-            first = next((leaf for leaf in tensors if leaf.is_floating_point()), None)
+            first = next((leaf for leaf in tensors if leaf.is_floating_point() and leaf.dim()), None)
             if first is not None:
                 found.append(Output(name, first.detach()))
             if calls and len(found) == calls:
@@ -183,16 +188,18 @@ def affordable(model: nn.Module, given: Given, axes: Axes, full: Run, clock: Cal
     Where the smallest does not, neighbouring places are changed together.
     """
     _, copy = next(with_weights(model, 1))
-    inside = blocks_of(copy)
+    inside = _watched(copy)
     smaller = [one for one in small_sizes(model, given, axes, full).inputs if one is not given]
     sizes = [_in_doubles(one) for one in (given, *reversed(smaller))]
     outputs = [outputs_of(copy, one, inside) for one in sizes]
     for number, one in enumerate(sizes):
         inputs = _inputs(model, one, axes)
+        batch = len(dict(inputs_of(one))[next(iter(inputs.values())).key])
         along = position_axes(outputs[number], outputs[number - 1], batched=_batched(inputs))
         calls = [
             Call(name, type(inside[name]).__name__, own, tuple(value.shape[axis] for axis in own))
             for (name, value), own in zip(outputs[number], along, strict=True)
+            if name or not _batched(inputs) or len(value) == batch
         ]
         size = Size(one, inputs, calls)
         if number:
@@ -254,7 +261,7 @@ def _sample(given: Given, one: Input) -> Tensor:
 
 def _run_of(model: nn.Module, size: Size, one: Input) -> Callable[[Tensor], list[Tensor]]:
     """From other numbers of an input, as many samples as there are, to the outputs of the blocks."""
-    batch, watched = dict(inputs_of(size.given))[one.key].shape[0], blocks_of(model)
+    batch, watched = dict(inputs_of(size.given))[one.key].shape[0], _watched(model)
 
     def run(x: Tensor) -> list[Tensor]:
         def several(tensor: Tensor) -> Tensor:
@@ -283,6 +290,8 @@ def _influences(model: nn.Module, size: Size, rounding: float) -> dict[str, list
                     axes = [call.axes for call in size.calls]
                     seen = influences(_run_of(copy, size, one), x, one.units, axes, noise, rounding)
             except ShapeChanged as error:
+                if not size.calls[error.number].name:  # as many boxes as there are objects
+                    return _influences(model, size._replace(calls=size.calls[:-1]), rounding)
                 raise UsageError(
                     f"reach: {size.calls[error.number].name} gives {sides_text(error.after)} numbers, and "
                     f"{sides_text(error.before)} where one token is another: it is given tokens by their content, "
@@ -343,8 +352,9 @@ def grid_of(sides: tuple[int, ...], units: tuple[int, ...]) -> Grid:
 
 def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token: Sequence[int] | None) -> Reach:
     first, *_ = seen
-    have_positions = any(call.axes for call in size.calls)
-    numbers = [number for number, call in enumerate(size.calls) if call.axes or not have_positions]  # no pooled vector
+    blocks = [number for number, call in enumerate(size.calls) if call.name]
+    have_positions = any(size.calls[number].axes for number in blocks)
+    numbers = [number for number in blocks if size.calls[number].axes or not have_positions]  # no pooled vector
     # the last of the inputs that influence a block: of a decoder its own, of an encoder the encoder's
     streams = {number: [one for one in seen if seen[one][number].any()][-1:] or [first] for number in numbers}
     causal = [one for one in seen if _is_causal([seen[one][number] for number in numbers if streams[number] == [one]])]
@@ -380,7 +390,22 @@ def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token
         f"found by changing one {inputs[first].unit} at a time, with {SEEDS} random inputs and weights; what content "
         "selects may be another with others"
     )
-    return msgspec.structs.replace(found, notes=(*size.notes, how))
+    return msgspec.structs.replace(found, notes=(*size.notes, *_after_the_last(size, seen, inputs, numbers[-1]), how))
+
+
+def _after_the_last(
+    size: Size, seen: Mapping[str, list[np.ndarray]], inputs: Mapping[str, InputGrid], last: int
+) -> Iterator[str]:
+    """Notes on what the module itself mixes, in no block: a last pooling over all tokens."""
+    for name, grid in inputs.items():
+        output, block = seen[name][-1], seen[name][last]
+        if not size.calls[-1].name and int(output.sum(axis=1).max()) > int(block.sum(axis=1).max()):
+            counts = output.sum(axis=1)
+            met = f"{counts.min():,}" + (f" to {counts.max():,}" if counts.min() < counts.max() else "")
+            yield (
+                f"after its last block the module mixes tokens: its output depends on {met} of {grid.units:,} "
+                f"{grid.unit}s" + (f" of {name}" if len(inputs) > 1 else "")
+            )
 
 
 def _reached(sets: np.ndarray, units: tuple[int, ...]) -> Reached:
