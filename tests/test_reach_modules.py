@@ -164,7 +164,7 @@ def test_named_in_a_file_and_with_an_n(tmp_path):
     )
     done = xf("reach", "net.py:Net", "--input", "1xNx8", "--N", 9, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Net   9 tokens\nevery token has met every other after block 1 of 1\n")
+    assert done.stdout.startswith("Net   9 tokens\nevery token depends on every other after block 1 of 1\n")
     assert "changing one token of Net at a time" in done.stderr
 
 

@@ -84,18 +84,15 @@ def _notes(architecture: Architecture) -> Iterator[str]:
         if isinstance(component, Mixer):
             name = component.label()
             if component.content_selects_tokens:
-                yield (
-                    f"{name}: content selects the tokens that are read; counted are all that it can select, over all "
-                    "contents"
-                )
+                yield f"{name}: content selects the tokens that are read; all that it can select are counted"
             if component.causality == "approximate":
-                yield f"{name}: later tokens sway which tokens are read; that is not counted as influence"
+                yield f"{name}: later tokens affect which tokens are read; that dependence is not counted"
             if getattr(component, "past", 0):
                 yield f"{name}: it also reads earlier segments, which are not counted"
         if getattr(component, "tokens_compete", False):
-            yield "experts of a limited capacity: that a token takes another's slot is not counted as influence"
+            yield "experts with a capacity: that a token takes another's slot is not counted"
         if part.residual != "none" and part.residual.norm == "group_norm":
-            yield "a group norm's mean and variance are over all tokens: through it every token is influenced by all"
+            yield "a group norm's mean and variance are over all tokens: through it every token depends on all"
 
 
 class Walk:

@@ -387,8 +387,8 @@ def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token
         steps.append(Step(block, grid, {one: _reached(sets, inputs[one].sides) for one, sets in own.items()}))
     found = reach_of(name, inputs, steps, causal, streams[numbers[-1]][0], token)
     how = (
-        f"found by changing one {inputs[first].unit} at a time, with {SEEDS} random inputs and weights; what content "
-        "selects may be another with others"
+        f"found by changing one {inputs[first].unit} at a time, with {SEEDS} random inputs and weights; where "
+        "content selects what is read, other inputs may give other sets"
     )
     return msgspec.structs.replace(found, notes=(*size.notes, *_after_the_last(size, seen, inputs, numbers[-1]), how))
 
