@@ -15,7 +15,7 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.build import Model, StreamModel, build
-from xfcost.torch_models.mixing.perturb import Units, influences, random_like, with_weights
+from xfcost.torch_models.mixing.perturb import InputUnits, influences, random_like, with_weights
 from xfcost.torch_models.reach.any_reach import outputs_of
 
 # Label of a step, input -> (tokens, units).
@@ -75,12 +75,12 @@ def _run_of(
     return run
 
 
-def _units(stream: Stream, sides: tuple[int, ...]) -> Units:
+def _units(stream: Stream, sides: tuple[int, ...]) -> InputUnits:
     entry = stream.input
     if isinstance(entry, ImageInput | VideoInput):
         axes = tuple(range(2, 2 + len(entry.sides)))
-        return Units(axes, sides, tuple(whole // side for whole, side in zip(entry.sides, sides, strict=True)))
-    return Units((1,), (int(np.prod(sides)),), (1,))
+        return InputUnits(axes, sides, tuple(whole // side for whole, side in zip(entry.sides, sides, strict=True)))
+    return InputUnits((1,), (int(np.prod(sides)),), (1,))
 
 
 def _watched(architecture: Architecture, model: torch.nn.Module) -> dict[str, torch.nn.Module]:

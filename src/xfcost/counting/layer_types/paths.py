@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from xfcost.counting.layer_types.types import LayerType, Sizes
-from xfcost.counting.reach.sets import Intervals, Relation, Sets, relation_of
+from xfcost.counting.reach.sets import Intervals, ReadSets, Sets, read_sets
 from xfcost.formulas.component import Grid, Mixer
 
 # A number of tokens, and a kernel or a neighbourhood, at which a path's growth is seen: powers of the widths.
@@ -39,7 +39,7 @@ def _of_growing_layers(layer_type: LayerType, sizes: Sizes) -> int:
 def _of_equal_layers(mixer: Mixer, n: int) -> int:
     """By doubling: what 2m layers read is what m layers read of what m layers read."""
     grid = Grid((n,))
-    relation = relation_of(_neighbours(mixer.reads(grid, token)) for token in range(n))
+    relation = read_sets(_neighbours(mixer.reads(grid, token)) for token in range(n))
     powers: list[Sets] = [Intervals.identity(n).union(relation)]
     while not _is_whole(powers[-1], mixer):
         if len(powers) > n:
@@ -65,20 +65,20 @@ def _is_whole(met: Sets, mixer: Mixer) -> bool:
     return bool((counts == (n if mixer.causality == "none" else np.arange(1, n + 1))).all())
 
 
-def _as_relation(met: Sets) -> Relation:
+def _as_relation(met: Sets) -> ReadSets:
     """What several layers read, as the pattern of one."""
     if not isinstance(met, Intervals):
         raise TypeError("the layers of the table read neighbours; their stacks read intervals")
     own = np.arange(met.rows)
-    return Relation(own, met.rows, own, met.low, met.counts())
+    return ReadSets(own, met.rows, own, met.low, met.counts())
 
 
-def _taps(mixer: Mixer, n: int) -> Relation:
+def _taps(mixer: Mixer, n: int) -> ReadSets:
     """What a dilated layer reads, each tap by itself."""
     reads: list[Sequence[int]] = [mixer.reads(Grid((n,)), token) for token in range(n)]
     own, ones = np.arange(n), np.ones(sum(map(len, reads)), np.int64)
     owner = np.repeat(own, [len(read) for read in reads])
-    return Relation(own, n, owner, np.concatenate([np.asarray(read) for read in reads]), ones)
+    return ReadSets(own, n, owner, np.concatenate([np.asarray(read) for read in reads]), ones)
 
 
 def path_order(layer_type: LayerType, length: Callable[[Sizes], int]) -> str:

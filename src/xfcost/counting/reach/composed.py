@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from math import prod
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from xfcost.counting.reach.reached import Along, Reached, Reading, along_axes, reading_of
+from xfcost.counting.reach.reached import DependenceSets, PartReads, along_axes, part_reads
 from xfcost.counting.reach.receptive import receptive_field
-from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, Step, reach_of
-from xfcost.counting.reach.sets import Relation, TooManyTokens, relation_of
+from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, ReachStep, reach_of
+from xfcost.counting.reach.sets import TooManyTokens, read_sets
 from xfcost.formulas.component import Grid, Mixer, tag_of
 from xfcost.formulas.sources import itself
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
@@ -23,8 +24,9 @@ from xfcost.spec.run import Run
 
 # How often an input is halved until its sets fit.
 _MOST_HALVINGS: Final = 12
-# What each token has met, of each stream's input.
-States = dict[str, Reached]
+_T = TypeVar("_T")
+# What each token depends on, of each stream's input.
+States = dict[str, DependenceSets]
 
 
 def reach(system: Architecture | Loaded, run: Run | None = None, token: Sequence[int] | None = None) -> Reach:
@@ -103,10 +105,9 @@ class Walk:
         self.inputs: dict[str, InputGrid] = {}
         self._numbers = dict.fromkeys(map(name_of, architecture.streams), 0)
         self._memory: States = {}
-        self._relations: dict[tuple[str, str], Relation] = {}
-        self._along: dict[str, Along | None] = {}
+        self._made: dict[tuple[str, str], Any] = {}
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[ReachStep]:
         """After the stem where it mixes, a stage's entry, or a block, stream by stream."""
         for stream in self.architecture.streams:
             states, grid = yield from self._stem(stream)
@@ -116,15 +117,15 @@ class Walk:
                 earlier.append(states)
             self._memory = states
 
-    def _stem(self, stream: Stream) -> Generator[Step, None, tuple[States, Grid]]:
+    def _stem(self, stream: Stream) -> Generator[ReachStep, None, tuple[States, Grid]]:
         """The embedding layers. The units are the tokens that the first of them makes which no other one mixes."""
         name, grid = name_of(stream), grid_of(stream.input)
-        state, mixed = Reached.identity(grid.sides), False
+        state, mixed = DependenceSets.identity(grid.sides), False
         for part in stream.embed:
-            reading = reading_of(part)
+            reading = part_reads(part)
             mixed = mixed or not reading.groups
             if not mixed and reading.out.sides != grid.sides:
-                state = Reached.identity(reading.out.sides)
+                state = DependenceSets.identity(reading.out.sides)
             else:
                 state = self._own(state, part, reading)
             grid = reading.out
@@ -133,19 +134,19 @@ class Walk:
         self.inputs[name] = InputGrid(name=name, sides=state.units, unit=unit, read=state.met_by_any())
         if mixed:
             block = _block(stream.embed, name, f"{stream.path}embed", stream.name or "", "stem", grid)
-            yield Step(block, grid, {name: state})
+            yield ReachStep(block, grid, {name: state})
         return {name: state}, grid
 
     def _stage(
         self, stage: Stage, name: str, states: States, grid: Grid, earlier: Sequence[States]
-    ) -> Generator[Step, None, tuple[States, Grid]]:
+    ) -> Generator[ReachStep, None, tuple[States, Grid]]:
         """The entry of a stage, and its blocks."""
         for part in stage.enter:
             number = getattr(part.component, "reads_stage", None)
             states = self._part(states, part, earlier[number - 1] if number else {})
             grid = part.component.out(part.place)[0]
         if stage.enter:
-            yield Step(_block(stage.enter, name, f"{stage.path}.enter", stage.label, "enter", grid), grid, states)
+            yield ReachStep(_block(stage.enter, name, f"{stage.path}.enter", stage.label, "enter", grid), grid, states)
         one = two = states  # the two streams of a reversible stage; of another, the same
         settled: set[int] = set()  # blocks that add nothing to these
         for number, index in enumerate(stage.order, 1):
@@ -168,51 +169,45 @@ class Walk:
                 self._numbers[name] += 1
                 step = _block(block.parts, name, block.path, stage.label, f"block {number}", grid)
                 step = msgspec.structs.replace(step, number=self._numbers[name])
-                yield Step(step, grid, _joined(one, two))
+                yield ReachStep(step, grid, _joined(one, two))
         return _joined(one, two), grid
 
     def _part(self, states: States, part: Part, memory: States) -> States:
         """After a part; `memory` is what the tokens have met that it reads beside its own stream's."""
-        reading = reading_of(part)
+        reading = part_reads(part)
         found = {name: self._own(state, part, reading) for name, state in states.items()}
         reads, tokens = reading.reads.memory, reading.out.total
         if reads is not None and memory:
-            relation = self._relation("memory", part, lambda: relation_of(map(reads, range(tokens))))
+            relation = self._once("memory", part, lambda: read_sets(map(reads, range(tokens))))
             read = {
-                name: Reached.full(tokens, state.units) if state.is_full() else state.of_tokens(relation)
+                name: DependenceSets.full(tokens, state.units) if state.is_full() else state.of_tokens(relation)
                 for name, state in memory.items()
             }
             found = _joined(found, read)
         return found
 
-    def _own(self, state: Reached, part: Part, reading: Reading) -> Reached:
+    def _own(self, state: DependenceSets, part: Part, reading: PartReads) -> DependenceSets:
         grid, out, own = reading.grid, reading.out, reading.reads.own
         if own is itself:
             more = out.special - grid.special  # new special tokens, which have met nothing
-            return state.of_tokens(relation_of([*[()] * more, *map(itself, range(grid.total))])) if more else state
+            return state.of_tokens(read_sets([*[()] * more, *map(itself, range(grid.total))])) if more else state
         if state.is_full() and len(own(0)) and len(own(out.total - 1)):
-            return Reached.full(out.total, state.units)
+            return DependenceSets.full(out.total, state.units)
         if reading.reads.whole and state.met_by_any() == prod(state.units):
-            return Reached.full(out.total, state.units)
+            return DependenceSets.full(out.total, state.units)
         if tuple(axis.rows for axis in state.axes) == grid.sides:
-            key = _key(part)
-            if key not in self._along:
-                self._along[key] = along_axes(reading)
-            pattern = self._along[key]
+            pattern = self._once("axes", part, partial(along_axes, reading))
             if pattern is not None:
                 return state.of_places(pattern)
-        return state.of_tokens(self._relation("own", part, reading.relation))
+        return state.of_tokens(self._once("own", part, reading.read_sets))
 
-    def _relation(self, which: str, part: Part, made: Callable[[], Relation]) -> Relation:
-        key = (which, _key(part))
-        if key not in self._relations:
-            self._relations[key] = made()
-        return self._relations[key]
-
-
-def _key(part: Part) -> str:
-    """The same of parts that read the same."""
-    return repr((part.component, part.place.grid, part.place.memory, part.residual))
+    def _once(self, which: str, part: Part, made: Callable[[], _T]) -> _T:
+        """What was made of an equal part before, else made now."""
+        key = (which, repr((part.component, part.place.grid, part.place.memory, part.residual)))
+        if key not in self._made:
+            self._made[key] = made()
+        found: _T = self._made[key]
+        return found
 
 
 def _block(parts: Sequence[Part], stream: str, path: str, group: str, name: str, grid: Grid) -> BlockReach:

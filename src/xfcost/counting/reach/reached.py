@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from xfcost.counting.reach.sets import Bits, Intervals, Relation, Sets, check_room, relation_of
+from xfcost.counting.reach.sets import Bits, Intervals, ReadSets, Sets, check_room, read_sets
 from xfcost.formulas.component import Grid, Mixer
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.raster import numbers, position
@@ -19,10 +19,10 @@ from xfcost.spec.architecture import Part
 # Tokens of a grid at which it is seen whether a pattern is one of each axis: all of a small grid, else a sample.
 _COMPARED: Final = 1024
 # What tokens read as a union of products, each a relation along every axis.
-Along = Sequence[tuple[Relation, ...]]
+AxisReads = Sequence[tuple[ReadSets, ...]]
 
 
-class Reading(NamedTuple):
+class PartReads(NamedTuple):
     """What the outputs of one part depend on."""
 
     grid: Grid
@@ -38,12 +38,12 @@ class Reading(NamedTuple):
         kernel = self.reads.kernel
         return self.reads.own is itself if kernel is None else not kernel.overlaps and not any(kernel.padding)
 
-    def relation(self) -> Relation:
+    def read_sets(self) -> ReadSets:
         """What its outputs read of their stream, token by token."""
-        return relation_of(map(self.reads.own, range(self.out.total)))
+        return read_sets(map(self.reads.own, range(self.out.total)))
 
 
-def reading_of(part: Part) -> Reading:
+def part_reads(part: Part) -> PartReads:
     """What a part reads: what its component says, its residual connection and its norm."""
     component, joined = part.component, part.residual != "none"
     grid, out = part.place.grid, component.out(part.place)[0]
@@ -61,7 +61,7 @@ def reading_of(part: Part) -> Reading:
         raise TypeError(f"what {type(component).__name__} reads is not known")
     elif reads.own is not itself and isinstance(component, Mixer) and out == grid and not reads.products:
         reads = reads._replace(own=_with_itself(reads.own, joined=joined))
-    return Reading(grid, out, reads)
+    return PartReads(grid, out, reads)
 
 
 def _product(lines: Product, grid: Grid, out: Grid) -> Reads:
@@ -80,15 +80,15 @@ def _with_itself(own: Reads, *, joined: bool) -> Reads:
     return reads
 
 
-def along_axes(reading: Reading) -> Along | None:
+def along_axes(reading: PartReads) -> AxisReads | None:
     """The pattern axis by axis; None where what a token reads is no such product."""
     grid, out = reading.grid, reading.out
     if grid.special or out.special or len(grid.sides) != len(out.sides):
         return None
     if reading.reads.products:
-        return [tuple(map(relation_of, axes)) for axes in reading.reads.products]
+        return [tuple(map(read_sets, axes)) for axes in reading.reads.products]
     if len(grid.sides) == 1:
-        return [(reading.relation(),)]
+        return [(reading.read_sets(),)]
     own, lines = reading.reads.own, []
     for axis, side in enumerate(out.sides):
         step = prod(out.sides[axis + 1 :])
@@ -104,23 +104,23 @@ def along_axes(reading: Reading) -> Along | None:
             len(read) < grid.total and sorted(read) != numbers(places, grid.sides)
         ):
             return None
-    return [tuple(map(relation_of, lines))]
+    return [tuple(map(read_sets, lines))]
 
 
-class Reached(NamedTuple):
-    """Along every axis the sets of its places; or, as of one axis, one set per token, special tokens first."""
+class DependenceSets(NamedTuple):
+    """AxisReads every axis the sets of its places; or, as of one axis, one set per token, special tokens first."""
 
     axes: tuple[Sets, ...]
     units: tuple[int, ...]
     """Sides of the grid of units."""
 
     @classmethod
-    def identity(cls, sides: tuple[int, ...]) -> Reached:
+    def identity(cls, sides: tuple[int, ...]) -> DependenceSets:
         """Each unit of a grid alone."""
         return cls(tuple(map(Intervals.identity, sides)), sides)
 
     @classmethod
-    def full(cls, tokens: int, units: tuple[int, ...]) -> Reached:
+    def full(cls, tokens: int, units: tuple[int, ...]) -> DependenceSets:
         """All units in each of so many tokens."""
         return cls((Intervals.full(tokens, prod(units)),), units)
 
@@ -146,11 +146,11 @@ class Reached(NamedTuple):
         rows = [axis.row(int(place)) for axis, place in zip(self.axes, places, strict=True)]
         return reduce(np.logical_and.outer, rows).ravel()
 
-    def of_tokens(self, relation: Relation) -> Reached:
+    def of_tokens(self, relation: ReadSets) -> DependenceSets:
         """Of each output, the union over the tokens that it reads."""
-        return Reached((self.per_token().union(relation),), self.units)
+        return DependenceSets((self.per_token().union(relation),), self.units)
 
-    def of_places(self, pattern: Along) -> Reached:
+    def of_places(self, pattern: AxisReads) -> DependenceSets:
         """The same along every axis."""
         found = [
             self._replace(axes=tuple(axis.union(one) for axis, one in zip(self.axes, product, strict=True)))
@@ -159,18 +159,18 @@ class Reached(NamedTuple):
         largest = max(found, key=lambda one: int(one.counts().sum()))
         for other in found:
             if any(mine != mine.joined(its) for mine, its in zip(largest.axes, other.axes, strict=True)):
-                return reduce(Reached.joined, found)
+                return reduce(DependenceSets.joined, found)
         return largest
 
-    def joined(self, other: Reached) -> Reached:
+    def joined(self, other: DependenceSets) -> DependenceSets:
         """Token by token, the union with another's of the same units."""
-        return Reached((self.per_token().joined(other.per_token()),), self.units)
+        return DependenceSets((self.per_token().joined(other.per_token()),), self.units)
 
     def per_token(self) -> Sets:
         """One set per token."""
         if len(self.axes) == 1:
             return self.axes[0]
-        if self == Reached.identity(self.units):
+        if self == DependenceSets.identity(self.units):
             return Intervals.identity(prod(self.units))
         check_room(prod(axis.rows for axis in self.axes), prod(self.units))
         rows = [1]

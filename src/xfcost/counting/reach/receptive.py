@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from xfcost.counting.reach.reached import Reading, reading_of
+from xfcost.counting.reach.reached import PartReads, part_reads
 from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.sources import itself
 from xfcost.ledger.grid import Grid
@@ -14,7 +14,7 @@ from xfcost.spec.architecture import Architecture, Part
 
 # Sides of the grids on which a part is looked at, the first that its pattern fits into.
 _SIDES: Final = {1: (64, 1024, 16384), 2: (32, 128), 3: (16, 32)}
-# Along each axis, how many places an output's reading spans, and by how many it moves to the next output.
+# AxisReads each axis, how many places an output's reading spans, and by how many it moves to the next output.
 Extent = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -32,7 +32,7 @@ def receptive_field(architecture: Architecture) -> tuple[int, ...] | None:
     rank = len(stream.input.sides)
     field, jump, mixed = (1,) * rank, (1,) * rank, False
     for part in parts:
-        reading = reading_of(part)
+        reading = part_reads(part)
         ranks = {len(reading.grid.sides), len(reading.out.sides)}
         if reading.reads.memory is not None or reading.grid.special or ranks != {rank}:
             return None
@@ -49,17 +49,17 @@ def receptive_field(architecture: Architecture) -> tuple[int, ...] | None:
     return field if mixed else None
 
 
-def _extent(part: Part, reading: Reading) -> Extent | None:
+def _extent(part: Part, reading: PartReads) -> Extent | None:
     if reading.reads.kernel is not None:
         return reading.reads.kernel.sides, reading.reads.kernel.stride
     if reading.reads.products:
         return None
     rank = len(reading.grid.sides)
     places = (msgspec.structs.replace(part.place, grid=Grid((side,) * rank)) for side in _SIDES[rank])
-    return next(filter(None, (_spans(reading_of(part._replace(place=place))) for place in places)), None)
+    return next(filter(None, (_spans(part_reads(part._replace(place=place))) for place in places)), None)
 
 
-def _spans(reading: Reading) -> Extent | None:
+def _spans(reading: PartReads) -> Extent | None:
     """Of outputs in the middle of the grid; None where a border cuts any off, or where they aren't alike."""
     sides, out = reading.grid.sides, reading.out.sides
     stride = tuple(-(-side // outputs) for side, outputs in zip(sides, out, strict=True))

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from xfcost.counting.reach.reached import Reached
+from xfcost.counting.reach.reached import DependenceSets
 from xfcost.formulas.raster import numbers
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, shown
@@ -160,18 +160,18 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 # ── the result of steps, and of what the tokens have met after each of them ──
 
 
-class Step(NamedTuple):
+class ReachStep(NamedTuple):
     """A stem, a stage's entry or a block, and what the tokens that leave it have met."""
 
     block: BlockReach
     """Without its `met`."""
     grid: Grid
-    states: Mapping[str, Reached]
+    states: Mapping[str, DependenceSets]
     """Of each input that has reached it."""
 
 
 def reach_of(
-    name: str, inputs: Mapping[str, InputGrid], steps: Iterable[Step], causal: Sequence[str], last: str,
+    name: str, inputs: Mapping[str, InputGrid], steps: Iterable[ReachStep], causal: Sequence[str], last: str,
     token: Sequence[int] | None,
 ) -> Reach:  # fmt: skip
     """The result of steps in the order in which they run, with maps of the middle token of every stream.
@@ -211,7 +211,7 @@ def reach_of(
     )
 
 
-def _met(grid: InputGrid, state: Reached, *, causal: bool) -> Met:
+def _met(grid: InputGrid, state: DependenceSets, *, causal: bool) -> Met:
     units, counts = grid.units, state.counts()
     whole = bool((counts == grid.read).all())
     if causal and len(counts) == units and not whole:  # of each two tokens, the later one has met the earlier

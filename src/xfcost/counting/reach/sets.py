@@ -27,7 +27,7 @@ def check_room(rows: int, units: int) -> None:
         raise TooManyTokens(f"{rows:,} sets of {units:,} tokens take {size:,} bytes")
 
 
-class Relation(NamedTuple):
+class ReadSets(NamedTuple):
     """The distinct sets of inputs that outputs read. Run r has `length[r]` inputs from `first[r]`."""
 
     which: np.ndarray
@@ -39,8 +39,8 @@ class Relation(NamedTuple):
     length: np.ndarray
 
 
-def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
-    """The relation of outputs that read these inputs, one after the other."""
+def read_sets(reads: Iterable[Sequence[int]]) -> ReadSets:
+    """The sets of outputs that read these inputs, one after the other."""
     which, found = array("q"), dict[tuple[tuple[int, int], ...], int]()
     before: Sequence[int] | None = None
     for read in reads:
@@ -48,7 +48,7 @@ def relation_of(reads: Iterable[Sequence[int]]) -> Relation:
             before, number = read, found.setdefault(_runs(read), len(found))
         which.append(number)
     runs = np.array([(number, *run) for key, number in found.items() for run in key], np.int64).reshape(-1, 3)
-    return Relation(np.array(which), len(found), *(np.ascontiguousarray(column) for column in runs.T))
+    return ReadSets(np.array(which), len(found), *(np.ascontiguousarray(column) for column in runs.T))
 
 
 def _runs(read: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -93,7 +93,7 @@ class Bits:
         """Itself."""
         return self
 
-    def union(self, relation: Relation) -> Bits:
+    def union(self, relation: ReadSets) -> Bits:
         """Of each output, the union of the rows that it reads."""
         check_room(len(relation.which), self.units)
         levels = np.frexp(relation.length.astype(float))[1] - 1
@@ -171,7 +171,7 @@ class Intervals:
         ends = zip(self.low.tolist(), self.high.tolist(), strict=True)
         return Bits([(1 << high) - (1 << low) for low, high in ends], self.units)
 
-    def union(self, relation: Relation) -> Sets:
+    def union(self, relation: ReadSets) -> Sets:
         """Of each output, the union of the rows that it reads: intervals where it is one, else bits."""
         # of a run of rows it is from the first row to the last, where rows touch and both ends ascend
         ascend = (np.diff(self.low) >= 0).all() and (np.diff(self.high) >= 0).all()

@@ -25,13 +25,13 @@ _MOST_SAMPLES: Final = 64
 _LARGE: Final = 4.0
 
 
-class Units(NamedTuple):
+class InputUnits(NamedTuple):
     """The units of an input: cells along its token axes."""
 
     axes: tuple[int, ...]
     """Without a batch, axis 0 is one of them."""
     sides: tuple[int, ...]
-    """Units along each of these axes."""
+    """InputUnits along each of these axes."""
     cell: tuple[int, ...]
     """Positions of a unit along each of them."""
 
@@ -63,7 +63,7 @@ class ShapeChanged(Exception):  # noqa: N818 - the caller says what it means
 
 
 def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is looked at
-    run: Callable[[Tensor], Sequence[Tensor]], x: Tensor, units: Units, axes: Sequence[Sequence[int]],
+    run: Callable[[Tensor], Sequence[Tensor]], x: Tensor, units: InputUnits, axes: Sequence[Sequence[int]],
     noise: torch.Generator, rounding: float = 0.0, numbers: Sequence[int] | None = None,
 ) -> list[np.ndarray]:  # fmt: skip
     """Of each output, (positions, units): does the unit influence the position?

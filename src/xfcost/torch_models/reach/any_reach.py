@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from xfcost.counting.reach.reached import Reached
-from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, Step, reach_of
+from xfcost.counting.reach.reached import DependenceSets
+from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, ReachStep, reach_of
 from xfcost.counting.reach.sets import Bits
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.grid import Grid, sides_text
@@ -25,7 +25,7 @@ from xfcost.torch_models.any_model.run import Run, run
 from xfcost.torch_models.any_model.small_sizes import small_sizes
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, inputs_of
 from xfcost.torch_models.any_model.user_errors import original
-from xfcost.torch_models.mixing.perturb import ShapeChanged, Smooth, Units, influences, random_like, with_weights
+from xfcost.torch_models.mixing.perturb import InputUnits, ShapeChanged, Smooth, influences, random_like, with_weights
 from xfcost.torch_models.shared.private_torch import pytree
 
 # Weights and inputs that are tried.
@@ -153,7 +153,7 @@ MOST_SECONDS: Final = 30.0
 _SAMPLES: Final = 8
 
 
-class Call(NamedTuple):
+class BlockCall(NamedTuple):
     """One call of a block."""
 
     name: str
@@ -170,7 +170,7 @@ class Input(NamedTuple):
 
     key: str | int
     """Its name, or its place."""
-    units: Units
+    units: InputUnits
 
 
 class Size(NamedTuple):
@@ -178,7 +178,7 @@ class Size(NamedTuple):
 
     given: Given
     inputs: dict[str, Input]
-    calls: list[Call]
+    calls: list[BlockCall]
     notes: tuple[str, ...] = ()
 
 
@@ -197,7 +197,7 @@ def affordable(model: nn.Module, given: Given, axes: Axes, full: Run, clock: Cal
         batch = len(dict(inputs_of(one))[next(iter(inputs.values())).key])
         along = position_axes(outputs[number], outputs[number - 1], batched=_batched(inputs))
         calls = [
-            Call(name, type(inside[name]).__name__, own, tuple(value.shape[axis] for axis in own))
+            BlockCall(name, type(inside[name]).__name__, own, tuple(value.shape[axis] for axis in own))
             for (name, value), own in zip(outputs[number], along, strict=True)
             if name or not _batched(inputs) or len(value) == batch
         ]
@@ -225,7 +225,7 @@ def _inputs(model: nn.Module, given: Given, axes: Axes) -> dict[str, Input]:
     places, found = given.places(model), {}
     for key, value in inputs_of(given):
         if own := axes.get(key):
-            units = Units(own, tuple(value.shape[axis] for axis in own), (1,) * len(own))
+            units = InputUnits(own, tuple(value.shape[axis] for axis in own), (1,) * len(own))
             found[key if isinstance(key, str) else places[key]] = Input(key, units)
     return found if len(found) > 1 else dict(zip(["input"], found.values(), strict=True))
 
@@ -384,7 +384,7 @@ def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token
             sequential=1,
         )
         own = {one: seen[one][number] for one in seen if one == stream or seen[one][number].any()}
-        steps.append(Step(block, grid, {one: _reached(sets, inputs[one].sides) for one, sets in own.items()}))
+        steps.append(ReachStep(block, grid, {one: _reached(sets, inputs[one].sides) for one, sets in own.items()}))
     found = reach_of(name, inputs, steps, causal, streams[numbers[-1]][0], token)
     how = (
         f"found by changing one {inputs[first].unit} at a time, with {SEEDS} random inputs and weights; where "
@@ -408,9 +408,9 @@ def _after_the_last(
             )
 
 
-def _reached(sets: np.ndarray, units: tuple[int, ...]) -> Reached:
+def _reached(sets: np.ndarray, units: tuple[int, ...]) -> DependenceSets:
     packed = np.packbits(sets, axis=1, bitorder="little")
-    return Reached((Bits([int.from_bytes(row.tobytes(), "little") for row in packed], prod(units)),), units)
+    return DependenceSets((Bits([int.from_bytes(row.tobytes(), "little") for row in packed], prod(units)),), units)
 
 
 def _is_causal(seen: Sequence[np.ndarray]) -> bool:

@@ -36,7 +36,7 @@ from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_bytes
 from xfcost.torch_models.memory.shortage import check_addressable, within_torch
-from xfcost.torch_models.mixing.perturb import Units, influences
+from xfcost.torch_models.mixing.perturb import InputUnits, influences
 from xfcost.torch_models.residual_stream import rounding
 from xfcost.torch_models.shared.convolution import TOKENS, in_rows
 from xfcost.torch_models.shared.leaves import Table
@@ -54,7 +54,7 @@ _COPIES: Final = 16
 _FLOAT64: Final = 8
 
 
-class Block(NamedTuple):
+class RunningBlock(NamedTuple):
     """A block of the running model."""
 
     stage: str
@@ -111,14 +111,14 @@ def _needed(architecture: Architecture) -> int:
     return weights + activations * _FLOAT64 // element + of_copy + _COPIES * _FLOAT64 * int(widest)
 
 
-def _blocks(architecture: Architecture, live: BuiltModel) -> Iterator[Block]:
+def _blocks(architecture: Architecture, live: BuiltModel) -> Iterator[RunningBlock]:
     """Every block of the model, with the parts that it was built of."""
     streams: Any = live.model.streams
     for stream, stream_model in zip(architecture.streams, streams, strict=True):
         for stage, stage_model in zip(stream.stages, stream_model.stages, strict=True):
             for number, index in enumerate(stage.order):
                 parts = stage.blocks[index].parts
-                yield Block(stage.label, number + 1, parts, list(stage_model.run[number]))
+                yield RunningBlock(stage.label, number + 1, parts, list(stage_model.run[number]))
 
 
 # ── where a sub-layer adds to the residual stream ──
@@ -286,7 +286,7 @@ def read_by_others(part: Part, token: int) -> bool:
 class _Watch:
     """Measures the sub-layers of one block, one forward long; each goes to `found` as it ends."""
 
-    def __init__(self, block: Block, seed: int, found: Callable[[StreamStep], None], hooks: ExitStack) -> None:
+    def __init__(self, block: RunningBlock, seed: int, found: Callable[[StreamStep], None], hooks: ExitStack) -> None:
         self.block, self.found = block, found
         self.adds = [residual_add(*one) for one in zip(block.parts, block.sublayers, strict=True)]
         self.symbols = symbols(block.parts, self.adds)
@@ -345,7 +345,7 @@ class _Watch:
                 added = self._taken()
                 return [out_BND if added is None else added.delta_BND]
 
-            units = Units((1,), given[which].shape[1:2], (1,))
+            units = InputUnits((1,), given[which].shape[1:2], (1,))
             (rows,) = influences(written, given[which], units, [(1,)], self.noise, LEAST, [token])
             own = int(rows[token, 0]) if token < len(rows) else 0
             same_grid = which == 0 and component.out(place)[0] == place.grid
