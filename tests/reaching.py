@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
-from xfcost.counting.reach.walk import Walk
+from xfcost.counting.reach.composed import Walk
 from xfcost.spec.architecture import Architecture, Stream
 from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import load
@@ -15,7 +15,8 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.build import Model, StreamModel, build
-from xfcost.torch_models.reach.influence import Influences, Units, with_weights
+from xfcost.torch_models.mixing.perturb import InputUnits, influences, random_like, with_weights
+from xfcost.torch_models.reach.any_reach import outputs_of
 
 # Label of a step, input -> (tokens, units).
 Steps = list[tuple[str, dict[str, np.ndarray]]]
@@ -53,22 +54,33 @@ def running(architecture: Architecture, seeds: Sequence[int]) -> Steps:
             continue
         watched = _watched(architecture, model)
         labels = list(watched)
-        given = Given(tuple(built.inputs), {})
-        runs = Influences(model, given, watched, [(1,)] * len(watched), rounding)
+        inputs = [one.double() if one.is_floating_point() else one for one in built.inputs]
         for number, stream in enumerate(architecture.streams):
             name = stream.name or "input"
-            seen = runs.of(_units(stream, number, walk.inputs[name].sides), [seed])
-            before = found.get(name)
-            found[name] = seen if before is None else [one | other for one, other in zip(before, seen, strict=True)]
+            noise = torch.Generator().manual_seed(seed)
+            x, units = random_like(inputs[number], noise), _units(stream, walk.inputs[name].sides)
+            seen = influences(_run_of(model, watched, inputs, number), x, units, [(1,)] * len(watched), noise, rounding)
+            found[name] = [one | other for one, other in zip(found.get(name, seen), seen, strict=True)]
     return [(label, {name: each[number] for name, each in found.items()}) for number, label in enumerate(labels)]
 
 
-def _units(stream: Stream, number: int, sides: tuple[int, ...]) -> Units:
+def _run_of(
+    model: torch.nn.Module, watched: dict[str, torch.nn.Module], inputs: Sequence[torch.Tensor], number: int
+) -> Callable[[torch.Tensor], list[torch.Tensor]]:
+    def run(x: torch.Tensor) -> list[torch.Tensor]:
+        others = [one.expand(len(x), *one.shape[1:]).contiguous() for one in inputs]
+        given = Given((*others[:number], x, *others[number + 1 :]), {})
+        return [one.value for one in outputs_of(model, given, watched, len(watched))]
+
+    return run
+
+
+def _units(stream: Stream, sides: tuple[int, ...]) -> InputUnits:
     entry = stream.input
     if isinstance(entry, ImageInput | VideoInput):
         axes = tuple(range(2, 2 + len(entry.sides)))
-        return Units(number, axes, sides, tuple(whole // side for whole, side in zip(entry.sides, sides, strict=True)))
-    return Units(number, (1,), (int(np.prod(sides)),), (1,))
+        return InputUnits(axes, sides, tuple(whole // side for whole, side in zip(entry.sides, sides, strict=True)))
+    return InputUnits((1,), (int(np.prod(sides)),), (1,))
 
 
 def _watched(architecture: Architecture, model: torch.nn.Module) -> dict[str, torch.nn.Module]:

@@ -11,12 +11,11 @@ import xfcost
 from reaching import composed, small
 from xfcost.api.reach import place_of
 from xfcost.counting.reach import composed as composing
-from xfcost.counting.reach import reached, sets
+from xfcost.counting.reach import sets
 from xfcost.counting.reach.composed import reach
-from xfcost.counting.reach.reached import Reached, along_axes
-from xfcost.counting.reach.reading import reading_of
+from xfcost.counting.reach.reached import DependenceSets, along_axes, part_reads
 from xfcost.counting.reach.result import Reach
-from xfcost.counting.reach.sets import Bits, Intervals, relation_of
+from xfcost.counting.reach.sets import Bits, Intervals, read_sets
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
@@ -274,13 +273,13 @@ def test_bits_and_intervals_unite_like_plain_sets(seed: int):
     chosen = np.random.default_rng(seed)
     inputs = int(chosen.integers(1, 40))
     reads = patterns(chosen, inputs)
-    relation = relation_of(reads)
+    relation = read_sets(reads)
     expected = plain(reads, [{number} for number in range(inputs)])
     identity = Intervals.identity(inputs)
     assert as_sets(identity.bits().union(relation)) == expected
     assert as_sets(identity.union(relation)) == expected
     again = patterns(chosen, len(reads))
-    found = identity.bits().union(relation).union(relation_of(again))
+    found = identity.bits().union(relation).union(read_sets(again))
     assert as_sets(found) == plain(again, expected)
     assert found.counts().tolist() == [len(one) for one in plain(again, expected)]
 
@@ -288,8 +287,8 @@ def test_bits_and_intervals_unite_like_plain_sets(seed: int):
 def test_a_range_is_read_like_the_list_of_its_numbers():
     ranges = [range(3, 9), range(0, 10, 3), range(5, 5), range(7, 8)]
     lists = [list(one) for one in ranges]
-    rows = Bits.from_rows(lambda start, stop: np.eye(10, dtype=bool)[start:stop], 10, 10)
-    assert as_sets(rows.union(relation_of(ranges))) == as_sets(rows.union(relation_of(lists))) == [*map(set, lists)]
+    rows = Bits([1 << number for number in range(10)], 10)
+    assert as_sets(rows.union(read_sets(ranges))) == as_sets(rows.union(read_sets(lists))) == [*map(set, lists)]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +305,7 @@ def test_sets_along_axes_are_those_of_the_whole_grid(
     preset: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ):
     along = composed(small(preset, size=size))
-    monkeypatch.setattr(reached, "along_axes", lambda reading: None)
+    monkeypatch.setattr(composing, "along_axes", lambda reading: None)
     whole = composed(small(preset, size=size))
     for (label, mine), (_, others) in zip(along, whole, strict=True):
         assert (mine["input"] == others["input"]).all(), label
@@ -314,14 +313,15 @@ def test_sets_along_axes_are_those_of_the_whole_grid(
 
 def test_a_pattern_that_is_no_product_is_not_taken_for_one():
     # axial attention along both axes at once reads a cross
-    reading = reading_of(small("common-axial", ["**.axis=all"], tokens=64).streams[0].stages[0].blocks[0].parts[0])
+    reading = part_reads(small("common-axial", ["**.axis=all"], tokens=64).streams[0].stages[0].blocks[0].parts[0])
     assert along_axes(reading) is None
 
 
 def test_a_block_that_changes_nothing_is_not_worked_out_again(monkeypatch: pytest.MonkeyPatch):
     calls: list[int] = []
-    union = Reached.union
-    monkeypatch.setattr(Reached, "union", lambda *given: calls.append(1) or union(*given))
+    for name in ("of_places", "of_tokens"):
+        union = getattr(DependenceSets, name)
+        monkeypatch.setattr(DependenceSets, name, lambda *given, union=union: calls.append(1) or union(*given))
     found = reach(load("gpt3"), Run(tokens=(64,)))
     assert len(found.steps) == 96
     assert len(calls) <= 4

@@ -14,8 +14,7 @@ from helpers import xf
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.reach import any_reach as affordable
-from xfcost.torch_models.reach.any_reach import blocks_of, reach_of_module
-from xfcost.torch_models.reach.influence import Output, grid_of, position_axes
+from xfcost.torch_models.reach.any_reach import Output, blocks_of, grid_of, position_axes, reach_of_module
 
 
 class Block(nn.Module):
@@ -99,6 +98,25 @@ def test_an_image_in_pixels_without_the_pooled_vector():
         ("layers.0", 144, 4, 9),
         ("layers.2", 36, 9, 25),
     ]
+    assert found.notes[0] == "after its last block the module mixes tokens: its output depends on 144 of 144 pixels"
+
+
+class Above(nn.Module):
+    """Gives the numbers above zero alone, as many as there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.map(x)
+        return x[x > 0][None]
+
+
+def test_an_output_whose_shape_depends_on_content_is_left_out():
+    found = xfcost.reach(Above(), example_inputs=torch.randn(1, 9, 4))
+    assert [(step.path, step.met[0].largest) for step in found.steps] == [("map", 1)]
+    assert not any("after its last block" in note for note in found.notes)
 
 
 class Narrow(nn.Module):
@@ -146,7 +164,7 @@ def test_named_in_a_file_and_with_an_n(tmp_path):
     )
     done = xf("reach", "net.py:Net", "--input", "1xNx8", "--N", 9, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Net   9 tokens\nevery token has met every other after block 1 of 1\n")
+    assert done.stdout.startswith("Net   9 tokens\nevery token depends on every other after block 1 of 1\n")
     assert "changing one token of Net at a time" in done.stderr
 
 
@@ -207,8 +225,8 @@ def ticking(step: float) -> Callable[[], float]:
 
 
 def test_a_size_that_takes_too_long_is_reduced_and_said():
-    # a run of 8 samples takes a second by this clock: 64 tokens · 2 · 3 / 8 s is too long, 36 is not
-    found = reach_of_module(Text(lambda: Neighbours(8)), Given((words(64),), {}), "Text", None, ticking(1.0))
+    # a run of 8 samples takes two seconds by this clock: 64 tokens · 3 · 2 / 8 s is too long, 36 is not
+    found = reach_of_module(Text(lambda: Neighbours(8)), Given((words(64),), {}), "Text", None, ticking(2.0))
     assert found.inputs[0].sides == (36,)
     assert found.notes[0] == "reduced: the given size takes too long to change each; found at 36 tokens"
 

@@ -19,7 +19,7 @@ def test_the_answer_comes_first_then_a_line_per_block():
     assert done.stderr == ""
     assert done.stdout.splitlines()[:7] == [
         "Swin-T   3,136 (56×56) tokens",
-        "every token has met every other after block 7 of 12",
+        "every token depends on every other after block 7 of 12",
         "",
         "no.  block              made of        tokens  smallest  median  largest   share",
         "  1  stage 1 · block 1  W-MSA           3,136        49      49       49   1.6 %",
@@ -30,7 +30,7 @@ def test_the_answer_comes_first_then_a_line_per_block():
 
 def test_blocks_that_say_the_same_are_one_line():
     lines = xf("reach", "gpt2").stdout.splitlines()
-    assert lines[1] == "every token has met every earlier one after block 1 of 12"
+    assert lines[1] == "every token depends on every earlier one after block 1 of 12"
     assert lines[4].startswith("stage 1 · blocks 1–12  Causal self-attention ")
     assert "all earlier" in lines[4]
     assert len(lines) == 5
@@ -38,22 +38,23 @@ def test_blocks_that_say_the_same_are_one_line():
 
 def test_never_is_said_with_what_was_met():
     text = xf("reach", "resnet-50").stdout
-    assert "tokens never all meet: after all 16 blocks a token has met 45,796 to 50,176 of 50,176 pixels" in text
+    assert "after all 16 blocks a token depends on 45,796 to 50,176 of 50,176 pixels" in " ".join(text.split())
+    assert "not every token depends on every pixel" in text
     assert "cuts it off: 427×427 pixels, wider than the input's 224×224" in " ".join(text.split())
 
 
 def test_an_encoder_decoder_has_an_answer_per_stream_and_a_line_per_input():
     lines = xf("reach", "transformer-base", "--N", 8).stdout.splitlines()
     assert lines[1:3] == [
-        "encoder: every token has met every other after block 1 of 6",
-        "decoder: every token has met every earlier one and all of the encoder after block 1 of 6",
+        "encoder: every token depends on every other after block 1 of 6",
+        "decoder: every token depends on every earlier one and all encoder tokens after block 1 of 6",
     ]
     assert lines[4].split()[:4] == ["block", "made", "of", "input"]
     assert sum("decoder · blocks 1–6" in line for line in lines) == 2
 
 
 def test_a_recurrence_is_said_to_take_steps():
-    assert "sequential: a recurrence hands a token on from step to step, 512 steps" in xf("reach", "mamba-130m").stdout
+    assert "a recurrent layer takes 512 sequential steps" in xf("reach", "mamba-130m").stdout
 
 
 @pytest.mark.parametrize("columns", [80, 100])
@@ -82,7 +83,7 @@ def test_json_and_csv_have_every_block():
 
 def test_markdown_and_latex_have_the_answer_and_the_lines():
     markdown = xf("reach", "swin-t", "--format", "markdown").stdout
-    assert "every token has met every other after block 7 of 12" in markdown
+    assert "every token depends on every other after block 7 of 12" in markdown
     assert "| stage 1 · block 2 | SW-MSA " in markdown
     latex = xf("reach", "swin-t", "--format", "latex").stdout
     assert "\\begin{tabular}" in latex
@@ -94,7 +95,7 @@ def test_the_ending_says_the_format(tmp_path):
         done = xf("reach", "vit", "-o", tmp_path / name)
         assert done.returncode == 0, done.stderr
         assert (tmp_path / name).stat().st_size > 100
-    assert "every token has met" in xf("reach", "vit", "-o", tmp_path / "b.svg").stdout  # a picture and the table
+    assert "every token depends on" in xf("reach", "vit", "-o", tmp_path / "b.svg").stdout  # a picture and the table
     assert xf("reach", "vit", "-o", tmp_path / "a.gif").returncode == 2
     assert "already exists" in xf("reach", "vit", "-o", tmp_path / "a.svg").stderr
 

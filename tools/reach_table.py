@@ -40,7 +40,7 @@ def _row(name: str, found: Reach) -> dict[str, str]:
         "input": input_text(found.inputs[0]),
         **dict(zip(("after block 1", "after half of them", "after the last"), map(_met, some), strict=True)),
         "receptive field": sides_text(found.receptive_field) if found.receptive_field else "–",
-        "all have met": length,
+        "all depend on all": length,
         "in a layer": f"{found.sequential} steps" if found.sequential > 1 else "at once",
     }
 

@@ -96,7 +96,7 @@ SMOKE: Final = (
     Command("analyze vit --probe", "the running model agrees, in all 19 operations that could be probed"),
     Command("compare vit swin --trace", "agree"),
     Command("measure vit --N 16 --save runs.csv", f"{_VIT_16 / 1e6:.1f} M"),
-    Command("reach swin", "every token has met every other after block 7 of 12"),
+    Command("reach swin", "every token depends on every other after block 7 of 12"),
     Command("analyze model.py:Net --input 1x2x5", "90 MACs"),  # 5 places of 2·3 + 3·4
     Command(
         "analyze model.py:Net --input 1x2x5 --mode train", "(90 + 150 MACs)"

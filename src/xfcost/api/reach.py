@@ -41,7 +41,7 @@ def reach(
     token: str | int | Sequence[int] | None = None,
     **options: Unpack[ReachOptions],
 ) -> Reach:
-    """After each block: how many input tokens can influence a token, and when every token has met every other.
+    """After each block: how many input tokens can influence a token, and when every token depends on every other.
 
     Args:
         spec: a preset's name, a path to a YAML file, a torch module with inputs, or the name of one, as for `analyze`.

@@ -25,9 +25,9 @@ Specs = Annotated[list[str], shared.spec_argument(f"Presets (`common-*` for seve
 def run(specs: Specs, token: Token = None, **given: Any) -> None:
     """How far information travels, block by block.
 
-    After each block: how many input tokens can influence a token, at least, in the median and at most; and the block
-    after which every token has met every other, the maximum path length. Composed from what each operation reads; of a
-    torch module found by changing one token at a time. The picture has a small map of the input per block.
+    After each block: on how many input tokens a token depends, at least, in the median and at most; and the block
+    after which every token depends on every other, the maximum path length. Composed from what each operation reads;
+    of a torch module found by changing one token at a time. The picture has a small map of the input per block.
 
     Example: xfcost reach swin -o reach.svg
     """

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from xfcost.counting.reach.sets import Intervals, Relation, Sets, relation_of
+from xfcost.counting.reach.sets import Intervals, ReadSets, Sets, read_sets
 from xfcost.formulas.component import Grid, Mixer, Operation, Place, tag_of
 from xfcost.formulas.lettered import form_of
 from xfcost.formulas.polynomial import Polynomial, exact_quotient
@@ -130,7 +130,7 @@ def layers_until_met(layer_type: LayerType, sizes: LayerSizes) -> int:
         reads: list[Sequence[int]] = [mixer.reads(grid, token) for token in range(sizes.n)]
         ones, owner = np.ones(sum(map(len, reads)), np.int64), np.repeat(own, [len(read) for read in reads])
         taps = np.concatenate([np.asarray(read) for read in reads])  # each by itself
-        met = met.union(Relation(own, sizes.n, owner, taps, ones))
+        met = met.union(ReadSets(own, sizes.n, owner, taps, ones))
         if _is_whole(met, layer_type.layer(sizes)):
             return number
     raise ArithmeticError(f"{layer_type.title}: {sizes.n} layers don't join all tokens")
@@ -140,7 +140,7 @@ def _of_equal_layers(mixer: Mixer, n: int) -> int:
     """By doubling: what 2m layers read is what m layers read of what m layers read."""
     reads = (mixer.reads(Grid((n,)), token) for token in range(n))
     ranges = (range(read[0], read[-1] + 1) if read[-1] - read[0] + 1 == len(read) else read for read in reads)
-    relation = relation_of(ranges)
+    relation = read_sets(ranges)
     powers: list[Sets] = [Intervals.identity(n).union(relation)]
     while not _is_whole(powers[-1], mixer):
         if len(powers) > n:
@@ -161,12 +161,12 @@ def _is_whole(met: Sets, mixer: Mixer) -> bool:
     return bool((counts == (n if mixer.causality == "none" else np.arange(1, n + 1))).all())
 
 
-def _as_relation(met: Sets) -> Relation:
+def _as_relation(met: Sets) -> ReadSets:
     """What several layers read, as the pattern of one."""
     if not isinstance(met, Intervals):
         raise TypeError("the layers of the table read neighbours; their stacks read intervals")
     own = np.arange(met.rows)
-    return Relation(own, met.rows, own, met.low, met.counts())
+    return ReadSets(own, met.rows, own, met.low, met.counts())
 
 
 def path_order(layer_type: LayerType, length: Callable[[LayerSizes], int]) -> str:

@@ -179,6 +179,9 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class SubLayer(Component, frozen=True):
     """A component of a block, with the residual connection of its stage or spec by default."""
 
+    only_norm: ClassVar[bool] = False
+    """Is it a norm of the stream, so that it alone is no block?"""
+
     residual: Joining | None = None
     """How f(x) joins the residual stream, `none` being f(x) alone; by default as the stage or the spec says."""
 

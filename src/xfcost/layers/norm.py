@@ -25,6 +25,8 @@ class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
 class NormSubLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
     """A norm on the stream itself, in a block: the last step of a Conformer's (Gulati et al. 2020, equation 1)."""
 
+    only_norm: ClassVar[bool] = True
+
     residual: Literal["none"] = "none"
     """Only `none`: the norm stands on the stream itself."""
     norm: NormKind = "layer_norm"

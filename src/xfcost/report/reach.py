@@ -95,7 +95,7 @@ def input_text(one: InputGrid) -> str:
 
 
 def answers(found: Reach) -> list[str]:
-    """The first thing to know of each stream: when every token has met every other, or what it has met in the end."""
+    """The answer for each stream: the block after which every token depends on every other, or how far it gets."""
     streams = list(dict.fromkeys(step.stream for step in found.steps))
     several = len(streams) > 1
     return [(f"{stream}: " if several else "") + _answer(found, stream) for stream in streams]
@@ -108,19 +108,14 @@ def _answer(found: Reach, stream: str) -> str:
     unit = found.input_of(stream).unit
     every = "every earlier one" if found.is_causal(stream) else "every other" if unit == "token" else f"every {unit}"
     others = [one.input for one in steps[-1].met if one.input != stream]
-    every += f" and all of the {' and '.join(others)}" if others else ""
+    every += "".join(f" and all {other} tokens" for other in others)
     if length is None:
         met = steps[-1].met[0]
         counts = f"{met.smallest:,}" + (f" to {met.largest:,}" if met.largest != met.smallest else "")
-        return (
-            f"tokens never all meet: after {_all_blocks(len(blocks))} a token has met {counts} of {met.units:,} {unit}s"
-        )
+        after = "its one block" if len(blocks) == 1 else f"all {len(blocks):,} blocks"
+        return f"not every token depends on {every}: after {after} a token depends on {counts} of {met.units:,} {unit}s"
     when = f"after block {length} of {len(blocks)}" if length else "before the first block"
-    return f"every token has met {every} {when}"
-
-
-def _all_blocks(count: int) -> str:
-    return "its one block" if count == 1 else f"all {count:,} blocks"
+    return f"every token depends on {every} {when}"
 
 
 def _details(found: Reach) -> Iterator[str]:
@@ -133,7 +128,7 @@ def _details(found: Reach) -> Iterator[str]:
         wider = f", wider than the input's {sides_text(sides)}" if beyond else ""
         yield f"receptive field of the last block, where no border cuts it off: {field} {found.inputs[0].unit}s{wider}"
     if found.sequential > 1:
-        yield f"sequential: a recurrence hands a token on from step to step, {found.sequential:,} steps in a layer"
+        yield f"a recurrent layer takes {found.sequential:,} sequential steps"
 
 
 # Columns of numbers that a narrow table leaves out, the first first.

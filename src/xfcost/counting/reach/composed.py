@@ -1,26 +1,32 @@
-"""How far information travels in an architecture, composed from what each of its operations reads."""
+"""How far information travels in an architecture, composed from what each of its parts reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from math import prod
+from typing import Any, Final, Literal, TypeVar
 
-import numpy as np
+import msgspec
 
+from xfcost.counting.reach.reached import DependenceSets, PartReads, along_axes, part_reads
 from xfcost.counting.reach.receptive import receptive_field
-from xfcost.counting.reach.result import BlockReach, Map, Reach, checked_token, token_at
-from xfcost.counting.reach.sets import TooManyTokens
-from xfcost.counting.reach.walk import Walk, name_of
-from xfcost.formulas.component import Mixer
-from xfcost.layers.moe import Moe
-from xfcost.ledger.grid import Grid
-from xfcost.spec.architecture import Architecture
+from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, ReachStep, reach_of
+from xfcost.counting.reach.sets import TooManyTokens, read_sets
+from xfcost.formulas.component import Grid, Mixer, tag_of
+from xfcost.formulas.sources import itself
+from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.grammar import ImageInput, VideoInput, grid_of
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
+from xfcost.spec.reversible import is_reversible
 from xfcost.spec.run import Run
 
 # How often an input is halved until its sets fit.
 _MOST_HALVINGS: Final = 12
+_T = TypeVar("_T")
+# What each token depends on, of each stream's input.
+States = dict[str, DependenceSets]
 
 
 def reach(system: Architecture | Loaded, run: Run | None = None, token: Sequence[int] | None = None) -> Reach:
@@ -53,38 +59,24 @@ def reach(system: Architecture | Loaded, run: Run | None = None, token: Sequence
 
 def _reach(architecture: Architecture, token: Sequence[int] | None, notes: Sequence[str]) -> Reach:
     walk = Walk(architecture)
-    steps, maps = _walked(walk, name_of(architecture.streams[-1]), token)
-    return Reach(
-        name=architecture.spec.name,
-        inputs=tuple(walk.inputs.values()),
-        maps=maps,
-        steps=steps,
-        causal_streams=tuple(name for name, is_causal in walk.causal.items() if is_causal),
+    causal = [name_of(stream) for stream in architecture.streams if _is_causal(stream)]
+    last = name_of(architecture.streams[-1])
+    found = reach_of(architecture.spec.name, walk.inputs, walk.steps(), causal, last, token)
+    return msgspec.structs.replace(
+        found,
         receptive_field=receptive_field(architecture),
         notes=tuple(dict.fromkeys((*notes, *_notes(architecture)))),
     )
 
 
-def _walked(walk: Walk, last: str, token: Sequence[int] | None) -> tuple[tuple[BlockReach, ...], tuple[Map, ...]]:
-    """The steps; and maps of the middle token of every stream, of the last stream's the one that is asked for."""
-    steps: list[BlockReach] = []
-    tokens: dict[str, tuple[int, ...]] = {}
-    first: dict[tuple[str, str], np.ndarray] = {}
-    for block, grid, states in walk.steps():
-        steps.append(block)
-        stream, own = block.stream, walk.inputs[block.stream]
-        if stream not in tokens:
-            given = token if stream == last else None
-            tokens[stream] = checked_token([side // 2 for side in own.sides] if given is None else given, own)
-            first[stream, stream] = np.full(own.units, -1)
-            first[stream, stream][token_at(tokens[stream], own.sides, Grid(own.sides))] = 0
-        here = token_at(tokens[stream], own.sides, grid)
-        for name, state in states.items():
-            found = first.setdefault((stream, name), np.full(walk.inputs[name].units, -1))
-            if (found < 0).any():
-                found[(found < 0) & state.row(here)] = len(steps)
-    maps = (Map(stream=one, input=name, token=tokens[one], first=found) for (one, name), found in first.items())
-    return tuple(steps), tuple(maps)
+def _is_causal(stream: Stream) -> bool:
+    """Does no mixing layer read later tokens of its own stream?"""
+    mixers = [
+        part.component
+        for part in stream.parts()
+        if isinstance(part.component, Mixer) and part.component.sources(part.place).own is not itself
+    ]
+    return bool(mixers) and all(mixer.causality != "none" for mixer in mixers)
 
 
 def _notes(architecture: Architecture) -> Iterator[str]:
@@ -94,15 +86,152 @@ def _notes(architecture: Architecture) -> Iterator[str]:
         if isinstance(component, Mixer):
             name = component.label()
             if component.content_selects_tokens:
-                yield (
-                    f"{name}: content selects the tokens that are read; counted are all that it can select, over all "
-                    "contents"
-                )
+                yield f"{name}: content selects the tokens that are read; all that it can select are counted"
             if component.causality == "approximate":
-                yield f"{name}: later tokens sway which tokens are read; that is not counted as influence"
+                yield f"{name}: later tokens affect which tokens are read; that dependence is not counted"
             if getattr(component, "past", 0):
                 yield f"{name}: it also reads earlier segments, which are not counted"
-        if isinstance(component, Moe) and component.capacity is not None:
-            yield "experts of a limited capacity: that a token takes another's slot is not counted as influence"
+        if getattr(component, "tokens_compete", False):
+            yield "experts with a capacity: that a token takes another's slot is not counted"
         if part.residual != "none" and part.residual.norm == "group_norm":
-            yield "a group norm's mean and variance are over all tokens: through it every token is influenced by all"
+            yield "a group norm's mean and variance are over all tokens: through it every token depends on all"
+
+
+class Walk:
+    """An architecture from its input to its last block; what a kind of part reads is worked out once."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        self.architecture = architecture
+        self.inputs: dict[str, InputGrid] = {}
+        self._numbers = dict.fromkeys(map(name_of, architecture.streams), 0)
+        self._memory: States = {}
+        self._made: dict[tuple[str, str], Any] = {}
+
+    def steps(self) -> Iterator[ReachStep]:
+        """After the stem where it mixes, a stage's entry, or a block, stream by stream."""
+        for stream in self.architecture.streams:
+            states, grid = yield from self._stem(stream)
+            earlier: list[States] = []
+            for stage in stream.stages:
+                states, grid = yield from self._stage(stage, name_of(stream), states, grid, earlier)
+                earlier.append(states)
+            self._memory = states
+
+    def _stem(self, stream: Stream) -> Generator[ReachStep, None, tuple[States, Grid]]:
+        """The embedding layers. The units are the tokens that the first of them makes which no other one mixes."""
+        name, grid = name_of(stream), grid_of(stream.input)
+        state, mixed = DependenceSets.identity(grid.sides), False
+        for part in stream.embed:
+            reading = part_reads(part)
+            mixed = mixed or not reading.groups
+            if not mixed and reading.out.sides != grid.sides:
+                state = DependenceSets.identity(reading.out.sides)
+            else:
+                state = self._own(state, part, reading)
+            grid = reading.out
+        is_pixel = isinstance(stream.input, ImageInput | VideoInput) and state.units == stream.input.sides
+        unit: Literal["token", "pixel"] = "pixel" if is_pixel else "token"
+        self.inputs[name] = InputGrid(name=name, sides=state.units, unit=unit, read=state.met_by_any())
+        if mixed:
+            block = _block(stream.embed, name, f"{stream.path}embed", stream.name or "", "stem", grid)
+            yield ReachStep(block, grid, {name: state})
+        return {name: state}, grid
+
+    def _stage(
+        self, stage: Stage, name: str, states: States, grid: Grid, earlier: Sequence[States]
+    ) -> Generator[ReachStep, None, tuple[States, Grid]]:
+        """The entry of a stage, and its blocks."""
+        for part in stage.enter:
+            number = getattr(part.component, "reads_stage", None)
+            states = self._part(states, part, earlier[number - 1] if number else {})
+            grid = part.component.out(part.place)[0]
+        if stage.enter:
+            yield ReachStep(_block(stage.enter, name, f"{stage.path}.enter", stage.label, "enter", grid), grid, states)
+        one = two = states  # the two streams of a reversible stage; of another, the same
+        settled: set[int] = set()  # blocks that add nothing to these
+        for number, index in enumerate(stage.order, 1):
+            block = stage.blocks[index]
+            if index not in settled:
+                before = (one, two)
+                for part in block.parts:
+                    if is_reversible(part.residual):
+                        one, two = two, _joined(one, self._part(two, part, self._memory))
+                    else:
+                        one = two = self._part(one, part, self._memory)
+                if (one, two) == before:
+                    one, two = before
+                    settled.add(index)
+                else:
+                    settled.clear()
+            if block.parts:
+                grid = block.parts[-1].component.out(block.parts[-1].place)[0]
+            if not all(getattr(part.component, "only_norm", False) for part in block.parts):  # a last norm is no block
+                self._numbers[name] += 1
+                step = _block(block.parts, name, block.path, stage.label, f"block {number}", grid)
+                step = msgspec.structs.replace(step, number=self._numbers[name])
+                yield ReachStep(step, grid, _joined(one, two))
+        return _joined(one, two), grid
+
+    def _part(self, states: States, part: Part, memory: States) -> States:
+        """After a part; `memory` is what the tokens have met that it reads beside its own stream's."""
+        reading = part_reads(part)
+        found = {name: self._own(state, part, reading) for name, state in states.items()}
+        reads, tokens = reading.reads.memory, reading.out.total
+        if reads is not None and memory:
+            relation = self._once("memory", part, lambda: read_sets(map(reads, range(tokens))))
+            read = {
+                name: DependenceSets.full(tokens, state.units) if state.is_full() else state.of_tokens(relation)
+                for name, state in memory.items()
+            }
+            found = _joined(found, read)
+        return found
+
+    def _own(self, state: DependenceSets, part: Part, reading: PartReads) -> DependenceSets:
+        grid, out, own = reading.grid, reading.out, reading.reads.own
+        if own is itself:
+            more = out.special - grid.special  # new special tokens, which have met nothing
+            return state.of_tokens(read_sets([*[()] * more, *map(itself, range(grid.total))])) if more else state
+        if state.is_full() and len(own(0)) and len(own(out.total - 1)):
+            return DependenceSets.full(out.total, state.units)
+        if reading.reads.whole and state.met_by_any() == prod(state.units):
+            return DependenceSets.full(out.total, state.units)
+        if tuple(axis.rows for axis in state.axes) == grid.sides:
+            pattern = self._once("axes", part, partial(along_axes, reading))
+            if pattern is not None:
+                return state.of_places(pattern)
+        return state.of_tokens(self._once("own", part, reading.read_sets))
+
+    def _once(self, which: str, part: Part, made: Callable[[], _T]) -> _T:
+        """What was made of an equal part before, else made now."""
+        key = (which, repr((part.component, part.place.grid, part.place.memory, part.residual)))
+        if key not in self._made:
+            self._made[key] = made()
+        found: _T = self._made[key]
+        return found
+
+
+def _block(parts: Sequence[Part], stream: str, path: str, group: str, name: str, grid: Grid) -> BlockReach:
+    mixers = [part for part in parts if isinstance(part.component, Mixer)]
+    kinds = [part.component.label() for part in mixers if isinstance(part.component, Mixer)]
+    rows = [row for part in mixers for row in part.component.operations(part.place)]
+    return BlockReach(
+        path=path,
+        group=group,
+        part=name,
+        kinds=tuple(dict.fromkeys(kinds or [tag_of(type(part.component)).replace("_", " ") for part in parts])),
+        stream=stream,
+        number=None,
+        tokens=grid.total,
+        sequential=max((row.sequential for row in rows), default=1),
+    )
+
+
+def name_of(stream: Stream) -> str:
+    """The name of its input."""
+    return stream.name or "input"
+
+
+def _joined(one: States, two: States) -> States:
+    if one is two:
+        return one
+    return one | {name: one[name].joined(state) if name in one else state for name, state in two.items()}

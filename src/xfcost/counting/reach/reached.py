@@ -1,4 +1,4 @@
-"""The input units that each token of a grid has met: a product of sets along the axes, or sets of the whole grid."""
+"""What a part reads, and which input units each token has met: axis by axis, or token by token."""
 
 from __future__ import annotations
 
@@ -9,40 +9,118 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from xfcost.counting.reach.reading import Reading
-from xfcost.counting.reach.sets import Bits, Intervals, Relation, Sets, relation_of, united_along
+from xfcost.counting.reach.sets import Bits, Intervals, ReadSets, Sets, check_room, read_sets
+from xfcost.formulas.component import Grid, Mixer
+from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.raster import numbers, position
-from xfcost.formulas.sources import Reads
-from xfcost.ledger.grid import Grid
+from xfcost.formulas.sources import Product, Reads, Sources, itself
+from xfcost.spec.architecture import Part
 
 # Tokens of a grid at which it is seen whether a pattern is one of each axis: all of a small grid, else a sample.
 _COMPARED: Final = 1024
+# What tokens read as a union of products, each a relation along every axis.
+AxisReads = Sequence[tuple[ReadSets, ...]]
 
 
-class Along(NamedTuple):
-    """A pattern that is one of each axis: what the places along each axis read; and the special tokens."""
+class PartReads(NamedTuple):
+    """What the outputs of one part depend on."""
 
     grid: Grid
-    products: tuple[tuple[Relation, ...], ...]
-    """What a token reads is the union of these: of each the relations along the axes."""
-    special: Relation | None = None
-    """Of special tokens, what each reads of all tokens; those of the grid read all of them. None: there are none."""
+    """The tokens that come in."""
+    out: Grid
+    """The tokens that leave."""
+    reads: Sources
+    """With what the residual connection hands on, and with a kernel's as `own` and as a product too."""
+
+    @property
+    def groups(self) -> bool:
+        """Are its outputs disjoint groups of the tokens that come in, or these themselves?"""
+        kernel = self.reads.kernel
+        return self.reads.own is itself if kernel is None else not kernel.overlaps and not any(kernel.padding)
+
+    def read_sets(self) -> ReadSets:
+        """What its outputs read of their stream, token by token."""
+        return read_sets(map(self.reads.own, range(self.out.total)))
 
 
-class Reached(NamedTuple):
-    """Along every axis the sets of its places; or, as of one axis, one set per token, special tokens first."""
+def part_reads(part: Part) -> PartReads:
+    """What a part reads: what its component says, its residual connection and its norm."""
+    component, joined = part.component, part.residual != "none"
+    grid, out = part.place.grid, component.out(part.place)[0]
+    reads = component.sources(part.place)
+    if "group_norm" in (getattr(component, "norm", None), part.residual != "none" and part.residual.norm):
+        # its mean and variance are over all tokens
+        reads = Sources(lambda token: range(grid.total), reads.memory, whole=True)
+    elif reads.kernel is not None:
+        lines = reads.kernel.lines(grid.sides, out.sides)
+        reads = reads._replace(own=_product(lines, grid, out), products=[lines])
+    elif reads.products and joined:
+        same = reads.shortcut or Kernel(*((size,) * len(grid.sides) for size in (1, 1, 0)))
+        reads = reads._replace(products=[*reads.products, same.lines(grid.sides, out.sides)])
+    elif reads.own is itself and grid.tokens != out.tokens:
+        raise TypeError(f"what {type(component).__name__} reads is not known")
+    elif reads.own is not itself and isinstance(component, Mixer) and out == grid and not reads.products:
+        reads = reads._replace(own=_with_itself(reads.own, joined=joined))
+    return PartReads(grid, out, reads)
+
+
+def _product(lines: Product, grid: Grid, out: Grid) -> Reads:
+    return lambda token: numbers(
+        [line[place] for line, place in zip(lines, position(token, out.sides), strict=True)], grid.sides
+    )
+
+
+def _with_itself(own: Reads, *, joined: bool) -> Reads:
+    """What a mixer reads, and the token itself: by the residual connection, or as the query of what is read."""
+
+    def reads(token: int) -> Sequence[int]:
+        read = own(token)
+        return read if token in read or not (joined or len(read)) else (*read, token)
+
+    return reads
+
+
+def along_axes(reading: PartReads) -> AxisReads | None:
+    """The pattern axis by axis; None where what a token reads is no such product."""
+    grid, out = reading.grid, reading.out
+    if grid.special or out.special or len(grid.sides) != len(out.sides):
+        return None
+    if reading.reads.products:
+        return [tuple(map(read_sets, axes)) for axes in reading.reads.products]
+    if len(grid.sides) == 1:
+        return [(reading.read_sets(),)]
+    own, lines = reading.reads.own, []
+    for axis, side in enumerate(out.sides):
+        step = prod(out.sides[axis + 1 :])
+        lines.append([sorted({position(token, grid.sides)[axis] for token in own(at * step)}) for at in range(side)])
+    tokens: Sequence[int] = range(out.total)
+    if out.total > _COMPARED:
+        between = np.random.default_rng(0).choice(out.total, _COMPARED // 2, replace=False)
+        tokens = [0, out.total - 1, *between.tolist()]
+    for token in tokens:
+        places = [line[place] for line, place in zip(lines, position(token, out.sides), strict=True)]
+        read = set(own(token))
+        if len(read) != prod(map(len, places)) or (
+            len(read) < grid.total and sorted(read) != numbers(places, grid.sides)
+        ):
+            return None
+    return [tuple(map(read_sets, lines))]
+
+
+class DependenceSets(NamedTuple):
+    """AxisReads every axis the sets of its places; or, as of one axis, one set per token, special tokens first."""
 
     axes: tuple[Sets, ...]
     units: tuple[int, ...]
     """Sides of the grid of units."""
 
     @classmethod
-    def identity(cls, sides: tuple[int, ...]) -> Reached:
+    def identity(cls, sides: tuple[int, ...]) -> DependenceSets:
         """Each unit of a grid alone."""
         return cls(tuple(map(Intervals.identity, sides)), sides)
 
     @classmethod
-    def full(cls, tokens: int, units: tuple[int, ...]) -> Reached:
+    def full(cls, tokens: int, units: tuple[int, ...]) -> DependenceSets:
         """All units in each of so many tokens."""
         return cls((Intervals.full(tokens, prod(units)),), units)
 
@@ -68,104 +146,36 @@ class Reached(NamedTuple):
         rows = [axis.row(int(place)) for axis, place in zip(self.axes, places, strict=True)]
         return reduce(np.logical_and.outer, rows).ravel()
 
-    def equals(self, other: Reached) -> bool:
-        """Is it the same, kept in the same way, or does each token have all units in both?"""
-        if len(self.axes) == len(other.axes) and all(map(_equal, self.axes, other.axes)):
-            return True
-        rows = [prod(axis.rows for axis in one.axes) for one in (self, other)]
-        return rows[0] == rows[1] and self.is_full() and other.is_full()
-
-    def union(self, pattern: Along | Relation) -> Reached:
+    def of_tokens(self, relation: ReadSets) -> DependenceSets:
         """Of each output, the union over the tokens that it reads."""
-        if isinstance(pattern, Relation):
-            return self._of_tokens(self.per_token().union(pattern))
-        if tuple(axis.rows for axis in self.axes) == pattern.grid.sides:
-            found = [self._replace(axes=tuple(map(_union, self.axes, product))) for product in pattern.products]
-            largest = max(found, key=lambda one: int(one.counts().sum()))
-            return largest if all(map(largest.contains, found)) else reduce(Reached.joined, found)
-        return self._of_tokens(_united(self.per_token().bits(), pattern))
+        return DependenceSets((self.per_token().union(relation),), self.units)
 
-    def joined(self, other: Reached) -> Reached:
+    def of_places(self, pattern: AxisReads) -> DependenceSets:
+        """The same along every axis."""
+        found = [
+            self._replace(axes=tuple(axis.union(one) for axis, one in zip(self.axes, product, strict=True)))
+            for product in pattern
+        ]
+        largest = max(found, key=lambda one: int(one.counts().sum()))
+        for other in found:
+            if any(mine != mine.joined(its) for mine, its in zip(largest.axes, other.axes, strict=True)):
+                return reduce(DependenceSets.joined, found)
+        return largest
+
+    def joined(self, other: DependenceSets) -> DependenceSets:
         """Token by token, the union with another's of the same units."""
-        return self._of_tokens(self.per_token().joined(other.per_token()))
-
-    def contains(self, other: Reached) -> bool:
-        """Has every token met, along every axis, all that it has met in `other`?"""
-        return all(mine.equals(mine.joined(others)) for mine, others in zip(self.axes, other.axes, strict=True))
-
-    def _of_tokens(self, sets: Sets) -> Reached:
-        return self._replace(axes=(sets,))
+        return DependenceSets((self.per_token().joined(other.per_token()),), self.units)
 
     def per_token(self) -> Sets:
         """One set per token."""
         if len(self.axes) == 1:
             return self.axes[0]
-        if all(map(_equal, self.axes, map(Intervals.identity, self.units))):
+        if self == DependenceSets.identity(self.units):
             return Intervals.identity(prod(self.units))
-
-        def booleans(start: int, stop: int) -> np.ndarray:
-            return np.stack([self.row(token) for token in range(start, stop)])
-
-        return Bits.from_rows(booleans, prod(axis.rows for axis in self.axes), prod(self.units))
-
-
-def _union(sets: Sets, relation: Relation) -> Sets:
-    return sets.union(relation)
-
-
-def _equal(one: Sets, other: Sets) -> bool:
-    return one.equals(other)
-
-
-def _united(tokens: Bits, pattern: Along) -> Bits:
-    """Sets of the tokens of a grid, united along one axis after the other."""
-    grid, found = pattern.grid, []
-    for product in pattern.products:
-        packed = tokens.packed[grid.special :]
-        for axis, relation in enumerate(product):
-            sides = [*(len(done.which) for done in product[:axis]), *grid.sides[axis:]]
-            packed = united_along(packed, sides, axis, relation)
-        found.append(packed)
-    packed = reduce(np.bitwise_or, found)
-    if pattern.special is not None:
-        packed |= np.bitwise_or.reduce(tokens.packed[: grid.special], axis=0)
-        packed = np.concatenate([tokens.union(pattern.special).packed, packed])
-    return Bits(packed, tokens.units)
-
-
-def pattern_of(reading: Reading) -> Along | Relation:
-    """What the outputs of a part read of their stream, along axes where it is a product, else token by token."""
-    return along_axes(reading) or relation_of(map(reading.reads.own, range(reading.out.total)))
-
-
-def along_axes(reading: Reading) -> Along | None:
-    """The pattern axis by axis; None where what a token reads is no such product."""
-    grid, out = reading.grid, reading.out
-    if len(grid.sides) != len(out.sides) or grid.special != out.special:
-        return None
-    if reading.reads.products:
-        special = relation_of(map(reading.reads.own, range(out.special))) if out.special else None
-        return Along(grid, tuple(tuple(map(relation_of, axes)) for axes in reading.reads.products), special)
-    axes = None if grid.special or len(grid.sides) == 1 else _found(reading.reads.own, grid.sides, out.sides)
-    return None if axes is None else Along(grid, (axes,))
-
-
-def _found(reads: Reads, grid: tuple[int, ...], out: tuple[int, ...]) -> tuple[Relation, ...] | None:
-    found = []
-    for axis, side in enumerate(out):
-        step = prod(out[axis + 1 :])
-        found.append([sorted({position(token, grid)[axis] for token in reads(at * step)}) for at in range(side)])
-    for token in _sample(prod(out)):
-        places = [line[place] for line, place in zip(found, position(token, out), strict=True)]
-        read = set(reads(token))
-        if len(read) != prod(map(len, places)) or (len(read) < prod(grid) and sorted(read) != numbers(places, grid)):
-            return None
-    return tuple(map(relation_of, found))
-
-
-def _sample(tokens: int) -> Sequence[int]:
-    """All tokens of a small grid; of a larger one the first, the last and some between."""
-    if tokens <= _COMPARED:
-        return range(tokens)
-    between = np.random.default_rng(0).choice(tokens, _COMPARED // 2, replace=False)
-    return [0, tokens - 1, *between.tolist()]
+        check_room(prod(axis.rows for axis in self.axes), prod(self.units))
+        rows = [1]
+        for axis in self.axes:
+            gap = "0" * (axis.units - 1)  # bit u moves to bit u·side: a product with a set of the axis fills the gap
+            spread = [int(gap.join(f"{row:b}"), 2) for row in rows]
+            rows = [row * places for row in spread for places in axis.bits().integers]
+        return Bits(rows, prod(self.units))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from xfcost.counting.reach.reading import Reading, reading_of
+from xfcost.counting.reach.reached import PartReads, part_reads
 from xfcost.formulas.raster import numbers, position
 from xfcost.formulas.sources import itself
 from xfcost.ledger.grid import Grid
-from xfcost.spec.architecture import Architecture, Part, Stream
+from xfcost.spec.architecture import Architecture, Part
 
 # Sides of the grids on which a part is looked at, the first that its pattern fits into.
 _SIDES: Final = {1: (64, 1024, 16384), 2: (32, 128), 3: (16, 32)}
-# Along each axis, how many places an output's reading spans, and by how many it moves to the next output.
+# AxisReads each axis, how many places an output's reading spans, and by how many it moves to the next output.
 Extent = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -27,10 +26,13 @@ def receptive_field(architecture: Architecture) -> tuple[int, ...] | None:
     if len(architecture.streams) > 1:
         return None
     stream = architecture.streams[0]
+    parts = list(stream.embed)
+    for stage in stream.stages:
+        parts += [*stage.enter, *(part for index in stage.order for part in stage.blocks[index].parts)]
     rank = len(stream.input.sides)
     field, jump, mixed = (1,) * rank, (1,) * rank, False
-    for part in _running(stream):
-        reading = reading_of(part)
+    for part in parts:
+        reading = part_reads(part)
         ranks = {len(reading.grid.sides), len(reading.out.sides)}
         if reading.reads.memory is not None or reading.grid.special or ranks != {rank}:
             return None
@@ -47,41 +49,30 @@ def receptive_field(architecture: Architecture) -> tuple[int, ...] | None:
     return field if mixed else None
 
 
-def _running(stream: Stream) -> Iterator[Part]:
-    yield from stream.embed
-    for stage in stream.stages:
-        yield from stage.enter
-        for index in stage.order:
-            yield from stage.blocks[index].parts
-
-
-def _extent(part: Part, reading: Reading) -> Extent | None:
+def _extent(part: Part, reading: PartReads) -> Extent | None:
     if reading.reads.kernel is not None:
         return reading.reads.kernel.sides, reading.reads.kernel.stride
     if reading.reads.products:
         return None
     rank = len(reading.grid.sides)
     places = (msgspec.structs.replace(part.place, grid=Grid((side,) * rank)) for side in _SIDES[rank])
-    return next(filter(None, (_spans(reading_of(part._replace(place=place))) for place in places)), None)
+    return next(filter(None, (_spans(part_reads(part._replace(place=place))) for place in places)), None)
 
 
-def _spans(reading: Reading) -> Extent | None:
-    """On the grid of the reading; None where a border cuts it off, or where it isn't the same everywhere."""
+def _spans(reading: PartReads) -> Extent | None:
+    """Of outputs in the middle of the grid; None where a border cuts any off, or where they aren't alike."""
     sides, out = reading.grid.sides, reading.out.sides
     stride = tuple(-(-side // outputs) for side, outputs in zip(sides, out, strict=True))
+    centre = [side // 2 for side in out]
     spans = set()
-    for at in _middle(out):
-        read = zip(*(position(token, sides) for token in reading.reads.own(at)), strict=True)
-        ends = [(min(axis), max(axis)) for axis in read]
-        if any(low == 0 or high == side - 1 for (low, high), side in zip(ends, sides, strict=True)):
-            return None
-        moved = [step * place for step, place in zip(stride, position(at, out), strict=True)]
-        spans.add(tuple((low - by, high - by) for (low, high), by in zip(ends, moved, strict=True)))
+    for axis in range(len(out)):
+        for by in range(4):
+            at = [*centre[:axis], centre[axis] + by, *centre[axis + 1 :]]
+            output = numbers([[place] for place in at], out)[0]
+            read = zip(*(position(token, sides) for token in reading.reads.own(output)), strict=True)
+            ends = [(min(places), max(places)) for places in read]
+            if any(low == 0 or high == side - 1 for (low, high), side in zip(ends, sides, strict=True)):
+                return None
+            moved = [step * place for step, place in zip(stride, at, strict=True)]
+            spans.add(tuple((low - shift, high - shift) for (low, high), shift in zip(ends, moved, strict=True)))
     return (tuple(high - low + 1 for low, high in spans.pop()), stride) if len(spans) == 1 else None
-
-
-def _middle(sides: tuple[int, ...]) -> list[int]:
-    """Outputs in the middle, next to one another along every axis."""
-    centre = [side // 2 for side in sides]
-    beside = [[*centre[:axis], centre[axis] + by, *centre[axis + 1 :]] for axis in range(len(sides)) for by in range(4)]
-    return [numbers([[place] for place in places], sides)[0] for places in beside]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
+from xfcost.counting.reach.reached import DependenceSets
 from xfcost.formulas.raster import numbers
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, shown
@@ -31,38 +32,6 @@ class InputGrid(msgspec.Struct, frozen=True, kw_only=True):
         return prod(self.sides)
 
 
-def token_at(token: Sequence[int], sides: Sequence[int], grid: Grid) -> int:
-    """The number of the token of `grid` at a place of the input's units; of another number of axes, in proportion."""
-    units = prod(sides)
-    if len(grid.sides) == len(sides):
-        places = [place * here // side for place, here, side in zip(token, grid.sides, sides, strict=True)]
-        number = numbers([[place] for place in places], grid.sides)[0]
-    else:
-        number = numbers([[place] for place in token], sides)[0] * grid.tokens // units
-    return int(grid.special + number)
-
-
-def checked_token(token: Sequence[int], grid: InputGrid) -> tuple[int, ...]:
-    """The place of a unit.
-
-    Raises:
-        UsageError: it is outside the grid, or has another number of axes.
-    """
-    text, sides = ",".join(map(shown, token)), grid.sides
-    if len(token) != len(sides):
-        example = ",".join(str(side // 2) for side in sides)
-        raise UsageError(
-            f"--token {text}: the {grid.unit}s stand on {sides_text(sides)}; expected "
-            f"{'one number' if len(sides) == 1 else f'{len(sides)} numbers'}, as in --token {example}"
-        )
-    if any(not 0 <= place < side for place, side in zip(token, sides, strict=True)):
-        first, last = ",".join("0" * len(sides)), ",".join(str(side - 1) for side in sides)
-        raise UsageError(
-            f"--token {text}: outside the grid of {sides_text(sides)} {grid.unit}s; expected {first} to {last}"
-        )
-    return tuple(token)
-
-
 class Met(msgspec.Struct, frozen=True, kw_only=True):
     """Of how many units of one input the tokens of a block can be influenced."""
 
@@ -82,16 +51,6 @@ class Met(msgspec.Struct, frozen=True, kw_only=True):
         return self.median / self.units
 
 
-def met_of(grid: InputGrid, counts: np.ndarray, own: int, *, causal: bool) -> Met:
-    """From the units that each token has met; of `own` tokens, of as many as units, the one of their own number."""
-    units = grid.units
-    whole = bool((counts == grid.read).all())
-    if causal and len(counts) == units and not whole:  # of each two tokens, the later one has met the earlier
-        whole = int(counts.sum()) - own == units * (units - 1) // 2
-    smallest, median, largest = int(counts.min()), float(np.median(counts)), int(counts.max())
-    return Met(input=grid.name, units=units, smallest=smallest, median=median, largest=largest, whole=whole)
-
-
 class BlockReach(msgspec.Struct, frozen=True, kw_only=True):
     """What the tokens have met after one step: the stem, a stage's entry, or a block."""
 
@@ -109,7 +68,7 @@ class BlockReach(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that leave it, with special tokens."""
     sequential: int
     """The most steps that one of its layers takes one after the other: 1, or the tokens of a recurrence."""
-    met: tuple[Met, ...]
+    met: tuple[Met, ...] = ()
     """Of each input that has reached it; the stream's own first."""
 
     @property
@@ -196,3 +155,98 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     def _repr_html_(self) -> str | None:
         """The report, in a notebook."""
         return notebook.html(self)
+
+
+# ── the result of steps, and of what the tokens have met after each of them ──
+
+
+class ReachStep(NamedTuple):
+    """A stem, a stage's entry or a block, and what the tokens that leave it have met."""
+
+    block: BlockReach
+    """Without its `met`."""
+    grid: Grid
+    states: Mapping[str, DependenceSets]
+    """Of each input that has reached it."""
+
+
+def reach_of(
+    name: str, inputs: Mapping[str, InputGrid], steps: Iterable[ReachStep], causal: Sequence[str], last: str,
+    token: Sequence[int] | None,
+) -> Reach:  # fmt: skip
+    """The result of steps in the order in which they run, with maps of the middle token of every stream.
+
+    Args:
+        name: of the system.
+        inputs: by name; those of a stream are there before its first step.
+        steps: taken one by one, so that no more sets are alive than needed.
+        causal: the streams in which a token meets no later one.
+        last: the stream whose map is of `token`.
+        token: the place, in units of its input; the middle by default.
+
+    Raises:
+        UsageError: there is no such place.
+    """
+    blocks: list[BlockReach] = []
+    tokens: dict[str, tuple[int, ...]] = {}
+    first: dict[tuple[str, str], np.ndarray] = {}
+    for block, grid, states in steps:
+        stream, own = block.stream, inputs[block.stream]
+        if stream not in tokens:
+            given = token if stream == last else None
+            tokens[stream] = _checked_token([side // 2 for side in own.sides] if given is None else given, own)
+            first[stream, stream] = np.full(own.units, -1)
+            first[stream, stream][token_at(tokens[stream], own.sides, Grid(own.sides))] = 0
+        here = token_at(tokens[stream], own.sides, grid)
+        met = []
+        for each in sorted(states, key=lambda each: each != stream):
+            met.append(_met(inputs[each], states[each], causal=each == stream in causal))
+            found = first.setdefault((stream, each), np.full(inputs[each].units, -1))
+            if (found < 0).any():
+                found[(found < 0) & states[each].row(here)] = len(blocks) + 1
+        blocks.append(msgspec.structs.replace(block, met=tuple(met)))
+    maps = (Map(stream=one, input=each, token=tokens[one], first=found) for (one, each), found in first.items())
+    return Reach(
+        name=name, inputs=tuple(inputs.values()), maps=tuple(maps), steps=tuple(blocks), causal_streams=tuple(causal)
+    )
+
+
+def _met(grid: InputGrid, state: DependenceSets, *, causal: bool) -> Met:
+    units, counts = grid.units, state.counts()
+    whole = bool((counts == grid.read).all())
+    if causal and len(counts) == units and not whole:  # of each two tokens, the later one has met the earlier
+        whole = int(counts.sum()) - state.own() == units * (units - 1) // 2
+    smallest, median, largest = int(counts.min()), float(np.median(counts)), int(counts.max())
+    return Met(input=grid.name, units=units, smallest=smallest, median=median, largest=largest, whole=whole)
+
+
+def token_at(token: Sequence[int], sides: Sequence[int], grid: Grid) -> int:
+    """The number of the token of `grid` at a place of the input's units; of another number of axes, in proportion."""
+    units = prod(sides)
+    if len(grid.sides) == len(sides):
+        places = [place * here // side for place, here, side in zip(token, grid.sides, sides, strict=True)]
+        number = numbers([[place] for place in places], grid.sides)[0]
+    else:
+        number = numbers([[place] for place in token], sides)[0] * grid.tokens // units
+    return int(grid.special + number)
+
+
+def _checked_token(token: Sequence[int], grid: InputGrid) -> tuple[int, ...]:
+    """The place of a unit.
+
+    Raises:
+        UsageError: it is outside the grid, or has another number of axes.
+    """
+    text, sides = ",".join(map(shown, token)), grid.sides
+    if len(token) != len(sides):
+        example = ",".join(str(side // 2) for side in sides)
+        raise UsageError(
+            f"--token {text}: the {grid.unit}s stand on {sides_text(sides)}; expected "
+            f"{'one number' if len(sides) == 1 else f'{len(sides)} numbers'}, as in --token {example}"
+        )
+    if any(not 0 <= place < side for place, side in zip(token, sides, strict=True)):
+        first, last = ",".join("0" * len(sides)), ",".join(str(side - 1) for side in sides)
+        raise UsageError(
+            f"--token {text}: outside the grid of {sides_text(sides)} {grid.unit}s; expected {first} to {last}"
+        )
+    return tuple(token)

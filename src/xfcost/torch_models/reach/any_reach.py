@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from math import prod
+from math import isqrt, prod
 from time import process_time
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from xfcost.counting.reach.result import BlockReach, InputGrid, Map, Reach, checked_token, met_of, token_at
+from xfcost.counting.reach.reached import DependenceSets
+from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, ReachStep, reach_of
+from xfcost.counting.reach.sets import Bits
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.torch_models.any_model.inputs import Given
@@ -21,184 +25,13 @@ from xfcost.torch_models.any_model.run import Run, run
 from xfcost.torch_models.any_model.small_sizes import small_sizes
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, inputs_of
 from xfcost.torch_models.any_model.user_errors import original
-from xfcost.torch_models.reach.influence import (
-    Influences,
-    Output,
-    Smooth,
-    Units,
-    grid_of,
-    in_doubles,
-    outputs_of,
-    position_axes,
-    repeated,
-    with_weights,
-)
-
-# ── the blocks of a module that nothing is declared of: the numbered children of its lists, else its layers ──
-
-
-_LISTS = (nn.Sequential, nn.ModuleList)
-
-
-def blocks_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Path -> block, in the order of the module's definition.
-
-    A block is a numbered child of a list, at any depth but not inside another block, that is no list itself and has
-    modules inside. Where there is none: the module's children, and in place of lists what is in them, as far as it has
-    parameters or pools.
-    """
-    return dict(_numbered(model, "")) or dict(_layers(model, ""))
-
-
-def _layers(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
-    for name, child in module.named_children():
-        inner = f"{path}.{name}" if path else name
-        if type(child) in _LISTS:
-            yield from _layers(child, inner)
-        elif any(True for _ in child.parameters()) or "Pool" in type(child).__name__:
-            yield inner, child
-
-
-def _numbered(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
-    for name, child in module.named_children():
-        inner = f"{path}.{name}" if path else name
-        is_list = type(child) in _LISTS
-        has_parts = any(True for _ in child.children())
-        if name.isdecimal() and type(module) in _LISTS and not is_list and has_parts:
-            yield inner, child
-        else:
-            yield from _numbered(child, inner)
-
-
-# ── the size of its inputs at which every token of a module can be changed in the time there is ──
-
-
-# Seconds of work that all changes may take.
-MOST_SECONDS: Final = 30.0
-# Samples of a run that is timed.
-_SAMPLES: Final = 8
-
-
-class Call(NamedTuple):
-    """One call of a watched module."""
-
-    name: str
-    axes: tuple[int, ...]
-    """The axes of its output along which positions lie."""
-    sides: tuple[int, ...]
-    """Their lengths."""
-
-
-class Size(NamedTuple):
-    """The inputs, and their units."""
-
-    given: Given
-    units: dict[str, Units]
-    """Name of an input -> its units."""
-    calls: list[Call]
-    notes: tuple[str, ...] = ()
-
-
-# Name of an input -> its key among the inputs, and its token axes.
-Named = Mapping[str, tuple[str | int, tuple[int, ...]]]
-
-
-def affordable(  # noqa: PLR0913 - what a size is chosen by
-    model: nn.Module, given: Given, named: Named, full: Run, watched: Mapping[str, nn.Module], seeds: int,
-    clock: Callable[[], float],
-) -> Size:  # fmt: skip
-    """The given size where the changes take no longer than `MOST_SECONDS`, else the largest smaller one that does.
-
-    Where the smallest does not, neighbouring places are changed together.
-    """
-    _, copy = next(with_weights(model, 1))
-    inside = {name: copy.get_submodule(name) for name in watched}
-    axes = dict(named.values())
-    smaller = [one for one in small_sizes(model, given, axes, full).inputs if one is not given]
-    sizes = [given, *reversed(smaller)]
-    outputs = [outputs_of(copy, in_doubles(one), inside) for one in sizes]
-    calls = _calls(outputs, batched=all(0 not in own for own in axes.values()))
-    for number, one in enumerate(sizes):
-        units = {name: _units(one, *of) for name, of in named.items()}
-        notes = (f"reduced: the given size takes too long to change each; found at {_text(units)}",) if number else ()
-        size = Size(one, units, calls[number], notes)
-        if _seconds(copy, size, inside, seeds, clock) <= MOST_SECONDS:
-            return size
-    while _seconds(copy, size, inside, seeds, clock) > MOST_SECONDS and _several(size):
-        size = _coarser(size)
-    return size
-
-
-def _calls(outputs: list[list[Output]], *, batched: bool) -> list[list[Call]]:
-    """Of each size its calls; axes are compared with the size beside it."""
-    found = []
-    for number, own in enumerate(outputs):
-        others = outputs[number - 1] if number else outputs[-1] if len(outputs) > 1 else []
-        axes = position_axes(own, others, batched=batched)
-        found.append(
-            [
-                Call(one.name, along, tuple(one.value.shape[axis] for axis in along))
-                for one, along in zip(own, axes, strict=True)
-            ]
-        )
-    return found
-
-
-def _units(given: Given, key: str | int, axes: tuple[int, ...]) -> Units:
-    tensor = dict(inputs_of(given))[key]
-    return Units(key, axes, tuple(tensor.shape[axis] for axis in axes), (1,) * len(axes))
-
-
-def _text(units: Mapping[str, Units]) -> str:
-    texts = (f"{sides_text(one.sides)} {'pixels' if len(one.sides) > 1 else 'tokens'}" for one in units.values())
-    return " and ".join(texts)
-
-
-def _several(size: Size) -> bool:
-    return any(side > 1 for units in size.units.values() for side in units.sides)
-
-
-def _coarser(size: Size) -> Size:
-    """Twice as many places to a unit along every axis."""
-    units = {
-        name: one._replace(cell=tuple(2 * cell for cell in one.cell), sides=tuple(-(-side // 2) for side in one.sides))
-        for name, one in size.units.items()
-    }
-    cell = next(iter(units.values())).cell
-    notes = [note for note in size.notes if not note.startswith("a unit")]
-    return size._replace(units=units, notes=(*notes, f"a unit is {sides_text(cell)} places, changed together"))
-
-
-def _seconds(
-    model: nn.Module, size: Size, watched: Mapping[str, nn.Module], seeds: int, clock: Callable[[], float]
-) -> float:
-    """What all changes will take, from a run of a few samples."""
-    total = 0.0
-    for units in size.units.values():
-        samples = 1 if 0 in units.axes else min(_SAMPLES, units.total)
-        few = repeated(in_doubles(size.given), units, samples)
-        began = clock()
-        outputs_of(model, few, watched, len(size.calls))
-        total += (clock() - began) / samples * units.total * 2 * seeds
-    return total
-
-
-# ── how far information travels in a torch module without a spec: found by changing one token at a time ──
-
+from xfcost.torch_models.mixing.perturb import InputUnits, ShapeChanged, Smooth, influences, random_like, with_weights
+from xfcost.torch_models.shared.private_torch import pytree
 
 # Weights and inputs that are tried.
 SEEDS: Final = 3
 # Part of the largest number that is rounding, in a model with a Fourier transform over all tokens.
 _FFT_ROUNDING: Final = 1e-13
-
-
-class _Step(NamedTuple):
-    """One call of a block: of each input, (positions, units): does the unit influence the position?"""
-
-    name: str
-    kind: str
-    grid: Grid
-    influences: dict[str, np.ndarray]
 
 
 def reach_of_module(
@@ -222,151 +55,366 @@ def reach_of_module(
     axes = axes_of(given, given.places(model), full.works)
     if not any(axes.values()):
         raise UsageError(f"reach: no input of {name} has an axis of tokens, as in --input 1xNx768 or 1x3xHxW")
-    watched = blocks_of(model)
-    size = affordable(model, given, _named(given, axes, model), full, watched, SEEDS, clock)
-    if not size.calls:
+    size = affordable(model, given, axes, full, clock)
+    if not any(call.name for call in size.calls):
         raise UsageError(
             f"reach: {name} runs none of its blocks: expected layers, or numbered children of its lists, that the "
             "forward pass calls and that return floats"
         )
-    steps = list(_steps(model, size, watched, full))
-    return _composed(name, size, steps, token)
+    seen = _influences(model, size, _FFT_ROUNDING if any("fft" in work.name for work in full.works) else 0.0)
+    return _composed(name, size, seen, token)
 
 
-def _named(given: Given, axes: Axes, model: nn.Module) -> dict[str, tuple[str | int, tuple[int, ...]]]:
-    """Of each input that has tokens, by the name of the parameter that takes it: its key and token axes.
+# ── the blocks of a module that nothing is declared of: the numbered children of its lists, else its layers ──
 
-    The only one is called `input`.
+
+_LISTS = (nn.Sequential, nn.ModuleList)
+
+
+def blocks_of(model: nn.Module) -> dict[str, nn.Module]:
+    """Path -> block, in the order of the module's definition.
+
+    A block is a numbered child of a list, at any depth but not inside another block, that is no list itself and has
+    modules inside. Where there is none: the module's children, and in place of lists what is in them, as far as it has
+    parameters or pools.
     """
-    places = given.places(model)
-    keys = [key for key, _ in inputs_of(given) if axes.get(key)]
-    names = [key if isinstance(key, str) else places[key] for key in keys]
-    names = names if len(names) > 1 else ["input"]
-    return {name: (key, axes[key]) for name, key in zip(names, keys, strict=True)}
+    return dict(_numbered(model, "")) or dict(_layers(model, ""))
 
 
-def _steps(model: nn.Module, size: Size, watched: dict[str, nn.Module], full: Run) -> list[_Step]:
-    rounding = _FFT_ROUNDING if any("fft" in work.name for work in full.works) else 0.0
+def _watched(model: nn.Module) -> dict[str, nn.Module]:
+    """The blocks; and, called nothing, the module itself: what it computes after its last block."""
+    return blocks_of(model) | {"": model}
+
+
+def _layers(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
+    for name, child in module.named_children():
+        inner = f"{path}.{name}" if path else name
+        if type(child) in _LISTS:
+            yield from _layers(child, inner)
+        elif any(True for _ in child.parameters()) or "Pool" in type(child).__name__:
+            yield inner, child
+
+
+def _numbered(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
+    for name, child in module.named_children():
+        inner = f"{path}.{name}" if path else name
+        is_list = type(child) in _LISTS
+        has_parts = any(True for _ in child.children())
+        if name.isdecimal() and type(module) in _LISTS and not is_list and has_parts:
+            yield inner, child
+        else:
+            yield from _numbered(child, inner)
+
+
+class Output(NamedTuple):
+    """What a watched module gave in one call."""
+
+    name: str
+    value: Tensor
+
+
+class Stop(Exception):  # noqa: N818 - no error: nothing after it is looked at
+    """The last watched output is there."""
+
+
+def outputs_of(model: nn.Module, given: Given, watched: Mapping[str, nn.Module], calls: int = 0) -> list[Output]:
+    """The first float tensor of each watched module's output, call by call; after so many the run is cut short."""
+    found: list[Output] = []
+
+    def note(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            tensors = (leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.numel())
+            first = next((leaf for leaf in tensors if leaf.is_floating_point() and leaf.dim()), None)
+            if first is not None:
+                found.append(Output(name, first.detach()))
+            if calls and len(found) == calls:
+                raise Stop
+
+        return hook
+
+    hooks = [module.register_forward_hook(note(name)) for name, module in watched.items()]
+    try:
+        with torch.no_grad():
+            model(*given.args, **given.kwargs)
+    except Stop:
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+# ── the size of its inputs at which every token of a module can be changed in the time there is ──
+
+
+# Seconds of work that all changes may take.
+MOST_SECONDS: Final = 30.0
+# Samples of a run that is timed.
+_SAMPLES: Final = 8
+
+
+class BlockCall(NamedTuple):
+    """One call of a block."""
+
+    name: str
+    kind: str
+    """Its class."""
+    axes: tuple[int, ...]
+    """The axes of its output along which positions lie."""
+    sides: tuple[int, ...]
+    """Their lengths."""
+
+
+class Input(NamedTuple):
+    """An input with tokens."""
+
+    key: str | int
+    """Its name, or its place."""
+    units: InputUnits
+
+
+class Size(NamedTuple):
+    """The inputs; by name those that have tokens; and the calls of blocks."""
+
+    given: Given
+    inputs: dict[str, Input]
+    calls: list[BlockCall]
+    notes: tuple[str, ...] = ()
+
+
+def affordable(model: nn.Module, given: Given, axes: Axes, full: Run, clock: Callable[[], float]) -> Size:
+    """The given size where the changes take no longer than `MOST_SECONDS`, else the largest smaller one that does.
+
+    Where the smallest does not, neighbouring places are changed together.
+    """
+    _, copy = next(with_weights(model, 1))
+    inside = _watched(copy)
+    smaller = [one for one in small_sizes(model, given, axes, full).inputs if one is not given]
+    sizes = [_in_doubles(one) for one in (given, *reversed(smaller))]
+    outputs = [outputs_of(copy, one, inside) for one in sizes]
+    for number, one in enumerate(sizes):
+        inputs = _inputs(model, one, axes)
+        batch = len(dict(inputs_of(one))[next(iter(inputs.values())).key])
+        along = position_axes(outputs[number], outputs[number - 1], batched=_batched(inputs))
+        calls = [
+            BlockCall(name, type(inside[name]).__name__, own, tuple(value.shape[axis] for axis in own))
+            for (name, value), own in zip(outputs[number], along, strict=True)
+            if name or not _batched(inputs) or len(value) == batch
+        ]
+        size = Size(one, inputs, calls)
+        if number:
+            sides = [(one.units.sides, "pixels" if len(one.units.sides) > 1 else "tokens") for one in inputs.values()]
+            found_at = " and ".join(f"{sides_text(own)} {unit}" for own, unit in sides)
+            size = size._replace(notes=(f"reduced: the given size takes too long to change each; found at {found_at}",))
+        if _seconds(copy, size, clock) <= MOST_SECONDS:
+            return size
+    reduced, inputs = size.notes, size.inputs
+    while _seconds(copy, size, clock) > MOST_SECONDS and any(
+        side > 1 for one in inputs.values() for side in one.units.sides
+    ):
+        for name, one in inputs.items():
+            cell, sides = tuple(2 * cell for cell in one.units.cell), tuple(-(-side // 2) for side in one.units.sides)
+            inputs[name] = one._replace(units=one.units._replace(cell=cell, sides=sides))
+        cell = next(iter(inputs.values())).units.cell
+        size = size._replace(notes=(*reduced, f"a unit is {sides_text(cell)} places, changed together"))
+    return size
+
+
+def _inputs(model: nn.Module, given: Given, axes: Axes) -> dict[str, Input]:
+    """The inputs that have tokens, by the name of the parameter that takes each; the only one is called `input`."""
+    places, found = given.places(model), {}
+    for key, value in inputs_of(given):
+        if own := axes.get(key):
+            units = InputUnits(own, tuple(value.shape[axis] for axis in own), (1,) * len(own))
+            found[key if isinstance(key, str) else places[key]] = Input(key, units)
+    return found if len(found) > 1 else dict(zip(["input"], found.values(), strict=True))
+
+
+def _batched(inputs: Mapping[str, Input]) -> bool:
+    return all(one.units.batched for one in inputs.values())
+
+
+def _seconds(model: nn.Module, size: Size, clock: Callable[[], float]) -> float:
+    """What all changes will take, from a run of a few samples."""
+    total = 0.0
+    for one in size.inputs.values():
+        x = _sample(size.given, one)
+        samples = min(_SAMPLES, one.units.total) if one.units.batched else 1
+        few = x.expand(samples, *x.shape[1:]) if one.units.batched else x
+        began = clock()
+        _run_of(model, size, one)(few)
+        total += (clock() - began) / samples * one.units.total * SEEDS
+    return total
+
+
+def _in_doubles(given: Given) -> Given:
+    args, kwargs = pytree.tree_map_only(
+        Tensor, lambda one: one.double() if one.is_floating_point() else one, (given.args, given.kwargs)
+    )
+    return Given(args, kwargs)
+
+
+def _sample(given: Given, one: Input) -> Tensor:
+    x: Tensor = dict(inputs_of(given))[one.key]
+    return x[:1] if one.units.batched else x
+
+
+def _run_of(model: nn.Module, size: Size, one: Input) -> Callable[[Tensor], list[Tensor]]:
+    """From other numbers of an input, as many samples as there are, to the outputs of the blocks."""
+    batch, watched = dict(inputs_of(size.given))[one.key].shape[0], _watched(model)
+
+    def run(x: Tensor) -> list[Tensor]:
+        def several(tensor: Tensor) -> Tensor:
+            has_batch = one.units.batched and tensor.dim() > 0 and tensor.shape[0] == batch
+            return tensor[:1].expand(len(x), *tensor.shape[1:]).contiguous() if has_batch else tensor
+
+        args, kwargs = pytree.tree_map_only(Tensor, several, size.given)
+        if isinstance(one.key, str):
+            kwargs = kwargs | {one.key: x}
+        else:
+            args = (*args[: one.key], x, *args[one.key + 1 :])
+        return [output.value for output in outputs_of(model, Given(args, kwargs), watched, len(size.calls))]
+
+    return run
+
+
+def _influences(model: nn.Module, size: Size, rounding: float) -> dict[str, list[np.ndarray]]:
+    """Name of an input -> of each call, (positions, units): does the unit influence the position?"""
     found: dict[str, list[np.ndarray]] = {}
     for seed, copy in with_weights(model, SEEDS):
-        inside = blocks_of(copy)
-        runs = Influences(copy, size.given, inside, [call.axes for call in size.calls], rounding)
-        for name, units in size.units.items():
-            with Smooth() if seed == SEEDS - 1 else nullcontext():
-                seen = runs.of(units, [seed])
-            before = found.get(name)
-            found[name] = seen if before is None else [one | other for one, other in zip(before, seen, strict=True)]
+        for name, one in size.inputs.items():
+            noise = torch.Generator().manual_seed(seed)
+            x = random_like(_sample(size.given, one), noise)
+            try:
+                with Smooth() if seed == SEEDS - 1 else nullcontext():
+                    axes = [call.axes for call in size.calls]
+                    seen = influences(_run_of(copy, size, one), x, one.units, axes, noise, rounding)
+            except ShapeChanged as error:
+                if not size.calls[error.number].name:  # as many boxes as there are objects
+                    return _influences(model, size._replace(calls=size.calls[:-1]), rounding)
+                raise UsageError(
+                    f"reach: {size.calls[error.number].name} gives {sides_text(error.after)} numbers, and "
+                    f"{sides_text(error.before)} where one token is another: it is given tokens by their content, "
+                    "so that its positions can't be followed; `analyze --mixing` says what each operation reads"
+                ) from None
+            found[name] = [one | other for one, other in zip(found.get(name, seen), seen, strict=True)]
+    return found
+
+
+# ── along which axes of a module's output the positions lie, and the grid that they are ──
+
+
+# Special tokens before those of a square grid, at most.
+_MOST_SPECIAL: Final = 4
+_SEQUENCE, _PLANE = 3, 4
+
+
+def position_axes(
+    outputs: Sequence[Output], others: Sequence[Output], *, batched: bool = True
+) -> list[tuple[int, ...]]:
+    """Of each output its axes that are of another length at another size of the input.
+
+    Where nothing is (`others` may be empty): those of (B, N, D), (B, C, H, W) or (B, H, W, C); of (N, D) without batch.
+    """
+    if [one.name for one in outputs] != [one.name for one in others]:
+        others = outputs
+    found = []
+    for shape, other in ((one.value.shape, another.value.shape) for one, another in zip(outputs, others, strict=True)):
+        axes = range(int(batched), min(len(shape), len(other)))
+        found.append(tuple(axis for axis in axes if shape[axis] != other[axis]) or _usual(shape, batched=batched))
+    return found
+
+
+def _usual(shape: Sequence[int], *, batched: bool) -> tuple[int, ...]:
+    if not batched and len(shape) == _SEQUENCE - 1:
+        return (0,)
+    if len(shape) < _SEQUENCE:
+        return ()
+    if len(shape) == _SEQUENCE:
+        return (1,)
+    channels_last = len(shape) == _PLANE and shape[1] == shape[2] != shape[3]
+    return (1, 2) if channels_last else tuple(range(2, len(shape)))
+
+
+def grid_of(sides: tuple[int, ...], units: tuple[int, ...]) -> Grid:
+    """The grid of an output's positions: a sequence that comes of a square is one, behind its special tokens."""
+    if len(sides) == 1 < len(units) and len(set(units)) == 1:
+        tokens = sides[0]
+        for special in range(min(_MOST_SPECIAL, tokens)):
+            side = isqrt(tokens - special)
+            if side**2 == tokens - special and prod(units) % side == 0:
+                return Grid((side, side), special)
+    return Grid(sides or (1,))
+
+
+# ── the result ──
+
+
+def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token: Sequence[int] | None) -> Reach:
+    first, *_ = seen
+    blocks = [number for number, call in enumerate(size.calls) if call.name]
+    have_positions = any(size.calls[number].axes for number in blocks)
+    numbers = [number for number in blocks if size.calls[number].axes or not have_positions]  # no pooled vector
+    # the last of the inputs that influence a block: of a decoder its own, of an encoder the encoder's
+    streams = {number: [one for one in seen if seen[one][number].any()][-1:] or [first] for number in numbers}
+    causal = [one for one in seen if _is_causal([seen[one][number] for number in numbers if streams[number] == [one]])]
+    inputs = {}
+    for one, (_, units) in size.inputs.items():
+        met = next((own for number in numbers if (own := seen[one][number]).any()), np.ones((1, units.total), bool))
+        unit = "pixel" if len(units.sides) > 1 else "token"
+        inputs[one] = InputGrid(name=one, sides=units.sides, unit=unit, read=int(met.any(axis=0).sum()))
     times: Counter[str] = Counter()
+    count: Counter[str] = Counter()
     steps = []
-    first = next(iter(size.units.values()))
-    have_positions = any(call.axes for call in size.calls)
-    for number, call in enumerate(size.calls):
-        if have_positions and not call.axes:  # a pooled vector
-            continue
+    for number in numbers:
+        call, [stream] = size.calls[number], streams[number]
         times[call.name] += 1
-        again = f" (call {times[call.name]})" if times[call.name] > 1 else ""
-        kind = type(watched[call.name]).__name__
-        influences = {name: each[number] for name, each in found.items()}
-        steps.append(_Step(call.name + again, kind, grid_of(call.sides, first.sides), influences))
-    return steps
-
-
-def _composed(name: str, size: Size, steps: Sequence[_Step], token: Sequence[int] | None) -> Reach:
-    streams = [_stream(step) for step in steps]
-    causal = {
-        name for name in size.units if _is_causal([s for s, of in zip(steps, streams, strict=True) if of == name])
-    }
-    inputs = {name: _input(name, units, steps) for name, units in size.units.items()}
-    numbers: Counter[str] = Counter()
-    blocks = []
-    for step, stream in zip(steps, streams, strict=True):
-        numbers[stream] += 1
-        blocks.append(_block(step, stream, inputs, numbers[stream], causal=stream in causal))
-    grids = tuple(inputs.values())
-    return Reach(
-        name=name,
-        inputs=grids,
-        maps=tuple(_maps(grids, steps, streams, token)),
-        steps=tuple(blocks),
-        causal_streams=tuple(causal),
-        notes=(*size.notes, _how(grids[0].unit)),
+        count[stream] += 1
+        path = call.name + (f" (call {times[call.name]})" if times[call.name] > 1 else "")
+        group, _, last = path.rpartition(".")
+        grid = grid_of(call.sides, inputs[first].sides)
+        block = BlockReach(
+            path=path,
+            group=group,
+            part=f"block {int(last) + 1}" if last.isdecimal() else last,
+            kinds=(call.kind,),
+            stream=stream,
+            number=count[stream],
+            tokens=grid.total,
+            sequential=1,
+        )
+        own = {one: seen[one][number] for one in seen if one == stream or seen[one][number].any()}
+        steps.append(ReachStep(block, grid, {one: _reached(sets, inputs[one].sides) for one, sets in own.items()}))
+    found = reach_of(name, inputs, steps, causal, streams[numbers[-1]][0], token)
+    how = (
+        f"found by changing one {inputs[first].unit} at a time, with {SEEDS} random inputs and weights; where "
+        "content selects what is read, other inputs may give other sets"
     )
+    return msgspec.structs.replace(found, notes=(*size.notes, *_after_the_last(size, seen, inputs, numbers[-1]), how))
 
 
-def _input(name: str, units: Units, steps: Sequence[_Step]) -> InputGrid:
-    seen = next((step.influences[name] for step in steps if step.influences[name].any()), None)
-    read = units.total if seen is None else int(seen.any(axis=0).sum())
-    return InputGrid(name=name, sides=units.sides, unit="pixel" if len(units.sides) > 1 else "token", read=read)
+def _after_the_last(
+    size: Size, seen: Mapping[str, list[np.ndarray]], inputs: Mapping[str, InputGrid], last: int
+) -> Iterator[str]:
+    """Notes on what the module itself mixes, in no block: a last pooling over all tokens."""
+    for name, grid in inputs.items():
+        output, block = seen[name][-1], seen[name][last]
+        if not size.calls[-1].name and int(output.sum(axis=1).max()) > int(block.sum(axis=1).max()):
+            counts = output.sum(axis=1)
+            met = f"{counts.min():,}" + (f" to {counts.max():,}" if counts.min() < counts.max() else "")
+            yield (
+                f"after its last block the module mixes tokens: its output depends on {met} of {grid.units:,} "
+                f"{grid.unit}s" + (f" of {name}" if len(inputs) > 1 else "")
+            )
 
 
-def _how(unit: str) -> str:
-    return (
-        f"found by changing one {unit} at a time, with {SEEDS} random inputs and weights; what content "
-        "selects may be another with others"
-    )
+def _reached(sets: np.ndarray, units: tuple[int, ...]) -> DependenceSets:
+    packed = np.packbits(sets, axis=1, bitorder="little")
+    return DependenceSets((Bits([int.from_bytes(row.tobytes(), "little") for row in packed], prod(units)),), units)
 
 
-def _stream(step: _Step) -> str:
-    """The last of the inputs that influence a step: of a decoder its own, of an encoder the encoder's."""
-    return (
-        [name for name, seen in step.influences.items() if seen.any()][-1:][0]
-        if _any(step)
-        else next(iter(step.influences))
-    )
-
-
-def _any(step: _Step) -> bool:
-    return any(seen.any() for seen in step.influences.values())
-
-
-def _is_causal(steps: Sequence[_Step]) -> bool:
+def _is_causal(seen: Sequence[np.ndarray]) -> bool:
     """Is no position influenced by a later one, wherever there are as many as units?"""
-    own = [step.influences[_stream(step)] for step in steps]
-    square = [seen for seen in own if seen.shape[0] == seen.shape[1] > 1]
-    mixes = any(seen.sum() > len(seen) for seen in square)
-    return mixes and len(square) == len(own) and not any(np.triu(seen, 1).any() for seen in square)
-
-
-def _block(step: _Step, stream: str, inputs: Mapping[str, InputGrid], number: int, *, causal: bool) -> BlockReach:
-    group, _, last = step.name.rpartition(".")
-    part = f"block {int(last) + 1}" if last.isdecimal() else last
-    names = [stream, *(name for name, seen in step.influences.items() if name != stream and seen.any())]
-    met = []
-    for name in names:
-        seen = step.influences[name]
-        own = int(np.trace(seen)) if seen.shape[0] == seen.shape[1] else 0
-        met.append(met_of(inputs[name], seen.sum(axis=1), own, causal=causal and name == stream))
-    return BlockReach(
-        path=step.name,
-        group=group,
-        part=part,
-        kinds=(step.kind,),
-        stream=stream,
-        number=number,
-        tokens=prod(step.grid.sides) + step.grid.special,
-        sequential=1,
-        met=tuple(met),
-    )
-
-
-def _maps(
-    inputs: Sequence[InputGrid], steps: Sequence[_Step], streams: Sequence[str], token: Sequence[int] | None
-) -> list[Map]:
-    """As `counting.reach.composed` collects them."""
-    grids = {one.name: one for one in inputs}
-    tokens = {name: tuple(side // 2 for side in one.sides) for name, one in grids.items()}
-    if token is not None:
-        tokens[streams[-1]] = checked_token(token, grids[streams[-1]])
-    first: dict[tuple[str, str], np.ndarray] = {}
-    for number, (step, stream) in enumerate(zip(steps, streams, strict=True), 1):
-        here = token_at(tokens[stream], grids[stream].sides, step.grid)
-        for name, seen in step.influences.items():
-            if name != stream and not seen.any():
-                continue
-            found = first.setdefault((stream, name), np.full(grids[name].units, -1))
-            if name == stream and (found < 0).all():
-                found[np.ravel_multi_index(tokens[stream], grids[stream].sides)] = 0
-            found[(found < 0) & seen[here]] = number
-    return [
-        Map(stream=stream, input=name, token=tokens[stream], first=found) for (stream, name), found in first.items()
-    ]
+    square = [one for one in seen if one.shape[0] == one.shape[1] > 1]
+    mixes = any(one.sum() > len(one) for one in square)
+    return mixes and len(square) == len(seen) and not any(np.triu(one, 1).any() for one in square)

@@ -1,23 +1,48 @@
-"""Runs the model of an architecture with random weights on a random input, and measures its residual stream."""
+"""The residual stream of an architecture's model, with random weights and inputs: what each sub-layer adds to it.
+
+B batch, N tokens, M memory tokens, D width.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import torch
+from torch import Tensor, nn
 
+from xfcost.counting.diagram import component_title
+from xfcost.formulas.component import Mixer, Residual, SubLayer
+from xfcost.formulas.residual import component_rows
+from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.residual_stream import ResidualStream, StreamStep
+from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.residual_stream import (
+    ChangedRows,
+    Joins,
+    Matrices,
+    Matrix,
+    ResidualStream,
+    StreamStep,
+    SumCheck,
+)
 from xfcost.ledger.units import BYTES_PER_ELEMENT
-from xfcost.spec.architecture import Architecture
+from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_bytes
 from xfcost.torch_models.memory.shortage import check_addressable, within_torch
-from xfcost.torch_models.residual_stream.watch import BlockPlace, BlockWatch
+from xfcost.torch_models.mixing.perturb import InputUnits, influences
+from xfcost.torch_models.residual_stream import rounding
+from xfcost.torch_models.shared.convolution import TOKENS, in_rows
+from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.shared.recurrent import RecurrentLayer
+from xfcost.torch_models.sublayer import SubLayerModel
 from xfcost.torch_models.timing.devices import on_device
 
 _MEND: Final = (
@@ -27,6 +52,16 @@ _MEND: Final = (
 # Copies of the widest stream that the measurement holds at once, in float64.
 _COPIES: Final = 16
 _FLOAT64: Final = 8
+
+
+class RunningBlock(NamedTuple):
+    """A block of the running model."""
+
+    stage: str
+    number: int
+    """In its stage, from 1."""
+    parts: Sequence[Part]
+    sublayers: Sequence[SubLayerModel]
 
 
 def residual_stream(
@@ -50,8 +85,8 @@ def residual_stream(
         torch.manual_seed(seed)
         live = build(headless, "cpu")
         with ExitStack() as hooks:
-            for place in _blocks(headless, live):
-                BlockWatch(place, seed, steps.append).hooked(hooks)
+            for block in _blocks(headless, live):
+                _Watch(block, seed, steps.append, hooks)
             live.model(*live.inputs)
     return ResidualStream(metadata=ledger.metadata, seed=seed, steps=tuple(steps))
 
@@ -63,8 +98,8 @@ def _needed(architecture: Architecture) -> int:
     weights = sum(one.nbytes for one in live.model.parameters())
     largest = max(
         sum(one.numel() for one in sublayer.parameters())
-        for place in _blocks(architecture, live)
-        for sublayer in place.sublayers
+        for block in _blocks(architecture, live)
+        for sublayer in block.sublayers
     )
     widest = max(
         part.place.grid.total * max(part.place.dim, part.place.out_dim)
@@ -76,11 +111,313 @@ def _needed(architecture: Architecture) -> int:
     return weights + activations * _FLOAT64 // element + of_copy + _COPIES * _FLOAT64 * int(widest)
 
 
-def _blocks(architecture: Architecture, live: BuiltModel) -> Iterator[BlockPlace]:
+def _blocks(architecture: Architecture, live: BuiltModel) -> Iterator[RunningBlock]:
     """Every block of the model, with the parts that it was built of."""
     streams: Any = live.model.streams
     for stream, stream_model in zip(architecture.streams, streams, strict=True):
         for stage, stage_model in zip(stream.stages, stream_model.stages, strict=True):
             for number, index in enumerate(stage.order):
                 parts = stage.blocks[index].parts
-                yield BlockPlace(stage.label, number + 1, parts, list(stage_model.run[number]))
+                yield RunningBlock(stage.label, number + 1, parts, list(stage_model.run[number]))
+
+
+# ── where a sub-layer adds to the residual stream ──
+
+
+class Added(NamedTuple):
+    """The operands of a residual add, and their sum: (B, N, D) each."""
+
+    onto_BND: Tensor
+    delta_BND: Tensor
+    sum_BND: Tensor
+
+
+class ResidualAdd(NamedTuple):
+    """The residual add of a sub-layer."""
+
+    joins: Joins
+    leaf: nn.Module | None = None
+    """None where f(X) replaces X."""
+    behind: tuple[nn.Module, ...] = ()
+    """What follows the sum."""
+    shortcut: bool = False
+    """Is X brought to another grid or width before?"""
+
+
+def residual_add(part: Part, sublayer: SubLayerModel) -> ResidualAdd:
+    """The residual add of `sublayer`: around its component, or inside it as in residual networks."""
+    residual = part.residual
+    if residual != "none":
+        norm = sublayer.residual_norm
+        return ResidualAdd(
+            "reversible" if residual.form == "reversible" else residual.place,
+            sublayer.residual_add,
+            (norm,) if residual.place == "post" and norm is not None else (),
+            shortcut=sublayer.residual_projection is not None or sublayer.residual_pool is not None,
+        )
+    rows = list(part.component.operations(part.place))
+    adds = [number for number, row in enumerate(rows) if row.role == "add"]
+    if not adds:
+        return ResidualAdd("none")
+    leaf, *behind = (sublayer.inner.get_submodule(row.path) for row in rows[adds[-1] :])
+    projects = getattr(part.component, "projects", None)
+    return ResidualAdd("inside", leaf, tuple(behind), projects is not None and projects(part.place))
+
+
+# ── the names of what sub-layers read, add and leave: X₁ = X + ΔA(X) ──
+
+
+_SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+def _numbered(letter: str, number: int) -> str:
+    return letter + str(number).translate(_SUBSCRIPTS)
+
+
+def symbols(parts: Sequence[Part], adds: Sequence[ResidualAdd]) -> list[str]:
+    """`ΔA` of a mixer and `ΔF` of another sub-layer, numbered where a block has several; empty without a Δ."""
+    letters = [
+        "" if add.joins == "none" else "ΔA" if isinstance(part.component, Mixer) else "ΔF"
+        for part, add in zip(parts, adds, strict=True)
+    ]
+    several, seen, named = Counter(letters), Counter[str](), []
+    for letter in letters:
+        seen[letter] += 1
+        named.append(_numbered(letter, seen[letter]) if letter and several[letter] > 1 else letter)
+    return named
+
+
+def stream_names(add: ResidualAdd, position: int) -> tuple[str, str, str]:
+    """What Δ is added to, what it is computed from, and the sum, at the sub-layer at `position` of its block."""
+    if add.joins == "reversible":
+        return ("X₁", "X₂", "Y₁") if position == 0 else ("X₂", "Y₁", "Y₂")
+    x = _numbered("X", position) if position else "X"
+    return f"S({x})" if add.shortcut else x, x, _numbered("X", position + 1)
+
+
+# ── norms, shares and cosines of tokens. (B, N, D) tensors, in float64 ──
+
+
+# A matrix of at most so many rows and columns is part of the result.
+MOST_SIDE = 8
+
+
+def mean_norm(x_BND: Tensor) -> float:
+    """The L2 norm of a token, on average."""
+    return float(x_BND.double().norm(dim=-1).mean())
+
+
+def mean_cosine(x_BND: Tensor, y_BND: Tensor) -> float | None:
+    """The cosine of the angle between the two vectors of a token, on average.
+
+    Tokens with a vector of zeros are left out; None where all are, or the vectors are of different tokens.
+    """
+    if x_BND.shape != y_BND.shape:
+        return None
+    x, y = x_BND.double(), y_BND.double()
+    lengths = x.norm(dim=-1) * y.norm(dim=-1)
+    there = lengths > 0
+    return float(((x * y).sum(-1)[there] / lengths[there]).mean()) if there.any() else None
+
+
+def share(added: Added) -> float | None:
+    """⟨Δ, X + Δ⟩ / ⟨X + Δ, X + Δ⟩; None where the sum is zero."""
+    total = added.onto_BND.double() + added.delta_BND.double()
+    squares = float(total.square().sum())
+    return float((added.delta_BND.double() * total).sum()) / squares if squares else None
+
+
+def matrices(x_BND: Tensor, delta_BND: Tensor | None, out_BND: Tensor) -> Matrices | None:
+    """The matrices of a sub-layer; None where they don't fit a screen."""
+    if any(max(one.shape[1:]) > MOST_SIDE for one in (x_BND, out_BND)):
+        return None
+    return Matrices(x=_matrix(x_BND), delta=None if delta_BND is None else _matrix(delta_BND), out=_matrix(out_BND))
+
+
+def _matrix(x_BND: Tensor) -> Matrix:
+    return tuple(tuple(map(float, row)) for row in x_BND[0].double())
+
+
+# ── which rows of what a sub-layer adds change, where one token of its input does ──
+
+
+# A row has changed where a number of it did by more than this share of the largest number. Both runs are in float64: a
+# fast Fourier transform leaks less by rounding.
+LEAST: Final = 2.0**-36
+
+
+def in_float64(sublayer: SubLayerModel) -> SubLayerModel:
+    """A copy in float64, with the shared tables that it uses and the state that a recurrence starts from.
+
+    Rounding in the model's own dtype would hide a small influence, and show rounding as one.
+    """
+    copies: dict[int, Any] = {}
+    doubled = copy.deepcopy(sublayer, copies).double()
+    for one in list(copies.values()):
+        if isinstance(one, Table):
+            one.double()
+        if isinstance(one, RecurrentLayer):
+            one.last = tuple(tuple(part.double() for part in state) for state in one.last)
+    return doubled
+
+
+def middle(grid: Grid) -> int:
+    """The token in the middle of the grid."""
+    token = 0
+    for side in grid.sides:
+        token = token * side + side // 2
+    return grid.special + token
+
+
+def read_by_others(part: Part, token: int) -> bool:
+    """Does a mixer declare that another token reads this one, whatever the content is?"""
+    component, place = part.component, part.place
+    if not isinstance(component, Mixer):
+        return True
+    outputs = range(component.out(place)[0].total)
+    return not component.content_selects_tokens and any(
+        token in component.reads(place.grid, other, place.memory) for other in outputs if other != token
+    )
+
+
+# ── the hooks of one block ──
+
+
+class _Watch:
+    """Measures the sub-layers of one block, one forward long; each goes to `found` as it ends."""
+
+    def __init__(self, block: RunningBlock, seed: int, found: Callable[[StreamStep], None], hooks: ExitStack) -> None:
+        self.block, self.found = block, found
+        self.adds = [residual_add(*one) for one in zip(block.parts, block.sublayers, strict=True)]
+        self.symbols = symbols(block.parts, self.adds)
+        self.noise = torch.Generator().manual_seed(seed)
+        self.copy_runs = False
+        self.added: Added | None = None
+        self.deltas: list[Tensor] = []
+        self.stream: rounding.Worked | None = None
+        for position, (sublayer, add) in enumerate(zip(block.sublayers, self.adds, strict=True)):
+            hooks.callback(sublayer.register_forward_hook(partial(self._after, position)).remove)
+            if add.leaf is not None:
+                hooks.callback(add.leaf.register_forward_hook(self._keep).remove)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Watch:
+        """Itself: a copy of a sub-layer has the same hooks."""
+        return self
+
+    def _keep(self, leaf: nn.Module, operands: Any, output: Tensor) -> None:
+        self.added = Added(*(in_rows(one) if one.dim() > TOKENS else one for one in (*operands, output)))
+
+    def _taken(self) -> Added | None:
+        """The operands of the latest residual add, once; None without one."""
+        latest, self.added = self.added, None
+        return latest
+
+    def _after(self, position: int, sublayer: SubLayerModel, inputs: Sequence[Any], out_BND: Tensor) -> None:
+        if self.copy_runs:
+            return
+        added, part, add = self._taken(), self.block.parts[position], self.adds[position]
+        self.copy_runs = True
+        changed = self._changed(part, sublayer, inputs)
+        self.copy_runs = False
+        check = self._check(add, inputs[0], added, out_BND)
+        self.found(self._step(position, inputs[0], added, out_BND, changed, check))
+        self.deltas += [] if added is None else [added.delta_BND]
+        if position == len(self.adds) - 1:  # nothing of a block stays behind it
+            self.deltas, self.stream = [], None
+
+    def _changed(self, part: Part, sublayer: SubLayerModel, inputs: Sequence[Any]) -> list[ChangedRows]:
+        """Of the input, then of the memory where it is read: the rows of Δ that change with its middle token.
+
+        Of a sub-layer that reads the special tokens alone, the first of these is changed.
+        """
+        doubled, given = in_float64(sublayer), [one if one is None else one.double() for one in inputs]
+        component, place = part.component, part.place
+        layer = component if isinstance(component, SubLayer) else None
+        special_alone = layer is not None and layer.special_tokens_only and not isinstance(component, Mixer)
+        tokens = [0 if special_alone else middle(place.grid)]
+        if layer is not None and layer.reads_memory and place.memory is not None:
+            tokens.append(middle(place.memory))
+        found = []
+        for which, token in enumerate(tokens):
+
+            def written(x_BND: Tensor, which: int = which) -> list[Tensor]:
+                out_BND: Tensor = doubled(*given[:which], x_BND, *given[which + 1 :])
+                added = self._taken()
+                return [out_BND if added is None else added.delta_BND]
+
+            units = InputUnits((1,), given[which].shape[1:2], (1,))
+            (rows,) = influences(written, given[which], units, [(1,)], self.noise, LEAST, [token])
+            own = int(rows[token, 0]) if token < len(rows) else 0
+            same_grid = which == 0 and component.out(place)[0] == place.grid
+            count = int(rows.sum())
+            found.append(
+                ChangedRows(token=token, rows=count, of_rows=len(rows), others=count - own if same_grid else None)
+            )
+        return found
+
+    def _check(self, add: ResidualAdd, x_BND: Tensor, added: Added | None, out_BND: Tensor) -> SumCheck | None:
+        """The sum since the block began; anew behind a norm, a shortcut, and where f(X) replaces X."""
+        if added is None:
+            self.stream = None
+            return None
+        unit = rounding.unit_of(out_BND.dtype)
+        if add.shortcut or add.joins == "reversible":
+            stream = rounding.entering(added.onto_BND)
+        else:
+            stream = self.stream or rounding.entering(x_BND)
+        total = rounding.plus(stream, added.delta_BND, unit)
+        self.stream = None if add.behind else total
+        check = rounding.compared(out_BND, rounding.through(total, add.behind, unit))
+        if not add.behind:
+            return check
+        before = rounding.compared(added.sum_BND, total)  # a norm hides the sum's scale
+        return msgspec.structs.replace(check, within=check.within and before.within)
+
+    def _step(
+        self, position: int, x_BND: Tensor, added: Added | None, out_BND: Tensor, changed: list[ChangedRows],
+        check: SumCheck | None,
+    ) -> StreamStep:  # fmt: skip
+        part, add = self.block.parts[position], self.adds[position]
+        component, delta_BND = part.component, None if added is None else added.delta_BND
+        x_BND = x_BND if added is None else added.onto_BND
+        out_BND = out_BND if delta_BND is None else out_BND[:, : delta_BND.shape[1]]
+        x_name, read_name, out_name = stream_names(add, position)
+        rows = list(component_rows(component, part.residual, part.place))
+        post = isinstance(part.residual, Residual) and part.residual.place == "post"
+        before, behind = ([row for row in rows if (post and row.role == "norm") == last] for last in (False, True))
+        mixing, mixing_behind = (
+            tuple(dict.fromkeys(row.title for row in some if row.mixes)) for some in (before, behind)
+        )
+        return StreamStep(
+            stage=self.block.stage,
+            block=self.block.number,
+            path=part.path,
+            title=component_title(component),
+            symbol=self.symbols[position],
+            mixing=max((row.mixing for row in before), key=MIXINGS.index, default="per-token"),
+            mixing_operations=mixing,
+            mixing_behind=mixing_behind,
+            joins=add.joins,
+            x_name=x_name,
+            read_name=read_name,
+            out_name=out_name,
+            tokens=out_BND.shape[1],
+            width=out_BND.shape[2],
+            tokens_compete=isinstance(component, SubLayer) and component.tokens_compete,
+            special_only=isinstance(component, SubLayer) and component.special_tokens_only,
+            shortcut=add.shortcut,
+            behind=tuple("relu" if isinstance(module, nn.ReLU) else "norm" for module in add.behind),
+            adds_to=(1, 2)[position] if add.joins == "reversible" else None,
+            norm_x=mean_norm(x_BND),
+            norm_delta=None if delta_BND is None else mean_norm(delta_BND),
+            norm_sum=None if added is None else mean_norm(added.sum_BND),
+            norm_out=mean_norm(out_BND),
+            share=None if added is None else share(added),
+            cosine=None if delta_BND is None else mean_cosine(delta_BND, x_BND),
+            cosines=() if delta_BND is None else tuple(mean_cosine(delta_BND, one) for one in self.deltas),
+            changed=changed[0],
+            read_by_others=changed[0].others != 0 or read_by_others(part, changed[0].token),
+            changed_by_memory=changed[1] if len(changed) > 1 else None,
+            check=check,
+            matrices=matrices(x_BND, delta_BND, out_BND),
+        )
