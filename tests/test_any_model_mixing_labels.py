@@ -248,6 +248,45 @@ def test_a_product_of_a_sparse_matrix_leaves_linear_maps_per_token() -> None:
     assert {row.path: row.mixing for row in ledger.rows}["first.addmm"] == "per-token"
 
 
+@torch.library.custom_op("labels::reversed", mutates_args=())
+def reversed_tokens(x: Tensor) -> Tensor:
+    """An operation that no rule knows, and that takes no float64: the tokens in the other order."""
+    if x.dtype == torch.float64:
+        raise TypeError("float32 alone")
+    return x.flip(1).clone()
+
+
+reversed_tokens.register_fake(torch.empty_like)
+
+
+def after_a_stranger(self: Any, x: Tensor) -> Tensor:
+    """Its last product pairs each token with what is at its place since: whose tokens those are is not known."""
+    y = self.block(self.first(reversed_tokens(x)))
+    return self.both(torch.cat([x, y], -1)) + ((x + y)[:, :, None] @ self.first(y)[..., None]).squeeze(-1)
+
+
+def test_what_follows_an_operation_of_unknown_kind_has_the_kinds_of_new_tokens() -> None:
+    module = Module(after_a_stranger, first=nn.Linear(D, D), block=Block(D), both=nn.Linear(2 * D, D))
+    ledger = xfcost.analyze(module, example_inputs=TOKENS, mixing=True, trace=False)
+    by_path = {row.path: row.mixing for row in ledger.rows}
+    unknown = {path for path, kind in by_path.items() if kind == "unknown"}
+    assert unknown == {"labels::reversed", "both.addmm", "add", "bmm", "add_2"}
+    assert {path: kind for path, kind in by_path.items() if kind not in {"per-token", "unknown"}} == {
+        f"block.{name}": "global" for name in ("bmm", "_softmax", "bmm_2")
+    }
+
+
+def test_distances_are_read_as_products_are() -> None:
+    for power, inputs in ((1.0, TOKENS), (2.0, TOKENS), (2.0, TOKENS[:, :12])):  # of few vectors in another kernel
+        module = Module(lambda self, x, power=power: torch.cdist(self.map(x), x, power), map=nn.Linear(D, D))
+        ledger = xfcost.analyze(module, example_inputs=inputs, mixing=True, trace=False)
+        (row,) = [one for one in ledger.rows if one.mixing != "per-token"]
+        assert (row.mixing, row.content_dependent) == ("global", True)
+    codes = Module(lambda self, x: torch.cdist(x, self.codes[0]), codes=nn.ParameterList([torch.randn(5, D)]))
+    ledger = xfcost.analyze(codes, example_inputs=TOKENS, mixing=True, trace=False)
+    assert {row.mixing for row in ledger.rows} == {"per-token"}
+
+
 def test_a_jagged_tensor_is_counted_and_its_kinds_are_left_out_with_a_reason() -> None:
     rows = torch.nested.nested_tensor([torch.randn(5, D), torch.randn(7, D)], layout=torch.jagged)
     ledger = xfcost.analyze(nn.Linear(D, D), example_inputs=rows, mixing=True, trace=False)

@@ -59,6 +59,11 @@ def unknown(reason: str) -> Finding:
     return Finding(mixes=None, reason=reason)
 
 
+def is_unknown(finding: Finding | None) -> bool:
+    """Is a finding missing for an operation that may mix tokens?"""
+    return finding is not None and finding.mixes is None
+
+
 class Outcome(NamedTuple):
     """The owners of every output tensor, and what was found; no finding of pure data movement."""
 
@@ -144,7 +149,9 @@ class Call(NamedTuple):
 def ids(places: Tensor) -> frozenset[int]:
     """The distinct places."""
     one = narrow(places)
-    return frozenset(torch.unique(one[one >= 0]).tolist())
+    seen = torch.zeros(int(one.max()) + 3 if one.numel() else 0, dtype=torch.bool)
+    seen[one + 2] = True  # CONSTANT and LEARNED are below 0
+    return frozenset(seen[2:].nonzero().flatten().tolist())
 
 
 def reads(read: Tensor, kept: Tensor, lines: Tensor | slice = slice(None), *, content_dependent: bool) -> Finding:

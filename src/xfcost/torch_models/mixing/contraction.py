@@ -56,6 +56,8 @@ def merged_lines(
     counts = distinct(homes, -1)
     finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(homes))
     several = set(filter(None, groups))
+    for group in several:
+        call.places.check_acquainted(group)
     alike = all(len(set(filter(None, groups[at * rows : (at + 1) * rows]))) <= 1 for at in range(batch))
     if alike and rows > 1 and outputs >= 1 and not channels:
         return _new_places(call, groups, (batch, rows, outputs)), finding
@@ -222,6 +224,7 @@ def scored(call: Call, homes: Tensor, contents: Tensor) -> tuple[Tensor, Finding
     counts = distinct(read, -1)
     single = int(counts.max()) == 1
     if single:
+        call.places.check_acquainted(ids(homes) | ids(read))
         owners = vectors(torch.where(known, homes, contents))
         call.places.has_read(call.sequence, homes, ids(read))
         call.run.queries.meet(homes, read)
