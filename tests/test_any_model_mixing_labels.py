@@ -123,6 +123,28 @@ def over_edges(self: Any, x: Tensor, edges: Tensor) -> Tensor:
     return self.second(torch.zeros_like(messages).index_add(0, edges[1], messages[edges[0]]))
 
 
+def pointwise_net(self: Any, x: Tensor) -> Tensor:
+    """PointNet: the maximum over all tokens, beside each of them."""
+    x = self.first(x)
+    return self.joined(torch.cat([x, x.amax(1, keepdim=True).expand_as(x)], -1))
+
+
+def edge_convolution(self: Any, x: Tensor) -> Tensor:
+    """DGCNN: each token beside its differences to the four nearest ones."""
+    nearest = torch.cdist(x, x, 1).topk(4, largest=False).indices
+    near = x[:, nearest[0]]
+    own = x[:, :, None].expand_as(near)
+    return F.relu(self.map(torch.cat([own, near - own], -1))).amax(2)
+
+
+def scan(self: Any, x: Tensor) -> Tensor:
+    state, states = torch.zeros_like(x[:, 0]), []
+    for token in range(x.shape[1]):
+        state = self.a[0].sigmoid() * state + x[:, token]
+        states.append(state)
+    return torch.stack(states, 1)
+
+
 IMAGE, TOKENS = torch.randn(1, 3, 64, 64), torch.randn(1, 64, D)
 EDGES = torch.stack([torch.arange(29), torch.arange(1, 30)]).repeat(1, 2)
 
@@ -219,6 +241,29 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         Module(windows_of_heads, out=nn.Linear(D, D)),
         TOKENS,
         [(name, "local", 4, True) for name in ("bmm", "_softmax", "bmm_2")],
+    ),
+    "a summary beside each token": (
+        Module(pointwise_net, first=nn.Linear(D, D), joined=nn.Linear(2 * D, D)),
+        TOKENS,
+        [("amax", "global", 64, True), ("joined.addmm", "global", 64, False)],
+    ),
+    "vectors of the edges to the nearest tokens": (
+        Module(edge_convolution, map=nn.Linear(2 * D, D)),
+        TOKENS,
+        [
+            ("_cdist_forward", "global", 64, True),
+            ("topk", "global", 64, True),
+            ("sub", "local", 4, True),
+            ("cat", "local", 4, False),
+            ("map.addmm", "local", 4, False),
+            ("relu", "local", 4, True),
+            ("amax", "local", 4, True),
+        ],
+    ),
+    "a recurrence by learned weights": (
+        Module(scan, a=nn.ParameterList([torch.rand(D)])),
+        TOKENS,
+        [("add", "global", 64, False)],
     ),
     "sums over the edges of a graph": (
         Module(over_edges, first=nn.Linear(D, D), second=nn.Linear(D, D)),

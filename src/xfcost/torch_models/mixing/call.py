@@ -36,8 +36,6 @@ class Finding(NamedTuple):
     """Does it slide a kernel of learned weights along the tokens?"""
     merges: bool = False
     """Does it merge disjoint groups, which may be new tokens?"""
-    whole: bool = False
-    """Does it merge a whole sample into one place?"""
     single: bool = False
     """Does each line read a single place, a state or a summary?"""
     step: bool = False

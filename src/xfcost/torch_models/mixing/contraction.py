@@ -12,6 +12,7 @@ one token           several tokens      weights from the query alone       the q
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -39,6 +40,9 @@ from xfcost.torch_models.mixing.owners import (
 from xfcost.torch_models.mixing.places import pair
 from xfcost.torch_models.mixing.pointwise import NEGLIGIBLE, masking
 
+# A line of two numbers may be the weights of two keys.
+_TWO_KEYS: Final = 2
+
 # ── several tokens in one line of numbers: new tokens, summaries, or static mixing ──
 
 
@@ -53,11 +57,13 @@ def merged_lines(
     batch, rows, _ = lines_bmk.shape
     homes = call.places.without_learned(home(lines_bmk))
     groups = call.places.groups(homes.reshape(batch * rows, -1))
-    counts = distinct(homes, -1)
-    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(homes))
     several = set(filter(None, groups))
     for group in several:
         call.places.check_acquainted(group)
+    call.places.meet(homes.amax(-1, keepdim=True).expand(homes.shape), homes)  # a summary is the youngest
+    sizes = {group: len(call.places.with_members(group)) for group in several}
+    counts = torch.tensor([sizes[group] for group in groups if group])
+    finding = Finding(mixes=True, computed=counts, places=ids(homes))
     alike = all(len(set(filter(None, groups[at * rows : (at + 1) * rows]))) <= 1 for at in range(batch))
     if alike and rows > 1 and outputs >= 1 and not channels:
         return _new_places(call, groups, (batch, rows, outputs)), finding
@@ -65,8 +71,7 @@ def merged_lines(
     if disjoint or overlapping:
         made = [one_place(call, group) for group in groups]
         owners = vectors(torch.tensor(made)).reshape(batch, rows, 1).expand(batch, rows, outputs)
-        whole = len(several) == len({call.places.samples[min(group)] for group in several})
-        return owners, finding._replace(merges=disjoint, whole=whole)
+        return owners, finding._replace(merges=disjoint)
     homes_bm = complete_tap(home(lines_bmk))
     return vectors(homes_bm).unsqueeze(-1).expand(batch, rows, outputs), finding
 
@@ -170,6 +175,11 @@ def _by_weights(call: Call, lines_bmk: Tensor, outputs: int) -> tuple[Tensor, Fi
         if varies(content(lines_bmk), -1):
             one = vectors(home(one))
         return one.expand(shape), masking(call, one.expand(shape)) if are_pairs(one) else PER_TOKEN
+    others = torch.where(contents == home(lines_bmk), -1, contents)
+    if lines_bmk.shape[-1] > _TWO_KEYS and not varies(others, -1):  # a query's own vector beside that of one key
+        key = others.amax(-1, keepdim=True)
+        pairs = pair(home(one), torch.where(key >= 0, key, home(one))).expand(shape)
+        return pairs, masking(call, pairs)
     counts = distinct(contents, -1)
     alive = torch.where(masked(lines_bmk), -1, contents)
     finding = Finding(mixes=True, computed=counts, kept=distinct(alive, -1), places=ids(contents))

@@ -70,8 +70,8 @@ def moved(call: Call) -> Outcome:
     if call.packet in {aten.tril, aten.triu}:
         return _triangle(call, owners)
     if call.packet in FLOATS:
-        answer = call.func(owners.to(torch.float64), *rest, **call.kwargs)
-        return Outcome([compact(answer.round().long())], None)
+        answer = call.func((owners - CONSTANT).to(torch.float64), *rest, **call.kwargs)  # a padding of 0 is a constant
+        return Outcome([compact(answer.round().long() + CONSTANT)], None)
     return Outcome([compact(one) for one in _as_list(call.func(owners, *rest, **call.kwargs))], None)
 
 

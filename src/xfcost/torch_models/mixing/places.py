@@ -94,6 +94,11 @@ class Places:
         """The distinct places of each row."""
         return [frozenset(row) - _NOWHERE for row in places.tolist()]
 
+    def with_members(self, group: frozenset[int]) -> frozenset[int]:
+        """A group, with all that its summaries of others of it stand for in their place."""
+        summaries = frozenset(place for place in group if self.members.get(place, frozenset()) & group)
+        return group.union(*(self.members[place] for place in summaries)) - summaries
+
     def meet(self, homes: Tensor, read: Tensor) -> None:
         """Each of `homes` reads the place beside it. Merged places that meet older ones did not replace them."""
         known = (homes >= 0) & (read >= 0)

@@ -107,7 +107,7 @@ def _nonlinear(run: Follower, steps: list[int]) -> bool:
     """Does it apply a function to its state, so that its weights are not fixed?"""
     module = run.noted[steps[0]].module
     return any(
-        noted.module == module and noted.name.removesuffix("_") in _NONLINEAR
+        noted.module == module and noted.finding is not None and noted.name.removesuffix("_") in _NONLINEAR
         for noted in run.noted[steps[0] : steps[-1]]
     )
 
