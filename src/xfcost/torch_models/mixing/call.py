@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.mixing.owners import distinct, narrow
+from xfcost.torch_models.mixing.owners import CONSTANT, distinct, narrow
 from xfcost.torch_models.mixing.places import Places, Queries
 from xfcost.torch_models.shared.private_torch import schema_of
 
@@ -137,6 +138,20 @@ class Call(NamedTuple):
     def places(self) -> Places:
         """The places of the run."""
         return self.run.places
+
+    def made(self, groups: Sequence[frozenset[int]], parts: int = 1) -> Tensor:
+        """The places (groups, parts) that it makes of groups of tokens; CONSTANT of none."""
+        table = [
+            [self.places.merged(self.sequence, group, part) if group else CONSTANT for part in range(parts)]
+            for group in groups
+        ]
+        return torch.tensor(table).reshape(len(groups), parts)
+
+    def one_place_each(self, groups: Sequence[frozenset[int]]) -> Tensor:
+        """The place (groups) of each group of tokens; a group of one is the token itself."""
+        large = self.made([group if len(group) > 1 else frozenset() for group in groups])[:, 0]
+        alone = torch.tensor([next(iter(group)) if len(group) == 1 else CONSTANT for group in groups])
+        return torch.maximum(large, alone)
 
     @property
     def result(self) -> Tensor:

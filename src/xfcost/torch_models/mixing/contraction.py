@@ -66,30 +66,13 @@ def merged_lines(
     finding = Finding(mixes=True, computed=counts, places=ids(homes))
     alike = all(len(set(filter(None, groups[at * rows : (at + 1) * rows]))) <= 1 for at in range(batch))
     if alike and rows > 1 and outputs >= 1 and not channels:
-        return _new_places(call, groups, (batch, rows, outputs)), finding
+        return vectors(call.made(groups, outputs)).reshape(batch, rows, outputs), finding
     disjoint = sum(map(len, several)) == len(frozenset[int]().union(*several))
     if disjoint or overlapping:
-        made = [one_place(call, group) for group in groups]
-        owners = vectors(torch.tensor(made)).reshape(batch, rows, 1).expand(batch, rows, outputs)
+        owners = vectors(call.one_place_each(groups)).reshape(batch, rows, 1).expand(batch, rows, outputs)
         return owners, finding._replace(merges=disjoint)
     homes_bm = complete_tap(home(lines_bmk))
     return vectors(homes_bm).unsqueeze(-1).expand(batch, rows, outputs), finding
-
-
-def one_place(call: Call, group: frozenset[int]) -> int:
-    """The place of a merged group; a group of one is the token itself."""
-    if len(group) <= 1:
-        return next(iter(group), CONSTANT)
-    return call.places.merged(call.sequence, group)
-
-
-def _new_places(call: Call, groups: list[frozenset[int]], shape: tuple[int, ...]) -> Tensor:
-    """One place for each set of tokens and each output: (b, m, n)."""
-    table = [
-        [call.places.merged(call.sequence, group, part) if group else CONSTANT for part in range(shape[-1])]
-        for group in groups
-    ]
-    return vectors(torch.tensor(table)).reshape(shape)
 
 
 def complete_tap(taps: Tensor) -> Tensor:
@@ -286,7 +269,8 @@ def _weighted_sum(
 def _mixtures(call: Call, weights_bmk: Tensor, shape: tuple[int, ...], values_bnk: Tensor) -> tuple[Tensor, Finding]:
     """Values that are rows of several tokens each, summed row by row: a new place for each token of each sum."""
     lines = call.places.without_learned(home(values_bnk))
-    owners = _new_places(call, call.places.groups(lines.flatten(0, 1)), (*lines.shape[:2], shape[1])).transpose(1, 2)
+    made = call.made(call.places.groups(lines.flatten(0, 1)), shape[1])
+    owners = vectors(made).reshape(*lines.shape[:2], shape[1]).transpose(1, 2)
     call.places.meet(
         content(weights_bmk[:, :1]).expand(lines.shape), lines
     )  # what was weighed stands for what is summed
@@ -298,8 +282,7 @@ def _state(call: Call, left_bmk: Tensor, shape: tuple[int, ...]) -> tuple[Tensor
     """A sum over tokens of outer products: one place for each set of tokens."""
     batch = shape[0]
     lines = call.places.without_learned(home(left_bmk)).reshape(batch, -1)
-    groups = call.places.groups(lines)
-    made = torch.tensor([call.places.merged(call.sequence, group) if group else -1 for group in groups])
+    made = call.made(call.places.groups(lines))
     call.places.states |= ids(made)
     finding = Finding(mixes=True, computed=distinct(lines, -1), places=ids(lines), content_dependent=True)
     return vectors(made).reshape(batch, 1, 1).expand(shape), finding
