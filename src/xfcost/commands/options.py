@@ -166,7 +166,7 @@ Mixing = Annotated[
     typer.Option(
         "--mixing/--no-mixing",
         help="Of a torch module: find how each operation mixes tokens, whatever time it takes, or leave it out. The "
-        "model runs with real numbers on the CPU at small sizes. Of a spec: check the kinds that it declares.",
+        "model runs with real numbers on the CPU at small sizes. `analyze` of a spec: check the kinds it declares.",
         show_default=False,
     ),
 ]
@@ -175,7 +175,8 @@ MixingTime = Annotated[
     typer.Option(
         "--mixing-time",
         metavar="SECONDS",
-        help="How long to look for a torch module's mixing kinds, or to check a spec's; 10 by default, 0: not at all.",
+        help="How long to look for a torch module's mixing kinds, in `analyze` also to check a spec's; 10 by default, "
+        "0: not at all.",
     ),
 ]
 FindMixing = Annotated[

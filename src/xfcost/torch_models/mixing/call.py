@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from xfcost.torch_models.mixing.owners import CONSTANT, distinct, narrow
-from xfcost.torch_models.mixing.places import Places, Queries
+from xfcost.torch_models.mixing.places import Places
 from xfcost.torch_models.shared.private_torch import schema_of
+
+if TYPE_CHECKING:
+    from xfcost.torch_models.mixing.follower import Follower
 
 Shape = tuple[int, ...]
 
@@ -81,32 +84,6 @@ class Past(NamedTuple):
 History = dict[int, Past]
 
 
-class Owned(Protocol):
-    """A run whose tensors have owners."""
-
-    places: Places
-
-    def owners(self, tensor: Tensor) -> Tensor: ...
-
-    def depth(self, tensor: Tensor) -> int: ...
-
-    def history(self, tensor: Tensor) -> History: ...
-
-    def laid(self, tensor: Tensor) -> Tensor: ...
-
-    def settle(self, lines: Tensor, owners: Tensor) -> None: ...
-
-    def settled(self, owners: Tensor) -> Tensor: ...
-
-    def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None: ...
-
-    queries: Queries
-
-    def were_scores(self, tensor: Tensor, finding: Finding) -> None: ...
-
-    def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]: ...
-
-
 class Call(NamedTuple):
     """One dispatched operation."""
 
@@ -116,7 +93,7 @@ class Call(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: list[Tensor]
-    run: Owned
+    run: Follower
     """What is known of all tensors of the run."""
 
     def argument(self, name: str, default: Any = None) -> Any:
