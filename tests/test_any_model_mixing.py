@@ -207,7 +207,7 @@ def test_masks_and_positions_among_the_inputs_are_no_tokens() -> None:
 
 
 UNKNOWN: dict[str, tuple[nn.Module, Any, str]] = {
-    "no rule": (Module(lambda self, x: torch.cdist(x, x)), TOKENS, "no rule knows it"),
+    "no rule": (Module(lambda self, x: torch.pdist(x[0])), TOKENS, "no rule knows it"),
     "no tokens": (nn.Embedding(9, D), torch.zeros(7, dtype=torch.int64), "no input has an axis of tokens"),
     "one size": (
         Module(lambda self, x: attention(self.fixed, x, window_mask(40)), fixed=linear()),
@@ -274,7 +274,7 @@ class Net(nn.Module):
         self.q = nn.Linear(width, width, bias=False)
 
     def forward(self, x):
-        return (self.q(x) @ x.mT).softmax(-1) @ x + torch.cdist(x, x).sum(-1, keepdim=True)
+        return (self.q(x) @ x.mT).softmax(-1) @ x + torch.pdist(x[0]).mean()
 
 example_inputs = torch.zeros(1, 40, 8)
 """
@@ -342,7 +342,7 @@ def test_a_module_without_numbers_is_refused() -> None:
 
 
 def test_mixing_that_is_not_known_is_not_called_zero(tmp_path: Path) -> None:
-    code = CODE.partition("        return")[0] + "        return torch.cdist(x, x) @ x\n"
+    code = CODE.partition("        return")[0] + "        return self.q(torch.pdist(x[0])[:8])\n"
     (tmp_path / "net.py").write_text(code)
     done = xf("plot", "net.py:Net", "--input", "1xNx8", "--N", "8:32", "--metric", "mixing", cwd=tmp_path)
     assert done.returncode == 2

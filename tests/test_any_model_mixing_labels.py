@@ -123,6 +123,28 @@ def over_edges(self: Any, x: Tensor, edges: Tensor) -> Tensor:
     return self.second(torch.zeros_like(messages).index_add(0, edges[1], messages[edges[0]]))
 
 
+def pointwise_net(self: Any, x: Tensor) -> Tensor:
+    """PointNet: the maximum over all tokens, beside each of them."""
+    x = self.first(x)
+    return self.joined(torch.cat([x, x.amax(1, keepdim=True).expand_as(x)], -1))
+
+
+def edge_convolution(self: Any, x: Tensor) -> Tensor:
+    """DGCNN: each token beside its differences to the four nearest ones."""
+    nearest = torch.cdist(x, x, 1).topk(4, largest=False).indices
+    near = x[:, nearest[0]]
+    own = x[:, :, None].expand_as(near)
+    return F.relu(self.map(torch.cat([own, near - own], -1))).amax(2)
+
+
+def scan(self: Any, x: Tensor) -> Tensor:
+    state, states = torch.zeros_like(x[:, 0]), []
+    for token in range(x.shape[1]):
+        state = self.a[0].sigmoid() * state + x[:, token]
+        states.append(state)
+    return torch.stack(states, 1)
+
+
 IMAGE, TOKENS = torch.randn(1, 3, 64, 64), torch.randn(1, 64, D)
 EDGES = torch.stack([torch.arange(29), torch.arange(1, 30)]).repeat(1, 2)
 
@@ -220,6 +242,29 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         TOKENS,
         [(name, "local", 4, True) for name in ("bmm", "_softmax", "bmm_2")],
     ),
+    "a summary beside each token": (
+        Module(pointwise_net, first=nn.Linear(D, D), joined=nn.Linear(2 * D, D)),
+        TOKENS,
+        [("amax", "global", 64, True), ("joined.addmm", "global", 64, False)],
+    ),
+    "vectors of the edges to the nearest tokens": (
+        Module(edge_convolution, map=nn.Linear(2 * D, D)),
+        TOKENS,
+        [
+            ("_cdist_forward", "global", 64, True),
+            ("topk", "global", 64, True),
+            ("sub", "local", 4, True),
+            ("cat", "local", 4, False),
+            ("map.addmm", "local", 4, False),
+            ("relu", "local", 4, True),
+            ("amax", "local", 4, True),
+        ],
+    ),
+    "a recurrence by learned weights": (
+        Module(scan, a=nn.ParameterList([torch.rand(D)])),
+        TOKENS,
+        [("add", "global", 64, False)],
+    ),
     "sums over the edges of a graph": (
         Module(over_edges, first=nn.Linear(D, D), second=nn.Linear(D, D)),
         (torch.randn(30, D), torch.cat([EDGES, EDGES.flip(0)], 1)),
@@ -246,6 +291,45 @@ def test_a_product_of_a_sparse_matrix_leaves_linear_maps_per_token() -> None:
     module = Module(lambda self, x: torch.sparse.mm(graph, self.first(x)), first=nn.Linear(D, D))
     ledger = xfcost.analyze(module, example_inputs=torch.randn(30, D), mixing=True, trace=False)
     assert {row.path: row.mixing for row in ledger.rows}["first.addmm"] == "per-token"
+
+
+@torch.library.custom_op("labels::reversed", mutates_args=())
+def reversed_tokens(x: Tensor) -> Tensor:
+    """An operation that no rule knows, and that takes no float64: the tokens in the other order."""
+    if x.dtype == torch.float64:
+        raise TypeError("float32 alone")
+    return x.flip(1).clone()
+
+
+reversed_tokens.register_fake(torch.empty_like)
+
+
+def after_a_stranger(self: Any, x: Tensor) -> Tensor:
+    """Its last product pairs each token with what is at its place since: whose tokens those are is not known."""
+    y = self.block(self.first(reversed_tokens(x)))
+    return self.both(torch.cat([x, y], -1)) + ((x + y)[:, :, None] @ self.first(y)[..., None]).squeeze(-1)
+
+
+def test_what_follows_an_operation_of_unknown_kind_has_the_kinds_of_new_tokens() -> None:
+    module = Module(after_a_stranger, first=nn.Linear(D, D), block=Block(D), both=nn.Linear(2 * D, D))
+    ledger = xfcost.analyze(module, example_inputs=TOKENS, mixing=True, trace=False)
+    by_path = {row.path: row.mixing for row in ledger.rows}
+    unknown = {path for path, kind in by_path.items() if kind == "unknown"}
+    assert unknown == {"labels::reversed", "both.addmm", "add", "bmm", "add_2"}
+    assert {path: kind for path, kind in by_path.items() if kind not in {"per-token", "unknown"}} == {
+        f"block.{name}": "global" for name in ("bmm", "_softmax", "bmm_2")
+    }
+
+
+def test_distances_are_read_as_products_are() -> None:
+    for power, inputs in ((1.0, TOKENS), (2.0, TOKENS), (2.0, TOKENS[:, :12])):  # of few vectors in another kernel
+        module = Module(lambda self, x, power=power: torch.cdist(self.map(x), x, power), map=nn.Linear(D, D))
+        ledger = xfcost.analyze(module, example_inputs=inputs, mixing=True, trace=False)
+        (row,) = [one for one in ledger.rows if one.mixing != "per-token"]
+        assert (row.mixing, row.content_dependent) == ("global", True)
+    codes = Module(lambda self, x: torch.cdist(x, self.codes[0]), codes=nn.ParameterList([torch.randn(5, D)]))
+    ledger = xfcost.analyze(codes, example_inputs=TOKENS, mixing=True, trace=False)
+    assert {row.mixing for row in ledger.rows} == {"per-token"}
 
 
 def test_a_jagged_tensor_is_counted_and_its_kinds_are_left_out_with_a_reason() -> None:

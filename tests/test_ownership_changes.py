@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ownership_cases import CASES, SEQUENCE, Module
 from test_ownership import found, mixing
 from test_ownership_choice import CASES as CHOICES
-from xfcost.torch_models.any_model.reads_in_n import at_full_size
+from xfcost.torch_models.any_model.row_kinds import at_full_size
 from xfcost.torch_models.mixing.follower import Follower
 
 

@@ -177,8 +177,9 @@ def test_a_trace_checks_the_kinds(tiny: str) -> None:
     checked, whole = run(tiny), xfcost.analyze(tiny, trace=False, probe=True).probe
     assert checked.exit_code == 0
     assert whole is not None
-    count, others = len(whole.rows) - len(whole.left_out), len(whole.left_out)
-    text = f"mixes tokens as declared, in all {count} operations checked ({others} others: --probe)"
+    count = len(whole.rows) - len(whole.left_out)
+    assert 0 < count < len(whole.rows)
+    text = f"kinds: the running model agrees, in {count} of {len(whole.rows)} operations (the others: --probe)"
     assert text in " ".join(checked.output.split())
     for left_out in (("--no-mixing",), ("--mixing-time", "0"), ("--no-trace",)):
         assert "kinds:" not in run(tiny, *left_out).output
@@ -206,3 +207,4 @@ def test_what_time_does_not_allow_is_not_checked(tiny: str) -> None:
     over = {row.path for row in probe.left_out if row.reason == "the time of --mixing-time was over"}
     assert {"stages.0.pattern.0.0.scores", "head.linear"} <= over
     assert len(probe.left_out) == len(probe.rows)
+    assert f"kinds: none of {len(probe.rows)} operations could be checked" in run(tiny, "--mixing-time", "1e-9").output

@@ -41,7 +41,7 @@ def answer(found: CheckResult) -> str:
     over, unknown = verdicts.count("over"), verdicts.count("not known")
     disagree = sum(not one.agrees for one in found.checked)
     if disagree:
-        return f"counted and traced disagree of {disagree} of {len(found.checked)} targets"
+        return f"the accounts disagree of {disagree} of {len(found.checked)} targets"
     if not over and not unknown:
         return "within the budget" if len(verdicts) == 1 else f"within all {len(verdicts)} budgets"
     counts = [f"over {over} of {len(verdicts)} budget{'s' if len(verdicts) > 1 else ''}"] if over else []

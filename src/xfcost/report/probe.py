@@ -72,10 +72,13 @@ def _verdict_texts(probe: Probe) -> Iterator[Text]:
 
 def kinds_texts(probe: Probe) -> Iterator[Text]:
     """The check of kinds beside a trace: one line where all agree, else every row that differs."""
-    count, rest = len(probe.rows) - len(probe.left_out), len(probe.left_out)
-    others = f" ({rest} others: --probe)" if rest else ""
-    agrees = f"mixes tokens as declared, in all {units.number_of(count, 'operation')} checked{others}"
-    yield from _difference_texts(probe, "kinds", agrees, count)
+    number, count = len(probe.rows), len(probe.rows) - len(probe.left_out)
+    operations = units.number_of(number, "operation")
+    if not count:
+        yield Text(f"kinds: none of {operations} could be checked (--probe: why)", style="dim")
+        return
+    share = f"all {operations}" if count == number else f"{count} of {operations} (the others: --probe)"
+    yield from _difference_texts(probe, "kinds", f"agrees, in {share}", count)
 
 
 def _difference_texts(probe: Probe, head: str, agrees: str, count: int) -> Iterator[Text]:

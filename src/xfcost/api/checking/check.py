@@ -134,14 +134,17 @@ def _run_text(ledger: Ledger) -> str:
 
 
 def _agrees(ledger: Ledger) -> bool:
-    """Do counted and traced agree, where there is a closed form and it was traced?"""
-    return ledger.module is not None or ledger.agreement is None or ledger.agreement.exact
+    """Do the accounts agree that stand beside a closed form: traced, and kinds?"""
+    accounts = (ledger.agreement, ledger.probe)
+    return ledger.module is not None or all(account is None or account.exact for account in accounts)
 
 
 def _doubts(ledger: Ledger) -> list[str]:
     """What speaks against the figures: accounts that disagree, or operations that make them lower bounds."""
     if not _agrees(ledger):
-        return ["counted and traced disagree; `xfcost analyze` shows where"]
+        traced = ledger.agreement is None or ledger.agreement.exact
+        disagree = "the kinds declared and those of the running model" if traced else "counted and traced"
+        return [f"{disagree} disagree; `xfcost analyze` shows where"]
     if ledger.module is None or ledger.module.complete:
         return []
     names = ", ".join(ledger.module.uncounted)

@@ -15,13 +15,11 @@ from torch import Tensor, nn
 
 from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.any_model.reads_in_n import part_of
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
 from xfcost.torch_models.any_model.run import Run, reached, run_on
-from xfcost.torch_models.any_model.small_sizes import GIVEN_SIZE, Sizes, small_sizes
-from xfcost.torch_models.any_model.token_axes import Axes, axes_of, axes_text, refilled, resized
+from xfcost.torch_models.any_model.small_sizes import GIVEN_SIZE, Sizes, small_sizes, window_at
+from xfcost.torch_models.any_model.token_axes import Axes, axes_of, axes_text, part_of, refilled, resized
 from xfcost.torch_models.any_model.user_errors import original, raised
-from xfcost.torch_models.any_model.windows import window_at
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.mixing.follower import Clock, Follower, own_inputs
 from xfcost.torch_models.mixing.verdict import verdicts

@@ -7,11 +7,11 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from xfcost.ledger.operation import Mixing
-from xfcost.torch_models.any_model.reads_in_n import at_full_size
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.mixing.verdict import FoundOperation
 
 _NOT_RUN: Final = "it did not run at the sizes looked at"
+_A_LINE: Final = 3
 _VARIES: Final = "its kind differs between inputs"
 # Of the parts of an operation, the widest decides.
 _WIDENING: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
@@ -152,3 +152,18 @@ def _at_full_size(seen: Sequence[tuple[Fraction | None, Numbers]], deciding: int
         reads, kept = here.reads, here.kept if here.kept == after.kept else kept
     kept = None if reads is None else kept
     return Numbers(reads, computed, kept) if here.computed is not None else Numbers(reads)
+
+
+def at_full_size(seen: Sequence[tuple[Fraction | None, int | None]]) -> int | None:
+    """A number at the given size, from those `seen` at sizes that are parts of it: there, or on a line of three."""
+    own = next((number for part, number in seen if part == 1), None)
+    if own is not None:
+        return own
+    points = [(part, number) for part, number in seen if part is not None and number is not None]
+    if len(points) < max(_A_LINE, len(seen)):
+        return None
+    (first, start), (second, end), *others = points
+    slope = (end - start) / (second - first)
+    value = start + slope * (1 - first)
+    confirmed = all(start + slope * (part - first) == number for part, number in others)
+    return int(value) if confirmed and value.denominator == 1 else None

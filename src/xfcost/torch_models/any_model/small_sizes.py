@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from torch import nn
 
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.any_model.reads_in_n import part_of
 from xfcost.torch_models.any_model.run import Run, run_on
-from xfcost.torch_models.any_model.token_axes import Axes, resized, with_tokens
-from xfcost.torch_models.any_model.windows import widest_window
+from xfcost.torch_models.any_model.token_axes import Axes, part_of, resized, with_tokens
 from xfcost.torch_models.any_model.work import Work
 
 _TOKENS: Final = (12, 24, 36, 48, 64, 96, 128, 192, 256)
@@ -90,7 +88,7 @@ def _candidates(
     model: nn.Module, texts: Sequence[tuple[int, ...]], images: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[str, dict[int, int]]]:
     """Sizes to try, smallest first: what they are called, and the new length for each old one."""
-    window = widest_window(model)
+    window = max((_declared_window(module) or 0 for module in model.modules()), default=0)
     if texts and images:
         return  # what reads the one that stays would seem not to grow
     if texts:
@@ -137,3 +135,35 @@ def _apart(full: Sequence[Work], small: Sequence[Work], large: Sequence[Work]) -
     changed = [place for place, ran in of_small.items() if ran != of_large.get(place)]
     between = [place for place, ran in of_full.items() if ran != of_small[place]]
     return bool(changed) and set(between) <= set(changed)
+
+
+# ── the attention windows that modules declare in their attributes, as `sliding_window` and `window_size` ──
+
+
+def window_at(model: nn.Module, path: str) -> int:
+    """The window of the innermost module on `path` that declares one; 0 of none."""
+    parts = path.split(".") if path else []
+    for length in range(len(parts), -1, -1):
+        found = _declared_window(model.get_submodule(".".join(parts[:length])))
+        if found is not None:
+            return found
+    return 0
+
+
+def _declared_window(module: nn.Module) -> int | None:
+    """A module's own window, 0 where it says that it has none; else that of its configuration; None if it is silent."""
+    own = [value for name, value in vars(module).items() if "window" in name and not name.startswith("_")]
+    if own:
+        return max(map(_width, own))
+    config = getattr(module, "config", None)
+    return None if config is None else _width(getattr(config, "sliding_window", None))
+
+
+def _width(value: Any) -> int:
+    if isinstance(value, bool):
+        return 0
+    if isinstance(value, int):
+        return max(0, value)
+    if isinstance(value, tuple | list) and value and all(isinstance(one, int) for one in value):
+        return max(0, *value)
+    return 0

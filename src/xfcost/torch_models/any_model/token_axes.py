@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import cache
 from math import prod
 from typing import Any, Final
@@ -90,6 +91,15 @@ def with_tokens(given: Given, axes: Axes) -> Iterator[tuple[Tensor, tuple[int, .
         for tensor in pytree.tree_leaves(value):
             if isinstance(tensor, Tensor) and axes.get(key):
                 yield tensor, axes[key]
+
+
+def part_of(given: Given, small: Given, axes: Axes) -> Fraction | None:
+    """The tokens of `small` over those of `given`; None where inputs differ in that."""
+    counts = [
+        [prod(tensor.shape[axis] for axis in own) for tensor, own in with_tokens(one, axes)] for one in (small, given)
+    ]
+    parts = {Fraction(few, many) for few, many in zip(*counts, strict=True) if many}
+    return parts.pop() if len(parts) == 1 else None
 
 
 def _axes(tensor: Tensor, name: str, works: Sequence[Work]) -> tuple[int, ...]:

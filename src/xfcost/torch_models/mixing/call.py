@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.mixing.owners import distinct, narrow
-from xfcost.torch_models.mixing.places import Places, Queries
+from xfcost.torch_models.mixing.owners import CONSTANT, distinct, narrow
+from xfcost.torch_models.mixing.places import Places
 from xfcost.torch_models.shared.private_torch import schema_of
+
+if TYPE_CHECKING:
+    from xfcost.torch_models.mixing.follower import Follower
 
 Shape = tuple[int, ...]
 
@@ -36,8 +40,6 @@ class Finding(NamedTuple):
     """Does it slide a kernel of learned weights along the tokens?"""
     merges: bool = False
     """Does it merge disjoint groups, which may be new tokens?"""
-    whole: bool = False
-    """Does it merge a whole sample into one place?"""
     single: bool = False
     """Does each line read a single place, a state or a summary?"""
     step: bool = False
@@ -59,6 +61,11 @@ def unknown(reason: str) -> Finding:
     return Finding(mixes=None, reason=reason)
 
 
+def is_unknown(finding: Finding | None) -> bool:
+    """Is a finding missing for an operation that may mix tokens?"""
+    return finding is not None and finding.mixes is None
+
+
 class Outcome(NamedTuple):
     """The owners of every output tensor, and what was found; no finding of pure data movement."""
 
@@ -77,32 +84,6 @@ class Past(NamedTuple):
 History = dict[int, Past]
 
 
-class Owned(Protocol):
-    """A run whose tensors have owners."""
-
-    places: Places
-
-    def owners(self, tensor: Tensor) -> Tensor: ...
-
-    def depth(self, tensor: Tensor) -> int: ...
-
-    def history(self, tensor: Tensor) -> History: ...
-
-    def laid(self, tensor: Tensor) -> Tensor: ...
-
-    def settle(self, lines: Tensor, owners: Tensor) -> None: ...
-
-    def settled(self, owners: Tensor) -> Tensor: ...
-
-    def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None: ...
-
-    queries: Queries
-
-    def were_scores(self, tensor: Tensor, finding: Finding) -> None: ...
-
-    def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]: ...
-
-
 class Call(NamedTuple):
     """One dispatched operation."""
 
@@ -112,7 +93,7 @@ class Call(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: list[Tensor]
-    run: Owned
+    run: Follower
     """What is known of all tensors of the run."""
 
     def argument(self, name: str, default: Any = None) -> Any:
@@ -135,6 +116,20 @@ class Call(NamedTuple):
         """The places of the run."""
         return self.run.places
 
+    def made(self, groups: Sequence[frozenset[int]], parts: int = 1) -> Tensor:
+        """The places (groups, parts) that it makes of groups of tokens; CONSTANT of none."""
+        table = [
+            [self.places.merged(self.sequence, group, part) if group else CONSTANT for part in range(parts)]
+            for group in groups
+        ]
+        return torch.tensor(table).reshape(len(groups), parts)
+
+    def one_place_each(self, groups: Sequence[frozenset[int]]) -> Tensor:
+        """The place (groups) of each group of tokens; a group of one is the token itself."""
+        large = self.made([group if len(group) > 1 else frozenset() for group in groups])[:, 0]
+        alone = torch.tensor([next(iter(group)) if len(group) == 1 else CONSTANT for group in groups])
+        return torch.maximum(large, alone)
+
     @property
     def result(self) -> Tensor:
         """Its first output."""
@@ -144,7 +139,9 @@ class Call(NamedTuple):
 def ids(places: Tensor) -> frozenset[int]:
     """The distinct places."""
     one = narrow(places)
-    return frozenset(torch.unique(one[one >= 0]).tolist())
+    seen = torch.zeros(int(one.max()) + 3 if one.numel() else 0, dtype=torch.bool)
+    seen[one + 2] = True  # CONSTANT and LEARNED are below 0
+    return frozenset(seen[2:].nonzero().flatten().tolist())
 
 
 def reads(read: Tensor, kept: Tensor, lines: Tensor | slice = slice(None), *, content_dependent: bool) -> Finding:

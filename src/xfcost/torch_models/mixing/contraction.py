@@ -12,6 +12,7 @@ one token           several tokens      weights from the query alone       the q
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -39,6 +40,9 @@ from xfcost.torch_models.mixing.owners import (
 from xfcost.torch_models.mixing.places import pair
 from xfcost.torch_models.mixing.pointwise import NEGLIGIBLE, masking
 
+# A line of two numbers may be the weights of two keys.
+_TWO_KEYS: Final = 2
+
 # ── several tokens in one line of numbers: new tokens, summaries, or static mixing ──
 
 
@@ -53,36 +57,22 @@ def merged_lines(
     batch, rows, _ = lines_bmk.shape
     homes = call.places.without_learned(home(lines_bmk))
     groups = call.places.groups(homes.reshape(batch * rows, -1))
-    counts = distinct(homes, -1)
-    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(homes))
     several = set(filter(None, groups))
+    for group in several:
+        call.places.check_acquainted(group)
+    call.places.meet(homes.amax(-1, keepdim=True).expand(homes.shape), homes)  # a summary is the youngest
+    sizes = {group: len(call.places.with_members(group)) for group in several}
+    counts = torch.tensor([sizes[group] for group in groups if group])
+    finding = Finding(mixes=True, computed=counts, places=ids(homes))
     alike = all(len(set(filter(None, groups[at * rows : (at + 1) * rows]))) <= 1 for at in range(batch))
     if alike and rows > 1 and outputs >= 1 and not channels:
-        return _new_places(call, groups, (batch, rows, outputs)), finding
+        return vectors(call.made(groups, outputs)).reshape(batch, rows, outputs), finding
     disjoint = sum(map(len, several)) == len(frozenset[int]().union(*several))
     if disjoint or overlapping:
-        made = [one_place(call, group) for group in groups]
-        owners = vectors(torch.tensor(made)).reshape(batch, rows, 1).expand(batch, rows, outputs)
-        whole = len(several) == len({call.places.samples[min(group)] for group in several})
-        return owners, finding._replace(merges=disjoint, whole=whole)
+        owners = vectors(call.one_place_each(groups)).reshape(batch, rows, 1).expand(batch, rows, outputs)
+        return owners, finding._replace(merges=disjoint)
     homes_bm = complete_tap(home(lines_bmk))
     return vectors(homes_bm).unsqueeze(-1).expand(batch, rows, outputs), finding
-
-
-def one_place(call: Call, group: frozenset[int]) -> int:
-    """The place of a merged group; a group of one is the token itself."""
-    if len(group) <= 1:
-        return next(iter(group), CONSTANT)
-    return call.places.merged(call.sequence, group)
-
-
-def _new_places(call: Call, groups: list[frozenset[int]], shape: tuple[int, ...]) -> Tensor:
-    """One place for each set of tokens and each output: (b, m, n)."""
-    table = [
-        [call.places.merged(call.sequence, group, part) if group else CONSTANT for part in range(shape[-1])]
-        for group in groups
-    ]
-    return vectors(torch.tensor(table)).reshape(shape)
 
 
 def complete_tap(taps: Tensor) -> Tensor:
@@ -168,6 +158,11 @@ def _by_weights(call: Call, lines_bmk: Tensor, outputs: int) -> tuple[Tensor, Fi
         if varies(content(lines_bmk), -1):
             one = vectors(home(one))
         return one.expand(shape), masking(call, one.expand(shape)) if are_pairs(one) else PER_TOKEN
+    others = torch.where(contents == home(lines_bmk), -1, contents)
+    if lines_bmk.shape[-1] > _TWO_KEYS and not varies(others, -1):  # a query's own vector beside that of one key
+        key = others.amax(-1, keepdim=True)
+        pairs = pair(home(one), torch.where(key >= 0, key, home(one))).expand(shape)
+        return pairs, masking(call, pairs)
     counts = distinct(contents, -1)
     alive = torch.where(masked(lines_bmk), -1, contents)
     finding = Finding(mixes=True, computed=counts, kept=distinct(alive, -1), places=ids(contents))
@@ -222,6 +217,7 @@ def scored(call: Call, homes: Tensor, contents: Tensor) -> tuple[Tensor, Finding
     counts = distinct(read, -1)
     single = int(counts.max()) == 1
     if single:
+        call.places.check_acquainted(ids(homes) | ids(read))
         owners = vectors(torch.where(known, homes, contents))
         call.places.has_read(call.sequence, homes, ids(read))
         call.run.queries.meet(homes, read)
@@ -273,7 +269,8 @@ def _weighted_sum(
 def _mixtures(call: Call, weights_bmk: Tensor, shape: tuple[int, ...], values_bnk: Tensor) -> tuple[Tensor, Finding]:
     """Values that are rows of several tokens each, summed row by row: a new place for each token of each sum."""
     lines = call.places.without_learned(home(values_bnk))
-    owners = _new_places(call, call.places.groups(lines.flatten(0, 1)), (*lines.shape[:2], shape[1])).transpose(1, 2)
+    made = call.made(call.places.groups(lines.flatten(0, 1)), shape[1])
+    owners = vectors(made).reshape(*lines.shape[:2], shape[1]).transpose(1, 2)
     call.places.meet(
         content(weights_bmk[:, :1]).expand(lines.shape), lines
     )  # what was weighed stands for what is summed
@@ -285,8 +282,7 @@ def _state(call: Call, left_bmk: Tensor, shape: tuple[int, ...]) -> tuple[Tensor
     """A sum over tokens of outer products: one place for each set of tokens."""
     batch = shape[0]
     lines = call.places.without_learned(home(left_bmk)).reshape(batch, -1)
-    groups = call.places.groups(lines)
-    made = torch.tensor([call.places.merged(call.sequence, group) if group else -1 for group in groups])
+    made = call.made(call.places.groups(lines))
     call.places.states |= ids(made)
     finding = Finding(mixes=True, computed=distinct(lines, -1), places=ids(lines), content_dependent=True)
     return vectors(made).reshape(batch, 1, 1).expand(shape), finding

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
-from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, History, Outcome, Past, Shape, unknown
+from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, History, Outcome, Past, Shape, is_unknown, unknown
 from xfcost.torch_models.mixing.changes import by_changes
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
@@ -22,6 +22,7 @@ from xfcost.torch_models.mixing.owners import (
     everywhere,
     home,
     varies,
+    varying,
     vectors,
 )
 from xfcost.torch_models.mixing.places import Places, Queries
@@ -31,7 +32,8 @@ from xfcost.torch_models.shared.private_torch import TorchDispatchMode, disable_
 # ── tensors whose owners are lost: what an operation of unknown kind gives, and what is computed from that ──
 
 
-_BEHIND: Final = "it works on what an operation of unknown kind gives"
+_IMAGE: Final = 4
+BEHIND: Final = "it works on what an operation of unknown kind gives"
 
 
 def lost(call: Call, reason: str) -> Outcome:
@@ -39,24 +41,24 @@ def lost(call: Call, reason: str) -> Outcome:
     return Outcome([everywhere(CONSTANT, result.shape) for result in call.results], unknown(reason))
 
 
-class Lost:
-    """The tensors of a run whose owners are lost."""
+def _with_new_tokens(call: Call, given: Sequence[Tensor], outcome: Outcome) -> Outcome:
+    """An outcome of unknown kind; new tokens in its results, along the axes along which those of an argument lie."""
+    return outcome._replace(owners=[_renewed(call, given, result) for result in call.results])
 
-    def __init__(self) -> None:
-        self._tensors: Any = WeakTensorKeyDictionary()
 
-    def follow(self, call: Call, given: Sequence[Tensor], outcome: Outcome) -> Outcome:
-        """The outcome, unknown where lost owners decide it; of data movement and element-wise work they do not."""
-        behind = not is_new(call) and any(value in self._tensors for value in given)
-        if behind and not (is_movement(call) or (is_pointwise(call) and self._is_of_one(call, given))):
-            outcome = lost(call, _BEHIND)
-        if behind or (outcome.finding is not None and outcome.finding.mixes is None):
-            self._tensors.update(dict.fromkeys(call.results, True))
-        return outcome
-
-    def _is_of_one(self, call: Call, given: Sequence[Tensor]) -> bool:
-        """Does one operand alone come from the input?"""
-        return sum(value in self._tensors or any_owned(call.owners(value)) for value in given) == 1
+def _renewed(call: Call, given: Sequence[Tensor], result: Tensor) -> Tensor:
+    for value in given:
+        owners, rank = call.owners(value), result.dim()
+        axes = varying(owners) if value.dim() == rank and result.is_floating_point() else []
+        lengths = {value.shape[axis] for axis in axes}
+        others = {size for axis, size in enumerate(result.shape) if axis not in axes}
+        kept = all(value.shape[axis] == result.shape[axis] for axis in axes)
+        may_be_channels = lengths & others or (axes[-1:] == [rank - 1] and rank < _IMAGE)
+        if axes and kept and not may_be_channels and not are_pairs(owners):
+            homes = call.places.without_learned(home(owners))
+            few = homes[tuple(slice(None) if axis in axes else slice(1) for axis in range(rank))]
+            return vectors(call.places.renew(few, call.sequence)).expand(result.shape)
+    return everywhere(CONSTANT, result.shape)
 
 
 # ── one forward pass of a module with a follower: which inputs hold tokens, and which module is running ──
@@ -71,8 +73,8 @@ def token_axes_of(tensor: Tensor) -> tuple[int, ...]:
     Words (B, N) and vectors (B, N, D) lie along axis 1, pixels of images (B, C, Y, X) and videos along the last axes.
     Of vectors (B, D) each is a token.
     """
-    vector, image = 2, 4
-    if tensor.dim() >= image and tensor.is_floating_point():
+    vector = 2
+    if tensor.dim() >= _IMAGE and tensor.is_floating_point():
         return tuple(range(2, tensor.dim()))
     if tensor.dim() == vector and tensor.is_floating_point():
         return (0,)
@@ -164,7 +166,7 @@ class Follower(TorchDispatchMode):
         self._pairs: Any = WeakTensorKeyDictionary()
         self._histories: Any = WeakTensorKeyDictionary()
         self._recent: Any = WeakTensorKeyDictionary()
-        self._lost = Lost()
+        self._lost: Any = WeakTensorKeyDictionary()
         self._tokens_of: dict[frozenset[int], int] = {}
         self._made: History = {}
         self._ordered: TensorWeakRef | None = None
@@ -257,11 +259,15 @@ class Follower(TorchDispatchMode):
         self._made = {}
         self._forget_order()
         owned = self._any_owned(given)
+        behind = not is_new(call) and packet not in _ERASING and any(value in self._lost for value in given)
         if self._clock.is_over():
             outcome = lost(call, f"looking at all operations takes more than {self._clock.seconds:g} s (--mixing-time)")
+        elif behind and not (is_movement(call) or (is_pointwise(call) and self._is_of_one(given))):
+            outcome = _with_new_tokens(call, given, lost(call, BEHIND))
         else:
             outcome = self._outcome(call, given, packet)
-            outcome = self._lost.follow(call, [] if packet in _ERASING else given, outcome)
+            if is_unknown(outcome.finding):
+                behind, outcome = True, _with_new_tokens(call, given, outcome)
         if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         outcome = self._among_latents(outcome)
@@ -273,9 +279,11 @@ class Follower(TorchDispatchMode):
         self._remember(call, [] if is_new(call) else given, results, mixes=mixes)
         if in_place and outcome.owners:
             self._write(args[0], outcome.owners[0])
-        else:
-            for result, owners in zip(results, outcome.owners, strict=True):
+        for result, owners in zip(results, outcome.owners, strict=True):
+            if not in_place:
                 self._owners[result] = owners
+            if behind and not (is_unknown(outcome.finding) and any_owned(owners)):
+                self._lost[result] = True
         self._link(call, given, results, outcome)
         self.queries.follow(call.sequence, given, results, mixes=mixes)
         inputs, outputs = (tuple(tuple(value.shape) for value in values) for values in (given, results))
@@ -284,6 +292,10 @@ class Follower(TorchDispatchMode):
             Noted(call.sequence, self.running[-1], name, inputs, outputs, outcome.finding, moves(call), chooses)
         )
         self._ordered = TensorWeakRef(results[0]) if packet in _SORTING else None
+
+    def _is_of_one(self, given: Sequence[Tensor]) -> bool:
+        """Does one operand alone come from the input?"""
+        return sum(value in self._lost or any_owned(self.owners(value)) for value in given) == 1
 
     def _among_latents(self, outcome: Outcome) -> Outcome:
         """Learned queries that read each other are a set that does not grow."""
@@ -304,7 +316,7 @@ class Follower(TorchDispatchMode):
         for sequence in self._recent.get(tensor, ()):
             noted = self.noted[sequence]
             product = noted.name in PRODUCTS
-            if noted.finding and noted.finding.mixes:
+            if noted.finding and noted.finding.mixes is not False:
                 continue
             if (product and with_product) or noted.moves or noted.name in _SOFTMAX or _spreads(noted):
                 dependent = product or (owned and not with_product)

@@ -70,8 +70,8 @@ def moved(call: Call) -> Outcome:
     if call.packet in {aten.tril, aten.triu}:
         return _triangle(call, owners)
     if call.packet in FLOATS:
-        answer = call.func(owners.to(torch.float64), *rest, **call.kwargs)
-        return Outcome([compact(answer.round().long())], None)
+        answer = call.func((owners - CONSTANT).to(torch.float64), *rest, **call.kwargs)  # a padding of 0 is a constant
+        return Outcome([compact(answer.round().long() + CONSTANT)], None)
     return Outcome([compact(one) for one in _as_list(call.func(owners, *rest, **call.kwargs))], None)
 
 
@@ -281,13 +281,10 @@ def _parted(owners: Tensor, taken: Tensor, axis: int) -> bool:
 def _positions(call: Call, homes: Tensor, count: int) -> tuple[Tensor, Finding]:
     """A new place for each of `count` positions, out of all places along the last axis."""
     lines = call.places.without_learned(homes).reshape(-1, homes.shape[-1])
-    table = [
-        [call.places.merged(call.sequence, group, part) if group else -1 for part in range(count)]
-        for group in call.places.groups(lines)
-    ]
+    made = call.made(call.places.groups(lines), count)
     counts = distinct(lines, -1)
     finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(lines), content_dependent=True, orders=True)
-    return vectors(torch.tensor(table)).reshape(*homes.shape[:-1], count), finding
+    return vectors(made).reshape(*homes.shape[:-1], count), finding
 
 
 # ── `grid_sample`: an output reads the cells around a point, which the input may choose ──

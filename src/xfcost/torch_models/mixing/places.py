@@ -39,6 +39,8 @@ class Places:
         """Pairs of operations whose places turned out to be the same."""
         self.states: set[int] = set()
         """Places that are sums over tokens: who reads one reads all tokens in it."""
+        self.renewed: dict[int, int] = {}
+        """Tokens of a result of unknown kind -> the first of them: which tokens they were before is not known."""
         self._before: dict[int, set[int]] = {}
         """Which operations made the places that an operation merged."""
         self._merged: dict[tuple[int, frozenset[int], int], int] = {}
@@ -64,13 +66,38 @@ class Places:
             place = self.add(1, self.samples[min(members)], operation)
             self._merged[key] = place
             self.members[place], self.makers[place] = members, operation
+            if self.renewed and (renewed := [self.renewed[one] for one in members if one in self.renewed]):
+                self.renewed[place] = min(renewed)
             made = {self.makers[member] for member in members if member in self.makers}
             self._before.setdefault(operation, set()).update(made - {operation})
         return self._merged[key]
 
+    def renew(self, homes: Tensor, operation: int) -> Tensor:
+        """`homes` with a new place in place of each: `operation`, of unknown kind, gave what they hold."""
+        places, which = torch.unique(homes, return_inverse=True)
+        first = self.add(len(places), birth=operation)
+        for place, before in enumerate(places.tolist(), start=first):
+            self.samples[place] = self.samples[before] if before >= 0 else _NO_SAMPLE
+            self.renewed[place] = first
+        return torch.where(homes >= 0, which + first, homes)
+
+    def check_acquainted(self, places: Iterable[int]) -> None:
+        """Refuse to tell which are the same tokens before and after an operation of unknown kind.
+
+        Raises:
+            NotImplementedError: there are some of both.
+        """
+        if self.renewed and len({self.renewed.get(place) for place in places if place >= 0}) > 1:
+            raise NotImplementedError("it joins tokens with what an operation of unknown kind gives")
+
     def groups(self, places: Tensor) -> list[frozenset[int]]:
         """The distinct places of each row."""
         return [frozenset(row) - _NOWHERE for row in places.tolist()]
+
+    def with_members(self, group: frozenset[int]) -> frozenset[int]:
+        """A group, with all that its summaries of others of it stand for in their place."""
+        summaries = frozenset(place for place in group if self.members.get(place, frozenset()) & group)
+        return group.union(*(self.members[place] for place in summaries)) - summaries
 
     def meet(self, homes: Tensor, read: Tensor) -> None:
         """Each of `homes` reads the place beside it. Merged places that meet older ones did not replace them."""
@@ -79,10 +106,10 @@ class Places:
             return
         births, samples = (torch.frombuffer(one, dtype=torch.int64).clone() for one in (self.births, self.samples))
         ours, theirs = homes[known], read[known]
+        apart = births[ours] != births[theirs]
+        ours, theirs = ours[apart], theirs[apart]
         same = samples[ours] == samples[theirs]
-        one, other = births[ours][same], births[theirs][same]
-        apart = one != other
-        met = distinct_pairs(one[apart] + 1, other[apart] + 1) - 1  # -1 is the birth of an input's token
+        met = distinct_pairs(births[ours[same]] + 1, births[theirs[same]] + 1) - 1  # -1: an input's token
         for maker, other in zip(met.amax(0).tolist(), met.amin(0).tolist(), strict=True):
             self._combine(maker, other)
 

@@ -15,6 +15,7 @@ from xfcost.torch_models.mixing.owners import (
     any_learned,
     any_owned,
     are_pairs,
+    compact,
     content,
     distinct,
     distinct_pairs,
@@ -45,17 +46,16 @@ def reading(call: Call, homes: Tensor, read: Tensor, *, single: bool = False) ->
     """A finding that counts the different places of `read` for each of `homes`."""
     homes, read = narrowed(homes, read)
     known = (homes >= 0) & (read >= 0)
-    pairs = distinct_pairs(homes[known], read[known])
-    if not pairs.numel():
+    if not known.any():
         return PER_TOKEN
-    call.places.meet(pairs[0], pairs[1])
+    call.places.meet(homes, read)
     keys = [axis for axis in range(homes.dim()) if varies(read, axis) and not varies(homes, axis)]
     if keys:  # each line of keys for itself: heads may read different ones
         lines = torch.where(known, read, -1).movedim(keys, list(range(-len(keys), 0))).flatten(-len(keys))
         counts = distinct(lines, -1).flatten()
         counts = counts[counts > 0]
     else:
-        counts = torch.unique(pairs[0], return_counts=True)[1]
+        counts = torch.unique(distinct_pairs(homes[known], read[known])[0], return_counts=True)[1]
     if single:
         counts = counts + 1
     return Finding(
@@ -98,11 +98,12 @@ def hidden_by(call: Call, owners: Tensor, where: Tensor) -> Outcome:
 
 def masking(call: Call, owners: Tensor) -> Finding:
     """Of pairs by position: the keys of each query, and those that are not masked."""
-    contents = call.places.without_learned(content(owners))
+    owners = compact(owners)  # heads have the same
+    contents, gone = call.places.without_learned(content(owners)), masked(owners)
     finding = reading(call, home(owners), contents)
     if not finding.mixes:
         return finding
-    kept = reading(call, home(owners), torch.where(masked(owners), -1, contents))
+    kept = reading(call, home(owners), torch.where(gone, -1, contents)) if gone.any() else finding
     return finding._replace(kept=kept.computed, content_dependent=False)
 
 
@@ -253,8 +254,10 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
     """The owners and the finding of two owned operands; `before` is of those before them."""
     one, other = left.owners, right.owners
     both = (one >= 0) & (other >= 0)
-    live = both & _not_zero(call, both.shape) if bool((one != other)[both].any()) else both
-    if bool((home(one)[live] == home(other)[live]).all() and (content(one)[live] == content(other)[live]).all()):
+    differ = (one != other) & both
+    live = both & _not_zero(call, both.shape) if bool(differ.any()) else both
+    apart = differ & live & ((home(one) != home(other)) | (content(one) != content(other)))
+    if not bool(apart.any()):
         owners = with_masked(torch.where(one >= 0, one, other), masked(one) | masked(other))
         owners = torch.where(both & ~live & (one != other), CONSTANT, owners)
         if call.packet in PRODUCTS and are_pairs(one) and left.value is not right.value:
@@ -316,6 +319,7 @@ def _weighed(call: Call, pairs: Tensor, other: Tensor, both: Tensor) -> tuple[Te
 def _two_places(call: Call, left: Operand, right: Operand, both: Tensor) -> tuple[Tensor, Finding]:
     """Vectors of two places: new names for the same ones, one neighbour or summary for each, or pairs."""
     one, other = left.owners, right.owners
+    call.places.check_acquainted(ids(home(one)[both]) | ids(home(other)[both]))
     renamed = Relation.of(one, other, both & (home(one) != home(other)))
     if renamed.one_to_one and renamed.pairs > 1 and new_names(call, renamed):
         call.places.paired_makers += paired_makers(call, renamed)

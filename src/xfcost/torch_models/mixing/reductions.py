@@ -166,11 +166,10 @@ def _so_far(lines: Tensor) -> Tensor:
 
 def _prefixes(call: Call, lines: Tensor) -> Tensor:
     """States summed up from the first to each: new states."""
-    table = []
-    for line in lines.tolist():
-        groups = [frozenset(place for place in line[: at + 1] if place >= 0) for at in range(len(line))]
-        table.append([call.places.merged(call.sequence, group) if group else CONSTANT for group in groups])
-    made = torch.tensor(table)
+    groups = [
+        frozenset(place for place in line[: at + 1] if place >= 0) for line in lines.tolist() for at in range(len(line))
+    ]
+    made = call.made(groups)
     call.places.states |= ids(made)
     return made
 
@@ -189,14 +188,12 @@ def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, 
     flat = lines.reshape(1, -1, lines.shape[-1])
     places = shape[axis] if back else 1
     homes = call.places.without_learned(home(flat))
-    groups = call.places.groups(homes[0])
-    table = torch.tensor(
-        [
-            [call.places.merged(call.sequence, group, part) if group else -1 for part in range(places)]
-            for group in groups
-        ]
+    made = (
+        vectors(call.made(call.places.groups(homes[0]), places))
+        .reshape(*lines.shape[:-1], places)
+        .movedim(-1, axis)
+        .expand(shape)
     )
-    made = vectors(table).reshape(*lines.shape[:-1], places).movedim(-1, axis).expand(shape)
     counts = distinct(homes, -1)
     if not int(counts.max()):
         return Outcome([made], None)

@@ -47,6 +47,15 @@ def _grouped_product(call: Call) -> Outcome:
     return Outcome([outcome.owners[0].reshape(call.result.shape)], outcome.finding)
 
 
+def _distances(call: Call) -> Outcome:
+    """Of every row of the one to every row of the other: read as their products are."""
+    shape = call.result.shape
+    one, other = (call.owners(x) for x in call.args[:2])
+    one, other = (x.expand(*shape[:-2], *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (one, other))
+    outcome = product(call, one, other.transpose(1, 2))
+    return Outcome([outcome.owners[0].reshape(shape)], outcome.finding)
+
+
 def _softmax(call: Call) -> Outcome:
     return softmax(call, call.owners(call.args[0]), call.args[1])
 
@@ -160,6 +169,7 @@ def _made_anew(call: Call) -> Outcome:
 
 RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(aten_operations("mm bmm mv dot vdot"), _product(0, 1)),
+    **dict.fromkeys(aten_operations("_cdist_forward _euclidean_dist"), _distances),
     **dict.fromkeys(aten_operations("_grouped_mm"), _grouped_product),
     **dict.fromkeys(aten_operations("addmm baddbmm addmv addbmm"), _product(1, 2)),
     **dict.fromkeys(aten_operations("_softmax _log_softmax _safe_softmax"), _softmax),

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 from torch import Tensor
 
 from xfcost.torch_models.mixing.call import Finding, Shape
-from xfcost.torch_models.mixing.follower import Follower, Noted
+from xfcost.torch_models.mixing.follower import BEHIND, Follower, Noted
 from xfcost.torch_models.mixing.pointwise import NONLINEAR
 
 # ── what is found of one operation that ran ──
@@ -74,6 +74,8 @@ def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperati
         numbers = small.get(noted.sequence)
         others_numbers = large.get(other.sequence) if other else None
         kind, reason = _kind(noted, run, numbers, others_numbers, global_makers)
+        if kind and other and other.finding and other.finding.reason == BEHIND:  # an axis of tokens by chance, at one
+            kind, reason = "unknown", BEHIND
         if kind == "global" and other is not None and _same_kernel(noted, other):
             kind, numbers = "local", _filling(noted, others_numbers)
         if kind == "global":
@@ -105,7 +107,7 @@ def _nonlinear(run: Follower, steps: list[int]) -> bool:
     """Does it apply a function to its state, so that its weights are not fixed?"""
     module = run.noted[steps[0]].module
     return any(
-        noted.module == module and noted.name.removesuffix("_") in _NONLINEAR
+        noted.module == module and noted.finding is not None and noted.name.removesuffix("_") in _NONLINEAR
         for noted in run.noted[steps[0] : steps[-1]]
     )
 

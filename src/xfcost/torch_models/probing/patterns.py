@@ -14,15 +14,10 @@ from xfcost.formulas.lettered import form_of
 from xfcost.formulas.polynomial import Polynomial
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.grid import Grid
+from xfcost.torch_models.mixing.changes import dependents
 
 # Of a wider component, fewer tokens are changed, one after the other.
 MOST_MACS: Final = 2**35
-# A maximum changes only where a number passes all others: several changes, each of other numbers, see to that.
-CHANGES: Final = 3
-# So many times a usual number a changed one is.
-LARGE: Final = 4.0
-# Numbers of a batch of changed inputs.
-MOST_NUMBERS: Final = 2**18
 # More pairs than that are not listed.
 MOST_PAIRS: Final = 2**21
 # A letter in a text such as `N/R²`, with its power and its stroke.
@@ -36,7 +31,7 @@ def pattern_differences(mixer: Mixer, place: Place, module: nn.Module, inputs: t
     if mixer.content_selects_tokens:  # `reads` then lists the candidates
         return
     declared = [set(tokens) for tokens in _listed_reads(mixer, place)]
-    work = 2 * CHANGES * (memory or grid).total * sum(row.macs for row in mixer.operations(place))
+    work = 6 * (memory or grid).total * sum(row.macs for row in mixer.operations(place))
     changed = range(0, (memory or grid).total, 1 + work // MOST_MACS)
     found = tokens_read(module, inputs, 1 if memory else 0, changed, mixer.observed(place).rounding)
     same_tokens = memory is None and mixer.out(place)[0] == grid
@@ -70,30 +65,19 @@ def _pairs_differences(mixer: Mixer, place: Place) -> Iterator[str]:
 def tokens_read(
     module: nn.Module, inputs: tuple[Tensor, ...], which: int, changed: range, rounding: float
 ) -> list[set[int]]:
-    """For each output token of `module`, those of the tokens `changed` of `inputs[which]` whose change changes it.
-
-    Changed and unchanged inputs are at the same positions of two batches, where equal numbers are computed equally, so
-    they are compared bit by bit.
-    """
+    """For each output token of `module`, those of the tokens `changed` of `inputs[which]` whose change changes it."""
     noise = torch.Generator().manual_seed(0)
-    samples = [torch.randn(one.shape, generator=noise, dtype=torch.float64) for one in inputs]
-    x_1ND = samples[which]
-    columns: list[Tensor] = []
+    sample = [torch.randn(one.shape[1:], generator=noise, dtype=torch.float64) for one in inputs]
+
+    def own(tokens: Tensor) -> list[Tensor]:
+        masks = [torch.zeros((), dtype=torch.bool)] * len(inputs)
+        masks[which] = torch.nn.functional.one_hot(tokens, len(sample[which])).bool().unsqueeze(-1)
+        return masks
+
     with torch.no_grad():
-        for tokens in torch.tensor(changed).split(max(1, MOST_NUMBERS // x_1ND.numel())):
-            batch = [one.expand(len(tokens), -1, -1).contiguous() for one in samples]
-            before_MND, differs_MN = module(*batch), torch.zeros(())
-            own_MN1 = torch.nn.functional.one_hot(tokens, x_1ND.shape[1]).bool().unsqueeze(-1)
-            for _ in range(CHANGES):
-                other_1ND = torch.randn(x_1ND.shape, generator=noise, dtype=torch.float64) * LARGE
-                batch[which] = torch.where(own_MN1, other_1ND, x_1ND)
-                after_MND = module(*batch)
-                differs_MND = after_MND != before_MND
-                if rounding:
-                    differs_MND &= (after_MND - before_MND).abs() > rounding * before_MND.abs().max()
-                differs_MN = differs_MN.logical_or(differs_MND.any(-1))
-            columns += differs_MN.unbind()
-    return [{changed[index] for index in row.nonzero().flatten().tolist()} for row in torch.stack(columns).T]
+        differs = dependents(lambda batch: module(*batch), sample, own, torch.tensor(changed), rounding)
+        read_MN = torch.cat([one.any(-1) for one in differs])
+    return [{changed[index] for index in row.nonzero().flatten().tolist()} for row in read_MN.T]
 
 
 def _listed(tokens: set[int]) -> str:
