@@ -45,6 +45,13 @@ class Given(NamedTuple):
             if isinstance(leaf, Tensor)
         ]
 
+    def texts(self, model: nn.Module) -> list[str]:
+        """`x: 1×3×224×224 float32` of every tensor."""
+        return [
+            f"{name}: {'×'.join(map(str, tensor.shape)) or '()'} {str(tensor.dtype).removeprefix('torch.')}"
+            for name, tensor in self.named(model)
+        ]
+
 
 class Lengths(NamedTuple):
     """What the letters in a module's inputs stand for; None where nothing asks for it."""

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, suppress
+from fractions import Fraction
 from time import process_time
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from xfcost.counting.comparison import CURVES
+from xfcost.counting.fitted import CountedSizes
 from xfcost.counting.system import Grown, first_scores
 from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.spec.run import Run
-from xfcost.torch_models.any_model.along import Along, patch_of
 from xfcost.torch_models.any_model.inputs import Lengths
-from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.timing import ModuleOnDevice
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -62,7 +62,7 @@ class ModuleSystem:
         self._own: Ledger | None = None
         self._first: Lengths | None = None
         self._kinds: dict[str, Operation] = {}
-        self._alongs: dict[str, Along] = {}
+        self._alongs: dict[str, CountedSizes] = {}
 
     @property
     def name(self) -> str:
@@ -156,17 +156,17 @@ class ModuleSystem:
                 f"--N: the inputs of {self.name} have no letter N, as in --input 1xNx768, and no "
                 "example_inputs that is a function of N"
             )
-        return 2 if self._along("N").steps.squares else 1
+        return 2 if self._along("N").axis.squares else 1
 
     def token_step(self) -> int:
-        return self._along("N").steps.grain
+        return self._along("N").axis.grain
 
     def time_steps(self) -> int:
         return 1
 
     def pixels(self, run: Run) -> int:
         self._check_images()
-        return self._along("side").steps.grain
+        return self._along("side").axis.grain
 
     def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
         """Of its first attention core; which tokens are special is not known."""
@@ -174,27 +174,17 @@ class ModuleSystem:
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
         """From its own N to twice as many tokens, four times on a grid or an image; else half, or a quarter."""
-        for up, down in ((2, 1), (1, 2)):
-            larger = self._scaled(run, up, down)
-            with suppress(XfcostError):
-                if larger is not None:
-                    return Grown(ledger, self.ledger(larger[0]), larger[1])
-        return None
-
-    def _scaled(self, run: Run, up: int, down: int) -> tuple[Run, float] | None:
-        """The run with every axis `up`/`down` as long, and how many times the tokens that has; None of no whole one."""
-        lengths = self._first or Lengths()
-        if self.has_tokens and lengths.tokens is not None:
-            axes = self.axes(run)
-            tokens = lengths.tokens * up**axes
-            if tokens % down**axes:
-                return None
-            return run._replace(tokens=(tokens // down**axes,), size=None), (up / down) ** axes
-        if self.has_images and lengths.size is not None:
-            height, width = (side * up for side in lengths.size)
-            if height % down or width % down:
-                return None
-            return run._replace(tokens=None, size=(height // down, width // down)), (up / down) ** 2
+        first = self._first or Lengths()
+        own = (first.tokens or 0,) if self.has_tokens else first.size if self.has_images else None
+        axes = self.axes(run) if self.has_tokens else 1
+        for factor in (Fraction(2), Fraction(1, 2)) if own is not None else ():
+            scaled = [one * factor**axes for one in own]
+            if all(one.denominator == 1 for one in scaled):
+                sizes: Any = tuple(map(int, scaled))
+                tokens, size = (sizes, None) if self.has_tokens else (None, sizes)
+                with suppress(XfcostError):
+                    other = self.ledger(run._replace(tokens=tokens, size=size))
+                    return Grown(ledger, other, float(factor ** (axes * len(sizes))))
         return None
 
     def remarks(self) -> Iterator[str]:
@@ -211,14 +201,14 @@ class ModuleSystem:
             else:
                 yield how + f"it is counted at every {name} that is looked at, up to {along.most:,}"
 
-    def _all(self) -> dict[str, Along]:
+    def _all(self) -> dict[str, CountedSizes]:
         """Its ledgers along N and along the sides of images, where it has them."""
         return {name: self._along(name) for name in ("N",) * self.has_tokens + ("side",) * self.has_images}
 
-    def _is_slow(self, along: Along) -> bool:
+    def _is_slow(self, along: CountedSizes) -> bool:
         return not self.patient and not along.evaluated and self._seconds > _SLOW
 
-    def _along(self, name: str) -> Along:
+    def _along(self, name: str) -> CountedSizes:
         if name not in self._alongs:
             first, tokens = self._first or Lengths(), name == "N"
             own, most = (first.tokens or 0, _MOST_TOKENS) if tokens else (max(first.size or (1, 1)), _MOST_SIDE)
@@ -228,8 +218,9 @@ class ModuleSystem:
 
             if self.own.module is not None and self.own.module.tensors == "real":
                 most = _MOST_TIMES_ON_NUMBERS * own
-            grain = None if tokens else patch_of(own, at)
-            self._alongs[name] = Along(own, at, most, grain, _MOST_COUNTED, self._clock)
+            self._alongs[name] = CountedSizes(own, at, most, counted=_MOST_COUNTED, clock=self._clock)
+            if not tokens:
+                self._alongs[name].along_images()
         return self._alongs[name]
 
     def _at(self, lengths: Lengths) -> Ledger:
