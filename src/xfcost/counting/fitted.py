@@ -109,15 +109,16 @@ class CountedSizes:
         most: sizes beyond are not counted.
         counted: the same where no polynomials hold.
         slow: seconds of a run after which larger sizes are not counted.
+        sides: are they sides of images?
         clock: gives seconds of work.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options
         self, own: int, ledger_at: LedgerAt, most: float = _MOST, *, counted: int = _MOST, slow: float = _SLOW,
-        clock: Callable[[], float] = process_time,
+        sides: bool = False, clock: Callable[[], float] = process_time,
     ) -> None:  # fmt: skip
         self.own, self.most, self._most_counted = own, most, max(own, counted)
-        self._ledger_at, self._slow, self._clock = ledger_at, slow, clock
+        self._ledger_at, self._slow, self._sides, self._clock = ledger_at, slow, sides, clock
         self._known: dict[int, Ledger | XfcostError] = {}
         self._costs: dict[int, dict[Series, int]] = {}
 
@@ -166,8 +167,14 @@ class CountedSizes:
 
     @cached_property
     def axis(self) -> Axis:
-        """The sizes that it can have: all, squares, or multiples of a divisor of its own."""
+        """The sizes that it can have: all, squares, or multiples of a divisor of its own.
+
+        Sides of images are multiples of the least step that costs something else.
+        """
         own, side = self.own, math.isqrt(self.own)
+        if self._sides:
+            steps, macs = filter(lambda step: self.runs(own + step), sorted(_GRAINS)), self.counted(own).total("macs")
+            return Axis(next((step for step in steps if self.counted(own + step).total("macs") != macs), own))
         if self.runs(own + 1):
             return Axis()
         if side * side == own and self.runs((side + 1) ** 2):
@@ -176,13 +183,6 @@ class CountedSizes:
             return Axis()
         divisors = (number for number in range(2, own) if own % number == 0)
         return Axis(next((one for one in divisors if self.runs(own + one) or self.runs(own - one)), own))
-
-    def along_images(self) -> None:
-        """Sizes are sides of images: their axis has the least step that costs something else."""
-        macs = self.counted(self.own).total("macs")
-        steps = (step for step in sorted(_GRAINS) if self.runs(self.own + step))
-        changing = (step for step in steps if self.counted(self.own + step).total("macs") != macs)
-        self.axis = Axis(next(changing, self.own))
 
     @property
     def evaluated(self) -> bool:
@@ -454,8 +454,8 @@ def _growth(counts: CountedSizes) -> dict[str, float | None]:
     for factor in (2.0, 4.0, 0.5, 0.25):  # twice on a line, four times on a grid
         size = int(counts.own * factor)
         if size == counts.own * factor and counts.runs(size):
-            both = (own, counts.counted(size))
-            macs = growth_exponent(*(one.total("macs") or 0 for one in both), factor)
-            held = growth_exponent(*(one.attention_memory()["all_layers"] for one in both), factor)
-            return {"macs": macs, "attention_bytes": held, "factor": factor}
+            other = counts.counted(size)
+            macs = growth_exponent(own.total("macs") or 0, other.total("macs") or 0, factor)
+            held = [one.attention_memory()["all_layers"] for one in (own, other)]
+            return {"macs": macs, "attention_bytes": growth_exponent(held[0], held[1], factor), "factor": factor}
     return {"macs": None, "attention_bytes": None, "factor": None}

@@ -411,8 +411,9 @@ def configured(path: str, device: str) -> nn.Module:
     values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     _check_depth(values, shown)
     named = values.get("architectures")
-    name, make = named[0] if named and isinstance(named, list) else named, transformers.AutoModel.from_config
+    make: Any = transformers.AutoModel.from_config
     if named:
+        name = named[0] if isinstance(named, list) else named
         make = getattr(transformers, name, None) if isinstance(name, str) else None
         if not isinstance(make, type) or not issubclass(make, nn.Module):
             raise UsageError(
