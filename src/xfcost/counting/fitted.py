@@ -70,7 +70,7 @@ _MOST_TIMES: Final = 32
 _GRAINS: Final = (1, 2, 4, 8, 16, 32, 7, 14, 28)
 
 
-class Axis(NamedTuple):
+class SizeAxis(NamedTuple):
     """The sizes that a module can have: multiples of a number, or the squares of these."""
 
     grain: int = 1
@@ -89,7 +89,7 @@ class Axis(NamedTuple):
         return self.size(self.point(size)) == size
 
 
-class Fit(NamedTuple):
+class PolynomialFit(NamedTuple):
     """The polynomials that fit at some sizes."""
 
     forms: Forms
@@ -166,7 +166,7 @@ class CountedSizes:
         return self._costs[size]
 
     @cached_property
-    def axis(self) -> Axis:
+    def axis(self) -> SizeAxis:
         """The sizes that it can have: all, squares, or multiples of a divisor of its own.
 
         Sides of images are multiples of the least step that costs something else.
@@ -174,15 +174,15 @@ class CountedSizes:
         own, side = self.own, math.isqrt(self.own)
         if self._sides:
             steps, macs = filter(lambda step: self.runs(own + step), sorted(_GRAINS)), self.counted(own).total("macs")
-            return Axis(next((step for step in steps if self.counted(own + step).total("macs") != macs), own))
+            return SizeAxis(next((step for step in steps if self.counted(own + step).total("macs") != macs), own))
         if self.runs(own + 1):
-            return Axis()
+            return SizeAxis()
         if side * side == own and self.runs((side + 1) ** 2):
-            return Axis(squares=True)
+            return SizeAxis(squares=True)
         if own > 1 and self.runs(own - 1):
-            return Axis()
+            return SizeAxis()
         divisors = (number for number in range(2, own) if own % number == 0)
-        return Axis(next((one for one in divisors if self.runs(own + one) or self.runs(own - one)), own))
+        return SizeAxis(next((one for one in divisors if self.runs(own + one) or self.runs(own - one)), own))
 
     @property
     def evaluated(self) -> bool:
@@ -233,7 +233,7 @@ class CountedSizes:
         module = self.counted(self.own).module
         return module is not None and module.tensors == "real"
 
-    def fits(self, *, slow: bool = False) -> Iterator[Fit]:
+    def fits(self, *, slow: bool = False) -> Iterator[PolynomialFit]:
         """Fits at larger sizes, and at smaller ones; where a run is `slow` smaller ones come first."""
         own = self.axis.point(self.own)
         sides = (_SMALLER,) if self.on_numbers else (_SMALLER, _LARGER) if slow else (_LARGER, _SMALLER)
@@ -249,7 +249,7 @@ class CountedSizes:
         """The first `most` of `sizes` at which the module runs."""
         return list(islice((size for size in sizes if self.runs(size)), most))
 
-    def fit(self, sizes: Sequence[int], period: int = 1) -> Fit | None:
+    def fit(self, sizes: Sequence[int], period: int = 1) -> PolynomialFit | None:
         """Polynomials in the size, or in the side of a grid, through its counts there; None of too few sizes."""
         if len(sizes) < CHECKS:
             return None
@@ -261,7 +261,7 @@ class CountedSizes:
             if form is not None:
                 forms[series] = form
         unfit = tuple(one for one, number in own.items() if one[1] == "macs" and number and one not in forms)
-        return Fit(forms, tuple(everywhere), unfit, period)
+        return PolynomialFit(forms, tuple(everywhere), unfit, period)
 
     def polynomial(self, points: Points) -> Polynomial | None:
         """That through the points: in the size, else in the side of a grid."""
@@ -305,7 +305,7 @@ def closed_form(
     if images:
         side = math.isqrt(tokens)
         grains = (grain for grain in _GRAINS if side % grain == 0 and counts.runs((side + grain) ** 2))
-        counts.axis = Axis(next(grains, side), squares=True)
+        counts.axis = SizeAxis(next(grains, side), squares=True)
     fit = _best(counts, slow=slow, ends=None if patience is None else process_time() + patience, images=images)
     form = msgspec.structs.replace(_written(counts, fit, "P" if images else "N"), growth=_growth(counts))
     if not images:
@@ -321,9 +321,9 @@ def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:
     return msgspec.structs.replace(ledger, module=msgspec.structs.replace(ledger.module, closed_form=form))
 
 
-def _best(counts: CountedSizes, *, slow: bool, ends: float | None, images: bool) -> Fit:
+def _best(counts: CountedSizes, *, slow: bool, ends: float | None, images: bool) -> PolynomialFit:
     """The first fit of all MACs; else one of the total; else one of some rows."""
-    best: Fit | None = None
+    best: PolynomialFit | None = None
     for fit in _all_fits(counts, slow=slow, images=images):
         if not fit.unfit:
             return fit
@@ -331,10 +331,10 @@ def _best(counts: CountedSizes, *, slow: bool, ends: float | None, images: bool)
             best = fit
         if ends is not None and process_time() > ends:
             break
-    return best or Fit({}, (counts.own,), (_MACS,))
+    return best or PolynomialFit({}, (counts.own,), (_MACS,))
 
 
-def _all_fits(counts: CountedSizes, *, slow: bool, images: bool) -> Iterator[Fit]:
+def _all_fits(counts: CountedSizes, *, slow: bool, images: bool) -> Iterator[PolynomialFit]:
     """Fits at all sizes, then at those of the same remainder of a period."""
     unfit: tuple[Series, ...] = ()
     for fit in counts.fits(slow=slow):
@@ -374,7 +374,7 @@ def _alike(counts: CountedSizes, period: int, points: int) -> list[int]:
     return [size for size in sizes if size <= most]
 
 
-def _least_period(counts: CountedSizes, fit: Fit) -> Fit:
+def _least_period(counts: CountedSizes, fit: PolynomialFit) -> PolynomialFit:
     """`fit` with the least period at which the polynomials hold."""
     if fit.unfit:
         return fit
@@ -390,7 +390,7 @@ def _least_period(counts: CountedSizes, fit: Fit) -> Fit:
     return fit._replace(period=period)
 
 
-def _holds_far_off(counts: CountedSizes, fit: Fit) -> bool:
+def _holds_far_off(counts: CountedSizes, fit: PolynomialFit) -> bool:
     """Do the MACs meet the polynomial many periods on, where steps of another period would not?"""
     total = fit.forms.get(_MACS)
     far = (size for places in _FAR for size in _alike(counts, fit.period, places)[places - 1 :])
@@ -402,7 +402,7 @@ def _macs(counts: CountedSizes, size: int) -> int | None:
     return counts.costs(size)[_MACS] if counts.runs(size) else None
 
 
-def _written(counts: CountedSizes, fit: Fit, letter: Literal["N", "P"]) -> ClosedForm:
+def _written(counts: CountedSizes, fit: PolynomialFit, letter: Literal["N", "P"]) -> ClosedForm:
     sizes, axis = tuple(sorted(fit.sizes)), counts.axis
     known: dict[str, Any] = {"N": counts.own, "sizes": sizes, "letter": letter}
     if _MACS not in fit.forms:

@@ -17,7 +17,7 @@ ALL: Final = "*"
 _NOTHING: Final = Counter[str]()
 
 
-class Placed(NamedTuple):
+class ModuleRow(NamedTuple):
     """A row with the path of its module in parts, and the names in that module of the parameters that it takes."""
 
     parts: tuple[str, ...]
@@ -41,7 +41,7 @@ def parts_of(path: str) -> tuple[str, ...]:
     return tuple(path.split(".")) if path else ()
 
 
-def insert_parameters(rows: list[Placed], path: str, number: int) -> None:
+def insert_parameters(rows: list[ModuleRow], path: str, number: int) -> None:
     """Insert a row for parameters of a module in which no operation takes them, after what runs around it."""
     looked = any(one.row.mixing != "unknown" or (one.row.ran and one.row.ran.kind_missing) for one in rows)
     mixing: Mixing = "per-token" if looked else "unknown"
@@ -50,12 +50,12 @@ def insert_parameters(rows: list[Placed], path: str, number: int) -> None:
     depths = range(len(parts), -1, -1)
     around = ([n for n, one in enumerate(rows, 1) if one.parts[:depth] == parts[:depth]] for depth in depths)
     end = next((inside[-1] for inside in around if inside), 0)
-    rows.insert(end, Placed(parts, row))
+    rows.insert(end, ModuleRow(parts, row))
 
 
 def with_trace(
-    rows: Sequence[Placed], own: Mapping[str, Counter[str]], traced: Mapping[str, Mapping[str, int]]
-) -> list[Placed]:
+    rows: Sequence[ModuleRow], own: Mapping[str, Counter[str]], traced: Mapping[str, Mapping[str, int]]
+) -> list[ModuleRow]:
     """The rows with the trace's figures.
 
     A trace is by module: where it agrees with the module's `own` figures, every row's are its own; where it doesn't,
@@ -77,7 +77,7 @@ def with_trace(
     return result
 
 
-def labelled(one: Placed, name: str) -> Operation:
+def labelled(one: ModuleRow, name: str) -> Operation:
     """A row with its paths: of its module, of the repeated block that it is in, and its title there."""
     parts, operation = one.parts, one.row.path
     groups = [place for place, part in enumerate(parts) if is_group(part)]
@@ -93,10 +93,10 @@ def labelled(one: Placed, name: str) -> Operation:
     )
 
 
-def collapsed(rows: Sequence[Placed], depth: int = 0) -> list[Placed]:
+def collapsed(rows: Sequence[ModuleRow], depth: int = 0) -> list[ModuleRow]:
     """The rows with repeated blocks as one, in the order in which each first ran."""
-    children: dict[str, list[Placed]] = {}
-    order: list[Placed | str] = []
+    children: dict[str, list[ModuleRow]] = {}
+    order: list[ModuleRow | str] = []
     for one in rows:
         if len(one.parts) == depth:
             order.append(one)
@@ -106,9 +106,9 @@ def collapsed(rows: Sequence[Placed], depth: int = 0) -> list[Placed]:
             children.setdefault(one.parts[depth], []).append(one)
     inner = {name: collapsed(theirs, depth + 1) for name, theirs in children.items()}
     groups = _groups(inner, depth)
-    result: list[Placed] = []
+    result: list[ModuleRow] = []
     for item in order:
-        if isinstance(item, Placed):
+        if isinstance(item, ModuleRow):
             result.append(item)
         elif item in groups:
             blocks = zip(*(inner[name] for name in groups[item]), strict=True)
@@ -116,7 +116,7 @@ def collapsed(rows: Sequence[Placed], depth: int = 0) -> list[Placed]:
     return result
 
 
-def _groups(inner: dict[str, list[Placed]], depth: int) -> dict[str, list[str]]:
+def _groups(inner: dict[str, list[ModuleRow]], depth: int) -> dict[str, list[str]]:
     """First name of a group -> the names of all siblings with the same rows; others than numbers are alone.
 
     Siblings without modules inside belong together only if they follow each other: linear, ReLU, linear stays so.
@@ -139,7 +139,7 @@ def _groups(inner: dict[str, list[Placed]], depth: int) -> dict[str, list[str]]:
     return groups
 
 
-def _repeated(blocks: Sequence[Placed], depth: int, names: Sequence[str], siblings: int) -> Placed:
+def _repeated(blocks: Sequence[ModuleRow], depth: int, names: Sequence[str], siblings: int) -> ModuleRow:
     """The same row of several blocks as one."""
     one = blocks[0]
     if len(names) == 1:

@@ -50,7 +50,7 @@ from xfcost.torch_models.any_model.token_axes import said_axes
 from xfcost.torch_models.any_model.user_errors import original, raised, refused
 from xfcost.torch_models.any_model.work import (
     Key,
-    Operations,
+    RecordedOperations,
     costs_by_module,
     give_seconds,
     module_rows,
@@ -475,7 +475,7 @@ class ModuleOnDevice:
                     recorder = Recorder(clock=clock)
                     with recorder.of(model):
                         call()
-                    return Operations(recorder.run).seconds
+                    return RecordedOperations(recorder.run).seconds
 
                 peak = partial(peak_on, device, call, model, reached(inputs))
                 yield Subject({"": own(call)}, own(by_operation), peak)
@@ -515,7 +515,7 @@ class _ModuleSteps(Stepping):
             recorder.differentiate(self.forward())
         began = clock()
         self.update()
-        return Operations(recorder.run).seconds | {UPDATE: clock() - began}
+        return RecordedOperations(recorder.run).seconds | {UPDATE: clock() - began}
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
-from xfcost.torch_models.any_model.work import Key, Operations, Work
+from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
@@ -147,7 +147,7 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
 
     Code that raises the same on `meta` and on fake tensors looks at no elements: the error is its own. With `training`
-    the model is in training mode, and a backward pass follows. `keeps_free`: as `Operations` takes it.
+    the model is in training mode, and a backward pass follows. `keeps_free`: as `RecordedOperations` takes it.
 
     Raises:
         UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
@@ -207,7 +207,7 @@ def run_on(  # noqa: PLR0913 - options
             recorder.differentiate(learned_from(outputs))
             learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
         elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    operations = Operations(recorder.run, keeps_free=keeps_free)
+    operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     return Run(works, how, None, elements, recorder.run.ran, learned, operations.keys)

@@ -108,7 +108,7 @@ class NamedModule:
         self._models: dict[tuple[str, Lengths], tuple[nn.Module, Any]] = {}
 
     @cached_property
-    def _code(self) -> Found | None:
+    def _code(self) -> LoadedCode | None:
         return None if self.target.kind == "config" else found(self.target)
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
@@ -273,7 +273,7 @@ class NamedModule:
 # ── the code that a target names ──
 
 
-class Found(NamedTuple):
+class LoadedCode(NamedTuple):
     """What a target's name stands for, and the example inputs that stand beside it."""
 
     value: Any
@@ -281,7 +281,7 @@ class Found(NamedTuple):
     """The code's `example_inputs`, called where it is a function of nothing; None where there are none."""
 
 
-def found(target: ModuleTarget) -> Found:
+def found(target: ModuleTarget) -> LoadedCode:
     """Execute the target's code and look its name up."""
     shown = printable(target.text, 200)
     if target.kind == "file" and not os.path.isfile(target.place):
@@ -305,7 +305,7 @@ def found(target: ModuleTarget) -> Found:
     if callable(inputs) and not signature(inputs).parameters:
         with _raising(f"{shown}: its example_inputs"):
             inputs = inputs()
-    return Found(value, inputs)
+    return LoadedCode(value, inputs)
 
 
 @contextlib.contextmanager

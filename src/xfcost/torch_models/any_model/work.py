@@ -17,7 +17,7 @@ import torch
 from xfcost.ledger.accounts import RUN, TrainingFigures, WeightsRead
 from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.module_rows import Placed, collapsed, insert_parameters, labelled, parts_of, with_trace
+from xfcost.ledger.module_rows import ModuleRow, collapsed, insert_parameters, labelled, parts_of, with_trace
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.ran import Ran
 from xfcost.torch_models.running.costs import does_work
@@ -144,7 +144,7 @@ class Lineages:
 _NOBODY: Final[Key] = ("", "backward", None, None)
 
 
-class Operations:
+class RecordedOperations:
     """The operations of `run`, in the order in which each first ran.
 
     An operation is a call in the source: a loop that runs it again adds to it. With `keeps_free` those without costs
@@ -374,7 +374,7 @@ def module_rows(
             numbers[id(home[weight])] += number
         else:
             loose[weight.rpartition(".")[0]] += number
-    rows, seen = list[Placed](), Counter[tuple[str, str]]()
+    rows, seen = list[ModuleRow](), Counter[tuple[str, str]]()
     for work in works:  # operations of the same name in a module get numbers: `bmm`, `bmm_2`
         seen[work.path, work.name] += 1
         number = seen[work.path, work.name]
@@ -393,7 +393,7 @@ def shapes_text(shapes: Shapes) -> str:
     return ", ".join([*texts, *(["…"] if len(shapes) > _MOST_SHAPES else [])])
 
 
-def _placed(work: Work, title: str, params: int, elements: Mapping[str, int], *, training: bool) -> Placed:
+def _placed(work: Work, title: str, params: int, elements: Mapping[str, int], *, training: bool) -> ModuleRow:
     costs: dict[str, Any] = {quantity: work.costs[quantity] for quantity in RUN}
     costs |= {name: getattr(work, name) for name in _SAME_FIELDS}
     read = sum(elements[name] for name in work.weights)
@@ -428,4 +428,4 @@ def _placed(work: Work, title: str, params: int, elements: Mapping[str, int], *,
     )
     here = f"{work.path}." if work.path else ""
     weights = tuple(weight.removeprefix(here) if weight.startswith(here) else "" for weight in work.weights)
-    return Placed(parts_of(work.path), row, weights)
+    return ModuleRow(parts_of(work.path), row, weights)
