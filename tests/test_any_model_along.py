@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from strategies import as_yaml
+from xfcost.counting.fitted import CountedSizes
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.any_model.along import Along
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, module_ledger
 from xfcost.torch_models.any_model.system import ModuleSystem
@@ -45,7 +45,7 @@ def test_evaluated_ledgers_are_those_that_would_be_counted(tmp_path: Path, atten
         live = build(place(loaded, Run(tokens=(N,), attention=attention)))  # type: ignore[arg-type]
         return module_ledger(live.model, tuple(live.inputs), trace=False)
 
-    along = Along(16, ledger_at)
+    along = CountedSizes(16, ledger_at)
     assert along.evaluated
     for N in (5, 77, 12345):
         assert costs_at(along.ledger(N)) == costs_at(ledger_at(N))
@@ -60,7 +60,7 @@ class Padded(nn.Module):
         return x @ x.transpose(2, 3)
 
 
-def along(module: nn.Module, shape: Callable[[int], tuple[int, ...]], own: int) -> tuple[Along, list[int]]:
+def along(module: nn.Module, shape: Callable[[int], tuple[int, ...]], own: int) -> tuple[CountedSizes, list[int]]:
     """Its ledgers from `own` on, and the sizes at which it was counted."""
     sizes = []
 
@@ -68,7 +68,7 @@ def along(module: nn.Module, shape: Callable[[int], tuple[int, ...]], own: int) 
         sizes.append(N)
         return module_ledger(module, (torch.empty(shape(N), device="meta"),), trace=False)
 
-    return Along(own, ledger_at), sizes
+    return CountedSizes(own, ledger_at), sizes
 
 
 def test_where_no_polynomial_fits_every_size_is_counted() -> None:
@@ -112,9 +112,9 @@ class Squares(nn.Module):
 
 def test_the_sizes_at_which_a_module_runs() -> None:
     halves, squares = along(Halves(), lambda N: (1, N, 4), 16)[0], along(Squares(), lambda N: (1, N, 4), 16)[0]
-    assert (halves.steps.grain, halves.steps.squares) == (2, False)
+    assert (halves.axis.grain, halves.axis.squares) == (2, False)
     assert halves.ledger(100).total("macs") == 2 * 50 * 50 * 4
-    assert (squares.steps.grain, squares.steps.squares) == (1, True)
+    assert (squares.axis.grain, squares.axis.squares) == (1, True)
     assert squares.ledger(10000).total("macs") == 160000
     for found in (halves, squares):
         with pytest.raises(XfcostError):

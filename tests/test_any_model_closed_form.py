@@ -111,6 +111,17 @@ def test_a_square_grid_is_counted_at_squares() -> None:
     assert all(round(size**0.5) ** 2 == size for size in found.sizes)
 
 
+def test_where_even_n_run_alone_it_is_counted_at_even_n() -> None:
+    class Pairs(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            pairs = x.view(1, -1, 2, 8)
+            return pairs @ pairs.mT
+
+    # N/2 pairs, 2·2·8 products each
+    found = form(analyzed(Pairs(), 20))
+    assert (found.macs, found.period, found.sizes) == ("16·N", 1, (20, 22, 40, 62, 106))
+
+
 def test_a_recurrence_is_linear() -> None:
     def sequence(N: int) -> Tensor:
         return torch.zeros(N, 1, 4, device="meta")

@@ -76,6 +76,24 @@ def test_images_that_must_be_whole_patches() -> None:
     assert form.period == 1
 
 
+def test_a_period_of_whole_patches_is_one_of_pixels() -> None:
+    class Windows(nn.Module):
+        """Windows of 2×2 patches of 4×4 pixels, padded up: whole patches alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 8, 4, stride=4, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = nn.functional.pad(x.unflatten(-1, (-1, 4)).flatten(-2), (0, -x.shape[-1] % 8, 0, -x.shape[-2] % 8))
+            return self.stem(x)
+
+    _, form = form_of(Windows, 32)
+    # 3·8 MACs a pixel; a side of 8·k + 4 is padded to 8·k + 8
+    assert (form.macs, form.counted_in, form.period, form.remainder) == ("24·P", "√P", 8, 0)
+    assert form.others == {4: "24·P + 192·√P + 384"}
+
+
 def test_it_is_printed(tmp_path: Any) -> None:
     from helpers import xf
 

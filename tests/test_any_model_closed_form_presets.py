@@ -7,13 +7,13 @@ from math import isqrt
 import pytest
 
 from polynomials import read
+from xfcost.counting.fitted import closed_form
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.any_model.closed_form import closed_form
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.build import build
 

@@ -21,10 +21,9 @@ from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
-from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.system import ModuleSystem
 from xfcost.torch_models.any_model.targets import GivenModule
-from xfcost.torch_models.any_model.timing import ModuleOnDevice
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.timing import systems as turns

@@ -18,6 +18,15 @@ from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.run import run_on
 
 
+class Slotted:
+    """An object without a dictionary of its attributes."""
+
+    __slots__ = ("x",)
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize(
     ("inputs", "keywords", "pick"),
@@ -29,11 +38,12 @@ from xfcost.torch_models.any_model.run import run_on
         ((X,), {"flag": True, "mask": None}, lambda x, flag, mask: x),
         (({"deep": [(1, X)]},), None, lambda nested: nested["deep"][0][1]),
         (Pair(X), None, lambda pair: pair.left),
+        (Slotted(X), None, lambda slotted: slotted.x),
         ((None, X), None, lambda nothing, x: x),
         (nn.Parameter(X), None, lambda x: x),
         ((X * nn.Parameter(torch.ones(8)),), None, lambda x: x),  # a tensor with a history
     ],
-    ids=["tensor", "tuple", "list", "dictionary", "both", "nested", "dataclass", "none", "parameter", "not a leaf"],
+    ids=["tensor", "tuple", "list", "dict", "both", "nested", "dataclass", "slots", "none", "parameter", "not a leaf"],
 )
 def test_inputs_of_any_form(inputs, keywords, pick, device):
     ledger = xfcost.analyze(Takes(pick).to(device), example_inputs=inputs, example_kwargs=keywords)

@@ -18,7 +18,7 @@ from xfcost.report.operations import share_cell
 from xfcost.spec.load import lineage
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Given, inputs_from
-from xfcost.torch_models.any_model.target_code import built
+from xfcost.torch_models.any_model.targets import built
 
 CODE = """
 import argparse

@@ -17,8 +17,7 @@ from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Lengths, inputs_from
 from xfcost.torch_models.any_model.ledger import How
-from xfcost.torch_models.any_model.target_code import configured
-from xfcost.torch_models.any_model.targets import NamedModule
+from xfcost.torch_models.any_model.targets import NamedModule, configured
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit
 

@@ -21,7 +21,7 @@ from xfcost.cli import command
 from xfcost.ledger.budgets import BUDGETS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Agreement
-from xfcost.ledger.probe import Mixes, Probe, ProbedRow
+from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.report.budgets import check_text, explained, why_rows
 
 TOP = Path(__file__).parents[1]
@@ -187,7 +187,9 @@ def test_a_trace_that_disagrees_is_not_within(monkeypatch):
 
 
 def test_kinds_that_differ_are_not_within():
-    row = ProbedRow(path="head", title="Head", declared=Mixes(mixing="per-token"), found=Mixes(mixing="local"))
+    row = ProbedRow(
+        path="head", title="Head", declared=ProbedMixing(mixing="per-token"), found=ProbedMixing(mixing="local")
+    )
     ledger = replace(xfcost.analyze("vit", trace=False), probe=Probe(rows=(row,), detailed=False))
     found = xfcost.check(ledger, max_macs="100G")
     assert not found.within

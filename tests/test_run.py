@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from xfcost.torch_models.any_model.work import Operations
+from xfcost.torch_models.any_model.work import RecordedOperations
 from xfcost.torch_models.chains import chains
 from xfcost.torch_models.running.by_row import costs_by_module, trained
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
@@ -114,27 +114,27 @@ class TestByModule:
 class TestOperations:
     def test_equal_calls_in_the_source_are_one_operation(self):
         x = tensor(0, 2, 2)
-        found = Operations(Run(calls=[call(MM, [x, x], [x], macs=8, line=line) for line in (1, 2, 1)])).works
+        found = RecordedOperations(Run(calls=[call(MM, [x, x], [x], macs=8, line=line) for line in (1, 2, 1)])).works
         assert [(work.calls, work.costs["macs"]) for work in found.values()] == [(2, 16), (1, 8)]
 
     def test_free_calls_are_kept_where_they_are_asked_for(self):
         x = tensor(0, 2, 2)
         run = Run(calls=[call(ADD, [x, x], [x]), call(VIEW, [x], [x])])
-        assert not Operations(run).works
-        assert [work.name for work in Operations(run, keeps_free=True).works.values()] == ["add"]
+        assert not RecordedOperations(run).works
+        assert [work.name for work in RecordedOperations(run, keeps_free=True).works.values()] == ["add"]
 
     def test_weights_are_followed_through_views(self):
         weight = tensor(1, 4, source=Lineage(weights=frozenset({"w"})))
         x, view, out = tensor(2, 2, 2, source=Lineage(varies=True)), tensor(3, 2, 2, storage=1), tensor(4, 2, 2)
         run = Run(calls=[call(VIEW, [weight], [view]), call(MM, [x, view], [out], macs=8)])
-        assert [[*work.weights] for work in Operations(run).works.values()] == [["w"]]
+        assert [[*work.weights] for work in RecordedOperations(run).works.values()] == [["w"]]
 
     def test_softmax_over_a_product_of_activations_makes_scores(self):
         q, k, scores, weights = (tensor(number, 3, 2, source=Lineage(varies=True)) for number in range(4))
         scores, weights = (tensor(one.tensor, 3, 3) for one in (scores, weights))
         softmax = call(torch.ops.aten._softmax.default, [scores, -1], [weights], macs=0)
         softmax.inputs, softmax.costs = [scores], Counter(flops=45)
-        found = [*Operations(Run(calls=[call(MM, [q, k], [scores], macs=18), softmax])).works.values()]
+        found = [*RecordedOperations(Run(calls=[call(MM, [q, k], [scores], macs=18), softmax])).works.values()]
         assert [work.entries for work in found] == [9, 0]
         assert found[1].matrix.entries == 9
 
@@ -143,14 +143,14 @@ class TestOperations:
         first = call(MM, [x, x], [x], macs=8, line=1, next_node=1, module="a")
         again = call(MM, [x, x], [x], macs=8, line=1, phase="again", next_node=2, module="a", node=0)
         gradient = call(MM, [x, x], [x], macs=16, phase="backward", node=1)
-        (work,) = Operations(Run(calls=[first, again, gradient])).works.values()
+        (work,) = RecordedOperations(Run(calls=[first, again, gradient])).works.values()
         assert (work.recomputed, work.recomputed_macs, work.backward_macs) == (True, 8, 24)
 
     def test_seconds_are_the_operation_s(self):
         x = tensor(0, 2, 2)
         first = call(MM, [x, x], [x], macs=8, line=1, next_node=1, seconds=1.0)
         gradient = call(MM, [x, x], [x], macs=16, phase="backward", node=0, seconds=2.0)
-        assert [*Operations(Run(calls=[first, gradient])).seconds.values()] == [3.0]
+        assert [*RecordedOperations(Run(calls=[first, gradient])).seconds.values()] == [3.0]
 
 
 class TestPredictionCalls:

@@ -29,7 +29,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.any_model.inputs import Given, usual_inputs
 from xfcost.torch_models.any_model.ledger import module_ledger
-from xfcost.torch_models.any_model.target_code import configured
+from xfcost.torch_models.any_model.targets import configured
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = ROOT / "tests" / "data" / "transformers.yaml"

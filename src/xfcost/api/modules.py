@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     import torch
 
     from xfcost.torch_models.any_model.ledger import How
+    from xfcost.torch_models.any_model.system import AnyModule
     from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
-
-    AnyModule = GivenModule | NamedModule
 
 
 _MIXING_SECONDS: Final = 10.0

@@ -33,8 +33,7 @@ from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget, module_target
 
 if TYPE_CHECKING:
-    from xfcost.api.modules import AnyModule
-    from xfcost.torch_models.any_model.system import ModuleSystem
+    from xfcost.torch_models.any_model.system import AnyModule, ModuleSystem
     from xfcost.torch_models.timing.systems import OnDevice
 
 _PAIR: Final = 2

@@ -74,9 +74,9 @@ class MeasuredModule:
         Raises:
             UsageError: it runs at no size, or an option is of specs alone.
         """
+        from xfcost.torch_models.any_model.ledger import check_plan
         from xfcost.torch_models.any_model.system import ModuleSystem
         from xfcost.torch_models.any_model.targets import NamedModule
-        from xfcost.torch_models.any_model.timing import check_plan
 
         check_plan(timing, self.name)
         for run in runs:

@@ -26,15 +26,11 @@ class Given(NamedTuple):
 
     def places(self, model: nn.Module) -> list[str]:
         """The names of the parameters that take the positional inputs: `x`; of `*xs` the second is `xs[1]`."""
-        parameters, names = list(_parameters(model.forward).values()), list[str]()
-        for place in range(len(self.args)):
-            taken = parameters[: place + 1]
-            starred = next((n for n, one in enumerate(taken) if one.kind is one.VAR_POSITIONAL), None)
-            if starred is not None:
-                names.append(f"{taken[starred].name}[{place - starred}]")
-            else:
-                names.append(taken[place].name if place < len(taken) else str(place))
-        return names
+        names = list[str]()
+        for name, one in _parameters(model.forward).items():
+            starred = range(len(self.args) - len(names)) if one.kind is one.VAR_POSITIONAL else None
+            names += [name] if starred is None else [f"{name}[{place}]" for place in starred]
+        return [*names, *map(str, range(len(names), len(self.args)))][: len(self.args)]
 
     def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
         """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
@@ -43,6 +39,13 @@ class Given(NamedTuple):
             for name, value in (*zip(self.places(model), self.args, strict=True), *self.kwargs.items())
             for path, leaf in pytree.tree_flatten_with_path(value)[0]
             if isinstance(leaf, Tensor)
+        ]
+
+    def texts(self, model: nn.Module) -> list[str]:
+        """`x: 1×3×224×224 float32` of every tensor."""
+        return [
+            f"{name}: {'×'.join(map(str, tensor.shape)) or '()'} {str(tensor.dtype).removeprefix('torch.')}"
+            for name, tensor in self.named(model)
         ]
 
 

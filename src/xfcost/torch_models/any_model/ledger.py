@@ -1,11 +1,15 @@
-"""The ledger of any `nn.Module` with example inputs: counted, traced beside, timed, predicted; and its closed form."""
+"""The ledger of any `nn.Module` with example inputs: counted, traced, timed, predicted; and its closed form.
+
+It is timed as it is counted: uncompiled, without torch's fast paths, in training mode if a step is timed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -15,34 +19,52 @@ import torch
 from torch import Tensor, nn
 
 from xfcost import __version__
+from xfcost.counting.fitted import closed_form as with_closed_form
+from xfcost.counting.fitted import with_form_of_module
 from xfcost.counting.training import TrainedParameters, training_step, with_saved_activations
 from xfcost.formulas.conventions import STATE_BYTES
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostError, printable
+from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
-from xfcost.torch_models.any_model.closed_form import closed_form as with_closed_form
-from xfcost.torch_models.any_model.closed_form import with_form_of_module
 from xfcost.torch_models.any_model.inputs import Given, Lengths
-from xfcost.torch_models.any_model.mixing import OnCPU, find_mixing
-from xfcost.torch_models.any_model.rows import costs_by_module, module_rows, names_of
-from xfcost.torch_models.any_model.run import Run, TensorKind, reached, run, run_on, stand_ins
-from xfcost.torch_models.any_model.timing import ModuleOnDevice, Taken, give_seconds, notes_of, with_timing
+from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
+from xfcost.torch_models.any_model.run import (
+    Run,
+    TensorKind,
+    copied_inputs,
+    copier,
+    learned_from,
+    reached,
+    run,
+    run_on,
+    stand_ins,
+)
 from xfcost.torch_models.any_model.token_axes import said_axes
-from xfcost.torch_models.any_model.user_errors import original, raised
-from xfcost.torch_models.any_model.work import Key, Work, owners, uncounted
-from xfcost.torch_models.memory.training_step import adafactor_states
+from xfcost.torch_models.any_model.user_errors import original, raised, refused
+from xfcost.torch_models.any_model.work import (
+    Key,
+    RecordedOperations,
+    costs_by_module,
+    give_seconds,
+    module_rows,
+    uncounted,
+)
+from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, peak_on
+from xfcost.torch_models.memory.training_step import Stepping, adafactor_states, optimizer
 from xfcost.torch_models.predicting.predict import Predictor, Seconds, with_prediction
 from xfcost.torch_models.running.prediction_calls import calls_by_place
-from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.shared.private_torch import pytree
-from xfcost.torch_models.timing.devices import check_device
-from xfcost.torch_models.timing.systems import measured_in_turns
-from xfcost.torch_models.timing.turns import REAL, Meters
+from xfcost.torch_models.running.recorder import Recorder, differentiate
+from xfcost.torch_models.running.surroundings import shapes_on_meta
+from xfcost.torch_models.shared.private_torch import is_compiled_in_place, pytree
+from xfcost.torch_models.timing.devices import Clock, check_device, on_device, waiting_clock
+from xfcost.torch_models.timing.systems import UPDATE, measured_in_turns
+from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, timing_of
 
 # A run of more seconds is repeated at other N on demand alone.
 _QUICK: Final = 2.0
@@ -59,6 +81,16 @@ _ALL_PAIRS: Final = (
 _STEPS_SAVED: Final = (
     "saved activations of torch's LSTM, GRU and RNN are those of the steps one by one; a device's kernel saves others"
 )
+
+
+class Taken(NamedTuple):
+    """What was measured of a module on a device, before its rows are made."""
+
+    measured: Measured
+    peak: int | None
+    """Bytes of live tensors."""
+    predicted: int | None
+    """The same on `meta`."""
 
 
 class How(NamedTuple):
@@ -92,14 +124,14 @@ class How(NamedTuple):
         return None if self.plan is None else self.plan.optimizer
 
 
-def ledger_at_lengths(  # noqa: PLR0913 - options
-    model_at: Callable[[Lengths], nn.Module], given_at: Callable[[Lengths], Given], lengths: Lengths,
-    letters: frozenset[str], how: How, on_cpu: OnCPU, *, name: str | None = None,
+def ledger_at_lengths(
+    built: Callable[[Lengths], Built], lengths: Lengths, letters: frozenset[str], how: How, on_cpu: OnCPU, *,
+    name: str | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger at these lengths, with its closed form where N or the image's size are `letters` in its inputs.
 
-    `model_at` gives the module, which may be another one at other lengths; `on_cpu` gives it with real numbers. Errors
-    are those of `module_ledger`.
+    `built` gives the module, which may be another one at other lengths, and its inputs; `on_cpu` gives them with real
+    numbers. Errors are those of `module_ledger`.
     """
     size = lengths.size
     has_n = "N" in letters and lengths.tokens is not None
@@ -113,7 +145,8 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             if side * side != number:
                 raise SizeError(f"{number:,} pixels are no square image")
             at = lengths._replace(size=(side, side))
-        return module_ledger(model_at(at), *given_at(at), name=name, on_cpu=on_cpu, **how._asdict())
+        model, given = built(at)
+        return module_ledger(model, *given, name=name, on_cpu=on_cpu, **how._asdict())
 
     def timed(how: How) -> tuple[Ledger, float]:
         began = perf_counter()
@@ -159,10 +192,14 @@ def module_ledger(
     """
     how, model, given = How(**asked), original(module), Given(args, kwargs or {})
     on_cpu = on_cpu or (lambda: [(module, given)])
-    training, dtype, title = how.plan is not None, _dtype(model, given), name or type(model).__name__
+    training, title = how.plan is not None, name or type(model).__name__
+    tensors = (*model.parameters(), *reached((given.args, given.kwargs)))
+    dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
+    dtype = next((one for one in dtypes if one in BYTES_PER_ELEMENT), "float32")
     keeps_free = how.device is not None or how.predict is not None
     found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free)
-    missing = dict(sorted(uncounted(found.works).items()))
+    works = found.works
+    missing = dict(sorted(uncounted(works).items()))
     if how.strict and missing:
         raise IncompleteError(title, missing)
     kinds_from, said = None, said_axes(given, given.places(model), how.tokens_of)
@@ -175,14 +212,17 @@ def module_ledger(
         traced, agreement, compared = _traced_beside(model, given, found, agreement, training=training)
     taken = update = None
     if how.device is not None:
-        taken = how.taken or _taken(found, title, dtype, how, on_cpu)
-        update = give_seconds(found.works, taken.measured)
+        taken = how.taken or _timed_alone(found, title, dtype, how, on_cpu)
+        seconds: dict[Any, float] = dict(taken.measured.row_seconds())
+        update = seconds.pop(UPDATE, None)
+        give_seconds(works, seconds, "seconds")
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
-    rows, unused = module_rows(found.works, found.elements, traced, title, training=training)
-    eager_bytes, fused_bytes = _attention_bytes(found.works, BYTES_PER_ELEMENT[dtype])
-    eager = any(work.fused_statistics for work in found.works)
-    fused = any(work.fused_entries for work in found.works)
-    inputs, own_class = tuple(names_of(given.named(model))), type(model)
+    rows, unused = module_rows(works, found.elements, traced, title, training=training)
+    eager, fused = (any(getattr(work, one) for work in works) for one in ("fused_statistics", "fused_entries"))
+    # what every attention core saves for training: as matrices, and as log-sum-exps
+    entries = sum(work.fused_entries + int(work.matrix.saved if work.matrix else 0) for work in works)
+    statistics = sum(work.fused_statistics + int(work.matrix.statistics if work.matrix else 0) for work in works)
+    inputs, own_class, element = tuple(given.texts(model)), type(model), BYTES_PER_ELEMENT[dtype]
     ledger = Ledger(
         metadata=Metadata(
             name=title,
@@ -205,8 +245,8 @@ def module_ledger(
             uncounted=missing,
             uncalled=tuple(dict.fromkeys(name.rpartition(".")[0] or "the model itself" for name in unused)),
             traced=compared,
-            eager_bytes=eager_bytes,
-            fused_bytes=fused_bytes,
+            eager_bytes=entries * element,
+            fused_bytes=statistics * max(_STATISTIC_BYTES, element),
         ),
     )
     ledger = _with_notes(ledger, kinds_from)
@@ -216,34 +256,7 @@ def module_ledger(
         ledger = _with_training_step(ledger, model, found, how.plan.optimizer)
     if predicted is not None:
         ledger = predicted(ledger)
-    if taken is not None:
-        ledger = with_timing(ledger, taken, update, str(how.device), how.timing)
-        for note in reversed([*notes_of(on_cpu()[0][0], training=training)]):
-            ledger = ledger.with_note(note)
-    return ledger
-
-
-def _taken(found: Run, title: str, dtype: str, how: How, on_cpu: OnCPU) -> Taken:
-    """The module timed alone."""
-    device, built = str(how.device), lambda: nullcontext(on_cpu()[0])
-    check_device(device)
-    own = ModuleOnDevice(title, dtype, found.how, how.optimizer, device, built, plan=how.timing, meters=how.meters)
-    [(measured, peak)] = measured_in_turns([own], device, how.timing, how.say, how.meters)
-    return Taken(measured, peak, own.predicted)
-
-
-def _dtype(model: nn.Module, given: Given) -> str:
-    """The dtype of the first floating-point parameter or input."""
-    tensors = (*model.parameters(), *reached((given.args, given.kwargs)))
-    names = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
-    return next((name for name in names if name in BYTES_PER_ELEMENT), "float32")
-
-
-def _attention_bytes(works: Sequence[Work], element: int) -> tuple[int, int]:
-    """Bytes saved for training by every attention core: as matrices, and as log-sum-exps."""
-    entries = sum(work.fused_entries + int(work.matrix.saved if work.matrix else 0) for work in works)
-    statistics = sum(work.fused_statistics + int(work.matrix.statistics if work.matrix else 0) for work in works)
-    return entries * element, statistics * max(_STATISTIC_BYTES, element)
+    return ledger if taken is None else _with_timing(ledger, taken, update, how, on_cpu()[0][0])
 
 
 def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
@@ -357,10 +370,7 @@ def _predicted(found: Run, model: nn.Module, given: Given, predictor: Predictor)
             f"--predict: {type(model).__name__} makes calls whose seconds can't be told from their sizes ({text}); "
             "--device times them"
         ) from error
-    owner = owners(found.works)
-    for key, spent in places.items():
-        if (work := owner(key)) is not None:
-            work.predicted_seconds = (work.predicted_seconds or 0.0) + spent
+    give_seconds(found.works, places, "predicted_seconds")
 
     def with_whole(ledger: Ledger) -> Ledger:
         rows = {row.path: row.predicted_seconds * row.times for row in ledger.rows if row.predicted_seconds is not None}
@@ -371,3 +381,168 @@ def _predicted(found: Run, model: nn.Module, given: Given, predictor: Predictor)
         return ledger.with_note(f"predicted from calls that were recorded {where}")
 
     return with_whole
+
+
+# ── on a device: seconds of the whole, and of every operation by a clock around its kernel ──
+
+_NOT_FAST: Final = (
+    "timed as counted, without the fast path that torch takes for its own encoder layers in evaluation mode"
+)
+_RANDOM: Final = (
+    "timed with random weights: its own are on `meta`, and have no numbers (buffers of whole numbers are 0)"
+)
+# What a module may raise because of its own code.
+_OWN_ERRORS: Final = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
+
+
+class ModuleOnDevice:
+    """A forward of a module, or a step of its training, as it is timed on a device.
+
+    Args:
+        name: what its ledger calls it.
+        dtype: its ledger's.
+        tensors: those on which it was counted; its memory is predicted on `meta` where they were there.
+        optimizer: of a step of training; None: a forward.
+        device: where it runs.
+        built: gives the module with its inputs, to be run there.
+        counted: gives the same to predict its memory, where that is another one.
+        plan: how it is timed; of specs alone are --compile and --composed.
+        meters: read the time and the system.
+        ledger: makes its ledger of what was measured.
+    """
+
+    mend = "take smaller inputs, or leave --device out: counting needs no memory"
+
+    def __init__(  # noqa: PLR0913 - options
+        self, name: str, dtype: str, tensors: TensorKind, optimizer: str | None, device: str,
+        built: Callable[[], AbstractContextManager[Built]], *,
+        counted: Callable[[], AbstractContextManager[Built]] | None = None, plan: TimingPlan = USUAL,
+        meters: Meters = REAL, ledger: Callable[[Taken], Ledger] | None = None,
+    ) -> None:  # fmt: skip
+        check_plan(plan, name)
+        self.name, self.dtype, self.device, self.meters = name, dtype, device, meters
+        self.what = "one forward" if optimizer is None else "a step of training"
+        self.predicted: int | None = None
+        self._built, self._optimizer, self._ledger = built, optimizer, ledger
+        with (counted or built)() as (module, given):
+            model = original(module)
+            if tensors == "meta" and optimizer is not None:
+                with _steps_on("meta", model, given, optimizer) as steps, shapes_on_meta():
+                    self.predicted = steps.peak()
+            elif tensors == "meta":
+                with stand_ins("meta", model, *given) as (args, kwargs), shapes_on_meta():
+                    self.predicted = peak_of_call(lambda: model(*args, **kwargs), model, reached((args, kwargs)))
+            weights = [*model.parameters(), *model.buffers()]
+            least = sum(tensor.nbytes for tensor in (*weights, *reached((given.args, given.kwargs))))
+            # weights that are there already need no room; a step of training copies them
+            own = torch.empty(0, device=device).device
+            there = sum(tensor.nbytes for tensor in weights if tensor.device == own and optimizer is None)
+            self.needed = bytes_to_run(max(self.predicted or 0, least) - there, device)
+
+    @contextmanager
+    def ready(self) -> Iterator[Subject]:
+        """It is on the device; what its own code raises there is its error, whoever else takes turns."""
+        device, clock = self.device, waiting_clock(self.device, self.meters.clock)
+        with self._built() as (module, given):
+            model = original(module)
+
+            def own(call: Callable[[], Any]) -> Callable[[], Any]:
+                def told() -> Any:
+                    try:
+                        with on_device(self.name, device, self.dtype):
+                            return call()
+                    except _OWN_ERRORS as error:
+                        raise refused(model, error, f" on {device}") from error
+
+                return told
+
+            if self._optimizer is not None:
+                with _steps_on(device, model, given, self._optimizer) as steps:
+                    by_operation = own(partial(steps.by_operation, clock))
+                    yield Subject({"": own(steps)}, by_operation, partial(steps.peak, device))
+                return
+            with stand_ins("real", model, *given, device=device) as inputs:
+                leaves, made = pytree.tree_leaves(inputs), copier("real")
+                has_state = any(hasattr(leaf, "__dict__") and not isinstance(leaf, Tensor | type) for leaf in leaves)
+
+                def call() -> object:
+                    args, kwargs = copied_inputs(inputs, made) if has_state else inputs  # a cache is of one call
+                    with torch.no_grad():
+                        return model(*args, **kwargs)
+
+                def by_operation() -> dict[Any, float]:
+                    recorder = Recorder(clock=clock)
+                    with recorder.of(model):
+                        call()
+                    return RecordedOperations(recorder.run).seconds
+
+                peak = partial(peak_on, device, call, model, reached(inputs))
+                yield Subject({"": own(call)}, own(by_operation), peak)
+
+    def ledger(self, measured: Measured, peak: int | None) -> Ledger:
+        if self._ledger is None:
+            raise TypeError(f"{self.name} is timed without a ledger")
+        return self._ledger(Taken(measured, peak, self.predicted))
+
+
+def check_plan(plan: TimingPlan, name: str) -> None:
+    """Refuse ways to run that are of specs alone."""
+    for option, given in (("--compile", plan.compile), ("--composed", plan.composed)):
+        if given:
+            raise UsageError(f"{option}: {name} is a torch module, which is timed as it is counted; leave it out")
+
+
+class _ModuleSteps(Stepping):
+    """Steps of any module; the loss is its own, else the sum of what it returns."""
+
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, device: str) -> None:
+        self.model, self.inputs = model, tuple(reached((args, kwargs)))
+        self.call = partial(model, *args, **kwargs)
+        self._optimizer = partial(optimizer, name, model, lists=not on_cpu(device))
+        self.optimizer = self._optimizer()
+
+    def forward(self) -> Any:
+        return learned_from(self.call())
+
+    def backward(self, loss: Any) -> None:
+        differentiate(loss)
+
+    def by_operation(self, clock: Clock) -> dict[Any, float]:
+        """Seconds of every operation, its backward pass with it, in one step; and of the update."""
+        recorder = Recorder(clock=clock)
+        with recorder.of(self.model):
+            recorder.differentiate(self.forward())
+        began = clock()
+        self.update()
+        return RecordedOperations(recorder.run).seconds | {UPDATE: clock() - began}
+
+
+@contextmanager
+def _steps_on(device: str, model: nn.Module, given: Given, name: str) -> Iterator[_ModuleSteps]:
+    """Steps with the optimizer `name` on copies of the parameters there."""
+    how: TensorKind = "meta" if device == "meta" else "real"
+    with stand_ins(how, model, *given, training=True, device=device if how == "real" else None) as (args, kwargs):
+        yield _ModuleSteps(model, args, kwargs, name, device)
+
+
+def _timed_alone(found: Run, title: str, dtype: str, how: How, on_cpu: OnCPU) -> Taken:
+    device, built = str(how.device), lambda: nullcontext(on_cpu()[0])
+    check_device(device)
+    own = ModuleOnDevice(title, dtype, found.how, how.optimizer, device, built, plan=how.timing, meters=how.meters)
+    [(measured, peak)] = measured_in_turns([own], device, how.timing, how.say, how.meters)
+    return Taken(measured, peak, own.predicted)
+
+
+def _with_timing(ledger: Ledger, taken: Taken, update: float | None, how: How, module: nn.Module) -> Ledger:
+    """`ledger`, whose rows have their seconds, with those of the whole, and how the run differs from `module`'s own."""
+    spent = {row.path: row.seconds * row.times for row in ledger.rows if row.seconds is not None}
+    timing = timing_of(taken.measured, str(how.device), taken.peak, taken.predicted, how.timing)
+    ledger, model = with_seconds(ledger, spent, None, timing, update), original(module)
+    fast = nn.TransformerEncoderLayer | nn.MultiheadAttention
+    if how.plan is None and any(isinstance(one, fast) and not one.training for one in model.modules()):
+        ledger = ledger.with_note(_NOT_FAST)
+    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+        ledger = ledger.with_note(_RANDOM)
+    if module is not model or any(map(is_compiled_in_place, model.modules())):
+        ledger = ledger.with_note("timed uncompiled, as it is counted")
+    return ledger

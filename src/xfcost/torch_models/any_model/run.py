@@ -17,11 +17,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
-from xfcost.torch_models.any_model.work import Key, Operations, Work
+from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
@@ -82,33 +81,13 @@ def copier(how: TensorKind, fake_mode: Any = None, device: str | None = None) ->
     return cloned if how == "real" and device is None else made
 
 
-class _Copied(TorchFunctionMode):
-    """`copy.deepcopy` copies tensors by `made`, the same tensor once."""
-
-    def __init__(self, made: Copy) -> None:
-        super().__init__()
-        self.made = made
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is Tensor.__deepcopy__:
-            tensor, memo = args
-            if id(tensor) not in memo:
-                memo[id(tensor)] = self.made(tensor)
-            return memo[id(tensor)]
-        return func(*args, **(kwargs or {}))
-
-
 def copied_inputs(given: Any, made: Copy) -> Any:
     """Inputs of any structure, their tensors copied; caches and dataclasses too. Objects that can't be copied stay."""
-    memo: dict[int, Any] = {}
-    for leaf in pytree.tree_leaves(given):
-        if isinstance(leaf, nn.Parameter):
-            memo[id(leaf)] = made(leaf)
+    copies = {id(tensor): made(tensor) for tensor in {id(one): one for one in reached(given)}.values()}
     try:
-        with _Copied(made):
-            result = copy.deepcopy(given, memo)
+        result = copy.deepcopy(given, copies.copy())  # takes the copies that it is told of
     except (TypeError, ValueError, RuntimeError, AttributeError):  # a generator, a lock, a file
-        result = pytree.tree_map_only(Tensor, made, given)
+        result = pytree.tree_map_only(Tensor, lambda tensor: copies[id(tensor)], given)
     for tensor in reached(result):
         mark(tensor, Lineage(varies=True))
     return result
@@ -120,10 +99,13 @@ def reached(given: Any, depth: int = 6) -> list[Tensor]:
     for leaf in pytree.tree_leaves(given):
         if isinstance(leaf, Tensor):
             found.append(leaf)
-        elif depth and hasattr(leaf, "__dict__") and not isinstance(leaf, nn.Module | type):
-            found += reached(list(vars(leaf).values()), depth - 1)
         elif depth and isinstance(leaf, dict | list | tuple | set):
             found += reached([*(leaf.values() if isinstance(leaf, dict) else leaf)], depth - 1)
+        elif depth and not isinstance(leaf, nn.Module | type):
+            slots = [vars(kind).get("__slots__", ()) for kind in type(leaf).__mro__]
+            names = [name for own in slots for name in ([own] if isinstance(own, str) else own)]
+            values = [*getattr(leaf, "__dict__", {}).values(), *(getattr(leaf, name, None) for name in names)]
+            found += reached(values, depth - 1)
     return found
 
 
@@ -165,7 +147,7 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
 
     Code that raises the same on `meta` and on fake tensors looks at no elements: the error is its own. With `training`
-    the model is in training mode, and a backward pass follows. `keeps_free`: as `Operations` takes it.
+    the model is in training mode, and a backward pass follows. `keeps_free`: as `RecordedOperations` takes it.
 
     Raises:
         UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
@@ -225,7 +207,7 @@ def run_on(  # noqa: PLR0913 - options
             recorder.differentiate(learned_from(outputs))
             learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
         elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    operations = Operations(recorder.run, keeps_free=keeps_free)
+    operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     return Run(works, how, None, elements, recorder.run.ran, learned, operations.keys)

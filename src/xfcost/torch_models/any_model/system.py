@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, suppress
+from fractions import Fraction
+from functools import cached_property
 from time import process_time
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
+from xfcost.counting.fitted import CountedSizes
 from xfcost.counting.system import CURVES, Grown, first_scores
 from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.spec.run import Run
-from xfcost.torch_models.any_model.along import Along, patch_of
 from xfcost.torch_models.any_model.inputs import Lengths
-from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.timing import ModuleOnDevice
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -61,7 +62,6 @@ class ModuleSystem:
         self._own: Ledger | None = None
         self._first: Lengths | None = None
         self._kinds: dict[str, Operation] = {}
-        self._alongs: dict[str, Along] = {}
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ class ModuleSystem:
     @property
     def points(self) -> int:
         """Fewer where no polynomial fits, and each is counted."""
-        return _POINTS if all(along.evaluated for along in self._all().values()) else _COUNTED_POINTS
+        return _POINTS if all(counts.evaluated for counts in self._counts.values()) else _COUNTED_POINTS
 
     def ledger(self, run: Run) -> Ledger:
         """Counted, or evaluated from polynomials through its counts.
@@ -124,9 +124,9 @@ class ModuleSystem:
             if lengths.size is not None and self.has_images:
                 side = lengths.size[0]
                 square = lengths.size == (side, side)
-                return _at_lengths(self._along("side").ledger(side) if square else self._at(lengths), lengths)
+                return _at_lengths(self._counts["side"].ledger(side) if square else self._at(lengths), lengths)
             if lengths.tokens is not None and self.has_tokens:
-                return _at_lengths(self._along("N").ledger(lengths.tokens), lengths)
+                return _at_lengths(self._counts["N"].ledger(lengths.tokens), lengths)
         except XfcostError as error:
             raise SizeError(str(error)) from error
         if lengths.size is not None:
@@ -139,7 +139,7 @@ class ModuleSystem:
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
         """N (0 where there is none), and the figures that are known; a SizeError where counting takes too long."""
-        if self._is_slow(self._along("N" if run.size is None else "side")):
+        if self._is_slow(self._counts.get("N" if run.size is None else "side")):
             raise SizeError(f"{self.name}: a run takes {self._seconds:.1f} s, and no polynomial fits its costs")
         ledger = self.ledger(run)
         figures = {name: curve(ledger) for name, curve in CURVES.items()}
@@ -155,17 +155,17 @@ class ModuleSystem:
                 f"--N: the inputs of {self.name} have no letter N, as in --input 1xNx768, and no "
                 "example_inputs that is a function of N"
             )
-        return 2 if self._along("N").steps.squares else 1
+        return 2 if self._counts["N"].axis.squares else 1
 
     def token_step(self) -> int:
-        return self._along("N").steps.grain
+        return self._counts["N"].axis.grain
 
     def time_steps(self) -> int:
         return 1
 
     def pixels(self, run: Run) -> int:
         self._check_images()
-        return self._along("side").steps.grain
+        return self._counts["side"].axis.grain
 
     def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
         """Of its first attention core; which tokens are special is not known."""
@@ -173,27 +173,17 @@ class ModuleSystem:
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
         """From its own N to twice as many tokens, four times on a grid or an image; else half, or a quarter."""
-        for up, down in ((2, 1), (1, 2)):
-            larger = self._scaled(run, up, down)
-            with suppress(XfcostError):
-                if larger is not None:
-                    return Grown(ledger, self.ledger(larger[0]), larger[1])
-        return None
-
-    def _scaled(self, run: Run, up: int, down: int) -> tuple[Run, float] | None:
-        """The run with every axis `up`/`down` as long, and how many times the tokens that has; None of no whole one."""
-        lengths = self._first or Lengths()
-        if self.has_tokens and lengths.tokens is not None:
-            axes = self.axes(run)
-            tokens = lengths.tokens * up**axes
-            if tokens % down**axes:
-                return None
-            return run._replace(tokens=(tokens // down**axes,), size=None), (up / down) ** axes
-        if self.has_images and lengths.size is not None:
-            height, width = (side * up for side in lengths.size)
-            if height % down or width % down:
-                return None
-            return run._replace(tokens=None, size=(height // down, width // down)), (up / down) ** 2
+        first = self._first or Lengths()
+        own: tuple[int, ...] = (first.tokens or 0,) if self.has_tokens else first.size or ()
+        axes = self.axes(run) if self.has_tokens else 1
+        for factor in (Fraction(2), Fraction(1, 2)) if self.has_tokens or self.has_images else ():
+            scaled = [one * factor**axes for one in own]
+            if all(one.denominator == 1 for one in scaled):
+                sizes: Any = tuple(map(int, scaled))
+                tokens, size = (sizes, None) if self.has_tokens else (None, sizes)
+                with suppress(XfcostError):
+                    other = self.ledger(run._replace(tokens=tokens, size=size))
+                    return Grown(ledger, other, float(factor ** (axes * len(sizes))))
         return None
 
     def remarks(self) -> Iterator[str]:
@@ -201,35 +191,34 @@ class ModuleSystem:
         if not self.has_tokens and not self.has_images:
             yield "its inputs have no letter N, H or W: it is counted on these alone, without growth and crossovers"
             return
-        for name, along in self._all().items():
-            if along.evaluated:
+        for name, counts in self._counts.items():
+            if counts.evaluated:
                 continue
             how = f"no polynomial in {name} of a small degree fits its costs, and "
-            if self._is_slow(along):
+            if self._is_slow(counts):
                 yield how + f"a run takes {self._seconds:.1f} s: no crossovers with it are looked for; --verbose does"
             else:
-                yield how + f"it is counted at every {name} that is looked at, up to {along.most:,}"
+                yield how + f"it is counted at every {name} that is looked at, up to {counts.most:,}"
 
-    def _all(self) -> dict[str, Along]:
-        """Its ledgers along N and along the sides of images, where it has them."""
-        return {name: self._along(name) for name in ("N",) * self.has_tokens + ("side",) * self.has_images}
+    def _is_slow(self, counts: CountedSizes | None) -> bool:
+        return counts is not None and not self.patient and not counts.evaluated and self._seconds > _SLOW
 
-    def _is_slow(self, along: Along) -> bool:
-        return not self.patient and not along.evaluated and self._seconds > _SLOW
-
-    def _along(self, name: str) -> Along:
-        if name not in self._alongs:
-            first, tokens = self._first or Lengths(), name == "N"
-            own, most = (first.tokens or 0, _MOST_TOKENS) if tokens else (max(first.size or (1, 1)), _MOST_SIDE)
-
-            def at(n: int) -> Ledger:
-                return self._at(first._replace(tokens=n) if tokens else first._replace(size=(n, n)))
-
-            if self.own.module is not None and self.own.module.tensors == "real":
-                most = _MOST_TIMES_ON_NUMBERS * own
-            grain = None if tokens else patch_of(own, at)
-            self._alongs[name] = Along(own, at, most, grain, _MOST_COUNTED, self._clock)
-        return self._alongs[name]
+    @cached_property
+    def _counts(self) -> dict[str, CountedSizes]:
+        """Its ledgers along N and along the sides of square images, where it has them."""
+        first, found = self._first or Lengths(), dict[str, CountedSizes]()
+        on_numbers = self.own.module is not None and self.own.module.tensors == "real"
+        if self.has_tokens:
+            own = first.tokens or 0
+            most = _MOST_TIMES_ON_NUMBERS * own if on_numbers else _MOST_TOKENS
+            at_n = lambda n: self._at(first._replace(tokens=n))  # noqa: E731 - one line
+            found["N"] = CountedSizes(own, at_n, most, counted=_MOST_COUNTED, clock=self._clock)
+        if self.has_images:
+            own = max(first.size or (1, 1))
+            most = _MOST_TIMES_ON_NUMBERS * own if on_numbers else _MOST_SIDE
+            at_side = lambda n: self._at(first._replace(size=(n, n)))  # noqa: E731 - one line
+            found["side"] = CountedSizes(own, at_side, most, counted=_MOST_COUNTED, sides=True, clock=self._clock)
+        return found
 
     def _at(self, lengths: Lengths) -> Ledger:
         """The bare ledger at some lengths, with the kinds found before."""

@@ -1,25 +1,39 @@
-"""The ledger of a torch module that a command names: `model.py:Net`, `package.module:Net`, a config.json."""
+"""A torch module that somebody gives or names: `model.py:Net`, `package.module:Net`, a config.json.
+
+The code that a name stands for is executed. Modules are built on `meta`, and where they need numbers on the CPU.
+"""
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import itertools
+import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, Final
+from importlib.metadata import version
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, printable
+from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, XfcostError, nearest, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import MeasuredMemory
+from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.inputs import (
-    Given,
     Lengths,
     inputs_at,
     inputs_from,
@@ -28,12 +42,11 @@ from xfcost.torch_models.any_model.inputs import (
     text_tokens,
     usual_inputs,
 )
-from xfcost.torch_models.any_model.ledger import How, ledger_at_lengths
-from xfcost.torch_models.any_model.mixing import Built, OnCPU
+from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice, ledger_at_lengths
+from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import run
-from xfcost.torch_models.any_model.target_code import Found, as_a_script, built, configured, fingerprint, found
-from xfcost.torch_models.any_model.timing import ModuleOnDevice
-from xfcost.torch_models.any_model.user_errors import OwnError, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, check_initialised, is_own, own_line, raised, refused
+from xfcost.torch_models.build import MOST_BLOCKS
 from xfcost.torch_models.memory.peak import check_room, within_room
 from xfcost.torch_models.shared.private_torch import fake_tensor_mode
 from xfcost.torch_models.timing.growth import memory_of
@@ -43,6 +56,8 @@ _WITHOUT_NUMBERS: Final = (
     "take a smaller --N, --batch or config, or code that does not look at the numbers in tensors, which is counted on "
     "`meta`"
 )
+# Of a module that is made for one size: other sizes, of which the first that runs is looked at too.
+_FACTORS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(2))
 
 
 class GivenModule:
@@ -54,24 +69,18 @@ class GivenModule:
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; errors are those of `ledger_at_lengths`."""
-        on_cpu, letters = lambda: [self._built(lengths)], letters_of(self.inputs)
-        return ledger_at_lengths(lambda _: self.module, self._given_at, lengths, letters, how, on_cpu)
+        on_cpu = lambda: [self._built(lengths)]  # noqa: E731 - one line
+        return ledger_at_lengths(self._built, lengths, letters_of(self.inputs), how, on_cpu)
 
-    @contextmanager
-    def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
-        yield self._built(lengths)
+    def on_cpu(self, lengths: Lengths) -> contextlib.AbstractContextManager[Built]:
+        return contextlib.nullcontext(self._built(lengths))
 
     def _built(self, lengths: Lengths) -> Built:
-        return self.module, self._given_at(lengths)
-
-    def _given_at(self, lengths: Lengths) -> Given:
-        return inputs_at(self.inputs, lengths, self.keywords)
+        return self.module, inputs_at(self.inputs, lengths, self.keywords)
 
 
 class NamedModule:
-    """The module that a target names, whose code is executed, at any size of its inputs.
-
-    It is built on `meta`, and where it needs numbers on the CPU.
+    """The module that a target names, at any size of its inputs.
 
     Args:
         target: where it is.
@@ -84,13 +93,21 @@ class NamedModule:
         self.target, self.texts, self.samples = target, tuple(inputs), batch
         self.name = printable(target.text, 200)
         self.title = target.name or os.path.basename(target.place)
-        self.build, self._arguments = tuple(build), _arguments(build)
+        self.build, self._arguments = tuple(build), dict[str, Any]()
+        for text in build:
+            key, equals, value = text.partition("=")
+            if not equals or not key.isidentifier():
+                raise UsageError(f"--build {printable(text, 200)}: expected key=value, as in --build depth=12")
+            try:
+                self._arguments[key] = read_value(value)
+            except SpecError as error:
+                raise UsageError(f"--build {printable(text, 200)}: {error}") from None
         self._letters = {name: one for name, one in self._arguments.items() if one in ("N", "H", "W")}
         self._devices: tuple[str, ...] = ("meta", "cpu")
-        self._built: dict[tuple[str, Lengths], tuple[nn.Module, Any]] = {}
+        self._models: dict[tuple[str, Lengths], tuple[nn.Module, Any]] = {}
 
     @cached_property
-    def _code(self) -> Found | None:
+    def _code(self) -> LoadedCode | None:
         return None if self.target.kind == "config" else found(self.target)
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
@@ -98,8 +115,11 @@ class NamedModule:
         failed: UsageError | None = None
         with as_a_script(self.target):
             for device in self._devices:
+                built_at = lambda at: self._made(device, at)[0]()  # noqa: B023, E731 - used in this turn
+                on_cpu = partial(self._on_cpu, lengths, several=bool(how.mixing))
                 try:
-                    ledger = self._ledger_on(device, lengths, how)
+                    _, own, letters = self._made(device, lengths)
+                    ledger = ledger_at_lengths(built_at, own, letters, how, on_cpu, name=self.target.name or None)
                 except OwnError:
                     raise
                 except UsageError as error:
@@ -113,17 +133,11 @@ class NamedModule:
                 return ledger
         raise failed or UsageError(f"{self.name}: it can't be built")
 
-    def _ledger_on(self, device: str, lengths: Lengths, how: How) -> Ledger:
-        _, given_at, first, letters = self._made(device, lengths)
-        on_cpu, name = self._on_cpu(lengths, several=bool(how.mixing)), self.target.name or None
-        model_at: Callable[[Lengths], nn.Module] = lambda at: self._made(device, at)[0]  # noqa: E731
-        return ledger_at_lengths(model_at, given_at, first, letters, how, on_cpu, name=name)
-
-    @contextmanager
+    @contextlib.contextmanager
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
         """The module with real numbers, with its inputs; inside, its code runs as a script."""
         with as_a_script(self.target):
-            yield self._on_cpu(lengths)()[0]
+            yield self._made("cpu", lengths)[0]()
 
     def memory(self, lengths: Lengths, ledger: Ledger, device: str, begin: Callable[[], None]) -> MeasuredMemory:
         """Predicted and measured peak of building it and running it, or training steps where `ledger` is of one.
@@ -133,13 +147,13 @@ class NamedModule:
         optimizer = None if ledger.training is None else ledger.training.step.optimizer
         tensors = "real" if ledger.module is None else ledger.module.tensors
 
-        @contextmanager
+        @contextlib.contextmanager
         def as_counted() -> Iterator[Built]:
             with as_a_script(self.target):
-                yield self._with_inputs(self._devices[0], lengths)
+                yield self._made(self._devices[0], lengths)[0]()
 
         def forget_and_begin() -> None:
-            self._built.clear()
+            self._models.clear()
             begin()
 
         built = partial(self.on_cpu, lengths)
@@ -149,46 +163,48 @@ class NamedModule:
     def fingerprint(self) -> str:
         """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before.
 
-        Where its arguments have letters, every length has parameters of its own, and none count.
+        Comments and the layout of the code do not change them, and what it imports neither. Of parameters and buffers
+        names, shapes and dtypes count; of a config also the version of transformers. Where its arguments have letters,
+        every length has parameters of its own, and none count.
         """
-        with as_a_script(self.target):
+        target, is_path = self.target, self.target.kind in ("file", "config")
+        with as_a_script(target):
             model = nn.Module() if self._letters else self._model(self._devices[0], Lengths())[0]
-            return fingerprint(self.target, model, (*self.texts, "--build", *self.build))
+            place = target.place if is_path else getattr(sys.modules.get(target.place), "__file__", None)
+            code = str(place)  # of a compiled module
+            if place is not None and (target.kind == "config" or place.endswith(".py")):
+                text = Path(place).read_bytes().decode("utf-8", "replace")
+                code = version("transformers") + text if target.kind == "config" else ast.dump(ast.parse(text))
+            digest = hashlib.sha256(code.encode())
+            digest.update(repr((*self.texts, "--build", *self.build)).encode())
+            for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+                shape = "lazy" if is_lazy(tensor) else "x".join(map(str, tensor.shape))
+                digest.update(f"{name} {shape} {tensor.dtype}\n".encode())
+            return digest.hexdigest()[:16]
 
-    def _on_cpu(self, lengths: Lengths, *, several: bool = False) -> OnCPU:
+    def _on_cpu(self, lengths: Lengths, *, several: bool) -> list[Built]:
         """The module with real numbers; also at another length, if its arguments have letters and it is for several."""
+        built = self._made("cpu", lengths)[0]()
+        for factor in _FACTORS if several and self._letters else ():
+            tokens = None if lengths.tokens is None else int(lengths.tokens * factor)
+            size = None if lengths.size is None else (int(lengths.size[0] * factor), int(lengths.size[1] * factor))
+            with contextlib.suppress(UsageError, NoRoomError):  # it may have no such size
+                other, given = self._made("cpu", Lengths(tokens, size))[0]()
+                run(other, *given)
+                return [built, (other, given)]
+        return [built]
 
-        def built_there() -> list[Built]:
-            found = [self._with_inputs("cpu", lengths)]
-            for factor in _FACTORS if several and self._letters else ():
-                try:
-                    other, given = self._with_inputs("cpu", _scaled(lengths, factor))
-                    run(other, *given)
-                except (UsageError, NoRoomError):  # it has no such size
-                    continue
-                return [*found, (other, given)]
-            return found
-
-        return built_there
-
-    def _with_inputs(self, device: str, lengths: Lengths) -> Built:
-        model, given_at, first, _ = self._made(device, lengths)
-        return model, given_at(first)
-
-    def _made(
-        self, device: str, lengths: Lengths
-    ) -> tuple[nn.Module, Callable[[Lengths], Given], Lengths, frozenset[str]]:
-        """The module, its inputs at any lengths, these lengths as they apply to it, and the letters in its inputs.
+    def _made(self, device: str, lengths: Lengths) -> tuple[Callable[[], Built], Lengths, frozenset[str]]:
+        """The module with its inputs of these lengths, the lengths as they apply to it, and the letters in its inputs.
 
         Its inputs are those that the command gives, else those beside its code, else the usual ones of transformers.
         """
         model, beside = self._model(device, lengths)
-        tokens, usual = lengths.tokens, hasattr(model, "main_input_name") and hasattr(model, "config")
         if self.texts or beside is not None:
             letters = letters_in(self.texts) if self.texts else letters_of(beside)
-        elif usual:  # N is the length of its text
-            tokens = text_tokens(model, tokens)
-            letters = frozenset("N" if tokens is not None else "")
+        elif hasattr(model, "main_input_name") and hasattr(model, "config"):  # N is the length of its text
+            lengths = lengths._replace(tokens=text_tokens(model, lengths.tokens))
+            letters = frozenset("N" if lengths.tokens is not None else "")
         else:
             raise UsageError(
                 f"{self.name}: expected its inputs: --input 1x3x224x224, or example_inputs in the file (a tensor, a "
@@ -200,79 +216,224 @@ class NamedModule:
                 "example_inputs that is a function of H and W"
             )
 
-        def given_at(at: Lengths) -> Given:
-            numbers = at.letters | {"B": self.samples}
+        def built() -> Built:
+            numbers = lengths.letters | {"B": self.samples}
             if self.texts:
-                return inputs_from(self.texts, numbers, device)
-            return usual_inputs(model, numbers, device) if beside is None else inputs_at(beside, at)
+                return model, inputs_from(self.texts, numbers, device)
+            return model, usual_inputs(model, numbers, device) if beside is None else inputs_at(beside, lengths)
 
-        first = lengths._replace(tokens=tokens)
         if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
-            args, kwargs = given_at(first)  # lazy modules take their shapes from the first inputs that they see
+            _, (args, kwargs) = built()  # lazy modules take their shapes from the first inputs that they see
             try:
                 with torch.no_grad():
                     model(*args, **kwargs)
             except (Exception, SystemExit) as error:
                 raise refused(model, error) from error
-        return model, given_at, first, letters
+        return built, lengths, letters
 
     def _model(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
         """The module, built once on a device, and the example inputs that stand beside it in its file."""
         key = (device, lengths if self._letters else Lengths())
-        if key not in self._built:
-            watched: AbstractContextManager[Any] = nullcontext()
-            if device == "cpu" and (held := self._weight_bytes(lengths)) is not None:
+        if key not in self._models:
+            watched: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+            if device == "cpu" and (held := self._weight_bytes(key[1], lengths)) is not None:
                 check_room(held, device, self.title, _REAL, _WITHOUT_NUMBERS)
             elif device == "cpu":
                 watched = within_room(device, self.title, _REAL, _WITHOUT_NUMBERS)
             with watched:
-                self._built[key] = self._new(device, lengths)
-        return self._built[key]
+                self._models[key] = self._new(device, lengths)
+        return self._models[key]
 
     def _new(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
-        numbers = {name: lengths.letters[letter] for name, letter in self._letters.items()}
         if self._code is None:
             if self._arguments:
                 raise UsageError(
                     f"{self.name}: --build passes arguments to Python code; change the config's own fields"
                 )
             return configured(self.target.place, device), None
+        numbers = {name: lengths.letters[letter] for name, letter in self._letters.items()}
         for name, letter in self._letters.items():
             if numbers[name] is None:
                 option = "--N" if letter == "N" else "--size"
                 raise UsageError(f"--build {name}={letter}: {letter} has no number; give {option}")
         return built(self._code.value, self._arguments | numbers, device, self.name), self._code.inputs
 
-    def _weight_bytes(self, lengths: Lengths) -> int | None:
+    def _weight_bytes(self, key: Lengths, lengths: Lengths) -> int | None:
         """Bytes of its weights, found without them; None where its constructor runs with real numbers alone."""
-        found = self._built.get(("meta", lengths if self._letters else Lengths()))
+        known = self._models.get(("meta", key))
         try:
-            with fake_tensor_mode() if found is None else nullcontext():
-                model, _ = found or self._new("cpu", lengths)
+            with fake_tensor_mode() if known is None else contextlib.nullcontext():
+                model, _ = known or self._new("cpu", lengths)
                 return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
         except UsageError:
             return None
 
 
-# Of a module that is made for one size: other sizes, of which the first that runs is looked at too.
-_FACTORS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(2))
+# ── the code that a target names ──
 
 
-def _scaled(lengths: Lengths, factor: Fraction) -> Lengths:
-    tokens = None if lengths.tokens is None else int(lengths.tokens * factor)
-    size = None if lengths.size is None else (int(lengths.size[0] * factor), int(lengths.size[1] * factor))
-    return Lengths(tokens, size)
+class LoadedCode(NamedTuple):
+    """What a target's name stands for, and the example inputs that stand beside it."""
+
+    value: Any
+    inputs: Any
+    """The code's `example_inputs`, called where it is a function of nothing; None where there are none."""
 
 
-def _arguments(texts: Sequence[str]) -> dict[str, Any]:
-    """`depth=12` as keyword arguments; values are those of YAML."""
-    arguments = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.isidentifier():
-            raise UsageError(f"--build {printable(text, 200)}: expected key=value, as in --build depth=12")
+def found(target: ModuleTarget) -> LoadedCode:
+    """Execute the target's code and look its name up."""
+    shown = printable(target.text, 200)
+    if target.kind == "file" and not os.path.isfile(target.place):
+        raise UsageError(f"{shown}: there is no file {printable(target.place, 200)}")
+    folder, dotted = _imported_as(target)
+    with _raising(f"{shown}: importing it", missing=f"{shown}: there is no module {target.place}", of=target.place):
+        sys.path.insert(0, folder)  # code may import what stands beside it
         try:
-            arguments[key] = read_value(value)
-        except SpecError as error:
-            raise UsageError(f"--build {printable(text, 200)}: {error}") from None
-    return arguments
+            code = importlib.import_module(dotted) if dotted else _from_file(target.place)
+        finally:
+            with contextlib.suppress(ValueError):
+                sys.path.remove(folder)
+    value: Any = code
+    for part in target.name.split("."):
+        with _raising(f"{shown}: importing {part}"):  # a package may import it only now
+            has = hasattr(value, part)
+        if not has:
+            raise UsageError(f"{shown}: {nearest(part, [name for name in vars(value) if not name.startswith('_')])}")
+        value = getattr(value, part)
+    inputs = getattr(code, "example_inputs", None)
+    if callable(inputs) and not signature(inputs).parameters:
+        with _raising(f"{shown}: its example_inputs"):
+            inputs = inputs()
+    return LoadedCode(value, inputs)
+
+
+@contextlib.contextmanager
+def _raising(what: str, more: str = "", *, missing: str = "", of: str = "") -> Iterator[None]:
+    """Say that `what` raised whatever is raised inside; or that the package `of` is `missing`."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if of and isinstance(error, ModuleNotFoundError) and error.name == of.partition(".")[0]:
+            raise UsageError(f"{missing} here or in this environment") from None
+        raise UsageError(f"{what} raised {_told(error)}{more}") from error
+
+
+def _imported_as(target: ModuleTarget) -> tuple[str, str | None]:
+    """The folder to import from, and the dotted name there; none of a file that is in no package."""
+    if target.kind == "package":
+        return os.getcwd(), target.place
+    path = Path(os.path.abspath(target.place))
+    names, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    inside = len(names) > 1 and path.stem.isidentifier()
+    return (str(folder), ".".join(names)) if inside else (str(path.parent), None)
+
+
+def _from_file(path: str) -> ModuleType:
+    name = f"xfcost_target_{Path(path).stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"Python can't import {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickles look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def as_a_script(target: ModuleTarget) -> Iterator[None]:
+    """Let the target's code run as a script without arguments; what it prints goes to stderr, and not into a report.
+
+    Raises:
+        UsageError: its code raises what nothing else turned into an error, SystemExit and the like too.
+    """
+    arguments, errors = sys.argv, sys.stderr
+    sys.argv = [target.place]
+    undo = refuse_sudden_ends()
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:  # it was deleted
+        folder = ""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except (KeyboardInterrupt, XfcostError, MemoryError):
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) and not is_own(error):
+            raise
+        raise UsageError(f"{printable(target.text, 200)}: its code raised {_told(error)}") from error
+    finally:
+        undo()
+        sys.argv, sys.stderr = arguments, errors
+        with contextlib.suppress(OSError):
+            os.chdir(folder)
+
+
+def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> nn.Module:
+    """The module: `value` itself, or what the class or function makes of `arguments` on `device`, to evaluate."""
+    if isinstance(value, nn.Module):
+        if arguments:
+            raise UsageError(f"{shown}: --build passes arguments to a class or function, and this is a module already")
+        return value
+    if not callable(value):
+        raise UsageError(
+            f"{shown}: expected a torch module, or a class or function that makes one, got {type(value).__name__}"
+        )
+    with _raising(f"{shown}: making it", "; --build key=value passes arguments"), torch.device(device):
+        made = value(**arguments)
+    if not isinstance(made, nn.Module):
+        raise UsageError(f"{shown}: expected a torch module from it, got {type(made).__name__}")
+    check_initialised(made)
+    return made.eval()
+
+
+def _told(error: BaseException) -> str:
+    line = own_line(error)
+    return f"{raised(error)} ({line})" if line else raised(error)
+
+
+def configured(path: str, device: str) -> nn.Module:
+    """The model of the config at `path`, which has a model_type, without weights."""
+    shown = printable(path, 200)
+    try:
+        import transformers
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "transformers":
+            raise UsageError(
+                f"{shown}: no spec can be made of it, and its own code is in transformers, which is not installed: "
+                "pip install transformers"
+            ) from None
+        raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
+    values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    _check_depth(values, shown)
+    named = values.get("architectures")
+    make: Any = transformers.AutoModel.from_config
+    if named:
+        name = named[0] if isinstance(named, list) else named
+        make = getattr(transformers, name, None) if isinstance(name, str) else None
+        if not isinstance(make, type) or not issubclass(make, nn.Module):
+            raise UsageError(
+                f"{shown}: transformers {transformers.__version__} has no model {printable(str(name or named), 80)}; "
+                "architectures names the class to look at"
+            )
+    try:
+        config = transformers.AutoConfig.for_model(**values)
+        with torch.device(device):
+            return make(config).eval()
+    except Exception as error:
+        raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error
+
+
+def _check_depth(values: Any, shown: str, place: str = "") -> None:
+    """Refuse numbers of layers that would be built without end."""
+    for key, value in values.items() if isinstance(values, dict) else ():
+        _check_depth(value, shown, f"{place}{key}.")
+        counts = [one for one in (value if isinstance(value, list) else [value]) if type(one) is int]
+        if ("layer" in key or "depth" in key) and max(counts, default=0) > MOST_BLOCKS:
+            raise UsageError(
+                f"{shown}: {place}{key}: expected at most {MOST_BLOCKS:,} layers, which are built one by one, got "
+                f"{max(counts):,}"
+            )

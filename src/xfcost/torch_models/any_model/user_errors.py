@@ -56,11 +56,19 @@ class OwnError(UsageError):
 
 
 def refused(model: nn.Module, error: BaseException, hint: str = "", kind: type[UsageError] = UsageError) -> UsageError:
-    """`error`, raised by a run of `model`, as one message with the user's own line."""
-    place = own_line(error) or _forward_line(model)
-    return kind(
-        f"{type(model).__name__} does not run on these inputs: {raised(error)} ({place}){hint}{_inputs(model, error)}"
-    )
+    """`error`, raised by a run of `model`, as one message with the user's own line.
+
+    Where the call itself failed, it names the inputs that the module takes.
+    """
+    place, takes = own_line(error) or "in its forward", ""
+    with suppress(OSError, TypeError):
+        if own_line(error) is None:
+            forward = type(model).forward
+            place = f"{inspect.getsourcefile(forward)}:{inspect.getsourcelines(forward)[1]}"
+    with suppress(TypeError, ValueError):
+        if isinstance(error, TypeError) and "argument" in message(error):
+            takes = f"; it takes ({', '.join(map(str, inspect.signature(model.forward).parameters.values()))})"
+    return kind(f"{type(model).__name__} does not run on these inputs: {raised(error)} ({place}){hint}{takes}")
 
 
 def raised(error: BaseException) -> str:
@@ -117,24 +125,8 @@ def own_line(error: BaseException) -> str | None:
     return (users or own)[-1] if own else None
 
 
-def _forward_line(model: nn.Module) -> str:
-    """`file:line` of the module's forward."""
-    with suppress(OSError, TypeError):
-        forward = type(model).forward
-        return f"{inspect.getsourcefile(forward)}:{inspect.getsourcelines(forward)[1]}"
-    return "in its forward"
-
-
 def _is_foreign(file: str) -> bool:
     """Is the file torch's, Python's or this package's, and not a library's that is installed beside them?"""
     if file.startswith("<"):
         return True
     return file.startswith(_OURS) or (file.startswith(_PYTHON) and not file.startswith(_PACKAGES))
-
-
-def _inputs(model: nn.Module, error: BaseException) -> str:
-    """The inputs that the module takes, where the call itself failed."""
-    with suppress(TypeError, ValueError):
-        if isinstance(error, TypeError) and "argument" in message(error):
-            return f"; it takes ({', '.join(map(str, inspect.signature(model.forward).parameters.values()))})"
-    return ""

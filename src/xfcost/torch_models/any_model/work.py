@@ -1,4 +1,4 @@
-"""The operations of a run: its calls by module and place in the source, with their backward passes.
+"""The operations of a run, its calls by module and place in the source, with their backward passes; and their rows.
 
 What runs with gradients enabled during the backward pass is a forward that runs again (checkpointing, reversible
 residuals).
@@ -7,14 +7,18 @@ residuals).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
 import torch
 
+from xfcost.ledger.accounts import RUN, TrainingFigures, WeightsRead
 from xfcost.ledger.matrices import AttentionCore, Matrix
-from xfcost.ledger.operation import Mixing
+from xfcost.ledger.module_rows import ModuleRow, collapsed, insert_parameters, labelled, parts_of, with_trace
+from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.ran import RanOperation
 from xfcost.torch_models.running.costs import does_work
 from xfcost.torch_models.running.on_meta import attention_operands
 from xfcost.torch_models.running.record import ATTENTION, Call, Lineage, NodeOwners, Run, TensorRecord
@@ -26,55 +30,56 @@ Key = tuple[Any, ...]
 _MOST_SHAPES: Final = 4
 
 
+@dataclass(eq=False, slots=True)
 class Work:
     """An operation, a call in the source of a module: what all its repetitions cost, on what shapes, which weights."""
 
-    def __init__(self, path: str, operation: str, place: Key | None = None) -> None:
-        self.path = path
-        self.operation = operation
-        self.place = place
-        """Its module, its name and the call in the source: the same in every run of the module in this process."""
-        self.costs: Counter[str] = Counter()
-        self.uncounted: Counter[str] = Counter()
-        self.calls = 0
-        self.sequence: list[int] = []
-        """The numbers of its ATen operations in the order in which the run's operations ran, from 0."""
-        self.inputs: Shapes = ()
-        self.outputs: Shapes = ()
-        self.varied = False
-        """Did a later call have other shapes than the first?"""
-        self.weights: dict[str, None] = {}
-        """The parameters that it takes, in order."""
-        self.entries = 0
-        """Attention scores that it makes, of all calls."""
-        self.fused_entries = 0
-        """Scores that a fused kernel never writes."""
-        self.fused_statistics = 0
-        """Log-sum-exps that a fused kernel would write instead of this softmax."""
-        self.matrix: Matrix | None = None
-        self.core: AttentionCore | None = None
-        self.heads: int | None = None
-        self.backward_macs = 0
-        """MACs of its backward pass; those that run its forward again are `recomputed_macs`."""
-        self.recomputed_macs = 0
-        self.recomputed = False
-        """Does the backward pass run it again?"""
-        self.kept_bytes = 0
-        """Activations that it is the first to save for the backward pass."""
-        self.seconds: float | None = None
-        self.predicted_seconds: float | None = None
-        self.operand_bytes = 0
-        """Bytes that its calls move: inputs, outputs and weights, each tensor of a call once."""
-        self.mixing: Mixing = "unknown"
-        """Its kind, if somebody finds it."""
-        self.content_dependent = False
-        self.reads_tokens: int | None = None
-        self.computed_tokens: int | None = None
-        """Tokens that it computes for each token, where a mask keeps fewer."""
-        self.kept_tokens: int | None = None
-        """What the mask keeps of them: the median."""
-        self.kind_missing: str | None = None
-        """Why its kind is not known, if somebody looked."""
+    path: str
+    operation: str
+    place: Key | None = None
+    """Its module, its name and the call in the source: the same in every run of the module in this process."""
+    costs: Counter[str] = field(default_factory=Counter)
+    uncounted: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+    sequence: list[int] = field(default_factory=list)
+    """The numbers of its ATen operations in the order in which the run's operations ran, from 0."""
+    inputs: Shapes = ()
+    outputs: Shapes = ()
+    """Of the first call."""
+    varied: bool = False
+    """Did a later call have other shapes than the first?"""
+    weights: dict[str, None] = field(default_factory=dict)
+    """The parameters that it takes, in order."""
+    entries: int = 0
+    """Attention scores that it makes, of all calls."""
+    fused_entries: int = 0
+    """Scores that a fused kernel never writes."""
+    fused_statistics: int = 0
+    """Log-sum-exps that a fused kernel would write instead of this softmax."""
+    matrix: Matrix | None = None
+    core: AttentionCore | None = None
+    heads: int | None = None
+    backward_macs: int = 0
+    """MACs of its backward pass; those that run its forward again are `recomputed_macs`."""
+    recomputed_macs: int = 0
+    recomputed: bool = False
+    """Does the backward pass run it again?"""
+    kept_bytes: int = 0
+    """Activations that it is the first to save for the backward pass."""
+    seconds: float | None = None
+    predicted_seconds: float | None = None
+    operand_bytes: int = 0
+    """Bytes that its calls move: inputs, outputs and weights, each tensor of a call once."""
+    mixing: Mixing = "unknown"
+    """Its kind, if somebody finds it."""
+    content_dependent: bool = False
+    reads_tokens: int | None = None
+    computed_tokens: int | None = None
+    """Tokens that it computes for each token, where a mask keeps fewer."""
+    kept_tokens: int | None = None
+    """What the mask keeps of them: the median."""
+    kind_missing: str | None = None
+    """Why its kind is not known, if somebody looked."""
 
     @property
     def call(self) -> Hashable:
@@ -86,51 +91,9 @@ class Work:
         """The call in the source, in whichever module."""
         return None if self.place is None else self.place[1:]
 
-    def reading(self) -> tuple[int | None, int | None, int | None]:
-        """Tokens per token: read, computed, and kept by a mask."""
-        return self.reads_tokens, self.computed_tokens, self.kept_tokens
-
     @property
     def name(self) -> str:
         return self.operation.removeprefix("aten::")
-
-    def called(self, inputs: Sequence[tuple[int, ...]], outputs: Sequence[tuple[int, ...]]) -> None:
-        given, made = tuple(inputs), tuple(outputs)
-        if self.calls and (given, made) != (self.inputs, self.outputs):
-            self.varied = True
-        if not self.calls:
-            self.inputs, self.outputs = given, made
-        self.calls += 1
-
-    def same_as(self) -> tuple[Any, ...]:
-        """Everything but its place, to compare repeated blocks."""
-        costs, uncounted = (tuple(sorted(each.items())) for each in (self.costs, self.uncounted))
-        ran = (self.operation, costs, uncounted, self.calls, self.inputs, self.outputs, self.varied)
-        attention = (self.entries, self.fused_entries, self.fused_statistics, self.matrix, self.core, self.heads)
-        return (*ran, *attention, self.mixing, self.content_dependent, *self.reading(), self.kind_missing)
-
-
-def owners(works: Sequence[Work]) -> Callable[[Key], Work | None]:
-    """The operation that a key of another run belongs to.
-
-    A device may run other kernels for the same call; they are that call's.
-    """
-    by_key = {work.place: work for work in works}
-    by_call: dict[Any, Work] = {}
-    for work in works:
-        by_call.setdefault(work.call, work)
-    return lambda key: by_key.get(key) or by_call.get((key[0], *key[2:]))
-
-
-def shapes_text(shapes: Shapes) -> str:
-    """`1×197×768, 768×2304`; a number of one element is `()`; of many tensors the first ones."""
-    texts = ["×".join(map(str, shape)) or "()" for shape in shapes[:_MOST_SHAPES]]
-    return ", ".join([*texts, *(["…"] if len(shapes) > _MOST_SHAPES else [])])
-
-
-def uncounted(works: Sequence[Work]) -> Counter[str]:
-    """The operations that no table knows, with how often they ran."""
-    return sum((work.uncounted for work in works), Counter[str]())
 
 
 aten: Final = torch.ops.aten
@@ -180,7 +143,7 @@ class Lineages:
 _NOBODY: Final[Key] = ("", "backward", None, None)
 
 
-class Operations:
+class RecordedOperations:
     """The operations of `run`, in the order in which each first ran.
 
     An operation is a call in the source: a loop that runs it again adds to it. With `keeps_free` those without costs
@@ -262,7 +225,11 @@ class Operations:
         else:
             work.costs.update(call.costs)
         work.uncounted.update(call.uncounted)
-        work.called([tuple(one.shape) for one in call.inputs], [tuple(one.shape) for one in call.outputs])
+        inputs, outputs = (tuple(tuple(one.shape) for one in each) for each in (call.inputs, call.outputs))
+        if not work.calls:
+            work.inputs, work.outputs = inputs, outputs
+        work.varied |= (inputs, outputs) != (work.inputs, work.outputs)
+        work.calls += 1
         work.operand_bytes += _operand_bytes(work.name, call.inputs, call.outputs)
         for tensor in call.inputs:
             work.weights.update(dict.fromkeys(sorted(self._lineages[tensor].weights)))
@@ -346,3 +313,118 @@ def note_fused(attention: Work, q: TensorRecord, k: TensorRecord, v: TensorRecor
     attention.heads = heads
     attention.fused_entries += heads * queries * keys
     attention.core = AttentionCore(heads, queries, keys, width, v.shape[-1])
+
+
+def uncounted(works: Sequence[Work]) -> Counter[str]:
+    """The operations that no table knows, with how often they ran."""
+    return sum((work.uncounted for work in works), Counter[str]())
+
+
+def give_seconds(works: Sequence[Work], seconds: Mapping[Key, float], name: str) -> None:
+    """Add the seconds that operations took in another run to the field `name` of these.
+
+    A device may run other kernels for the same call; they are that call's.
+    """
+    by_key, by_call = {work.place: work for work in works}, dict[Hashable, Work]()
+    for work in works:
+        by_call.setdefault(work.call, work)
+    for key, spent in seconds.items():
+        owner = by_key.get(key) or by_call.get((key[0], *key[2:]))
+        if owner is not None:
+            setattr(owner, name, (getattr(owner, name) or 0.0) + spent)
+
+
+# ── rows of a ledger ──
+
+
+def costs_by_module(works: Sequence[Work]) -> dict[str, Counter[str]]:
+    """The costs of every module, its children left out."""
+    found: dict[str, Counter[str]] = {}
+    for work in works:
+        found.setdefault(work.path, Counter()).update(work.costs)
+    return found
+
+
+# What an operation and its row call the same.
+_SAME_FIELDS: Final = (
+    "mixing", "content_dependent", "reads_tokens", "matrix", "core", "heads", "seconds", "predicted_seconds",
+)  # fmt: skip
+
+
+def module_rows(
+    works: Sequence[Work], elements: Mapping[str, int], traced: Mapping[str, Mapping[str, int]], name: str, *,
+    training: bool = False,
+) -> tuple[list[Operation], list[str]]:  # fmt: skip
+    """A row per operation of a module, repeated blocks as one; and the names of parameters that nothing took.
+
+    A parameter lives in the row of the first operation of its own module that takes it; those that none takes have a
+    row of their own. `elements` are theirs by name; `traced` has the trace of each module that has one; with
+    `training` every row has its backward pass.
+    """
+    home: dict[str, Work] = {}
+    for work in works:
+        for weight in work.weights:
+            if weight.rpartition(".")[0] == work.path:
+                home.setdefault(weight, work)
+    numbers: Counter[int] = Counter()
+    loose: Counter[str] = Counter()
+    for weight, number in elements.items():
+        if weight in home:
+            numbers[id(home[weight])] += number
+        else:
+            loose[weight.rpartition(".")[0]] += number
+    rows, seen = list[ModuleRow](), Counter[tuple[str, str]]()
+    for work in works:  # operations of the same name in a module get numbers: `bmm`, `bmm_2`
+        seen[work.path, work.name] += 1
+        number = seen[work.path, work.name]
+        title = work.name if number == 1 else f"{work.name}_{number}"
+        rows.append(_placed(work, title, numbers[id(work)], elements, training=training))
+    for path, number in loose.items():
+        insert_parameters(rows, path, number)
+    rows = with_trace(rows, costs_by_module(works), traced)
+    taken = {weight for work in works for weight in work.weights}
+    return [labelled(one, name) for one in collapsed(rows)], [one for one in elements if one not in taken]
+
+
+def shapes_text(shapes: Shapes) -> str:
+    """`1×197×768, 768×2304`; a number of one element is `()`; of many tensors the first ones."""
+    texts = ["×".join(map(str, shape)) or "()" for shape in shapes[:_MOST_SHAPES]]
+    return ", ".join([*texts, *(["…"] if len(shapes) > _MOST_SHAPES else [])])
+
+
+def _placed(work: Work, title: str, params: int, elements: Mapping[str, int], *, training: bool) -> ModuleRow:
+    costs: dict[str, Any] = {quantity: work.costs[quantity] for quantity in RUN}
+    costs |= {name: getattr(work, name) for name in _SAME_FIELDS}
+    read = sum(elements[name] for name in work.weights)
+    if work.name == "embedding" and work.outputs:
+        read = min(read, work.costs["moved"])
+    if training:
+        figures = TrainingFigures(recomputed_macs=work.recomputed_macs, kept_bytes=work.kept_bytes)
+        costs |= {"backward_macs": work.backward_macs, "recomputed": work.recomputed, "training": figures}
+    clocked = work.seconds is not None or work.predicted_seconds is not None
+    foreign = [name for name in work.weights if name.rpartition(".")[0] != work.path]
+    row = Operation(
+        path=title,
+        title=title,
+        reads=None if work.reads_tokens is None else str(work.reads_tokens),
+        params=params,
+        attention_entries=work.entries,
+        fused=bool(work.fused_entries),
+        shared=foreign[0] if foreign and not params else None,
+        operand_bytes=work.operand_bytes if clocked and not training else None,  # a backward pass's are not known
+        weights_read=None if read == params else WeightsRead(read),
+        ran=RanOperation(
+            aten=work.operation,
+            input_shapes=shapes_text(work.inputs) + (" (first call)" if work.varied else ""),
+            output_shapes=shapes_text(work.outputs),
+            calls=work.calls,
+            uncounted=sum(work.uncounted.values()),
+            kind_missing=work.kind_missing,
+            computed_tokens=work.computed_tokens,
+            kept_tokens=work.kept_tokens,
+        ),
+        **costs,
+    )
+    here = f"{work.path}." if work.path else ""
+    weights = tuple(weight.removeprefix(here) if weight.startswith(here) else "" for weight in work.weights)
+    return ModuleRow(parts_of(work.path), row, weights)
