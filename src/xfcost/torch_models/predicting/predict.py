@@ -15,7 +15,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Phase
 from xfcost.ledger.prediction import Prediction
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.shortage import batch_statistics
+from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calls import OUTSIDE, recorded, recorded_step
 from xfcost.torch_models.predicting.features import Features, features_of
@@ -149,10 +149,9 @@ def interval_of(errors: Sequence[float]) -> tuple[float, float]:
 def predicted(system: System, predictor: Predictor) -> Ledger:
     """The system's ledger with predicted seconds, of each row per block and in all."""
     ledger, text, built = system.ledger, system.ledger.generation, partial(build, system.architecture)
-    with no_compiler():
+    with within_torch(ledger), no_compiler():
         if ledger.training is not None:
-            with batch_statistics(ledger.metadata.name):
-                step = predictor.step_seconds(built, ledger.training.step.optimizer)
+            step = predictor.step_seconds(built, ledger.training.step.optimizer)
             return with_prediction(ledger, predictor, step)
         if text is None or system.step is None:
             return with_prediction(ledger, predictor, predictor.seconds(built))

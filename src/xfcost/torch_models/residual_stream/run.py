@@ -15,7 +15,7 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_bytes
-from xfcost.torch_models.memory.shortage import check_addressable, within_torch
+from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.residual_stream.watch import BlockPlace, BlockWatch
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.devices import on_device
@@ -39,9 +39,8 @@ def residual_stream(
         DeviceError: torch has no kernel for it.
     """
     name, headless = ledger.metadata.name, msgspec.structs.replace(architecture, head=None)
-    check_addressable(ledger)
     say(f"laying out {name} …")
-    with within_torch(name), no_compiler():
+    with within_torch(ledger), no_compiler():
         needed = _needed(headless)
     check_room(needed, "cpu", name, "one forward and what is measured of it", _MEND)
     say(f"running {name} …")
