@@ -30,7 +30,7 @@ _FEW_WORDS = (*_ONE, "input.vocabulary=1000")
 _ENCODER_DECODER = ("encoder.stages.0.depth=1", "decoder.stages.0.depth=1")
 
 
-class Chosen(NamedTuple):
+class Trial(NamedTuple):
     """A preset, or one with fewer blocks, at several N; None is the preset's own."""
 
     preset: str
@@ -44,35 +44,35 @@ class Chosen(NamedTuple):
 def _trained(
     preset: str, tokens: int | None = None, settings: Sequence[str] = (), optimizer: str = "adamw",
     attention: Execution = "eager",
-) -> Chosen:  # fmt: skip
-    return Chosen(preset, (tokens,), settings, (attention,), "train", optimizer)
+) -> Trial:  # fmt: skip
+    return Trial(preset, (tokens,), settings, (attention,), "train", optimizer)
 
 
 NETWORKS: Final = (
-    Chosen("vit-s16", (49, 196, 784, 3136), _ONE, ("eager", "fused")), Chosen("vit-ti16", (196, 1024), _ONE),
-    Chosen("vit-b32", (49, 784), _ONE), Chosen("gpt2", (128, 512), _ONE, ("eager", "fused")),
-    Chosen("gpt2", (128, 1024), _TWO, mode="decode"), Chosen("llama3.2-1b", (49,), _ONE),
-    Chosen("llama3.2-1b", (512,), _ONE, mode="decode"), Chosen("bert-base", (196, 512), _ONE),
-    Chosen("swin-t", (196, 784, 3136)), Chosen("swinv2-t-w8-256"), Chosen("convnext-t", (196, 784)),
-    Chosen("convnext-iso-s", (196, 784), _TWO), Chosen("mixer-s32"), Chosen("mixer-b16", settings=_ONE),
-    Chosen("resmlp-s12", settings=_TWO), Chosen("gmlp-ti", settings=_TWO), Chosen("resnet-50", (784, 3136)),
-    Chosen("resnet-18", (196, 3136)), Chosen("resnext-50-32x4d"), Chosen("regnety-800mf"), Chosen("regnetx-1.6gf"),
-    Chosen("regnetx-400mf", (49, 784)), Chosen("regnety-400mf", (196,)), Chosen("cait-xxs24", (196, 576)),
-    Chosen("deit3-m", settings=_ONE), Chosen("pvt-tiny"), Chosen("pvt-v2-b1"), Chosen("twins-svt-s"),
-    Chosen("twins-pcpvt-s"), Chosen("mvit-b-16"), Chosen("mvitv2-t"), Chosen("poolformer-s12"), Chosen("mobilevit-xs"),
-    Chosen("cvt-13"), Chosen("conformer-s", (784,), _ONE), Chosen("sasa-26", (784,)), Chosen("t5-small", (196,)),
-    Chosen("transformer-base", (196, 784), _ENCODER_DECODER), Chosen("mamba-130m", (196,), _ONE),
-    Chosen("mamba2-130m", (196, 512), _ONE), Chosen("retnet-base", (784,), _ONE), Chosen("rwkv4-169m", (196,), _ONE),
-    Chosen("hyena-125m", (784,), _ONE), Chosen("switch-base-8", (98,)), Chosen("seq2seq-lstm", (49,)),
-    Chosen("longformer-char-small", (512,)),
+    Trial("vit-s16", (49, 196, 784, 3136), _ONE, ("eager", "fused")), Trial("vit-ti16", (196, 1024), _ONE),
+    Trial("vit-b32", (49, 784), _ONE), Trial("gpt2", (128, 512), _ONE, ("eager", "fused")),
+    Trial("gpt2", (128, 1024), _TWO, mode="decode"), Trial("llama3.2-1b", (49,), _ONE),
+    Trial("llama3.2-1b", (512,), _ONE, mode="decode"), Trial("bert-base", (196, 512), _ONE),
+    Trial("swin-t", (196, 784, 3136)), Trial("swinv2-t-w8-256"), Trial("convnext-t", (196, 784)),
+    Trial("convnext-iso-s", (196, 784), _TWO), Trial("mixer-s32"), Trial("mixer-b16", settings=_ONE),
+    Trial("resmlp-s12", settings=_TWO), Trial("gmlp-ti", settings=_TWO), Trial("resnet-50", (784, 3136)),
+    Trial("resnet-18", (196, 3136)), Trial("resnext-50-32x4d"), Trial("regnety-800mf"), Trial("regnetx-1.6gf"),
+    Trial("regnetx-400mf", (49, 784)), Trial("regnety-400mf", (196,)), Trial("cait-xxs24", (196, 576)),
+    Trial("deit3-m", settings=_ONE), Trial("pvt-tiny"), Trial("pvt-v2-b1"), Trial("twins-svt-s"),
+    Trial("twins-pcpvt-s"), Trial("mvit-b-16"), Trial("mvitv2-t"), Trial("poolformer-s12"), Trial("mobilevit-xs"),
+    Trial("cvt-13"), Trial("conformer-s", (784,), _ONE), Trial("sasa-26", (784,)), Trial("t5-small", (196,)),
+    Trial("transformer-base", (196, 784), _ENCODER_DECODER), Trial("mamba-130m", (196,), _ONE),
+    Trial("mamba2-130m", (196, 512), _ONE), Trial("retnet-base", (784,), _ONE), Trial("rwkv4-169m", (196,), _ONE),
+    Trial("hyena-125m", (784,), _ONE), Trial("switch-base-8", (98,)), Trial("seq2seq-lstm", (49,)),
+    Trial("longformer-char-small", (512,)),
     *(
-        Chosen(f"common-{name}", (784, 2048), _ONE)
+        Trial(f"common-{name}", (784, 2048), _ONE)
         for name in (
             "longformer", "linformer", "reformer", "sinkhorn", "bigbird", "routing", "nystrom", "conv", "fnet",
             "compressed", "axial", "performer", "linear", "memory-tokens", "sparse-strided", "set-transformer",
         )
     ),
-    Chosen("common-synthesizer", (196,), _ONE), Chosen("common-lstm", (196,), _ONE),
+    Trial("common-synthesizer", (196,), _ONE), Trial("common-lstm", (196,), _ONE),
 )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ TRAINED: Final = (
 )  # fmt: skip
 
 
-def placed(networks: Sequence[Chosen], dtype: str) -> Iterator[tuple[str, Architecture, Chosen]]:
+def placed(networks: Sequence[Trial], dtype: str) -> Iterator[tuple[str, Architecture, Trial]]:
     """Every network at every N, with its name."""
     for one in networks:
         loaded = load(one.preset, one.settings)
@@ -128,7 +128,7 @@ Operation = Callable[[], object]
 T = TypeVar("T")
 
 
-class Operations(nn.Module):
+class SingleOperations(nn.Module):
     """All of them in one forward."""
 
     def __init__(self, dtype: torch.dtype, device: str) -> None:

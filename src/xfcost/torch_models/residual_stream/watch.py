@@ -23,11 +23,11 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Mixing
 from xfcost.ledger.residual_stream import ChangedRows, Joins, Matrices, Matrix, StreamStep, SumCheck
 from xfcost.spec.architecture import Part
+from xfcost.torch_models.build import SubLayerModel
 from xfcost.torch_models.residual_stream import rounding
 from xfcost.torch_models.shared.convolution import TOKENS, in_rows
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.recurrent import RecurrentLayer
-from xfcost.torch_models.sublayer import SubLayerModel
 
 # ── where a sub-layer adds to the residual stream, and the tensors that meet there ──
 

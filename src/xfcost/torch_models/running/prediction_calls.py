@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
+from xfcost.torch_models.running.costs import is_free
 from xfcost.torch_models.running.record import ATTENTION, Call, Run, TensorRecord
 from xfcost.torch_models.shared.private_torch import schema_of
 
@@ -14,8 +14,6 @@ Place = TypeVar("Place", bound=Hashable)
 FUSED_ATTENTION: Final = "xfcost.scaled_dot_product_attention"
 FLASH_ATTENTION: Final = "aten._scaled_dot_product_flash_attention_for_cpu"
 """What fused attention runs on the CPU where a gradient is needed."""
-# Calls that return their input's memory, although their schema does not say so; and one that asks where a tensor is.
-_FREE: Final = frozenset(("aten._unsafe_view", "aten.lift_fresh", "aten.detach", "prim.device"))
 # Arguments that decide how an operation runs.
 _CONVOLUTION: Final = ("stride", "padding", "dilation", "transposed", "groups")
 _OPTIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -80,13 +78,6 @@ def _layout(tensor: TensorRecord) -> Layout:
     if tensor.is_nested:
         raise TypeError("a nested tensor has rows of several sizes")
     return Layout(tuple(tensor.shape), tensor.strides, str(tensor.dtype).removeprefix("torch."))
-
-
-@cache
-def is_free(func: Any) -> bool:
-    """Does an ATen operation only make another view? A result shares an argument's memory, unwritten."""
-    shares = any(one.alias_info is not None and not one.alias_info.is_write for one in schema_of(func).returns)
-    return shares or str(func.overloadpacket) in _FREE
 
 
 def _argument(call: Call, name: str) -> Any:
