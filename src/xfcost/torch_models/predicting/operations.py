@@ -186,6 +186,12 @@ class _Draws:
         return self._store[start : self._next].view(sizes)
 
 
+def _with_weight(
+    draws: _Draws, function: Callable[..., object], x: Tensor, sizes: Sequence[int], *others: Any, **more: int
+) -> object:
+    return function(x, draws.weight(*sizes), *others, **more)
+
+
 def _products(draws: _Draws) -> Iterator[Operation]:
     """x·Wᵀ + b, and without b."""
     for _ in range(320):
@@ -193,9 +199,9 @@ def _products(draws: _Draws) -> Iterator[Operation]:
         if rows * inner * columns > _MOST_MACS or max(inner, rows) * columns > _MOST_ELEMENTS:
             continue
         x, bias, shape = draws.activation(rows, inner), draws.weight(columns), (columns, inner)
-        yield lambda x=x, bias=bias, shape=shape: torch.addmm(bias, x, draws.weight(*shape).t())
+        yield partial(_with_weight, draws, F.linear, x, shape, bias)
         if rows * inner * columns < _MOST_MACS / 10:
-            yield lambda x=x, shape=shape: torch.mm(x, draws.weight(*shape).t())
+            yield partial(_with_weight, draws, F.linear, x, shape)
 
 
 def _batched_products(draws: _Draws) -> Iterator[Operation]:
@@ -230,21 +236,21 @@ def _convolutions(draws: _Draws) -> Iterator[Operation]:
         x, bias = draws.activation(1, inner, side, side), draws.choice((None, draws.weight(outer)))
         images = [x, *draws.images(inner, side)] if draws.random.random() < _CHANNELS_LAST else [x]
         for image in images:
-            yield partial(_convolved, draws, F.conv2d, image, sizes, bias, stride, padding, groups=groups)
+            yield partial(_with_weight, draws, F.conv2d, image, sizes, bias, stride, padding, groups=groups)
         if draws.random.random() < _BACKWARD:
             results = (side + 2 * padding - kernel) // stride + 1
             gradient = draws.activation(1, outer, results, results, after=_MOST_ELEMENTS)
             needed = [*draws.choice(((True, True), (True, True), (False, True))), False]
             backward = partial(_differentiated, gradient, needed)
             others = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups
-            yield partial(_convolved, draws, backward, x, sizes, *others)
+            yield partial(_with_weight, draws, backward, x, sizes, *others)
     for _ in range(30):
         width, side, frames = draws.width(16, 1024), draws.size(2, 56), draws.size(1, 8)
         groups = draws.choice((1, width, width))
         sizes_3d = width, width // groups, 3, 3, 3
         if frames * side * side * prod(sizes_3d) <= _MOST_MACS and width * frames * side * side < _MOST_ELEMENTS:
             x, strides = draws.activation(1, width, frames, side, side), draws.choice(((1, 1, 1), (1, 2, 2)))
-            yield partial(_convolved, draws, F.conv3d, x, sizes_3d, None, strides, 1, groups=groups)
+            yield partial(_with_weight, draws, F.conv3d, x, sizes_3d, None, strides, 1, groups=groups)
 
 
 def _drawn(draws: _Draws, kind: str) -> tuple[int, int, int, int, int, int]:
@@ -266,12 +272,6 @@ def _drawn(draws: _Draws, kind: str) -> tuple[int, int, int, int, int, int]:
         inner = outer = groups = draws.width(8, 4096)
     side, kernel = draws.size(1, 128), draws.choice((3, 3, 3, 5, 7))
     return inner, outer, side, kernel, draws.choice((1, 1, 1, 2)), groups
-
-
-def _convolved(
-    draws: _Draws, convolve: Callable[..., object], x: Tensor, sizes: Sequence[int], *others: Any, **more: int
-) -> object:
-    return convolve(x, draws.weight(*sizes), *others, **more)
 
 
 def _differentiated(gradient: Tensor, needed: Sequence[bool], x: Tensor, weight: Tensor, *others: Any) -> object:

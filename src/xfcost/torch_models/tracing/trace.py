@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.running.by_row import rows_by_path
+from xfcost.torch_models.running.by_row import leaf_rows, rows_by_path
 from xfcost.torch_models.running.contractions import Costs, SizesAlone
 from xfcost.torch_models.running.operation_costs import COSTS, FREE
 from xfcost.torch_models.running.recorder import Recorder
@@ -426,9 +426,8 @@ def traced_rows(
     loose = [
         f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()
     ]
-    leaves = {name for name, costs in traced.modules.items() if costs.leaf}
     costs = {
         name: {quantity: getattr(each, quantity) for quantity in MEASURED} for name, each in traced.modules.items()
     }
-    found, outside = rows_by_path(costs, leaves, rows)
+    found, outside = rows_by_path(costs, leaf_rows(model, rows))
     return found, [*loose, *outside]
