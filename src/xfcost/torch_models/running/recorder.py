@@ -34,7 +34,7 @@ from xfcost.torch_models.running.costs import (
 )
 from xfcost.torch_models.running.loops import extrapolated
 from xfcost.torch_models.running.on_meta import as_on_cpu, attention, attention_on_cpu, check_indices
-from xfcost.torch_models.running.record import ATTENTION, Call, Phase, Place, Run, Saved, TensorRecord, marked
+from xfcost.torch_models.running.record import ATTENTION, Call, Phase, Place, Run, SavedStorage, TensorRecord, marked
 from xfcost.torch_models.running.surroundings import plain_branches, threads_recorded
 from xfcost.torch_models.shared.private_torch import (
     TorchDispatchMode,
@@ -279,7 +279,7 @@ class Recorder(TorchDispatchMode):
     def save(self, tensor: Tensor) -> Tensor:
         for part in strided_parts(tensor):
             number, nbytes = self.storage(part), part.untyped_storage().nbytes()
-            self.run.saved.append(Saved(number, nbytes, self.running[-1], next_node() - 1))
+            self.run.saved.append(SavedStorage(number, nbytes, self.running[-1], next_node() - 1))
         return tensor
 
     @contextmanager

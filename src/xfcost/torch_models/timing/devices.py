@@ -106,7 +106,7 @@ _MICRO = 1e-6
 _NANO = 1e-9
 
 
-class Reading(NamedTuple):
+class SystemCounters(NamedTuple):
     """Counters of the system at one moment, in seconds since some start; None where the system does not tell."""
 
     busy: float
@@ -121,7 +121,7 @@ class Reading(NamedTuple):
     """Now, over the maximum."""
 
 
-def read_system() -> Reading:
+def read_system() -> SystemCounters:
     """The counters of this machine and process."""
     cpus = usable_cpus()
     every = psutil.cpu_times(percpu=True)
@@ -130,7 +130,7 @@ def read_system() -> Reading:
     with suppress(OSError, NotImplementedError, RuntimeError):
         now = psutil.cpu_freq()
         frequency = now.current / now.max if now is not None and now.max else None
-    return Reading(
+    return SystemCounters(
         busy=sum(getattr(one, name, 0.0) for one in times for name in ("user", "nice", "system", "irq", "softirq")),
         own=own.user + own.system,
         cores=physical_cores(cpus, read_text),
@@ -150,7 +150,7 @@ def withheld_seconds(read: Read) -> float | None:
     return max(found, default=None)
 
 
-def load_between(start: Reading, end: Reading, seconds: float) -> Load:
+def load_between(start: SystemCounters, end: SystemCounters, seconds: float) -> Load:
     """The means between two readings that are `seconds` apart."""
     if seconds <= 0:
         return Load(cores=end.cores, frequency=end.frequency)

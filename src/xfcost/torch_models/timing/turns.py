@@ -17,7 +17,7 @@ from xfcost.ledger.statistics import interquartile_range, median, precision
 from xfcost.ledger.timing_options import USUAL, TimingPlan
 from xfcost.torch_models.timing.devices import (
     Clock,
-    Reading,
+    SystemCounters,
     cores,
     load_between,
     machine,
@@ -74,7 +74,7 @@ class Meters(NamedTuple):
     """What reads the time and the system; tests hand in their own."""
 
     clock: Clock = time.perf_counter
-    read: Callable[[], Reading] = read_system
+    read: Callable[[], SystemCounters] = read_system
 
 
 REAL: Final = Meters()
