@@ -10,7 +10,7 @@ keeps the ratio of the nearest.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import exp, gcd, log, log2, prod
 from typing import Any, Final, Literal, NamedTuple
 
@@ -90,23 +90,26 @@ def loops(calls: Mapping[tuple[Any, LayoutCall], int]) -> Collection[LayoutCall]
 
 def _elementwise(call: LayoutCall, moved: int) -> CallFeatures:
     """Operands one by one: a transposed one costs more than a small one that is broadcast."""
-    formats = "/".join(map(_memory_format, call.inputs[:_OPERANDS]))
-    variant = formats + ">" + _memory_format((*call.outputs, *call.inputs)[0])
     aligned = max(map(_alignment, (*call.inputs[:_OPERANDS], *call.outputs[:1])), default=0)
-    first, *_ = (*call.inputs, *call.outputs)
-    line = first.sizes[-1] if first.sizes else 1
     read = [_bytes(one) for one in call.inputs[: _OPERANDS - 1]]
     read += [sum(map(_bytes, call.inputs)) - sum(read), *[0] * _OPERANDS]
-    written = sum(map(_bytes, call.outputs))
-    return CallFeatures(call.operation, variant, (*_logs(*read[:_OPERANDS], written, line), aligned), 0, moved)
+    numbers = _logs(*read[:_OPERANDS], sum(map(_bytes, call.outputs)), _line(call))
+    return CallFeatures(call.operation, _formats(call), (*numbers, aligned), 0, moved)
 
 
 def _along_lines(call: LayoutCall, moved: int) -> CallFeatures:
-    first = call.inputs[0]
-    variant = "/".join(map(_memory_format, call.inputs[:_OPERANDS])) + ">" + _memory_format(call.outputs[0])
-    return CallFeatures(
-        call.operation, variant, _logs(prod(first.sizes), first.sizes[-1] if first.sizes else 1), 0, moved
-    )
+    return CallFeatures(call.operation, _formats(call), _logs(prod(call.inputs[0].sizes), _line(call)), 0, moved)
+
+
+def _formats(call: LayoutCall) -> str:
+    formats = map(_memory_format, call.inputs[:_OPERANDS])
+    return "/".join(formats) + ">" + _memory_format((*call.outputs, *call.inputs)[0])
+
+
+def _line(call: LayoutCall) -> int:
+    """Elements along the last axis."""
+    first = (*call.inputs, *call.outputs)[0]
+    return first.sizes[-1] if first.sizes else 1
 
 
 def _pool(call: LayoutCall, moved: int) -> CallFeatures:
@@ -204,7 +207,7 @@ def _memory_format(layout: Layout) -> str:
     axes = [(size, stride) for size, stride in zip(layout.sizes, layout.strides, strict=True) if size > 1]
     broadcast = "b" if any(stride == 0 for _, stride in axes) else ""
     kept = [axis for axis in axes if axis[1]]
-    if _contiguous(kept):
+    if all(stride == prod(size for size, _ in kept[place + 1 :]) for place, (_, stride) in enumerate(kept)):
         return f"{broadcast}c"
     return broadcast + ("i" if kept[-1][1] == 1 else "t")
 
@@ -236,15 +239,6 @@ def _alignment(layout: Layout) -> float:
         return 0.0
     apart = axes[-1][1] * _BYTES.get(layout.dtype, 4)
     return max(log2(gcd(apart, _WAY)) - log2(_WAY) + _MOST_ALIGNED, 0.0)
-
-
-def _contiguous(axes: Sequence[tuple[int, int]]) -> bool:
-    expected = 1
-    for size, stride in reversed(axes):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 # ── from features to seconds ──
