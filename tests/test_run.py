@@ -169,6 +169,11 @@ class TestPredictionCalls:
         found = in_all_steps(steps(17), steps(19), (17, 19), 100)
         assert found == StepCalls(steps(100).calls, 0)
 
+    def test_the_calls_of_all_steps_are_in_their_order_so_that_sums_are_the_same_in_every_process(self):
+        every = [call(RELU, [x], [x]) for x in (tensor(width, 2, width) for width in range(30, 50))]
+        found = in_all_steps(*(calls_of(Run(calls=every * steps))[0] for steps in (17, 19)), (17, 19), 100)
+        assert [one.inputs[0].sizes[1] for one in found.calls] == [*range(30, 50)]
+
 
 def test_a_chain_is_as_long_as_results_wait_for_results():
     a, b, c, d = (tensor(number, 2) for number in range(4))

@@ -132,14 +132,15 @@ def in_all_steps(fewer: StepCalls, more: StepCalls, numbers: tuple[int, int], st
         return first + (second - first) * (steps - few) // (numbers[1] - few)
 
     calls: Counter[LayoutCall] = Counter()
-    alike = fewer.calls.keys() & more.calls.keys()
-    for call in alike:
-        calls[call] += linear(fewer.calls[call], more.calls[call])
+    for call, times in fewer.calls.items():
+        if call in more.calls:
+            calls[call] += linear(times, more.calls[call])
     # the others have other sizes or strides: they are on all tokens at once, or on parts of them
     first, second = Counter[LayoutCall](), Counter[LayoutCall]()
-    for whole, found, number in ((first, fewer, few), (second, more, numbers[1])):
-        for call in found.calls.keys() - alike:
-            whole[_longer(call, number, steps)] += found.calls[call]
+    for whole, found, other, number in ((first, fewer, more, few), (second, more, fewer, numbers[1])):
+        for call, times in found.calls.items():
+            if call not in other.calls:
+                whole[_longer(call, number, steps)] += times
     for call, times in second.items():
         calls[call] += linear(first.get(call, times), times)
     return StepCalls(calls, linear(fewer.views, more.views))

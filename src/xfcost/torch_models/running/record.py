@@ -43,7 +43,7 @@ def mark(tensor: Tensor, lineage: Lineage) -> None:
 
 
 def marked(tensor: Tensor) -> Lineage | None:
-    """What was said of it."""
+    """What it comes from, if that was noted before the run."""
     return getattr(tensor, _MARK, None)
 
 

@@ -26,7 +26,7 @@ from xfcost.torch_models.timing.devices import (
     waiting_clock,
 )
 
-# Six measurements are the fewest that give an interval; after --max-time three are enough, and are said to be noisy.
+# Six measurements are the fewest that give an interval; after --max-time three are enough, and are reported as noisy.
 _FEWEST: Final = 6
 _FEWEST_LATE: Final = 3
 # Turns of a system in --min-time.
