@@ -28,6 +28,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 import torch
+from xfcost.torch_models.predicting.calls import Recorded
 
 from xfcost.api.predictions import predictor
 from xfcost.api.runs import make_run
@@ -43,10 +44,9 @@ from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.memory.shortage import batch_statistics, tightest
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calibrate import pace
-from xfcost.torch_models.predicting.calls import Recorded, recorded, recorded_step
-from xfcost.torch_models.predicting.features import features_of
 from xfcost.torch_models.predicting.operations import NETWORKS, TRAINED
-from xfcost.torch_models.predicting.predict import Predictor, Seconds
+from xfcost.torch_models.predicting.predict import Predictor, Seconds, recorded, recorded_step
+from xfcost.torch_models.predicting.regression import features_of
 
 TOKENS = {"forward": (196, 784, 3136), "train": (196, 784)}
 OPTIMIZER = "adamw"

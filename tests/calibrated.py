@@ -6,8 +6,7 @@ from pathlib import Path
 
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, CalibratedMachine, Calibration, Network, Overhead
-from xfcost.torch_models.predicting.features import Features
-from xfcost.torch_models.predicting.regression import baseline_seconds, samples_of
+from xfcost.torch_models.predicting.regression import CallFeatures, baseline_seconds, samples_of
 
 BASELINE = Baseline(call_seconds=1e-6, macs_per_second=1e9, bytes_per_second=1e9)
 MACHINE = CalibratedMachine(device="cpu", name="a processor", threads=2, dtype="float32", torch="2.13.0")
@@ -15,7 +14,7 @@ MACHINE = CalibratedMachine(device="cpu", name="a processor", threads=2, dtype="
 
 def points(ratio, sizes=(4, 6, 8, 10, 12)):
     """Calls of one kind that take `ratio(log2 of the size)` times the baseline."""
-    found = [Features("aten.exp", "c>c", (float(size), float(size), 3.0), 0, 2**size) for size in sizes]
+    found = [CallFeatures("aten.exp", "c>c", (float(size), float(size), 3.0), 0, 2**size) for size in sizes]
     return {one: baseline_seconds(BASELINE, one) * ratio(one.numbers[0]) for one in found}
 
 

@@ -1,6 +1,6 @@
 """Clocks and machines that tests hand in: time passes where a call says so, and others are as busy as is said."""
 
-from xfcost.torch_models.timing.devices import Reading
+from xfcost.torch_models.timing.devices import SystemCounters
 from xfcost.torch_models.timing.turns import Meters
 
 
@@ -16,7 +16,7 @@ class Machine:
         return self.now
 
     def read(self):
-        return Reading(busy=self.now * (1 + self.others), own=self.now, cores=self.cores)
+        return SystemCounters(busy=self.now * (1 + self.others), own=self.now, cores=self.cores)
 
     @property
     def meters(self):

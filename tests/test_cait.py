@@ -27,9 +27,8 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.sublayer import SubLayerModel
 
 # A plain CaiT ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

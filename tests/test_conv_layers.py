@@ -34,9 +34,8 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
+from xfcost.torch_models.build import SubLayerModel, build
 from xfcost.torch_models.modules import MODULES, ModuleMaker
-from xfcost.torch_models.sublayer import SubLayerModel
 
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.
 NORM_COSTS = {"layer_norm": (5, 2), "rms_norm": (4, 1), "batch_norm": (2, 2), "group_norm": (5, 2), "affine": (2, 2)}

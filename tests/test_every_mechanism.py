@@ -51,10 +51,9 @@ from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
+from xfcost.torch_models.build import SubLayerModel, build
 from xfcost.torch_models.modules import MODULES, ModuleMaker
 from xfcost.torch_models.running.by_row import row_path
-from xfcost.torch_models.sublayer import SubLayerModel
 
 EXAMPLES = [component for component, _ in examples(fused=(False,))]
 every_case = pytest.mark.parametrize("case", tiered_cases(), ids=str)

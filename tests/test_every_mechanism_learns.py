@@ -19,10 +19,9 @@ from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.build import BuiltModel
+from xfcost.torch_models.build import BuiltModel, SubLayerModel
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.running.by_row import train, trained_rows
-from xfcost.torch_models.sublayer import SubLayerModel
 
 BATCH = 2
 every_example = pytest.mark.parametrize(

@@ -285,3 +285,9 @@ def test_a_narrow_table_keeps_the_names_of_systems_and_says_what_it_hides() -> N
     assert "matrices" not in narrow[2]
     assert "hidden at this width: matrices" in " ".join(narrow)
     assert not any("hidden" in line for line in wide)
+
+
+def test_a_note_says_why_a_process_holds_more_than_is_predicted() -> None:
+    text = " ".join(" ".join(rendered([row()], 100)).split())
+    assert "its prediction, the peak of live tensors; an allocator holds more" in text
+    assert "workspaces of kernels such as convolutions, which are not counted" in text

@@ -33,9 +33,8 @@ from xfcost.spec.load import load, preset_files
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
+from xfcost.torch_models.build import SubLayerModel, build
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.sublayer import SubLayerModel
 
 here = partial(places.at, dim=8)
 

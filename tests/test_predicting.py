@@ -25,12 +25,17 @@ from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.predicting.calibrate import Run, at_one_pace, fitted, overhead_of, pace, run_of, steady
-from xfcost.torch_models.predicting.calls import recorded
-from xfcost.torch_models.predicting.features import Features, features
-from xfcost.torch_models.predicting.operations import Operations
-from xfcost.torch_models.predicting.predict import Predictor, interval_of
-from xfcost.torch_models.predicting.regression import Regression, baseline_seconds, joined, samples_of
+from xfcost.torch_models.predicting.calibrate import NetworkRun, at_one_pace, fitted, overhead_of, pace, run_of, steady
+from xfcost.torch_models.predicting.operations import SingleOperations
+from xfcost.torch_models.predicting.predict import Predictor, interval_of, recorded
+from xfcost.torch_models.predicting.regression import (
+    CallFeatures,
+    Regression,
+    baseline_seconds,
+    features,
+    joined,
+    samples_of,
+)
 from xfcost.torch_models.running.prediction_calls import FUSED_ATTENTION
 
 
@@ -107,7 +112,7 @@ def test_a_timed_run_times_every_call_alone():
 
 
 def test_a_calibration_runs_the_same_operations_of_every_kind_each_time():
-    first, second = (Operations(torch.float32, "meta") for _ in range(2))
+    first, second = (SingleOperations(torch.float32, "meta") for _ in range(2))
     found = recorded(first, ())
     assert found.calls == recorded(second, ()).calls
     kinds = {(features(call).operation, features(call).variant) for _, call in found.calls}
@@ -126,14 +131,14 @@ def test_a_calibration_runs_the_same_operations_of_every_kind_each_time():
 @given(st.floats(0.05, 20), st.floats(2, 14))
 def test_a_kind_that_is_always_so_much_slower_is_predicted_so(ratio, size):
     regression = Regression(BASELINE, samples_of(BASELINE, points(lambda _: ratio)))
-    found = Features("aten.exp", "c>c", (size, size, 3.0), 0, 1000)
+    found = CallFeatures("aten.exp", "c>c", (size, size, 3.0), 0, 1000)
     assert regression(found).seconds == pytest.approx(ratio * baseline_seconds(BASELINE, found), rel=2e-3)
 
 
 def test_between_measured_calls_the_ratio_follows_them():
     # the ratio grows by 20 % with every doubling: at 2⁹ it is 1.2⁹
     regression = Regression(BASELINE, samples_of(BASELINE, points(lambda size: 1.2**size)))
-    found = Features("aten.exp", "c>c", (9.0, 9.0, 3.0), 0, 512)
+    found = CallFeatures("aten.exp", "c>c", (9.0, 9.0, 3.0), 0, 512)
     assert regression(found).seconds == pytest.approx(1.2**9 * baseline_seconds(BASELINE, found), rel=0.1)
 
 
@@ -142,7 +147,7 @@ def test_far_from_the_measured_calls_their_slope_is_followed_for_a_factor_of_fou
     regression = Regression(BASELINE, samples_of(BASELINE, points(lambda size: 2.0**size)))
     far, farther = (
         regression(found).seconds / baseline_seconds(BASELINE, found)
-        for found in (Features("aten.exp", "c>c", (size, size, 3.0), 0, 1000) for size in (20.0, 30.0))
+        for found in (CallFeatures("aten.exp", "c>c", (size, size, 3.0), 0, 1000) for size in (20.0, 30.0))
     )
     assert max(far, farther) <= 2.0**14
 
@@ -166,9 +171,9 @@ def test_a_calibration_of_other_numbers_is_refused(tmp_path, monkeypatch):
 def test_what_was_never_measured_is_told():
     regression = Regression(BASELINE, samples_of(BASELINE, points(lambda _: 2.0)))
     numbers = (8.0, 8.0, 3.0)
-    assert regression(Features("aten.exp", "c>c", numbers, 0, 256)).known == "kind"
-    assert regression(Features("aten.exp", "t>c", numbers, 0, 256)).known == "operation"
-    found = Features("aten.erfinv", "c>c", numbers, 10**6, 10**6)
+    assert regression(CallFeatures("aten.exp", "c>c", numbers, 0, 256)).known == "kind"
+    assert regression(CallFeatures("aten.exp", "t>c", numbers, 0, 256)).known == "operation"
+    found = CallFeatures("aten.erfinv", "c>c", numbers, 10**6, 10**6)
     # the baseline alone: 1 µs + 10⁶ MACs and 10⁶ bytes at 10⁹ per second
     assert regression(found) == (pytest.approx(1e-6 + 1e-3 + 1e-3), "none")
 
@@ -178,8 +183,8 @@ def runs(overhead):
     found = []
     for number, size in enumerate((6, 7, 8, 9, 10, 11)):
         calls = {
-            Features("a", "", (float(size),), 0, 2**size): 3 + number,
-            Features("b", "", (float(size),), 10**size // 10**4, 64): 5,
+            CallFeatures("a", "", (float(size),), 0, 2**size): 3 + number,
+            CallFeatures("b", "", (float(size),), 10**size // 10**4, 64): 5,
         }
         seconds = {one: baseline_seconds(BASELINE, one) * (2 if one.operation == "a" else 3) for one in calls}
         counts = (sum(calls.values()), 7 * number % 5, 4 + number * number)
@@ -187,7 +192,7 @@ def runs(overhead):
         rest = sum(
             each * count for each, count in zip((overhead.call, overhead.view, overhead.module), counts, strict=True)
         )
-        found.append(Run(f"network {number}", calls, seconds, counts[1], counts[2], spent + rest))
+        found.append(NetworkRun(f"network {number}", calls, seconds, counts[1], counts[2], spent + rest))
     return found
 
 
@@ -221,7 +226,7 @@ def test_networks_cut_to_few_blocks_say_nothing_of_overhead():
     overhead = Overhead(call=2e-6, view=1e-6, module=5e-6)
     networks = runs(overhead)
     cut = [one._replace(whole=2 * one.whole, cut=True) for one in networks]
-    found = fitted(MACHINE, BASELINE, [*networks, *cut], Run("operations", {}, {}, 0, 0, 0.0)).overhead
+    found = fitted(MACHINE, BASELINE, [*networks, *cut], NetworkRun("operations", {}, {}, 0, 0, 0.0)).overhead
     assert found.seconds(calls=10, views=10, modules=10) == pytest.approx(80e-6, rel=1e-6)
 
 
@@ -319,7 +324,7 @@ def test_disturbed_networks_are_told():
 
 def test_a_network_is_predicted_from_the_others():
     overhead = Overhead(call=2e-6, view=1e-6, module=5e-6)
-    alone = Run("operations", {}, {}, 0, 0, 0.0)
+    alone = NetworkRun("operations", {}, {}, 0, 0, 0.0)
     calibration = fitted(MACHINE, BASELINE, runs(overhead), alone)
     # each kind is always 2 or 3 times its baseline, so that the others tell it exactly
     for one in calibration.networks:

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from xfcost.torch_models.predicting.calibrate import run_of
-from xfcost.torch_models.predicting.calls import Recorded, recorded
-from xfcost.torch_models.predicting.features import features, loops
+from xfcost.torch_models.predicting.predict import Recorded, recorded
+from xfcost.torch_models.predicting.regression import features, loops
 from xfcost.torch_models.running.prediction_calls import Layout, LayoutCall
 
 

@@ -24,12 +24,10 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.calibration import report
 from xfcost.report.console import plain_text
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.calibrate import Run, fitted, runner_of
-from xfcost.torch_models.predicting.calls import OUTSIDE, recorded_step
-from xfcost.torch_models.predicting.features import features
-from xfcost.torch_models.predicting.operations import TRAINED, Chosen, placed
-from xfcost.torch_models.predicting.predict import Predictor
-from xfcost.torch_models.predicting.regression import joined, samples_of
+from xfcost.torch_models.predicting.calibrate import NetworkRun, fitted, runner_of
+from xfcost.torch_models.predicting.operations import TRAINED, Trial, placed
+from xfcost.torch_models.predicting.predict import OUTSIDE, Predictor, recorded_step
+from xfcost.torch_models.predicting.regression import features, joined, samples_of
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, LayoutCall
 from xfcost.torch_models.shared.experts import ExpertLinear
 from xfcost.torch_models.timing.systems import UPDATE
@@ -221,7 +219,7 @@ def test_a_step_has_its_own_interval_and_overhead():
 
 def test_calibrated_steps_are_predicted_from_the_other_steps_and_from_forwards():
     overhead, apart = Overhead(call=2e-6, view=1e-6, module=5e-6), Overhead(call=9e-6, view=4e-6, module=8e-6)
-    alone, forwards = Run("operations", {}, {}, 0, 0, 0.0), runs(overhead)
+    alone, forwards = NetworkRun("operations", {}, {}, 0, 0, 0.0), runs(overhead)
     found = fitted(MACHINE, BASELINE, forwards, alone, runs(apart))
     without = fitted(MACHINE, BASELINE, forwards, alone)
     assert without.training is None
@@ -234,7 +232,7 @@ def test_calibrated_steps_are_predicted_from_the_other_steps_and_from_forwards()
 
 
 def test_a_runner_of_steps_runs_whole_ones_and_records_them():
-    chosen = Chosen("vit-ti32", (49,), ONE, mode="train", optimizer="sgd")
+    chosen = Trial("vit-ti32", (49,), ONE, mode="train", optimizer="sgd")
     ((name, architecture, _),) = placed([chosen], "float32")
     assert name == "vit-ti32 N=49 stages.0.depth=1 eager train sgd"
     whole, record = runner_of(architecture, chosen, "cpu", Ticks())

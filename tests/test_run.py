@@ -13,7 +13,7 @@ from xfcost.torch_models.any_model.work import RecordedOperations
 from xfcost.torch_models.chains import chains
 from xfcost.torch_models.running.by_row import costs_by_module, trained
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
-from xfcost.torch_models.running.record import Call, Lineage, NodeOwners, Run, Saved, TensorRecord
+from xfcost.torch_models.running.record import Call, Lineage, NodeOwners, Run, SavedStorage, TensorRecord
 from xfcost.torch_models.running.recorder import Recorder
 
 CODE = compile("", "model.py", "exec")
@@ -50,11 +50,11 @@ class TestMemory:
 
     def test_a_storage_is_saved_once_and_weights_are_not(self):
         saved = [
-            Saved(1, 8, "a", 0),
-            Saved(2, 4, "a", 0),
-            Saved(1, 8, "b", 1),
-            Saved(None, 3, "b", 1),
-            Saved(None, 3, "c", 2),
+            SavedStorage(1, 8, "a", 0),
+            SavedStorage(2, 4, "a", 0),
+            SavedStorage(1, 8, "b", 1),
+            SavedStorage(None, 3, "b", 1),
+            SavedStorage(None, 3, "c", 2),
         ]
         found = Run(saved=saved, weights={2}).first_saved()
         assert [(one.module, one.nbytes) for one in found] == [("a", 8), ("b", 3), ("c", 3)]
@@ -102,7 +102,7 @@ class TestByModule:
                 call(MM, [x, x], [x], macs=7, phase="again", node=1, module="a", next_node=3),
                 call(MM, [x, x], [x], macs=9, phase="backward", node=2),
             ],
-            saved=[Saved(4, 16, "b", 1), Saved(5, 16, "outside", 1)],
+            saved=[SavedStorage(4, 16, "b", 1), SavedStorage(5, 16, "outside", 1)],
         )
         found = trained(run, {"a", "b"})
         assert found.forward == {"a": 8, "b": 8}
@@ -168,6 +168,11 @@ class TestPredictionCalls:
 
         found = in_all_steps(steps(17), steps(19), (17, 19), 100)
         assert found == StepCalls(steps(100).calls, 0)
+
+    def test_the_calls_of_all_steps_are_in_their_order_so_that_sums_are_the_same_in_every_process(self):
+        every = [call(RELU, [x], [x]) for x in (tensor(width, 2, width) for width in range(30, 50))]
+        found = in_all_steps(*(calls_of(Run(calls=every * steps))[0] for steps in (17, 19)), (17, 19), 100)
+        assert [one.inputs[0].sizes[1] for one in found.calls] == [*range(30, 50)]
 
 
 def test_a_chain_is_as_long_as_results_wait_for_results():

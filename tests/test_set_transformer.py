@@ -18,9 +18,8 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.build import BlockModel
+from xfcost.torch_models.build import BlockModel, SubLayerModel
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.sublayer import SubLayerModel
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")

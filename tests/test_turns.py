@@ -7,7 +7,7 @@ from clocks import Machine
 from xfcost.ledger.metadata import Load
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.torch_models.timing.devices import (
-    Reading,
+    SystemCounters,
     cores,
     load_between,
     physical_cores,
@@ -159,8 +159,8 @@ def test_the_load_is_what_others_used_meanwhile():
 
 
 def test_counters_become_means():
-    start = Reading(busy=100.0, own=10.0, cores=4, stolen=1.0, withheld=0.0, frequency=0.8)
-    end = Reading(busy=108.0, own=14.0, cores=4, stolen=2.0, withheld=0.5, frequency=0.7)
+    start = SystemCounters(busy=100.0, own=10.0, cores=4, stolen=1.0, withheld=0.0, frequency=0.8)
+    end = SystemCounters(busy=108.0, own=14.0, cores=4, stolen=2.0, withheld=0.5, frequency=0.7)
     # In 2 s: 8 CPU seconds, 4 of them ours.
     expected = Load(others=2.0, cores=4, stolen=0.5, withheld=0.25, frequency=0.7)
     assert load_between(start, end, 2.0) == expected
@@ -168,7 +168,7 @@ def test_counters_become_means():
 
 
 def test_what_a_system_does_not_tell_is_missing_and_not_zero():
-    start, end = Reading(busy=0.0, own=0.0, cores=1), Reading(busy=1.0, own=1.0, cores=1)
+    start, end = SystemCounters(busy=0.0, own=0.0, cores=1), SystemCounters(busy=1.0, own=1.0, cores=1)
     assert load_between(start, end, 1.0) == Load(others=0.0, cores=1)
 
 

@@ -20,7 +20,7 @@ from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.shortage import batch_statistics
+from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.running.by_row import train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
@@ -49,7 +49,7 @@ def compare(architecture: Architecture, *, every: bool) -> None:
         undeclared = [row.path for row in ledger.rows if row.tensors is None and row.component != "shared"]
         print(f"{architecture.spec.name}: {why}; not declared: {', '.join(undeclared)}")
         return
-    with no_compiler(), batch_statistics(architecture.spec.name):
+    with no_compiler(), within_torch(ledger):
         live = build(architecture)
         moved = row_bytes(live)
         live.model.train().requires_grad_()

@@ -222,8 +222,9 @@ def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
     yield (
         "time: the median; ±: how far its 95 % interval reaches; mixing: the share of the time in operations that mix "
         "tokens; peak: growth of the process while the model is built and run "
-        "(on CUDA torch's allocator), beside its prediction; matrices: the share of attention matrices, as counted, in "
-        "the predicted peak"
+        "(on CUDA torch's allocator), beside its prediction, the peak of live tensors; an allocator holds more: freed "
+        "blocks that are too small for the next tensor, and workspaces of kernels such as convolutions, which are not "
+        "counted; matrices: the share of attention matrices, as counted, in the predicted peak"
     )
 
 

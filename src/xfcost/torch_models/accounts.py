@@ -13,7 +13,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.shortage import batch_statistics, check_addressable, within_torch
+from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import adafactor_states
 from xfcost.torch_models.running.by_row import dispatched_rows, train, trained_rows
 from xfcost.torch_models.shared.no_compiler import no_compiler
@@ -26,15 +26,13 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
 
     Of training also with its backward pass and its saved activations.
     """
-    check_addressable(ledger)
-    with within_torch(ledger.metadata.name), no_compiler():
+    with within_torch(ledger), no_compiler():
         live = build(architecture)
         joined = reconciled(with_versions(ledger), live.model, live.inputs, live.rows)
         if ledger.training is None:
             return joined
         live.model.train().requires_grad_()
-        with batch_statistics(ledger.metadata.name):
-            found = train(live.model, live.inputs)
+        found = train(live.model, live.inputs)
         joined = with_backward(joined, *trained_rows(live.model, found, live.rows))
         return with_saved_activations(joined, sum(found.saved.values()), adafactor_states(live.model.parameters()))
 

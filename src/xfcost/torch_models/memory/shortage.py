@@ -142,48 +142,41 @@ def check_torch_loads() -> None:
 
 
 _MOST_BYTES: Final = 2**63
-# torch's error text for a tensor too large to address.
-_TOO_LARGE: Final = "overflow"
+# What an error of torch says -> what is meant by it.
+_REFUSALS: Final = {
+    "overflow": (
+        "{name} is too large to be laid out here, even on `meta` ({first}); take a smaller --N, or leave --device out "
+        "and take --no-trace, which counts it all the same"
+    ),
+    "more than 1 value per channel": (
+        "{name}: in training a batch norm takes the variance of its batch, and a channel has one value here; take a "
+        "larger --batch (or --N, --size), or leave --device out and take --no-trace"
+    ),
+}
 
 
-def check_addressable(ledger: Ledger) -> None:
-    """Refuse tensors that torch cannot address, on any device: of 2⁶³ bytes or more."""
+@contextmanager
+def within_torch(ledger: Ledger) -> Iterator[None]:
+    """Report as a DeviceError what torch can't do with a model of such sizes, on any device.
+
+    It can't address tensors of 2⁶³ bytes or more, temporary ones included, and takes no variance of a single value.
+    """
+    name = ledger.metadata.name
     sizes = (max(row.params, row.attention_entries, 0 if row.macs else row.flops) for row in ledger.rows)
     largest = max(sizes, default=0)
     needed = largest * ledger.bytes_per_element
     if needed >= _MOST_BYTES:
         raise NoRoomError(
-            f"{ledger.metadata.name} has a tensor of about {largest:,} elements ({needed:,} bytes), "
+            f"{name} has a tensor of about {largest:,} elements ({needed:,} bytes), "
             "and torch numbers bytes up to 2⁶³; --no-trace counts it all the same",
             needed,
             _MOST_BYTES,
         )
-
-
-@contextmanager
-def within_torch(name: str) -> Iterator[None]:
-    """Report a tensor that torch cannot address, also a temporary one, as a DeviceError."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         first = str(error).partition("\n")[0]
-        if _TOO_LARGE not in first:
-            raise
-        raise DeviceError(
-            f"{name} is too large to be laid out here, even on `meta` ({first}); take a smaller --N, "
-            "or leave --device out and take --no-trace, which counts it all the same"
-        ) from None
-
-
-@contextmanager
-def batch_statistics(name: str) -> Iterator[None]:
-    """Report a batch norm whose channel has a single value, which has no variance, as a DeviceError."""
-    try:
-        yield
-    except ValueError as error:
-        if "more than 1 value per channel" not in str(error):
-            raise
-        raise DeviceError(
-            f"{name}: in training a batch norm takes the variance of its batch, and a channel has one value here; take "
-            "a larger --batch (or --N, --size), or leave --device out and take --no-trace"
-        ) from None
+        for sign, meaning in _REFUSALS.items():
+            if sign in first:
+                raise DeviceError(meaning.format(name=name, first=first)) from None
+        raise

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from importlib.metadata import version
@@ -32,10 +32,9 @@ from xfcost.ledger.calibration import (
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.calls import Recorded, recorded, recorded_step
-from xfcost.torch_models.predicting.features import Features, features_of
-from xfcost.torch_models.predicting.operations import NETWORKS, TRAINED, Chosen, Operations, placed
-from xfcost.torch_models.predicting.regression import Regression, joined, samples_of
+from xfcost.torch_models.predicting.operations import NETWORKS, TRAINED, SingleOperations, Trial, placed
+from xfcost.torch_models.predicting.predict import Before, Recorded, recorded, recorded_step
+from xfcost.torch_models.predicting.regression import CallFeatures, Regression, features_of, joined, samples_of
 from xfcost.torch_models.running.recorder import Clock
 from xfcost.torch_models.timing.devices import machine, waiting_clock
 
@@ -122,12 +121,12 @@ _TRIES: Final = 3
 _FAR: Final = 5.0
 
 
-class Run(NamedTuple):
+class NetworkRun(NamedTuple):
     """A network that was run: its calls, each with its seconds, and the seconds of the whole."""
 
     name: str
-    calls: Mapping[Features, int]
-    seconds: Mapping[Features, float]
+    calls: Mapping[CallFeatures, int]
+    seconds: Mapping[CallFeatures, float]
     views: int
     modules: int
     whole: float
@@ -167,13 +166,13 @@ def calibrated(
     # every block finds its weights in memory.
     evicting = torch.zeros(_EVICTING_BYTES, dtype=torch.uint8, device=device)
 
-    def measured(name: str, architecture: Architecture, network: Chosen) -> Run:
+    def measured(name: str, architecture: Architecture, network: Trial) -> NetworkRun:
         began = pace(device, dtype, ticks)
         cut = bool(network.settings) and network.mode != "train"
         before = partial(evicting.add_, 1) if cut else None
         whole, record = runner_of(architecture, network, device, ticks, before)
 
-        def once() -> Run:
+        def once() -> NetworkRun:
             seconds, times = _median_of(whole, before, ticks)
             return run_of(name, record(times), seconds, extra)
 
@@ -185,7 +184,7 @@ def calibrated(
         runs.append(measured(*one))
     runs = at_one_pace(runs, [partial(measured, *one) for one in networks])
     say(len(networks) + 2, steps, "single operations")  # last: networks after them would take up to a third longer
-    single = Operations(getattr(torch, dtype), device)
+    single = SingleOperations(getattr(torch, dtype), device)
     operations = run_of("single operations", recorded(single, (), ticks), 0.0, extra)
     trained = sum(one.mode == "train" for _, _, one in networks)
     forwards, learned = runs[: len(runs) - trained], runs[len(runs) - trained :]
@@ -193,7 +192,7 @@ def calibrated(
 
 
 def runner_of(
-    architecture: Architecture, network: Chosen, device: str, clock: Clock, before: Callable[[], object] | None = None
+    architecture: Architecture, network: Trial, device: str, clock: Clock, before: Before = None
 ) -> tuple[Callable[[], object], Callable[[int], Recorded]]:
     """What runs the network once, and what records and times its calls so many times, each after `before`."""
     live = build(architecture, device)
@@ -204,7 +203,7 @@ def runner_of(
     return whole, lambda times: recorded(live.model, live.inputs, clock, times, before)
 
 
-def at_one_pace(runs: Sequence[Run], again: Sequence[Callable[[], Run]]) -> list[Run]:
+def at_one_pace(runs: Sequence[NetworkRun], again: Sequence[Callable[[], NetworkRun]]) -> list[NetworkRun]:
     """The runs, those that the machine made faster or slower than most measured again, once; the nearer one is kept."""
     typical = statistics.median(run.pace for run in runs)
     return [
@@ -213,7 +212,7 @@ def at_one_pace(runs: Sequence[Run], again: Sequence[Callable[[], Run]]) -> list
     ]
 
 
-def _median_of(whole: Callable[[], object], before: Callable[[], object] | None, clock: Clock) -> tuple[float, int]:
+def _median_of(whole: Callable[[], object], before: Before, clock: Clock) -> tuple[float, int]:
     """The median seconds of a whole run, and the number of runs that it was taken from."""
     times: list[float] = []
     whole()
@@ -226,7 +225,7 @@ def _median_of(whole: Callable[[], object], before: Callable[[], object] | None,
     return statistics.median(times), len(times)
 
 
-def steady(measure: Callable[[], Run]) -> Run:
+def steady(measure: Callable[[], NetworkRun]) -> NetworkRun:
     """The first measurement that nothing disturbed, of at most three; else the least disturbed."""
     best = measure()
     for _ in range(_TRIES - 1):
@@ -237,74 +236,65 @@ def steady(measure: Callable[[], Run]) -> Run:
 
 
 def fitted(
-    where: CalibratedMachine, baseline: Baseline, runs: Sequence[Run], operations: Run, learned: Sequence[Run] = ()
-) -> Calibration:
+    where: CalibratedMachine, baseline: Baseline, runs: Sequence[NetworkRun], operations: NetworkRun,
+    learned: Sequence[NetworkRun] = (),
+) -> Calibration:  # fmt: skip
     """The calibration of measured networks; `learned` ran training steps."""
+
+    def samples(of: Iterable[NetworkRun]) -> tuple[Samples, ...]:
+        """Of every measured call; the median where several networks make it."""
+        every = ((found, [seconds]) for run in of for found, seconds in run.seconds.items())
+        return samples_of(baseline, _medians(every))
+
+    def predicted(
+        of: Sequence[NetworkRun], overhead: Overhead, known: Callable[[list[NetworkRun]], tuple[Samples, ...]]
+    ) -> Iterator[Network]:
+        """Every network from what is known of the others."""
+        for run in of:
+            regression = Regression(baseline, known([one for one in of if one is not run]))
+            spent = sum(regression(one).seconds * times for one, times in run.calls.items())
+            calls, views, modules = run.outside
+            seconds = spent + overhead.seconds(calls=calls, views=views, modules=modules)
+            yield Network(name=run.name, seconds=run.whole, predicted=seconds, calls=run.spent, pace=run.pace)
+
     # Empty caches slow Python down too, once a run: not a part of what a call costs.
-    overhead = overhead_of([one for one in runs if not one.cut])
-    samples, training = samples_of(baseline, merged([*runs, operations])), None
+    overhead, training = overhead_of([one for one in runs if not one.cut]), None
+    every = samples([*runs, operations])
     if learned:
         steps = overhead_of(learned)
-        training = TrainingSteps(
-            overhead=steps,
-            networks=_predicted(
-                learned, lambda others: joined(samples, samples_of(baseline, merged(others))), baseline, steps
-            ),
-            samples=samples_of(baseline, merged(learned)),
-        )
+        networks = predicted(learned, steps, lambda others: joined(every, samples(others)))
+        training = TrainingSteps(overhead=steps, networks=tuple(networks), samples=samples(learned))
     return Calibration(
         machine=where,
         measured=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         baseline=baseline,
         overhead=overhead,
-        networks=_predicted(
-            runs, lambda others: samples_of(baseline, merged([*others, operations])), baseline, overhead
-        ),
-        samples=samples,
+        networks=tuple(predicted(runs, overhead, lambda others: samples([*others, operations]))),
+        samples=every,
         training=training,
         pace=statistics.median(run.pace for run in (*runs, *learned)),
     )
 
 
-def _predicted(
-    runs: Sequence[Run], known: Callable[[list[Run]], tuple[Samples, ...]], baseline: Baseline, overhead: Overhead
-) -> tuple[Network, ...]:
-    """Every network predicted from what is `known` of the others."""
-    found = []
-    for run in runs:
-        regression = Regression(baseline, known([one for one in runs if one is not run]))
-        spent = sum(regression(one).seconds * times for one, times in run.calls.items())
-        calls, views, modules = run.outside
-        around = overhead.seconds(calls=calls, views=views, modules=modules)
-        found.append(
-            Network(name=run.name, seconds=run.whole, predicted=spent + around, calls=run.spent, pace=run.pace)
-        )
-    return tuple(found)
-
-
-def run_of(name: str, found: Recorded, whole: float, extra: float = 0.0) -> Run:
+def run_of(name: str, found: Recorded, whole: float, extra: float = 0.0) -> NetworkRun:
     """A recorded run, its calls by what decides their seconds; recording added `extra` to each."""
     every = features_of(found.calls)
-    calls: dict[Features, int] = defaultdict(int)
+    calls: Counter[CallFeatures] = Counter()
     for (_, call), number in found.calls.items():
         calls[every[call]] += number
-    together: dict[Features, list[float]] = defaultdict(list)
-    for call, times in found.seconds.items():
-        together[every[call]] += times
-    seconds = {one: max(statistics.median(times) - extra, _SHORTEST) for one, times in together.items()}
-    return Run(name, dict(calls), seconds, sum(found.views.values()), sum(found.modules.values()), whole)
+    timed = _medians((every[call], times) for call, times in found.seconds.items())
+    seconds = {one: max(median - extra, _SHORTEST) for one, median in timed.items()}
+    return NetworkRun(name, calls, seconds, found.views.total(), found.modules.total(), whole)
 
 
-def merged(runs: Iterable[Run]) -> dict[Features, float]:
-    """Every measured call with its seconds; the median where several networks make it."""
-    together: dict[Features, list[float]] = defaultdict(list)
-    for run in runs:
-        for found, seconds in run.seconds.items():
-            together[found].append(seconds)
+def _medians(every: Iterable[tuple[CallFeatures, list[float]]]) -> dict[CallFeatures, float]:
+    together: dict[CallFeatures, list[float]] = defaultdict(list)
+    for found, times in every:
+        together[found] += times
     return {found: statistics.median(times) for found, times in together.items()}
 
 
-def overhead_of(networks: Sequence[Run]) -> Overhead:
+def overhead_of(networks: Sequence[NetworkRun]) -> Overhead:
     """Seconds of a call, a view and a module: least squares of relative errors, none of the three below zero.
 
     A network that something disturbed would move all three; so those far from a first fit are left out of a second.

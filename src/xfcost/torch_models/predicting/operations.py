@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import log2, prod
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ _FEW_WORDS = (*_ONE, "input.vocabulary=1000")
 _ENCODER_DECODER = ("encoder.stages.0.depth=1", "decoder.stages.0.depth=1")
 
 
-class Chosen(NamedTuple):
+class Trial(NamedTuple):
     """A preset, or one with fewer blocks, at several N; None is the preset's own."""
 
     preset: str
@@ -45,35 +45,35 @@ class Chosen(NamedTuple):
 def _trained(
     preset: str, tokens: int | None = None, settings: Sequence[str] = (), optimizer: str = "adamw",
     attention: Execution = "eager",
-) -> Chosen:  # fmt: skip
-    return Chosen(preset, (tokens,), settings, (attention,), "train", optimizer)
+) -> Trial:  # fmt: skip
+    return Trial(preset, (tokens,), settings, (attention,), "train", optimizer)
 
 
 NETWORKS: Final = (
-    Chosen("vit-s16", (49, 196, 784, 3136), _ONE, ("eager", "fused")), Chosen("vit-ti16", (196, 1024), _ONE),
-    Chosen("vit-b32", (49, 784), _ONE), Chosen("gpt2", (128, 512), _ONE, ("eager", "fused")),
-    Chosen("gpt2", (128, 1024), _TWO, mode="decode"), Chosen("llama3.2-1b", (49,), _ONE),
-    Chosen("llama3.2-1b", (512,), _ONE, mode="decode"), Chosen("bert-base", (196, 512), _ONE),
-    Chosen("swin-t", (196, 784, 3136)), Chosen("swinv2-t-w8-256"), Chosen("convnext-t", (196, 784)),
-    Chosen("convnext-iso-s", (196, 784), _TWO), Chosen("mixer-s32"), Chosen("mixer-b16", settings=_ONE),
-    Chosen("resmlp-s12", settings=_TWO), Chosen("gmlp-ti", settings=_TWO), Chosen("resnet-50", (784, 3136)),
-    Chosen("resnet-18", (196, 3136)), Chosen("resnext-50-32x4d"), Chosen("regnety-800mf"), Chosen("regnetx-1.6gf"),
-    Chosen("regnetx-400mf", (49, 784)), Chosen("regnety-400mf", (196,)), Chosen("cait-xxs24", (196, 576)),
-    Chosen("deit3-m", settings=_ONE), Chosen("pvt-tiny"), Chosen("pvt-v2-b1"), Chosen("twins-svt-s"),
-    Chosen("twins-pcpvt-s"), Chosen("mvit-b-16"), Chosen("mvitv2-t"), Chosen("poolformer-s12"), Chosen("mobilevit-xs"),
-    Chosen("cvt-13"), Chosen("conformer-s", (784,), _ONE), Chosen("sasa-26", (784,)), Chosen("t5-small", (196,)),
-    Chosen("transformer-base", (196, 784), _ENCODER_DECODER), Chosen("mamba-130m", (196,), _ONE),
-    Chosen("mamba2-130m", (196, 512), _ONE), Chosen("retnet-base", (784,), _ONE), Chosen("rwkv4-169m", (196,), _ONE),
-    Chosen("hyena-125m", (784,), _ONE), Chosen("switch-base-8", (98,)), Chosen("seq2seq-lstm", (49,)),
-    Chosen("longformer-char-small", (512,)),
+    Trial("vit-s16", (49, 196, 784, 3136), _ONE, ("eager", "fused")), Trial("vit-ti16", (196, 1024), _ONE),
+    Trial("vit-b32", (49, 784), _ONE), Trial("gpt2", (128, 512), _ONE, ("eager", "fused")),
+    Trial("gpt2", (128, 1024), _TWO, mode="decode"), Trial("llama3.2-1b", (49,), _ONE),
+    Trial("llama3.2-1b", (512,), _ONE, mode="decode"), Trial("bert-base", (196, 512), _ONE),
+    Trial("swin-t", (196, 784, 3136)), Trial("swinv2-t-w8-256"), Trial("convnext-t", (196, 784)),
+    Trial("convnext-iso-s", (196, 784), _TWO), Trial("mixer-s32"), Trial("mixer-b16", settings=_ONE),
+    Trial("resmlp-s12", settings=_TWO), Trial("gmlp-ti", settings=_TWO), Trial("resnet-50", (784, 3136)),
+    Trial("resnet-18", (196, 3136)), Trial("resnext-50-32x4d"), Trial("regnety-800mf"), Trial("regnetx-1.6gf"),
+    Trial("regnetx-400mf", (49, 784)), Trial("regnety-400mf", (196,)), Trial("cait-xxs24", (196, 576)),
+    Trial("deit3-m", settings=_ONE), Trial("pvt-tiny"), Trial("pvt-v2-b1"), Trial("twins-svt-s"),
+    Trial("twins-pcpvt-s"), Trial("mvit-b-16"), Trial("mvitv2-t"), Trial("poolformer-s12"), Trial("mobilevit-xs"),
+    Trial("cvt-13"), Trial("conformer-s", (784,), _ONE), Trial("sasa-26", (784,)), Trial("t5-small", (196,)),
+    Trial("transformer-base", (196, 784), _ENCODER_DECODER), Trial("mamba-130m", (196,), _ONE),
+    Trial("mamba2-130m", (196, 512), _ONE), Trial("retnet-base", (784,), _ONE), Trial("rwkv4-169m", (196,), _ONE),
+    Trial("hyena-125m", (784,), _ONE), Trial("switch-base-8", (98,)), Trial("seq2seq-lstm", (49,)),
+    Trial("longformer-char-small", (512,)),
     *(
-        Chosen(f"common-{name}", (784, 2048), _ONE)
+        Trial(f"common-{name}", (784, 2048), _ONE)
         for name in (
             "longformer", "linformer", "reformer", "sinkhorn", "bigbird", "routing", "nystrom", "conv", "fnet",
             "compressed", "axial", "performer", "linear", "memory-tokens", "sparse-strided", "set-transformer",
         )
     ),
-    Chosen("common-synthesizer", (196,), _ONE), Chosen("common-lstm", (196,), _ONE),
+    Trial("common-synthesizer", (196,), _ONE), Trial("common-lstm", (196,), _ONE),
 )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ TRAINED: Final = (
 )  # fmt: skip
 
 
-def placed(networks: Sequence[Chosen], dtype: str) -> Iterator[tuple[str, Architecture, Chosen]]:
+def placed(networks: Sequence[Trial], dtype: str) -> Iterator[tuple[str, Architecture, Trial]]:
     """Every network at every N, with its name."""
     for one in networks:
         loaded = load(one.preset, one.settings)
@@ -130,16 +130,13 @@ Operation = Callable[[], object]
 T = TypeVar("T")
 
 
-class Operations(nn.Module):
+class SingleOperations(nn.Module):
     """All of them in one forward."""
 
     def __init__(self, dtype: torch.dtype, device: str) -> None:
         super().__init__()
         draws = _Draws(dtype, device)
-        makers = (
-            _products, _batched_products, _convolutions, _attention, _lines, _elementwise, _pools, _lookups,
-        )  # fmt: skip
-        self.operations = [operation for make in makers for operation in make(draws)]
+        self.operations = [operation for make in _KINDS for operation in make(draws)]
 
     def forward(self) -> None:
         for operation in self.operations:
@@ -178,9 +175,10 @@ class _Draws:
         """The same memory each time, from the element `after` on."""
         return self._store[after : after + prod(sizes)].view(sizes)
 
-    def tokens(self, width: int, side: int) -> Tensor:
-        """Tokens (Y·X, C) looked at as one image (1, C, Y, X): kernels of images copy it."""
-        return self.activation(side * side, width).t().view(1, width, side, side)
+    def images(self, width: int, side: int) -> Iterator[Tensor]:
+        """The same image channels-last, and tokens (Y·X, C) looked at as one, which kernels of images copy."""
+        yield self.activation(1, width, side, side).contiguous(memory_format=torch.channels_last)
+        yield self.activation(side * side, width).t().view(1, width, side, side)
 
     def weight(self, *sizes: int) -> Tensor:
         """Memory that no call has used for long."""
@@ -190,21 +188,22 @@ class _Draws:
         return self._store[start : self._next].view(sizes)
 
 
-def _linear(draws: _Draws, x: Tensor, sizes: tuple[int, int], bias: Tensor | None = None) -> Tensor:
-    weight = draws.weight(*sizes).t()
-    return torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
+def _with_weight(
+    draws: _Draws, function: Callable[..., object], x: Tensor, sizes: Sequence[int], *others: Any, **more: int
+) -> object:
+    return function(x, draws.weight(*sizes), *others, **more)
 
 
 def _products(draws: _Draws) -> Iterator[Operation]:
-    """x·Wᵀ + b."""
+    """x·Wᵀ + b, and without b."""
     for _ in range(320):
         rows, inner, columns = draws.size(1, 16384), draws.size(16, 16384, 8), draws.size(16, 32768, 8)
         if rows * inner * columns > _MOST_MACS or max(inner, rows) * columns > _MOST_ELEMENTS:
             continue
         x, bias, shape = draws.activation(rows, inner), draws.weight(columns), (columns, inner)
-        yield partial(_linear, draws, x, shape, bias)
+        yield partial(_with_weight, draws, F.linear, x, shape, bias)
         if rows * inner * columns < _MOST_MACS / 10:
-            yield partial(_linear, draws, x, shape)
+            yield partial(_with_weight, draws, F.linear, x, shape)
 
 
 def _batched_products(draws: _Draws) -> Iterator[Operation]:
@@ -225,6 +224,60 @@ def _batched_products(draws: _Draws) -> Iterator[Operation]:
         yield partial(torch.bmm, left, turned.transpose(1, 2))
         if number % 5 == 0:
             yield partial(torch.bmm, draws.activation(batch, inner, rows).transpose(1, 2), right)
+
+
+def _convolutions(draws: _Draws) -> Iterator[Operation]:
+    """Full, pointwise, grouped, depthwise convolutions and patches, of images in several memory formats; and 3-D."""
+    kinds = {"full": 200, "pointwise": 480, "grouped": 300, "depthwise": 200, "patches": 24}
+    for kind in (kind for kind, number in kinds.items() for _ in range(number)):
+        inner, outer, side, kernel, stride, groups = _drawn(draws, kind)
+        sizes, padding = (outer, inner // groups, kernel, kernel), 0 if kind == "patches" else kernel // 2
+        small = prod(sizes) <= _MOST_WEIGHTS and max(inner, outer) * side**2 <= _MOST_ELEMENTS
+        if not small or prod(sizes) * (side / stride) ** 2 > _MOST_MACS:
+            continue
+        x, bias = draws.activation(1, inner, side, side), draws.choice((None, draws.weight(outer)))
+        images = [x, *draws.images(inner, side)] if draws.random.random() < _CHANNELS_LAST else [x]
+        for image in images:
+            yield partial(_with_weight, draws, F.conv2d, image, sizes, bias, stride, padding, groups=groups)
+        if draws.random.random() < _BACKWARD:
+            results = (side + 2 * padding - kernel) // stride + 1
+            gradient = draws.activation(1, outer, results, results, after=_MOST_ELEMENTS)
+            needed = [*draws.choice(((True, True), (True, True), (False, True))), False]
+            backward = partial(_differentiated, gradient, needed)
+            others = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups
+            yield partial(_with_weight, draws, backward, x, sizes, *others)
+    for _ in range(30):
+        width, side, frames = draws.width(16, 1024), draws.size(2, 56), draws.size(1, 8)
+        groups = draws.choice((1, width, width))
+        sizes_3d = width, width // groups, 3, 3, 3
+        if frames * side * side * prod(sizes_3d) <= _MOST_MACS and width * frames * side * side < _MOST_ELEMENTS:
+            x, strides = draws.activation(1, width, frames, side, side), draws.choice(((1, 1, 1), (1, 2, 2)))
+            yield partial(_with_weight, draws, F.conv3d, x, sizes_3d, None, strides, 1, groups=groups)
+
+
+def _drawn(draws: _Draws, kind: str) -> tuple[int, int, int, int, int, int]:
+    """A convolution of a square image: channels in and out, the image's side, the kernel's, its stride, groups."""
+    if kind == "pointwise":
+        side = draws.choice((draws.size(1, 4), draws.size(1, 128)))
+        return draws.width(16, 8192), draws.width(16, 8192), side, 1, draws.choice((1, 1, 1, 2)), 1
+    if kind == "patches":
+        kernel = draws.choice((2, 4, 8, 14, 16, 32))
+        return 3, draws.width(8, 1024), kernel * draws.size(2, 64), kernel, kernel, 1
+    if kind == "grouped":
+        groups = draws.size(2, 64)
+        width = draws.choice(_GROUP_WIDTHS) * groups
+        return width, width, draws.size(1, 128), 3, draws.choice((1, 1, 1, 2)), groups
+    if kind == "full":
+        width = draws.width(8, 1024)
+        inner, outer, groups = draws.choice((width, width, width, 3)), draws.width(8, 1024), 1
+    else:
+        inner = outer = groups = draws.width(8, 4096)
+    side, kernel = draws.size(1, 128), draws.choice((3, 3, 3, 5, 7))
+    return inner, outer, side, kernel, draws.choice((1, 1, 1, 2)), groups
+
+
+def _differentiated(gradient: Tensor, needed: Sequence[bool], x: Tensor, weight: Tensor, *others: Any) -> object:
+    return torch.ops.aten.convolution_backward(gradient, x, weight, None, *others, needed)
 
 
 def _attention(draws: _Draws) -> Iterator[Operation]:
@@ -260,33 +313,24 @@ def _elementwise(draws: _Draws) -> Iterator[Operation]:
         yield partial(torch.mul, x, 2.0)
         yield partial(torch.cat, [x, x])
     for _ in range(110):
-        sizes = draws.size(1, 512), _rows(draws), _rows(draws)
+        # rows and columns are any number, or one that channels have
+        sides = (draws.choice((draws.size(1, 4096), draws.width(8, 4096))) for _ in range(2))
+        batch, rows, columns = sizes = draws.size(1, 512), *sides
         if prod(sizes) > _MOST_ELEMENTS:
             continue
-        x, others = draws.activation(*sizes), list(_operands(draws, *sizes))
+        x, after = draws.activation(*sizes), _MOST_ELEMENTS
+        others = (  # another tensor, a bias, a tensor transposed, position biases, a factor of every row
+            draws.weight(*sizes) if prod(sizes) < _STORE // 8 else draws.activation(*sizes, after=after),
+            draws.weight(columns),
+            draws.activation(batch, columns, rows, after=after).transpose(1, 2),
+            draws.activation(columns, rows).t(),
+            draws.activation(rows, columns),
+            draws.activation(batch, rows, 1),
+        )
         yield from (partial(torch.add, x, other) for other in others)
         yield from (partial(torch.mul, x, other) for other in others[:2])
         views = x.transpose(1, 2), x.transpose(0, 1), x[..., : x.shape[-1] // 2 + 1]
         yield from (view.contiguous for view in views)
-
-
-def _rows(draws: _Draws) -> int:
-    """Any number, or one that channels have."""
-    return draws.choice((draws.size(1, 4096), draws.width(8, 4096)))
-
-
-def _operands(draws: _Draws, batch: int, rows: int, columns: int) -> Iterator[Tensor]:
-    """What is added to a (batch, rows, columns) tensor: another, transposed, biases, position biases."""
-    yield (
-        draws.weight(batch, rows, columns)
-        if batch * rows * columns < _STORE // 8
-        else draws.activation(batch, rows, columns, after=_MOST_ELEMENTS)
-    )
-    yield draws.weight(columns)
-    yield draws.activation(batch, columns, rows, after=_MOST_ELEMENTS).transpose(1, 2)
-    yield draws.activation(columns, rows).t()
-    yield draws.activation(rows, columns)
-    yield draws.activation(batch, rows, 1)
 
 
 def _pools(draws: _Draws) -> Iterator[Operation]:
@@ -297,8 +341,7 @@ def _pools(draws: _Draws) -> Iterator[Operation]:
         if width * side**2 > _MOST_ELEMENTS or side < kernel:
             continue
         x, stride = draws.activation(1, width, side, side), draws.choice((1, 2, kernel))
-        last = x.contiguous(memory_format=torch.channels_last)
-        for image, pool in product((x, last, draws.tokens(width, side)), pools):
+        for image, pool in product((x, *draws.images(width, side)), pools):
             yield partial(pool, image, kernel, stride, kernel // 2)
 
 
@@ -321,99 +364,6 @@ def _lookups(draws: _Draws) -> Iterator[Operation]:
         yield partial(image.__getitem__, (slice(None), slice(None), one // side % side, one % side))
 
 
-# ── convolutions ──
-
-
-class _Drawn(NamedTuple):
-    """A convolution of a square image; `side` is that of its input."""
-
-    inner: int
-    outer: int
-    side: int
-    kernel: int
-    stride: int
-    groups: int = 1
-    padded: bool = True
-
-
-def _convolutions(draws: _Draws) -> Iterator[Operation]:
-    """Full, pointwise, grouped, depthwise convolutions, patches; and 3-D."""
-    for draw, number in _KINDS.items():
-        for _ in range(number):
-            yield from _images(draws, draw(draws))
-    for _ in range(30):
-        width, side, frames = draws.width(16, 1024), draws.size(2, 56), draws.size(1, 8)
-        groups = draws.choice((1, width, width))
-        weights = width * (width // groups) * 27
-        if frames * side * side * weights <= _MOST_MACS and width * frames * side * side < _MOST_ELEMENTS:
-            x, stride = draws.activation(1, width, frames, side, side), draws.choice(((1, 1, 1), (1, 2, 2)))
-            sizes = width, width // groups, 3, 3, 3
-            yield partial(_convolved, draws, F.conv3d, x, sizes, None, stride, 1, groups=groups)
-
-
-def _images(draws: _Draws, drawn: _Drawn) -> Iterator[Operation]:
-    """The convolution, if it is small enough to be run, of images in several memory formats; and its gradients."""
-    inner, outer, side, kernel, stride, groups, padded = drawn
-    sizes, padding = (outer, inner // groups, kernel, kernel), kernel // 2 if padded else 0
-    small = prod(sizes) <= _MOST_WEIGHTS and max(inner, outer) * side**2 <= _MOST_ELEMENTS
-    if not small or prod(sizes) * (side / stride) ** 2 > _MOST_MACS:
-        return
-    x = draws.activation(1, inner, side, side)
-    arguments = sizes, draws.choice((None, draws.weight(outer))), stride, padding
-    yield partial(_convolved, draws, F.conv2d, x, *arguments, groups=groups)
-    if draws.random.random() < _CHANNELS_LAST:
-        tokens = draws.tokens(inner, side)
-        for last in (x.contiguous(memory_format=torch.channels_last), tokens):
-            yield partial(_convolved, draws, F.conv2d, last, *arguments, groups=groups)
-    if draws.random.random() < _BACKWARD:
-        results = (side + 2 * padding - kernel) // stride + 1
-        gradient = draws.activation(1, outer, results, results, after=_MOST_ELEMENTS)
-        needed = draws.choice(((True, True), (True, True), (False, True)))
-        yield lambda: torch.ops.aten.convolution_backward(
-            gradient, x, draws.weight(*sizes), None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups,
-            (*needed, False),
-        )  # fmt: skip
-
-
-def _convolved(
-    draws: _Draws, convolve: Callable[..., Tensor], x: Tensor, sizes: Sequence[int], *arguments: object, groups: int
-) -> Tensor:
-    return convolve(x, draws.weight(*sizes), *arguments, groups=groups)
-
-
-def _kernel(draws: _Draws) -> tuple[int, int]:
-    """Its side, and its stride."""
-    return draws.choice((3, 3, 3, 5, 7)), draws.choice((1, 1, 1, 2))
-
-
-def _full(draws: _Draws) -> _Drawn:
-    inner = draws.width(8, 1024)
-    return _Drawn(
-        draws.choice((inner, inner, inner, 3)), draws.width(8, 1024), draws.size(1, 128), *_kernel(draws)
-    )  # fmt: skip
-
-
-def _pointwise(draws: _Draws) -> _Drawn:
-    side = draws.choice((draws.size(1, 4), draws.size(1, 128)))
-    return _Drawn(draws.width(16, 8192), draws.width(16, 8192), side, 1, draws.choice((1, 1, 1, 2)))
-
-
-def _grouped(draws: _Draws) -> _Drawn:
-    groups = draws.size(2, 64)
-    width = draws.choice(_GROUP_WIDTHS) * groups
-    return _Drawn(width, width, draws.size(1, 128), 3, draws.choice((1, 1, 1, 2)), groups)
-
-
-def _depthwise(draws: _Draws) -> _Drawn:
-    width = draws.width(8, 4096)
-    return _Drawn(width, width, draws.size(1, 128), *_kernel(draws), width)
-
-
-def _patches(draws: _Draws) -> _Drawn:
-    kernel = draws.choice((2, 4, 8, 14, 16, 32))
-    return _Drawn(3, draws.width(8, 1024), kernel * draws.size(2, 64), kernel, kernel, padded=False)
-
-
-_KINDS: Final[dict[Callable[[_Draws], _Drawn], int]] = {
-    _full: 200, _pointwise: 480, _grouped: 300, _depthwise: 200, _patches: 24,
-}  # fmt: skip
+_KINDS: Final = (
+    _products, _batched_products, _convolutions, _attention, _lines, _elementwise, _pools, _lookups,
+)  # fmt: skip

@@ -6,22 +6,25 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
+import torch
+from torch import nn
 
 from xfcost.ledger.calibration import Calibration, Network, Overhead, training_steps
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Phase, Prediction
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.shortage import batch_statistics
+from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.calls import OUTSIDE, recorded, recorded_step
-from xfcost.torch_models.predicting.features import Features, features_of
-from xfcost.torch_models.predicting.regression import Regression, joined
-from xfcost.torch_models.running.by_row import row_path
-from xfcost.torch_models.running.prediction_calls import LayoutCall
+from xfcost.torch_models.predicting.regression import Regression, features_of, joined
+from xfcost.torch_models.running.by_row import leaf_rows, row_path
+from xfcost.torch_models.running.prediction_calls import LayoutCall, calls_by_place, every_layout
+from xfcost.torch_models.running.record import Call, Run
+from xfcost.torch_models.running.recorder import Clock, Recorder
 from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.shared.private_torch import disable_current_modes
 from xfcost.torch_models.timing.systems import DECODE, PREFILL, UPDATE, System
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.
@@ -30,6 +33,104 @@ _SHARE: Final = 0.9
 _UNKNOWN_FACTOR: Final = 3.0
 
 Place = TypeVar("Place", bound=Hashable)
+OUTSIDE: Final = ""
+"""Stands for the row of what runs outside all rows."""
+Before = Callable[[], object] | None
+
+
+class Recorded(NamedTuple):
+    """The calls of a run."""
+
+    calls: dict[tuple[str, LayoutCall], int]
+    """(module path, or row; call) -> how often it ran."""
+    views: Counter[str]
+    """Module path -> calls that only make another view of a tensor."""
+    modules: Counter[str]
+    """Module path -> how often it was called."""
+    seconds: dict[LayoutCall, list[float]]
+    """Of a run with a clock."""
+
+
+def recorded(
+    model: nn.Module, inputs: tuple[Any, ...], clock: Clock | None = None, times: int = 1, before: Before = None
+) -> Recorded:
+    """The calls of `model(*inputs)`.
+
+    With a `clock` its real tensors are run `times` times more, and every call is timed. `before` is called before each
+    run, and is not recorded.
+    """
+    recorder = Recorder(clock=clock, for_prediction=True, numbers_on_meta=True)
+    with recorder.of(model), torch.no_grad():
+        _repeated(recorder, lambda: model(*inputs), times, before)
+    return _recorded(recorder.run, lambda call: call.module, recorder.run.modules)
+
+
+def _repeated(recorder: Recorder, run: Callable[[], object], times: int, before: Before) -> None:
+    for _ in range(1 if recorder.clock is None else times + 1):
+        if before is not None:
+            with disable_current_modes():
+                before()
+        run()
+        if recorder.clock is not None:
+            recorder.repeat()
+
+
+def _recorded(run: Run, place_of: Callable[[Call], str], modules: Mapping[str, int]) -> Recorded:
+    """The calls of a run, with the seconds of all that were timed."""
+    calls, views = calls_by_place(run, place_of)
+    seconds: dict[LayoutCall, list[float]] = defaultdict(list)
+    if run.repeats:
+        timed = (call for _, call, _ in every_layout(run) if call is not None)
+        for call, *spent in zip(timed, *run.repeats, strict=True):
+            if call.computes:
+                seconds[call] += spent
+    return Recorded(dict(calls), views, Counter(modules), dict(seconds))
+
+
+def recorded_step(
+    live: BuiltModel, stepping: Stepping, clock: Clock | None = None, times: int = 1, before: Before = None
+) -> Recorded:
+    """The same of a step by row (not by module); the calls of the optimizer stand under `update`.
+
+    A call of the backward pass belongs to the row that made its autograd node.
+    """
+    if not stepping.optimizer.state:  # the optimizer makes its states, as the first step of many does
+        for parameter in stepping.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        with Recorder(calls=False, numbers_on_meta=True):
+            stepping.update()
+    recorder = Recorder(clock=clock, for_prediction=True, numbers_on_meta=True)
+
+    def step() -> None:
+        recorder.phase = "forward"
+        loss = stepping.forward()
+        recorder.differentiate(loss)
+        del loss
+        recorder.phase = "forward"
+        with recorder.as_module(UPDATE):
+            stepping.update()
+
+    with recorder.of(live.model):
+        _repeated(recorder, step, times, before)
+    row_of = _rows_of_calls(live, recorder.run)
+    modules: Counter[str] = Counter()
+    for module, number in recorder.run.modules.items():
+        modules[row_path(module, live.rows) or OUTSIDE] += number
+    return _recorded(recorder.run, row_of, modules)
+
+
+def _rows_of_calls(live: BuiltModel, run: Run) -> Callable[[Call], str]:
+    """The row of a call: of the module that runs it, or that made its autograd node, or whose gradient it adds up."""
+    leaves, makers = leaf_rows(live.model, live.rows), run.node_modules()
+
+    def row_of(call: Call) -> str:
+        if call.phase == "forward" or (call.phase == "again" and call.module):
+            return UPDATE if call.module == UPDATE else row_path(call.module, live.rows) or OUTSIDE
+        if call.weight is not None:
+            return leaves.get(call.weight.rpartition(".")[0], OUTSIDE)
+        return leaves.get(makers.owner(call.node) or "", OUTSIDE)
+
+    return row_of
 
 
 class Seconds(NamedTuple):
@@ -39,7 +140,7 @@ class Seconds(NamedTuple):
     """Row path -> seconds of all its blocks."""
     whole: float
     unknown: dict[str, float]
-    """Operations that the calibration never measured -> seconds."""
+    """SingleOperations that the calibration never measured -> seconds."""
     update: float | None = None
     """Seconds of the optimizer, in a training step."""
 
@@ -110,10 +211,6 @@ class Predictor:
         samples = joined(self.calibration.samples, found.samples)
         return _Fit(Regression(self.calibration.baseline, samples), found.overhead, _interval(found.networks))
 
-    def call_seconds(self, found: Features, *, trained: bool = False) -> float:
-        """The seconds of one call with such features, without what surrounds it; `trained`: in a training step."""
-        return (self._of_steps if trained else self._of_forwards).regression(found).seconds
-
     def prediction(self, found: Seconds) -> Prediction:
         """The seconds with an interval, and what they rest on."""
         low, high = (self._of_forwards if found.update is None else self._of_steps).interval
@@ -148,10 +245,9 @@ def interval_of(errors: Sequence[float]) -> tuple[float, float]:
 def predicted(system: System, predictor: Predictor) -> Ledger:
     """The system's ledger with predicted seconds, of each row per block and in all."""
     ledger, text, built = system.ledger, system.ledger.generation, partial(build, system.architecture)
-    with no_compiler():
+    with within_torch(ledger), no_compiler():
         if ledger.training is not None:
-            with batch_statistics(ledger.metadata.name):
-                step = predictor.step_seconds(built, ledger.training.step.optimizer)
+            step = predictor.step_seconds(built, ledger.training.step.optimizer)
             return with_prediction(ledger, predictor, step)
         if text is None or system.step is None:
             return with_prediction(ledger, predictor, predictor.seconds(built))

@@ -19,6 +19,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.spec.architecture import Architecture, Part
+from xfcost.torch_models.build import SubLayerModel
 from xfcost.torch_models.mixing.follower import Follower, own_inputs
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.modules import ModuleMaker
@@ -29,7 +30,6 @@ from xfcost.torch_models.running.surroundings import without_fast_path
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.recurrent import RecurrentLayer
 from xfcost.torch_models.shared.running_modules import running_modules
-from xfcost.torch_models.sublayer import SubLayerModel
 
 # ── one run of a module in which the tokens behind every number are followed ──
 

@@ -33,16 +33,15 @@ from xfcost.ledger.residual_stream import (
 )
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, Part
-from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_bytes
-from xfcost.torch_models.memory.shortage import check_addressable, within_torch
+from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.mixing.perturb import InputUnits, influences
 from xfcost.torch_models.residual_stream import rounding
 from xfcost.torch_models.shared.convolution import TOKENS, in_rows
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.recurrent import RecurrentLayer
-from xfcost.torch_models.sublayer import SubLayerModel
 from xfcost.torch_models.timing.devices import on_device
 
 _MEND: Final = (
@@ -74,9 +73,8 @@ def residual_stream(
         DeviceError: torch has no kernel for it.
     """
     name, headless = ledger.metadata.name, msgspec.structs.replace(architecture, head=None)
-    check_addressable(ledger)
     say(f"laying out {name} …")
-    with within_torch(name), no_compiler():
+    with within_torch(ledger), no_compiler():
         needed = _needed(headless)
     check_room(needed, "cpu", name, "one forward and what is measured of it", _MEND)
     say(f"running {name} …")

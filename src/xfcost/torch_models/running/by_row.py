@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Final, NamedTuple
 
@@ -19,20 +19,17 @@ from xfcost.torch_models.running.surroundings import handed_to_numpy, shapes_on_
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
 
-def rows_by_path(
-    costs: Mapping[str, Mapping[str, int]], leaves: Collection[str], rows: Mapping[str, str]
-) -> tuple[list[Operation], list[str]]:
+def rows_by_path(costs: Mapping[str, Mapping[str, int]], rows: Mapping[str, str]) -> tuple[list[Operation], list[str]]:
     """One row per path from the costs of each module, and texts about work outside all rows.
 
-    `costs` has the dotted path of the module that did the work; `rows` maps the path of a component's module to the
-    path of its row. Repeated blocks become one row: their costs must be equal, and `times` is their number.
+    `costs` has the dotted path of the module that did the work; `rows` maps those of leaves to the paths of their rows.
+    Repeated blocks become one row: their costs must be equal, and `times` is their number.
     """
     found: dict[str, list[Mapping[str, int]]] = {}
     loose = []
     for name, each in costs.items():
-        path = row_path(name, rows) if name in leaves else None
-        if path is not None:
-            found.setdefault(path, []).append(each)
+        if name in rows:
+            found.setdefault(rows[name], []).append(each)
         elif any(each.values()):
             work = [f"{count} {quantity}" for quantity, count in each.items() if count]
             loose.append(f"{name or 'the model itself'}: {', '.join(work)} outside the leaves of any mechanism")
@@ -119,11 +116,10 @@ def dispatched_rows(
     model: nn.Module, inputs: tuple[Any, ...], rows: Mapping[str, str]
 ) -> tuple[list[Operation], list[str]]:
     """The dispatched account of a model built from a spec: rows by path, and work outside all rows."""
-    found = dispatch(model, inputs)
-    leaves = leaf_names(model)
-    ran = {name: found.modules.get(name, Counter()) for name in dict.fromkeys((*leaves, *found.modules))}
+    found, paths = dispatch(model, inputs), leaf_rows(model, rows)
+    ran = {name: Counter[str]() for name in paths} | found.modules
     costs = {name: {quantity: each[quantity] for quantity in RUN} for name, each in ran.items()}
-    rows_found, outside = rows_by_path(costs, leaves, rows)
+    rows_found, outside = rows_by_path(costs, paths)
     unknown = [
         f"the dispatcher saw {name} {times} time(s), and no formula knows it" for name, times in found.unknown.items()
     ]

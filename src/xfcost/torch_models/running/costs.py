@@ -24,7 +24,7 @@ from xfcost.torch_models.running.contractions import SPARSE_PRODUCTS, Costs, con
 from xfcost.torch_models.running.on_meta import attention_backward_macs
 from xfcost.torch_models.running.operation_costs import COSTS, FREE, is_float
 from xfcost.torch_models.running.registry import registered_costs
-from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose, disable_current_modes
+from xfcost.torch_models.shared.private_torch import aten_operation, can_decompose, disable_current_modes, schema_of
 
 aten: Final = torch.ops.aten
 FLOPS_PER_MAC: Final = 2
@@ -81,17 +81,23 @@ def operation_name(func: Any) -> str:
     return str(func) if packet is None else str(func.name()).partition(".")[0]
 
 
-# Neither views nor work, though torch does not call them views.
-_NO_WORK: Final = frozenset((
-    "aten::_unsafe_view", "aten::_reshape_alias", "aten::empty", "aten::empty_like", "aten::empty_strided",
-    "aten::lift_fresh", "aten::new_empty", "aten::new_empty_strided", "prim::device",
+_VIEWS: Final = frozenset(("aten::_unsafe_view", "aten::lift_fresh", "prim::device"))
+_EMPTY: Final = frozenset((
+    "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
 ))  # fmt: skip
 
 
 @cache
+def is_free(func: Any) -> bool:
+    """Does an ATen operation only make another view? A result shares an argument's memory, unwritten."""
+    shares = any(one.alias_info is not None and not one.alias_info.is_write for one in schema_of(func).returns)
+    return shares or operation_name(func) in _VIEWS
+
+
 def does_work(func: Any) -> bool:
     """Does the kernel of an ATen operation do more than make a view or take memory?"""
-    return not (getattr(func, "is_view", False) or operation_name(func) in _NO_WORK)
+    is_operation = getattr(func, "overloadpacket", None) is not None
+    return not is_operation or not (is_free(func) or operation_name(func) in _EMPTY)
 
 
 # Is it made of other operations alone? Under `torch.inference_mode` the dispatcher sees it, and not its parts.

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from xfcost.torch_models.running.contractions import Costs
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
-from xfcost.torch_models.running.record import Saved
+from xfcost.torch_models.running.record import SavedStorage
 from xfcost.torch_models.shared.experts import evenly, grouped_linear
 from xfcost.torch_models.shared.private_torch import disable_current_modes, next_node, pytree
 
@@ -75,7 +75,7 @@ def extrapolated(
     for place in found.saves:
         recorder.save(args[place])
     if found.saved_bytes:
-        recorder.run.saved.append(Saved(None, found.saved_bytes, recorder.running[-1], next_node() - 1))
+        recorder.run.saved.append(SavedStorage(None, found.saved_bytes, recorder.running[-1], next_node() - 1))
     return result
 
 

@@ -9,7 +9,7 @@ another where the dispatcher sees it (`_softmax`); both names stand here, in one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -83,25 +83,6 @@ CHOICES: Final = """
 argmax argmin amax amin aminmax max min maximum minimum fmax fmin cummax _cummax_helper cummin median nanmedian mode
 histc
 """
-# The elements of the output are moved.
-MOVES: Final = """
-cat concat concatenate hstack vstack dstack column_stack stack constant_pad_nd pad reflection_pad1d reflection_pad2d
-reflection_pad3d replication_pad1d replication_pad2d replication_pad3d embedding flip fliplr flipud rot90 gather index
-_unsafe_index _unsafe_masked_index index_select masked_select take take_along_dim repeat repeat_interleave roll tile
-im2col pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle diag_embed block_diag upsample_nearest1d
-upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
-_pack_padded_sequence _pad_packed_sequence
-"""
-# The elements of the source are moved.
-WRITES: Final = """
-index_copy index_copy_ scatter scatter_ slice_scatter select_scatter diagonal_scatter masked_scatter masked_scatter_
-"""
-# They are moved and added.
-ADDED_WRITES: Final = """
-scatter_add scatter_add_ index_add index_add_ col2im scatter_reduce scatter_reduce_ index_reduce index_reduce_
-"""
-# A weighted sum of so many elements of the input per element of the output: upsample_NAME.
-NEIGHBOURS: Final = {2: "linear1d", 4: "bilinear2d", 8: "trilinear3d", 16: "bicubic2d"}
 # Views, copies, shapes, masks, constants and dropout cost nothing by convention. fvcore's own list is not used, because
 # it includes arithmetic (max, clamp).
 _FREE: Final = """
@@ -146,12 +127,10 @@ def _worked(works: tuple[str, ...], counted: Any, args: tuple[Any, ...], result:
 
 
 def _per_output(*works: str) -> Formula:
-    """Works of the convention, per element of the (first) output."""
     return lambda args, result: _worked(works, first(result), args, result)
 
 
 def _per_input(*works: str) -> Formula:
-    """Works of the convention, per element of the first input."""
     return lambda args, result: _worked(works, args[0], args, result)
 
 
@@ -163,11 +142,6 @@ def _per_pair(work: str) -> Formula:
         return Counter(flops=pairs * FLOPS_PER_ELEMENT[work])
 
     return formula
-
-
-def _clamped(args: tuple[Any, ...], result: Any) -> Costs | None:
-    """One comparison per given bound."""
-    return _per_output(*("clamp" for bound in args[1:3] if bound is not None))(args, result)
 
 
 def _batch_norm(args: tuple[Any, ...], result: Any) -> Costs | None:
@@ -218,6 +192,7 @@ def _pool(rank: int, *, adaptive: bool, mean: bool) -> Formula:
 
 
 def _interpolated(neighbours: int) -> Formula:
+    """A weighted sum of so many elements of the input per element of the output."""
     return lambda args, result: Counter(flops=result.numel() * neighbours * FLOPS_PER_ELEMENT["interpolate"])
 
 
@@ -295,44 +270,43 @@ def _fourier(x: Any, axes: list[int]) -> int:
     return FLOPS_PER_ELEMENT["fft"] * sum(ceil_log2(x.shape[axis]) for axis in axes)
 
 
-def _real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
-    """(x, n, axis): n real numbers, x cut or zero-padded to n, to their spectrum.
+def _real_fourier(args: tuple[Any, ...], result: Any, *, inverse: bool = False) -> Costs:
+    """(x, n, axis): n real numbers, x cut or zero-padded to n, to their spectrum; or a spectrum back to n.
 
     If n is a runtime value, it is inferred from the spectrum of n/2 + 1; an odd n then counts as n - 1.
     """
-    x, n, axis = args[0], *_length_and_axis(args)
-    if n is None:
-        n = x.shape[axis]
-    return _real_transforms(x.numel() // x.shape[axis], n if isinstance(n, int) else 2 * (result.shape[axis] - 1))
-
-
-def _inverse_real_fourier(args: tuple[Any, ...], result: Any) -> Costs:
-    """(spectrum, n, axis): the spectrum back to n real numbers."""
-    n = result.shape[_length_and_axis(args)[1]]
-    return _real_transforms(result.numel() // n, n)
-
-
-def _length_and_axis(args: tuple[Any, ...]) -> tuple[Any, int]:
     n, axis = (*args[1:3], None, None)[:2]
-    return n, -1 if axis is None else axis
-
-
-def _real_transforms(times: int, n: int) -> Costs:
-    return Counter(flops=times * (FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2))
+    axis, real = -1 if axis is None else axis, result if inverse else args[0]
+    if inverse or n is None:
+        n = real.shape[axis]
+    elif not isinstance(n, int):
+        n = 2 * (result.shape[axis] - 1)
+    return Counter(flops=real.numel() // real.shape[axis] * (FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2))
 
 
 # ── the table ──
 
 _OTHERS: Final[dict[Formula, str]] = {
     _chosen: CHOICES,
-    _moved: MOVES,
-    _scattered: WRITES,
-    _scatter_added: ADDED_WRITES,
+    _moved: """
+    cat concat concatenate hstack vstack dstack column_stack stack constant_pad_nd pad reflection_pad1d reflection_pad2d
+    reflection_pad3d replication_pad1d replication_pad2d replication_pad3d embedding flip fliplr flipud rot90 gather
+    index _unsafe_index _unsafe_masked_index index_select masked_select take take_along_dim repeat repeat_interleave
+    roll tile im2col pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle diag_embed block_diag
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d _pack_padded_sequence _pad_packed_sequence""",
+    _scattered: """index_copy index_copy_ scatter scatter_ slice_scatter select_scatter diagonal_scatter masked_scatter
+    masked_scatter_""",
+    _scatter_added: """scatter_add scatter_add_ index_add index_add_ col2im scatter_reduce scatter_reduce_ index_reduce
+    index_reduce_""",
     _index_put: "index_put index_put_ _index_put_impl_",
     # each input element is written at its index
     lambda args, result: Counter(moved=args[0].numel()): "max_unpool2d max_unpool3d",
     lambda args, result: _per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result): "gelu gelu_",
-    _clamped: "clamp clamp_",
+    # one comparison per given bound
+    lambda args, result: _per_output(*["clamp"] * sum(bound is not None for bound in args[1:3]))(args, result): (
+        "clamp clamp_"
+    ),
     _batch_norm: "batch_norm instance_norm native_batch_norm cudnn_batch_norm _native_batch_norm_legit",
     # (x, p, training): in training it scales and shifts what remains, to keep its mean and variance
     lambda args, result: _per_output("affine")(args, result) if args[2] else Counter(): (
@@ -347,7 +321,10 @@ _OTHERS: Final[dict[Formula, str]] = {
     **{_pool(n, adaptive=True, mean=True): f"adaptive_avg_pool{n}d" for n in (1, 2, 3)},
     **{_pool(n, adaptive=True, mean=True): f"_adaptive_avg_pool{n}d" for n in (2, 3)},
     **{_pool(n, adaptive=True, mean=False): f"adaptive_max_pool{n}d" for n in (1, 2, 3)},
-    **{_interpolated(n): f"upsample_{name}" for n, name in NEIGHBOURS.items()},
+    _interpolated(2): "upsample_linear1d",
+    _interpolated(4): "upsample_bilinear2d",
+    _interpolated(8): "upsample_trilinear3d",
+    _interpolated(16): "upsample_bicubic2d",
     _sampled: "grid_sampler grid_sampler_2d grid_sampler_3d _grid_sampler_2d_cpu_fallback cudnn_grid_sampler",
     _embedding_bag: "embedding_bag _embedding_bag _embedding_bag_forward_only",
     # (table (V, d), indices, …): the length of every row that is looked up
@@ -363,18 +340,16 @@ _OTHERS: Final[dict[Formula, str]] = {
     _to_spectrum: "_fft_r2c",
     _from_spectrum: "_fft_c2r",
     _real_fourier: "fft_rfft",
-    _inverse_real_fourier: "fft_irfft",
+    partial(_real_fourier, inverse=True): "fft_irfft",
 }
 
 
-def _table() -> Iterator[tuple[str, Formula]]:
-    by_element = {
-        **{_per_output(*works): names for works, names in PER_OUTPUT.items()},
-        **{_per_input(*works): names for works, names in PER_INPUT.items()},
-    }
-    for namespace, rows in (("aten", by_element | _OTHERS | CONTRACTIONS), ("xfcost", LOOPS), ("quantized", QUANTISED)):
-        for formula, names in rows.items():
-            yield from ((f"{namespace}::{name}", formula) for name in names.split())
-
-
-COSTS: Final[dict[str, Formula]] = dict(_table())
+_BY_ELEMENT: Final[dict[Formula, str]] = {_per_output(*works): names for works, names in PER_OUTPUT.items()} | {
+    _per_input(*works): names for works, names in PER_INPUT.items()
+}
+COSTS: Final[dict[str, Formula]] = {
+    f"{namespace}::{name}": formula
+    for namespace, rows in (("aten", _BY_ELEMENT | _OTHERS | CONTRACTIONS), ("xfcost", LOOPS), ("quantized", QUANTISED))
+    for formula, names in rows.items()
+    for name in names.split()
+}

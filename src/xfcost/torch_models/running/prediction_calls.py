@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
+from xfcost.torch_models.running.costs import is_free
 from xfcost.torch_models.running.record import ATTENTION, Call, Run, TensorRecord
 from xfcost.torch_models.shared.private_torch import schema_of
 
@@ -14,8 +14,6 @@ Place = TypeVar("Place", bound=Hashable)
 FUSED_ATTENTION: Final = "xfcost.scaled_dot_product_attention"
 FLASH_ATTENTION: Final = "aten._scaled_dot_product_flash_attention_for_cpu"
 """What fused attention runs on the CPU where a gradient is needed."""
-# Calls that return their input's memory, although their schema does not say so; and one that asks where a tensor is.
-_FREE: Final = frozenset(("aten._unsafe_view", "aten.lift_fresh", "aten.detach", "prim.device"))
 # Arguments that decide how an operation runs.
 _CONVOLUTION: Final = ("stride", "padding", "dilation", "transposed", "groups")
 _OPTIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -82,13 +80,6 @@ def _layout(tensor: TensorRecord) -> Layout:
     return Layout(tuple(tensor.shape), tensor.strides, str(tensor.dtype).removeprefix("torch."))
 
 
-@cache
-def is_free(func: Any) -> bool:
-    """Does an ATen operation only make another view? A result shares an argument's memory, unwritten."""
-    shares = any(one.alias_info is not None and not one.alias_info.is_write for one in schema_of(func).returns)
-    return shares or str(func.overloadpacket) in _FREE
-
-
 def _argument(call: Call, name: str) -> Any:
     """An argument by its name; trailing ones that are as their defaults are left out of a call."""
     declared = {one.name: (place, one) for place, one in enumerate(schema_of(call.func).arguments)}
@@ -141,14 +132,15 @@ def in_all_steps(fewer: StepCalls, more: StepCalls, numbers: tuple[int, int], st
         return first + (second - first) * (steps - few) // (numbers[1] - few)
 
     calls: Counter[LayoutCall] = Counter()
-    alike = fewer.calls.keys() & more.calls.keys()
-    for call in alike:
-        calls[call] += linear(fewer.calls[call], more.calls[call])
+    for call, times in fewer.calls.items():
+        if call in more.calls:
+            calls[call] += linear(times, more.calls[call])
     # the others have other sizes or strides: they are on all tokens at once, or on parts of them
     first, second = Counter[LayoutCall](), Counter[LayoutCall]()
-    for whole, found, number in ((first, fewer, few), (second, more, numbers[1])):
-        for call in found.calls.keys() - alike:
-            whole[_longer(call, number, steps)] += found.calls[call]
+    for whole, found, other, number in ((first, fewer, more, few), (second, more, fewer, numbers[1])):
+        for call, times in found.calls.items():
+            if call not in other.calls:
+                whole[_longer(call, number, steps)] += times
     for call, times in second.items():
         calls[call] += linear(first.get(call, times), times)
     return StepCalls(calls, linear(fewer.views, more.views))

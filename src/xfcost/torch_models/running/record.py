@@ -43,7 +43,7 @@ def mark(tensor: Tensor, lineage: Lineage) -> None:
 
 
 def marked(tensor: Tensor) -> Lineage | None:
-    """What was said of it."""
+    """What it comes from, if that was noted before the run."""
     return getattr(tensor, _MARK, None)
 
 
@@ -106,7 +106,7 @@ class Call:
     """Of a loop over tokens that ran a few of its steps: the calls of all steps, for a prediction."""
 
 
-class Saved(NamedTuple):
+class SavedStorage(NamedTuple):
     """Memory that autograd saves for the backward pass."""
 
     storage: int | None
@@ -123,7 +123,7 @@ class Run:
     """The record of one run."""
 
     calls: list[Call] = field(default_factory=list)
-    saved: list[Saved] = field(default_factory=list)
+    saved: list[SavedStorage] = field(default_factory=list)
     weights: set[int | None] = field(default_factory=set)
     """Storages of parameters and buffers."""
     changes: list[int] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Run:
         """The most bytes of live storages at once."""
         return max(accumulate(self.changes), default=0)
 
-    def first_saved(self) -> Iterator[Saved]:
+    def first_saved(self) -> Iterator[SavedStorage]:
         """What is saved, each storage where it is saved first; parameters and buffers left out."""
         seen = set(self.weights)
         for one in self.saved:

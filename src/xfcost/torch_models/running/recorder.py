@@ -28,13 +28,13 @@ from xfcost.torch_models.running.costs import (
     attention_costs,
     backward_costs,
     is_composite,
+    is_free,
     operation_costs,
     operation_name,
 )
 from xfcost.torch_models.running.loops import extrapolated
 from xfcost.torch_models.running.on_meta import as_on_cpu, attention, attention_on_cpu, check_indices
-from xfcost.torch_models.running.prediction_calls import is_free
-from xfcost.torch_models.running.record import ATTENTION, Call, Phase, Place, Run, Saved, TensorRecord, marked
+from xfcost.torch_models.running.record import ATTENTION, Call, Phase, Place, Run, SavedStorage, TensorRecord, marked
 from xfcost.torch_models.running.surroundings import plain_branches, threads_recorded
 from xfcost.torch_models.shared.private_torch import (
     TorchDispatchMode,
@@ -110,7 +110,7 @@ class Recorder(TorchDispatchMode):
         self.is_saving = False
         numbered = model is not None or not calls
         self.storages = storages or (_Storages(self.run.changes, live) if numbered else None)
-        self._again: list[float] | None = None
+        self.again: list[float] | None = None
         """Seconds of the calls of a run that repeats the recorded one."""
         if model is not None:
             for tensor in (*model.parameters(), *model.buffers()):
@@ -131,8 +131,8 @@ class Recorder(TorchDispatchMode):
         if not self.for_prediction and is_composite(func):
             with self:
                 return func.decompose(*args, **given)
-        if self._again is not None:
-            return self._repeated(func, args, given, self._again)
+        if self.again is not None:
+            return self._repeated(func, args, given, self.again)
         check_indices(func, args)
         clock = None if self.for_prediction else self.clock
         began = 0.0 if clock is None else clock()
@@ -225,17 +225,13 @@ class Recorder(TorchDispatchMode):
             self.run.calls.append(inside)
         return result
 
-    def takes_functions(self) -> bool:
-        """Does a function that starts now count as one operation?"""
-        return self.calls and self.inside is None and self._again is None and not self.paused
-
     def attention(self, args: Any, kwargs: Any) -> Any:
         """Fused attention: one operation on every device."""
         if self.for_prediction and torch.is_grad_enabled():
             return attention_on_cpu(args, kwargs)
-        if self._again is not None and not args[0].is_meta:
+        if self.again is not None and not args[0].is_meta:
             with disable_current_modes():
-                return self._repeated(F.scaled_dot_product_attention, args, kwargs, self._again)
+                return self._repeated(F.scaled_dot_product_attention, args, kwargs, self.again)
 
         def differentiated(macs: int) -> None:
             if self.calls:  # its backward pass runs on `meta`
@@ -283,7 +279,7 @@ class Recorder(TorchDispatchMode):
     def save(self, tensor: Tensor) -> Tensor:
         for part in strided_parts(tensor):
             number, nbytes = self.storage(part), part.untyped_storage().nbytes()
-            self.run.saved.append(Saved(number, nbytes, self.running[-1], next_node() - 1))
+            self.run.saved.append(SavedStorage(number, nbytes, self.running[-1], next_node() - 1))
         return tensor
 
     @contextmanager
@@ -321,7 +317,7 @@ class Recorder(TorchDispatchMode):
         """Everything that runs inside is recorded, for the module of `model` that runs it."""
 
         def called(name: str) -> None:
-            if self._again is None:
+            if self.again is None:
                 self.run.modules[name] += 1
 
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -349,11 +345,11 @@ class Recorder(TorchDispatchMode):
         the other threads fall asleep: a call of microseconds would take twice as long.
         """
         expected = sum(call.operation == ATTENTION or not is_free(call.func) for call in self.run.dispatched())
-        if self._again is not None:
-            if len(self._again) != expected:
-                raise RuntimeError(f"a run of {len(self._again)} calls after one of {expected}: not the same")
-            self.run.repeats.append(self._again)
-        self._again = []
+        if self.again is not None:
+            if len(self.again) != expected:
+                raise RuntimeError(f"a run of {len(self.again)} calls after one of {expected}: not the same")
+            self.run.repeats.append(self.again)
+        self.again = []
 
     def _repeated(self, func: Any, args: Any, kwargs: Any, times: list[float]) -> Any:
         clock = self.clock
@@ -424,7 +420,8 @@ class _Functions(TorchFunctionMode):
         if recorder.calls and recorder.phase == "backward":
             return recorder.part_of_backward(func, args, given)
         costs = OUTER.get(func) or COMPLETE.get(func)
-        if costs is None or not recorder.takes_functions():
+        starts_one = recorder.calls and recorder.inside is None and recorder.again is None and not recorder.paused
+        if costs is None or not starts_one:
             return func(*args, **given)
         run = partial(func, *args, **given)
         return recorder.function(func, run, args, given, costs, names_unknown=func in OUTER)

@@ -106,7 +106,7 @@ _MICRO = 1e-6
 _NANO = 1e-9
 
 
-class Reading(NamedTuple):
+class SystemCounters(NamedTuple):
     """Counters of the system at one moment, in seconds since some start; None where the system does not tell."""
 
     busy: float
@@ -121,19 +121,22 @@ class Reading(NamedTuple):
     """Now, over the maximum."""
 
 
-def read_system() -> Reading:
+def read_system() -> SystemCounters:
     """The counters of this machine and process."""
     cpus = usable_cpus()
     every = psutil.cpu_times(percpu=True)
     times = [every[cpu] for cpu in cpus if cpu < len(every)] or every
-    own = psutil.Process().cpu_times()
-    return Reading(
+    own, frequency = psutil.Process().cpu_times(), None
+    with suppress(OSError, NotImplementedError, RuntimeError):
+        now = psutil.cpu_freq()
+        frequency = now.current / now.max if now is not None and now.max else None
+    return SystemCounters(
         busy=sum(getattr(one, name, 0.0) for one in times for name in ("user", "nice", "system", "irq", "softirq")),
         own=own.user + own.system,
         cores=physical_cores(cpus, read_text),
         stolen=sum(one.steal for one in times) if hasattr(times[0], "steal") else None,
         withheld=withheld_seconds(read_text),
-        frequency=_frequency(),
+        frequency=frequency,
     )
 
 
@@ -147,14 +150,7 @@ def withheld_seconds(read: Read) -> float | None:
     return max(found, default=None)
 
 
-def _frequency() -> float | None:
-    with suppress(OSError, NotImplementedError, RuntimeError):
-        told = psutil.cpu_freq()
-        return told.current / told.max if told is not None and told.max else None
-    return None
-
-
-def load_between(start: Reading, end: Reading, seconds: float) -> Load:
+def load_between(start: SystemCounters, end: SystemCounters, seconds: float) -> Load:
     """The means between two readings that are `seconds` apart."""
     if seconds <= 0:
         return Load(cores=end.cores, frequency=end.frequency)
@@ -181,21 +177,17 @@ def on_device(name: str, device: str, dtype: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = _refusal(error, name, device, dtype)
-        if told is None:
+        text = str(error)
+        first = (text.strip() or type(error).__name__).partition("\n")[0]
+        if is_compiler_error(error):
+            refusal = f"--compile: torch could not compile {name} ({first}); leave --compile out"
+        elif kernel := _NO_KERNEL.search(text):
+            refusal = (
+                f"--dtype {dtype}: torch has no kernel for it on {device}, and {name} needs one ({kernel[1]}, "
+                f"{kernel[2]}); take --dtype float32, or leave --device out: counting needs no kernel"
+            )
+        elif isinstance(error, RuntimeError) and _LOST.search(text) and "out of memory" not in text:
+            refusal = f"--device {device}: it failed while {name} ran ({first}); check the device, then run again"
+        else:
             raise
-        raise DeviceError(told) from None
-
-
-def _refusal(error: Exception, name: str, device: str, dtype: str) -> str | None:
-    first = (str(error).strip() or type(error).__name__).partition("\n")[0]
-    if is_compiler_error(error):
-        return f"--compile: torch could not compile {name} ({first}); leave --compile out"
-    if kernel := _NO_KERNEL.search(str(error)):
-        return (
-            f"--dtype {dtype}: torch has no kernel for it on {device}, and {name} needs one ({kernel[1]}, "
-            f"{kernel[2]}); take --dtype float32, or leave --device out: counting needs no kernel"
-        )
-    if isinstance(error, RuntimeError) and _LOST.search(str(error)) and "out of memory" not in str(error):
-        return f"--device {device}: it failed while {name} ran ({first}); check the device, then run again"
-    return None
+        raise DeviceError(refusal) from None

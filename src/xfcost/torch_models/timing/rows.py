@@ -43,21 +43,12 @@ def leaves(live: BuiltModel) -> list[tuple[str, nn.Module]]:
 
 
 @contextmanager
-def _around_leaves(
-    live: BuiltModel, leave: Callable[[str, nn.Module, Any], None], enter: Callable[[str], None] = lambda path: None
-) -> Iterator[None]:
-    """Call `enter` with a row's path before each of its leaves runs, and `leave` with the leaf's tensors afterwards."""
-
-    def before(path: str, module: nn.Module, inputs: Any) -> None:
-        enter(path)
-
-    def after(path: str, module: nn.Module, *tensors: Any) -> None:
-        leave(path, module, tensors)
-
+def _around_leaves(live: BuiltModel, leave: Callable[..., None], enter: Callable[[str], object]) -> Iterator[None]:
+    """Call `enter` with a row's path before each of its leaves runs; then `leave`, with its module and tensors too."""
     with ExitStack() as hooks:
         for path, module in leaves(live):
-            hooks.enter_context(module.register_forward_pre_hook(partial(before, path)))
-            hooks.enter_context(module.register_forward_hook(partial(after, path), with_kwargs=True))
+            hooks.enter_context(module.register_forward_pre_hook(lambda *_, path=path: enter(path)))
+            hooks.enter_context(module.register_forward_hook(partial(leave, path), with_kwargs=True))
         yield
 
 
@@ -120,15 +111,33 @@ def _backward_clocked(
         loss.backward()
 
 
-def row_bytes(live: BuiltModel) -> dict[str, int]:
-    """Bytes of the inputs and outputs of each row in one forward. Works on `meta`."""
+def row_bytes(live: BuiltModel, run: Callable[[], object] | None = None) -> dict[str, int]:
+    """Bytes of the inputs and outputs of each row in one forward, or in another `run`. Works on `meta`.
+
+    Where gradients are needed, also what the backward pass moves: the gradients of these and of the row's weights, and
+    what autograd saved for it.
+    """
     found: Counter[str] = Counter()
+    saved: dict[int, tuple[Any, int]] = {}
 
-    def leave(path: str, module: nn.Module, tensors: Any) -> None:
+    def save(tensor: Tensor) -> Tensor:
+        for part in strided_parts(tensor):
+            storage = part.untyped_storage()  # kept, so that its address is its own
+            saved[storage_identity(storage)] = storage, min(storage.nbytes(), tensor_bytes(part))
+        return tensor
+
+    def leave(path: str, module: nn.Module, *tensors: Any) -> None:
         found[path] += tensor_bytes(tensors)
+        if any(_learns(one) for one in pytree.tree_iter(tensors[-1])):
+            learning = [*filter(_learns, pytree.tree_iter((tensors, list(module.parameters(recurse=False)))))]
+            found[path] += tensor_bytes(learning) + sum(held for _, held in saved.values())
 
-    with _around_leaves(live, leave), torch.no_grad():
-        live.model(*live.inputs)
+    with (
+        _around_leaves(live, leave, lambda path: saved.clear()),
+        torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor),
+        torch.set_grad_enabled(run is not None),
+    ):
+        run() if run is not None else live.model(*live.inputs)
     return dict(found)
 
 
@@ -144,47 +153,20 @@ def tensor_bytes(values: Any) -> int:
     return sum(one.numel() * one.element_size() for one in tensors.values())
 
 
+def _learns(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
+
+
 def training_bytes(architecture: Architecture, optimizer: str) -> dict[str, int]:
     """Bytes of each row in a step of training on `meta`, but for the weights that the forward reads.
 
-    In the forward its inputs and outputs; in the backward pass the gradients of these and of its weights, and what
-    autograd saved for it. A table that other rows read has its gradient alone.
+    A table that other rows read has its gradient alone.
     """
     live = build(architecture)
     stepping = Stepping(live, optimizer, lists=False)
-    found: Counter[str] = Counter()
-    saved: dict[int, tuple[Any, int]] | None = None  # None outside the leaves
-
-    def enter(path: str) -> None:
-        nonlocal saved
-        saved = {}
-
-    def save(tensor: Tensor) -> Tensor:
-        own = {} if saved is None else saved
-        for part in strided_parts(tensor):
-            storage = part.untyped_storage()  # kept, so that its address is its own
-            own[storage_identity(storage)] = storage, min(storage.nbytes(), tensor_bytes(part))
-        return tensor
-
-    def leave(path: str, module: nn.Module, tensors: Any) -> None:
-        nonlocal saved
-        own, saved = saved or {}, None
-        found[path] += tensor_bytes(tensors)
-        if any(_learns(one) for one in pytree.tree_iter(tensors[-1])):
-            learning = [*filter(_learns, pytree.tree_iter((tensors, list(module.parameters(recurse=False)))))]
-            found[path] += tensor_bytes(learning) + sum(held for _, held in own.values())
-
-    with (
-        _around_leaves(live, leave, enter),
-        torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor),
-        Recorder(calls=False, numbers_on_meta=True).of(live.model),
-    ):
-        stepping.forward().backward()
+    with Recorder(calls=False, numbers_on_meta=True).of(live.model):
+        found = row_bytes(live, lambda: stepping.forward().backward())
     return {path: tensor_bytes(list(leaf.parameters())) for path, leaf in leaves(live) if path not in found} | found
-
-
-def _learns(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
 
 
 def generation_bytes(prefill: dict[str, int], step: Architecture, positions: Sequence[int]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from xfcost.spec.architecture import Architecture, Stage
 from xfcost.spec.block_order import BlockOrder
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import FOR_SPECS, bytes_to_run, check_room, limit_on, peak_bytes, peak_on
-from xfcost.torch_models.memory.shortage import batch_statistics, check_addressable, within_torch
+from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.no_compiler import no_compiler
@@ -200,16 +200,13 @@ class SystemOnDevice:
         self.row_bytes: dict[str, int]
         """Of inputs and outputs, over all blocks, without the weights that a forward reads; in decode steps of a
         generation with them."""
-        check_addressable(system.ledger)
-        with within_torch(self.name), ExitStack() as stack:
+        with within_torch(system.ledger), no_compiler():
             live = build(system.architecture)
             if system.ledger.training is not None:
-                stack.enter_context(batch_statistics(self.name))
                 self.what, optimizer = "a step of training", system.ledger.training.step.optimizer
                 self.predicted = Stepping(live, optimizer, lists=device.startswith("cuda")).peak()
                 self.row_bytes = training_bytes(system.architecture, optimizer)
             else:
-                stack.enter_context(no_compiler())
                 self.predicted, self.row_bytes = peak_bytes(live.model, live.inputs), row_bytes(live)
             self.needed = bytes_to_run(self.predicted, device)
             if system.step is not None and system.ledger.generation is not None:

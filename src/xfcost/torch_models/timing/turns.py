@@ -17,7 +17,7 @@ from xfcost.ledger.statistics import interquartile_range, median, precision
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.torch_models.timing.devices import (
     Clock,
-    Reading,
+    SystemCounters,
     cores,
     load_between,
     machine,
@@ -26,7 +26,7 @@ from xfcost.torch_models.timing.devices import (
     waiting_clock,
 )
 
-# Six measurements are the fewest that give an interval; after --max-time three are enough, and are said to be noisy.
+# Six measurements are the fewest that give an interval; after --max-time three are enough, and are reported as noisy.
 _FEWEST: Final = 6
 _FEWEST_LATE: Final = 3
 # Turns of a system in --min-time.
@@ -74,7 +74,7 @@ class Meters(NamedTuple):
     """What reads the time and the system; tests hand in their own."""
 
     clock: Clock = time.perf_counter
-    read: Callable[[], Reading] = read_system
+    read: Callable[[], SystemCounters] = read_system
 
 
 REAL: Final = Meters()
@@ -97,7 +97,17 @@ def take_turns(
                 one.take_turn(plan.min_time / _TURNS)
             turns += 1
         load = load_between(start, meters.read(), clock() - began)
-    return [one.measured(load, threads, in_turns=len(subjects) > 1) for one in timed]
+    return [
+        Measured(
+            phases={phase: tuple(times) for phase, times in one.phases.items()},
+            rows={path: tuple(each.get(path, 0.0) for each in one.passes) for each in one.passes for path in each},
+            warm_up=one.warm_up,
+            load=load,
+            threads=threads,
+            in_turns=len(subjects) > 1,
+        )
+        for one in timed
+    ]
 
 
 class _Timed:
@@ -132,22 +142,6 @@ class _Timed:
         if self.subject.rows is not None and len(self.passes) < _ROW_PASSES:
             self.passes.append(self.subject.rows())
 
-    def precision(self) -> float:
-        """The precision reached for all phases together; infinite while there is no interval."""
-        reached = precision(median(_together(self.phases)))
-        return float("inf") if reached is None else reached
-
-    def measured(self, load: Load, threads: int, *, in_turns: bool) -> Measured:
-        paths = dict.fromkeys(path for one in self.passes for path in one)
-        return Measured(
-            phases={phase: tuple(times) for phase, times in self.phases.items()},
-            rows={path: tuple(one.get(path, 0.0) for one in self.passes) for path in paths},
-            warm_up=self.warm_up,
-            load=load,
-            threads=threads,
-            in_turns=in_turns,
-        )
-
 
 def _together(phases: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
     """Seconds of all calls, by turn."""
@@ -162,7 +156,8 @@ def _enough(plan: TimingPlan, timed: Sequence[_Timed], turns: int, measured: flo
         return True
     if turns < _FEWEST or measured < plan.min_time * len(timed):
         return False
-    return all(one.precision() <= plan.precision for one in timed)
+    reached = [precision(median(_together(one.phases))) for one in timed]
+    return all(one is not None and one <= plan.precision for one in reached)
 
 
 def timing_of(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.running.by_row import rows_by_path
+from xfcost.torch_models.running.by_row import leaf_rows, rows_by_path
 from xfcost.torch_models.running.contractions import Costs, SizesAlone
 from xfcost.torch_models.running.operation_costs import COSTS, FREE
 from xfcost.torch_models.running.recorder import Recorder
@@ -71,7 +71,6 @@ def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[
 
 
 def _runs(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
-    """Does a plain call of `model` succeed?"""
     with suppress(Exception), unchanged(model):
         model(*(tensor.detach().clone() for tensor in inputs))
         return True
@@ -137,17 +136,17 @@ class TracedTensor(SizesAlone):
     def numel(self) -> int:
         return self.shape.numel()
 
+    @property
+    def dtype(self) -> torch.dtype | None:
+        dtype: torch.dtype | None = self._value.type().dtype()
+        return dtype
+
     def is_floating_point(self) -> bool:
         """Are its elements floats? Traced shape arithmetic is integer and costs nothing."""
-        dtype = self._value.type().dtype()
-        return dtype is not None and dtype.is_floating_point
+        return self.dtype is not None and self.dtype.is_floating_point
 
     def is_complex(self) -> bool:
-        dtype = self._value.type().dtype()
-        return dtype is not None and dtype.is_complex
-
-    def on_meta(self) -> Tensor:
-        return torch.empty(self.shape, dtype=self._value.type().dtype(), device="meta")
+        return self.dtype is not None and self.dtype.is_complex
 
 
 def argument(value: Value) -> Any:
@@ -177,7 +176,6 @@ def is_shape_arithmetic(node: Any) -> bool:
 
 
 def _is_of_sizes(value: Value) -> bool:
-    """Is it a constant, or computed from sizes and constants?"""
     node = value.node()
     if value.type().kind() == "TensorType" and value.type().sizes() != []:
         return False
@@ -186,15 +184,17 @@ def _is_of_sizes(value: Value) -> bool:
     return node.kind() != "prim::Param" and all(_is_of_sizes(given) for given in node.inputs())
 
 
-# Nodes that pack and unpack values. Other nodes in torch's own namespace are work if they return a tensor
-# or have a body (a call, a loop, a branch of scripted code, an autograd function).
 _GLUE: Final = frozenset(
     f"prim::{name}" for name in ["Constant", "NumToTensor", "ListUnpack", "TupleUnpack", "TupleIndex", "data"]
 )
 
 
 def is_glue(node: Any) -> bool:
-    """Does the node only pack or unpack values?"""
+    """Does the node only pack or unpack values?
+
+    Other nodes in torch's own namespace are work if they return a tensor or have a body (a call, a loop, a branch of
+    scripted code, an autograd function).
+    """
     kind = node.kind()
     if not kind.startswith("prim::") or next(node.blocks(), None) is not None:
         return False
@@ -233,12 +233,12 @@ class Traced(NamedTuple):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the whole model, a lower bound unless `complete`."""
+        """Multiply-accumulates of the whole model."""
         return sum(module.macs for module in self.modules.values())
 
     @property
     def flops(self) -> int:
-        """FLOPs of the whole model by the written convention, a lower bound unless `complete`."""
+        """FLOPs of the whole model by the written convention."""
         return sum(module.flops for module in self.modules.values())
 
     @property
@@ -329,7 +329,9 @@ def _parts(kind: str) -> Handle | None:
             return None
         declared, recorder = schema_of(func).arguments, Recorder()
         try:
-            given = pytree.tree_map(lambda one: one.on_meta() if isinstance(one, TracedTensor) else one, args)
+            given = pytree.tree_map_only(
+                TracedTensor, lambda one: torch.empty(one.shape, dtype=one.dtype, device="meta"), args
+            )
             keywords = {one.name: arg for one, arg in zip(declared, given, strict=True) if one.kwarg_only}
             with recorder:
                 func(*given[: len(given) - len(keywords)], **keywords)
@@ -424,9 +426,8 @@ def traced_rows(
     loose = [
         f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()
     ]
-    leaves = {name for name, costs in traced.modules.items() if costs.leaf}
     costs = {
         name: {quantity: getattr(each, quantity) for quantity in MEASURED} for name, each in traced.modules.items()
     }
-    found, outside = rows_by_path(costs, leaves, rows)
+    found, outside = rows_by_path(costs, leaf_rows(model, rows))
     return found, [*loose, *outside]
