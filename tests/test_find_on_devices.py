@@ -19,7 +19,7 @@ from xfcost.counting.find.variables import read_variables
 from xfcost.ledger.budgets import read_budgets
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
-from xfcost.report.find import find_text
+from xfcost.report.find import document
 from xfcost.report.find_figure import find_bytes
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
@@ -98,7 +98,7 @@ def test_seconds_are_limited_and_sorted():
     assert max(seconds) <= 500e-6 < min(one.figures["seconds"] for one in found.not_fitting)
     assert found.left_out[0].reason == "--max-seconds 500 µs"
     assert [row.name for row in found.front] == [row.name for row in found.rows]
-    lines = find_text(found, "table").splitlines()
+    lines = document(found).text("table").splitlines()
     assert "fit --max-seconds 500 µs and the 79.26 GiB of a100-sxm-80" in lines[0]
     assert lines[1].startswith("least time bound: gpt2 (")
     assert "time bound" in lines[3]
@@ -122,7 +122,7 @@ def test_the_command():
 def test_devices_without_memory_leave_nothing_out_and_say_so():
     found = xfcost.find("llama2-70b", mode="decode", on=without_memory())
     assert (found.fits, found.left_out) == (1, ())
-    assert "the memory of a100-sxm-80 is not known: models are not left out for it" in find_text(found, "table")
+    assert "the memory of a100-sxm-80 is not known: models are not left out for it" in document(found).text("table")
 
 
 @pytest.mark.parametrize(

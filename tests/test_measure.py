@@ -28,7 +28,7 @@ from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.measurements import Measurement, Outcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import TimingPlan
-from xfcost.report.measurements import configuration_text, measurements_text, report
+from xfcost.report.measurements import configuration_text, document
 from xfcost.report.sweep_progress import Lines, left_text
 from xfcost.spec.load import load
 
@@ -71,7 +71,7 @@ def test_a_sweep_is_measured_kept_and_printed_and_nothing_is_measured_twice(fold
 
 def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:
     failed = row("B", outcome=Outcome(status="failed", reason="=killed"))
-    first, second = csv.DictReader(io.StringIO(measurements_text([row("A"), failed], "csv")))
+    first, second = csv.DictReader(io.StringIO(document([row("A"), failed]).text("csv")))
     assert (first["system"], first["seconds"], first["memory_measured"], first["attention_share"]) == (
         "A", "0.5", "64", str(16 / 60),
     )  # fmt: skip
@@ -84,14 +84,14 @@ def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:
 def test_the_table_has_columns_for_what_differs_and_says_why_rows_are_not_measured() -> None:
     skipped = Outcome(status="skipped", reason="A needs 2,048 bytes", needed_bytes=2048, left_bytes=1)
     rows = [row("A"), msgspec.structs.replace(row("A", outcome=skipped), configuration=configuration("A", batch=8))]
-    lines = measurements_text(rows, "table").splitlines()
+    lines = document(rows).text("table").splitlines()
     assert lines[0] == "float32   eager attention   mode forward   cpu (P, 4 threads)"
     assert lines[2].split() == ["system", "N", "batch", *"MACs time ± mixing peak predicted matrices".split()]  # noqa: SIM905
     assert lines[3].split() == ["A", "64", "1", "1000", "500", "ms", "–", "–", "64", "B", "60", "B", "27", "%"]
     assert lines[4].split() == ["A", "64", "8", "1000", "skipped", "–", "–", "–", "2", "KiB", "–"]
     assert lines[6] == "A, N = 64, batch 8: skipped: A needs 2,048 bytes"
     fused = msgspec.structs.replace(rows[0], configuration=configuration("A", attention="fused"))
-    lines = measurements_text([rows[0], fused], "table").splitlines()
+    lines = document([rows[0], fused]).text("table").splitlines()
     assert [line.split()[:3] for line in lines[2:5]] == [
         ["system", "N", "attention"], ["A", "64", "eager"], ["A", "64", "fused"],
     ]  # fmt: skip
@@ -100,7 +100,7 @@ def test_the_table_has_columns_for_what_differs_and_says_why_rows_are_not_measur
 def test_noisy_figures_are_marked_and_one_says_why() -> None:
     timing = msgspec.structs.replace(measured().timing, precision=0.25, noisy="two cores were busy; repeat")
     noisy = msgspec.structs.replace(measured(), timing=timing, seconds_by_mixing={"per-token": 0.3, "global": 0.1})
-    lines = measurements_text([row("A"), row("B", outcome=noisy)], "table").splitlines()
+    lines = document([row("A"), row("B", outcome=noisy)]).text("table").splitlines()
     assert lines[4].split()[3:9] == ["500", "ms", "25.0", "%", "noisy", "20"]
     assert lines[6] == "1 of 2 rows is noisy, as B, N = 64: two cores were busy; repeat"
 
@@ -272,7 +272,7 @@ def test_the_time_left_in_words(seconds: float | None, text: str) -> None:
 
 def rendered(rows: list[Measurement], width: int) -> list[str]:
     stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(report(rows, width))
+    Console(file=stream, width=width, color_system=None).print(document(rows).terminal(width))
     return stream.getvalue().splitlines()
 
 

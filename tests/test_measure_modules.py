@@ -30,7 +30,7 @@ from xfcost.ledger.measurements import OfModule, key_of
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import TimingPlan
-from xfcost.report.measurements import measurements_text
+from xfcost.report.measurements import document
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit
 
@@ -126,8 +126,8 @@ def test_images_have_sides_and_no_tokens(folder: Path) -> None:
     assert large.counted.macs == 4 * small.counted.macs
     of_here = {"machine": HERE, "device_name": "P"}
     rows = [msgspec.structs.replace(row("Conv", **of_here), configuration=small.configuration)]
-    assert measurements_text(rows, "table").splitlines()[3].split()[:3] == ["Conv", "8×8", "–"]
-    assert next(csv.DictReader(io.StringIO(measurements_text(rows, "csv"))))["N"] == ""
+    assert document(rows).text("table").splitlines()[3].split()[:3] == ["Conv", "8×8", "–"]
+    assert next(csv.DictReader(io.StringIO(document(rows).text("csv"))))["N"] == ""
     file = RunsFile(folder / "runs.jsonl", HEADER, print)
     file.append(rows[0])
     file.close()

@@ -211,9 +211,9 @@ def _module_name(given: Any) -> str | None:
 
 
 def _render(found: Diff | RunsDiff, width: int) -> RenderableType:
-    from xfcost.report.differences import render
+    from xfcost.report.differences import document
 
-    return render(found, width)
+    return document(found).terminal(width)
 
 
 show_as("Diff", _render)

@@ -196,9 +196,9 @@ def _side_by_side(jobs: int, work: Callable[[Chunk], Part], chunks: Iterable[Chu
 
 
 def _render(result: Found, width: int) -> RenderableType:
-    from xfcost.report.find import render
+    from xfcost.report.find import document
 
-    return render(result, width)
+    return document(result).terminal(width)
 
 
 show_as("Found", _render)

@@ -47,9 +47,9 @@ def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
 
 
 def _render(found: LayerTable, width: int) -> RenderableType:
-    from xfcost.report.layer_types import render
+    from xfcost.report.layer_types import document
 
-    return render(found)
+    return document(found).terminal(width)
 
 
 show_as("LayerTable", _render)

@@ -104,9 +104,9 @@ def place_of(given: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
 
 
 def _render(found: Reach, width: int) -> RenderableType:
-    from xfcost.report.reach import report
+    from xfcost.report.reach import document
 
-    return report([found], width)
+    return document([found]).terminal(width)
 
 
 show_as("Reach", _render)

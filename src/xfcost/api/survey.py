@@ -53,9 +53,9 @@ def survey_of(run: Run, settings: Sequence[str], file: Path | None, say: Callabl
 
 
 def _render(found: Survey, width: int) -> RenderableType:
-    from xfcost.report.survey import render
+    from xfcost.report.survey import document
 
-    return render(found, verbose=False)
+    return document(found).terminal(width)
 
 
 show_as("Survey", _render)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,7 +69,7 @@ def run(  # noqa: PLR0913 - options
     """
     from xfcost.api.checking.plan import check_all, planned
     from xfcost.ledger.budgets import read_budgets
-    from xfcost.report.budgets import check_text, render
+    from xfcost.report.budgets import document
     from xfcost.report.output import check_target
 
     form = shared.chosen_format(format_, output)
@@ -81,7 +80,8 @@ def run(  # noqa: PLR0913 - options
     given = {name: value for name, value in every.items() if shared.is_given(context, name)}
     project = _project(config)
     found = check_all(planned(targets or (), budgets, given, project), against, say)
-    shared.deliver_report(partial(render, found), partial(check_text, found, form), form, output, force=force)
+    report = document(found)
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)
     if not found.within:
         raise typer.Exit(1)
 

@@ -36,11 +36,10 @@ def run(
     calibrated (`xfcost calibrate`).
     """
     from xfcost.counting.devices.find import device, device_names, read_devices
-    from xfcost.report.devices import devices_text, render
+    from xfcost.report.devices import document
 
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
     found = [read_devices(name, "devices").device for name in names] if names else [*map(device, device_names())]
-    shared.deliver_report(
-        lambda width: render(found, width), lambda: devices_text(found, form), form, output, force=force
-    )
+    report = document(found)
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)

@@ -51,7 +51,7 @@ def run(  # noqa: PLR0913 - options
     working tree is not touched.
     """
     from xfcost.api.difference import diff
-    from xfcost.report.differences import diff_text, render
+    from xfcost.report.differences import document
     from xfcost.report.output import check_target
 
     form = shared.chosen_format(format_, output)
@@ -67,10 +67,5 @@ def run(  # noqa: PLR0913 - options
         progress=say,
         **options,
     )
-    shared.deliver_report(
-        lambda width: render(found, width, verbose=verbose),
-        lambda: diff_text(found, form, verbose=verbose),
-        form,
-        output,
-        force=force,
-    )
+    report = document(found, verbose=verbose)
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)

@@ -114,7 +114,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api.find import Asked, Processors, Search, answer
     from xfcost.commands.options import ENDINGS
     from xfcost.report.figure import FIGURES
-    from xfcost.report.find import find_text, render
+    from xfcost.report.find import document
     from xfcost.report.find_progress import find_progress
     from xfcost.report.output import check_target, ending_of
 
@@ -127,20 +127,14 @@ def run(  # noqa: PLR0913 - options
     search = Search(vary or (), family or (), limit)
     with find_progress(say) as progress:
         found = answer(specs or (), search, asked, options, settings or (), Processors(jobs, scheduler), progress)
-    shown = {"front_only": front_only, "left_out": left_out}
+    report = document(found, front_only=front_only, left_out=left_out)
     if ending not in FIGURES:
-        shared.deliver_report(
-            lambda width: render(found, width, **shown),
-            lambda: find_text(found, form, **shown),
-            form,
-            output,
-            force=force,
-        )
+        shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)
         return
     from xfcost.report.console import show
     from xfcost.report.find_figure import find_bytes
 
-    show(lambda width: render(found, width, **shown))
+    show(report.terminal)
     shared.deliver(find_bytes(found, ending), output, force=force)
 
 

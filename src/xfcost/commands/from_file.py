@@ -152,8 +152,7 @@ def _words(name: str, value: Any) -> tuple[str, ...]:
 
 def compare_file(given: Given) -> None:
     """`xfcost compare --from FILE [SYSTEM …]`."""
-    from xfcost.report.measured_compare import report
-    from xfcost.report.measured_export import measured_text
+    from xfcost.report.measured_compare import document
     from xfcost.report.output import check_target
 
     options = given.options
@@ -168,7 +167,8 @@ def compare_file(given: Given) -> None:
             f"compare --from {found.file}: there is one series, {only}, and a comparison has two sides; name another "
             "system, or draw it: `xfcost plot --from`"
         )
-    shared.deliver_report(lambda width: report(found), lambda: measured_text(found, form), form, output, force=force)
+    report = document(found)
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)
 
 
 def plot_file(given: Given) -> None:
@@ -176,7 +176,7 @@ def plot_file(given: Given) -> None:
     from xfcost.counting.measured.readings import READINGS
     from xfcost.report.figure import FIGURES
     from xfcost.report.measured_chart import measured_chart
-    from xfcost.report.measured_export import points_csv
+    from xfcost.report.measured_compare import points_csv
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.plot import chart_bytes
 

@@ -29,7 +29,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api.systems import OfModules, drawn_ledger, open_systems
     from xfcost.counting.glance import glance
     from xfcost.counting.run_options import make_run
-    from xfcost.report.glance import glance_text, render
+    from xfcost.report.glance import document
     from xfcost.report.output import check_target
 
     form = shared.chosen_format(format_, output)
@@ -37,4 +37,5 @@ def run(  # noqa: PLR0913 - options
     run_ = make_run(**options)
     systems = open_systems(specs, OfModules(inputs, build, batch=options.get("batch", 1)), settings, say)
     page = glance([drawn_ledger(one, run_, strict=strict, mixing=mixing, progress=say) for one in systems])
-    shared.deliver_report(lambda width: render(page), lambda: glance_text(page, form), form, output, force=force)
+    report = document(page)
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)

@@ -31,10 +31,11 @@ def run(  # noqa: PLR0913 - options
     what the paper prints.
     """
     from xfcost.api.layer_types import layer_types
-    from xfcost.report.layer_types import layers_text, render
+    from xfcost.report.layer_types import document
     from xfcost.report.output import check_target
 
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
     table = layer_types(N=N, d=d, k=k, r=r)
-    shared.deliver_report(lambda width: render(table), lambda: layers_text(table, form), form, output, force=force)
+    report = document(table)
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)

@@ -21,10 +21,8 @@ def run(
     With `--totals` every one is counted: parameters and MACs at its own size.
     """
     from xfcost.counting.gallery import gallery_rows
-    from xfcost.report.gallery import gallery_table, gallery_text
+    from xfcost.report.gallery import document
 
     form = shared.chosen_format(format_, formats=FORMATS)
-    rows = gallery_rows(totals=totals)
-    shared.deliver_report(
-        lambda width: gallery_table(rows), lambda: gallery_text(rows, form), form, output=None, force=False
-    )
+    report = document(gallery_rows(totals=totals))
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, output=None, force=False)

@@ -128,7 +128,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api.measuring.modules import Given, opened
     from xfcost.api.measuring.plan import Sizes, planned, variants_of
     from xfcost.api.measuring.team import Measured, cluster_team, local_team
-    from xfcost.report.measurements import left_out_texts, measurements_text, report
+    from xfcost.report.measurements import document, left_out_texts
     from xfcost.report.output import check_target
     from xfcost.spec.load import Loaded
 
@@ -156,9 +156,8 @@ def run(  # noqa: PLR0913 - options
         for line in left_out_texts(plan.grids, axis.word):
             say(line)
         rows = _swept(plan.with_threads(team.threads), team, save, retry=retry, any_machine=any_machine)
-    shared.deliver_report(
-        lambda width: report(rows, width), lambda: measurements_text(rows, form), form, output, force=force
-    )
+    report = document(rows)
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)
     if any(row.outcome.status in {"failed", "timed out"} for row in rows):
         raise typer.Exit(1)
 

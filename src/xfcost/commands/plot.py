@@ -248,6 +248,6 @@ def _predicted(one: Sweep, run: Run, device: str, timing: TimingPlan) -> list[Le
 
 def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> str:
     from xfcost.counting.sweep_records import records
-    from xfcost.report.export import to_csv
+    from xfcost.report.document import to_csv
 
     return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)])

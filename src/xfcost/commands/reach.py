@@ -51,7 +51,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.counting.run_options import make_run
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
-    from xfcost.report.reach import reach_text, report
+    from xfcost.report.reach import document
 
     check_target(output, force=force)
     ending = ending_of(output, (*FIGURES, *ENDINGS)) if output and format_ is None else ""
@@ -59,13 +59,12 @@ def run(  # noqa: PLR0913 - options
     place, run_ = place_of(token), make_run(**options)
     systems = open_systems(specs, OfModules(inputs, build), settings, say)
     found = reaches(systems, run_, place, say)
+    report = document(found)
     if ending not in FIGURES:
-        shared.deliver_report(
-            lambda width: report(found, width), lambda: reach_text(found, form), form, output, force=force
-        )
+        shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)
         return
     from xfcost.report.console import show
     from xfcost.report.reach_figure import reach_bytes
 
-    show(lambda width: report(found, width))
+    show(report.terminal)
     shared.deliver(reach_bytes(found, ending), output, force=force)

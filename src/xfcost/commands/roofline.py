@@ -59,7 +59,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.counting.run_options import make_run
     from xfcost.ledger.roofline import records
     from xfcost.report.console import show
-    from xfcost.report.export import to_csv
+    from xfcost.report.document import to_csv
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.roofline import report

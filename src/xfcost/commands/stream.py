@@ -34,7 +34,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api.residual_stream import stream
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
-    from xfcost.report.residual_stream import report, stream_text
+    from xfcost.report.residual_stream import document
 
     ending = None
     if output is not None and format_ is None:
@@ -46,9 +46,8 @@ def run(  # noqa: PLR0913 - options
     check_target(output, force=force)
     found = stream(spec, seed=seed, settings=settings, progress=say, **options)
     target = None if picture else output
-    shared.deliver_report(
-        lambda width: report(found, width), lambda: stream_text(found, form), form, target, force=force
-    )
+    report = document(found)
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, target, force=force)
     if picture is not None:
         from xfcost.report.residual_stream_figure import stream_bytes
 

@@ -37,15 +37,10 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api.survey import survey_of
     from xfcost.counting.run_options import make_run
     from xfcost.report.output import check_target
-    from xfcost.report.survey import render, survey_text
+    from xfcost.report.survey import document
 
     form = shared.chosen_format(format_, output)
     check_target(output, force=force)
     found = survey_of(make_run(**options), settings or (), from_, say)
-    shared.deliver_report(
-        lambda width: render(found, verbose=verbose),
-        lambda: survey_text(found, form, verbose=verbose),
-        form,
-        output,
-        force=force,
-    )
+    report = document(found, verbose=verbose)
+    shared.deliver_report(report.terminal, lambda: report.text(form), form, output, force=force)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from xfcost.counting.comparison_result import Comparison
@@ -11,8 +10,8 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.visible import csv_cell, markdown
-from xfcost.report.columns import chosen
+from xfcost.ledger.visible import markdown
+from xfcost.report.document import to_csv, to_markup
 from xfcost.report.header import active_params, at_least
 from xfcost.report.input_description import circumstances, image_cell
 from xfcost.report.on_devices import plain_answers
@@ -32,12 +31,11 @@ def ledger_text(
 
         return ledger_plain(ledger, by, verbose=verbose, depth=depth)
     counts = _counts(ledger, traced=form == "markdown" or ledger.agreement is not None)
-    if form == "markdown":
-        return _preamble([ledger], form) + to_markdown(_rounded(ledger, by, counts, depth))
-    from xfcost.report.latex_reports import groups_latex, ledger_latex
+    if form == "latex" and not by:
+        from xfcost.report.latex import ledger_latex
 
-    table = groups_latex(by, _named(ledger, by, depth), counts) if by else ledger_latex(ledger, counts)
-    return _preamble([ledger], form) + table
+        return _preamble([ledger], form) + ledger_latex(ledger, counts)
+    return _preamble([ledger], form) + to_markup(_rounded(ledger, by, counts, depth), form)
 
 
 def _counts(ledger: Ledger, *, traced: bool) -> dict[str, str]:
@@ -114,58 +112,16 @@ def _ratio_cells(comparison: Comparison, name: str) -> dict[str, Any]:
     return ratio | {"in_turns": found and found.in_turns, "seconds_ratio_noisy": found and found.noisy}
 
 
-def to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Raw numbers; a missing value is an empty field, and zero is 0. Text that would be a formula is made text."""
-    import csv
-
-    stream = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
-    return stream.getvalue()
-
-
-def to_markup(rows: Sequence[dict[str, str]], form: Format) -> str:
-    """Markdown or LaTeX of rows that are text already."""
-    if form == "markdown":
-        return to_markdown(rows)
-    from xfcost.report.latex_reports import texts_latex
-
-    return texts_latex(rows)
-
-
-def headed(row: dict[str, str], head: str) -> dict[str, str]:
-    """A row whose column without a heading gets `head`, which LaTeX and Markdown need."""
-    return {name or head: cell for name, cell in row.items()}
-
-
-def to_markdown(rows: Iterable[dict[str, str]]) -> str:
-    """A Markdown table of rows that are text already."""
-    from tabulate import tabulate
-
-    every = list(rows)
-    heads = list(every[0]) if every else []
-    if (places := chosen(heads)) is not None:
-        heads = [heads[place] for place in places]
-    written = [{markdown(head): markdown(row[head]) for head in heads} for row in every]
-    return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
-
-
 def _rounded(ledger: Ledger, by: AnyView | None, counts: dict[str, str], depth: int | None) -> list[dict[str, str]]:
     """Rows for a paper, as text: of groups the totals over all blocks, of operations those of one block."""
     if by:
         rows: list[tuple[dict[str, str], Callable[[str], Any]]]
-        rows = [({by: group[by]}, group.__getitem__) for group in _named(ledger, by, depth)]
+        # the module that all others are in has no path, and the name of the ledger
+        rows = [({by: group[by] or ledger.metadata.name}, group.__getitem__) for group in grouped(ledger, by, depth)]
     else:
         rows = [(_words(row), row.figure) for row in ledger.rows]
         counts = dict(sorted(counts.items(), key=lambda count: count[1] == "backward_macs"))  # behind the others
     return [words | {head: units.count(figure(name)) for head, name in counts.items()} for words, figure in rows]
-
-
-def _named(ledger: Ledger, by: AnyView, depth: int | None) -> list[dict[str, Any]]:
-    """The groups; the module that all others are in has no path, and the name of the ledger."""
-    return [group | {by: group[by] or ledger.metadata.name} for group in grouped(ledger, by, depth)]
 
 
 def _words(row: Operation) -> dict[str, str]:

@@ -13,8 +13,7 @@ from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.report.chart_frame import caption_heights, draw_captions
 from xfcost.report.figure import INK, QUIET, look, to_bytes
-from xfcost.report.find import answer, short_keys
-from xfcost.report.find_notes import memory_note, time_notes
+from xfcost.report.find import answer, memory_note, short_keys, time_notes
 from xfcost.report.point_labels import Box, Named, Placed, nearest_corner, placed
 from xfcost.report.style import SYSTEMS
 

@@ -13,8 +13,7 @@ from xfcost.counting.sweep import TOKENS, slope
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.report.chart import Chart, Line, Points
-from xfcost.report.measured_answer import crossing_text, span_text
-from xfcost.report.measured_compare import data_notes, determined_text
+from xfcost.report.measured_compare import crossing_text, data_notes, determined_text, span_text
 
 _BARS: Final = {
     "time": "median, bars its 95 % interval",

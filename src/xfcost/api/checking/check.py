@@ -215,9 +215,9 @@ def _from_here(label: str) -> str:
 
 
 def _render(found: CheckResult, width: int) -> RenderableType:
-    from xfcost.report.budgets import render
+    from xfcost.report.budgets import document
 
-    return render(found, width)
+    return document(found).terminal(width)
 
 
 show_as("CheckResult", _render)
