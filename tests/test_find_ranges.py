@@ -29,7 +29,7 @@ from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.least_work import least_macs, least_weights
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.report.find import document
-from xfcost.report.find_progress import Expected
+from xfcost.report.progress import Expected
 from xfcost.spec.default_options import chosen_for
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place

@@ -21,8 +21,8 @@ from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured.choice import Choice
 from xfcost.counting.measured.readings import READINGS
 from xfcost.ledger.measurements import Outcome
-from xfcost.report.measured_chart import measured_chart
 from xfcost.report.plot import chart_figure
+from xfcost.report.scaling import measured_chart
 from xfcost.spec.load import load
 
 NS = (64, 256, 1024)

@@ -29,7 +29,7 @@ from xfcost.ledger.measurements import Measurement, Outcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_options import TimingPlan
 from xfcost.report.measurements import configuration_text, document
-from xfcost.report.sweep_progress import Lines, left_text
+from xfcost.report.progress import SweepLines, left_text
 from xfcost.spec.load import load
 
 SWEEP = ("A.yaml", "B.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--save", "runs.jsonl")
@@ -237,7 +237,7 @@ def test_a_file_of_another_machine_and_of_another_tool_are_left_alone(folder: Pa
 
 
 def test_lines_say_how_many_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = SweepLines()
     lines.started(40, 2)
     for number, left in ((3, None), (4, 241.0), (40, 1.0)):
         lines.running(number, configuration("A", 1024, batch=8, dtype="bfloat16", mode="decode"), left)

@@ -26,21 +26,21 @@ from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, Outcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
-from xfcost.report.sweep_progress import Lines
+from xfcost.report.progress import SweepLines
 from xfcost.spec.load import load, load_expanded
 
 
 def test_each_row_names_its_machine_and_is_measured_once_wherever(address: str, file: RunsFile) -> None:
     with closing(Cluster(address)) as cluster:
         one = sweep(file)
-        one.run(ClusterRows(cluster, ASKED, {}, at_once), Lines(), crew=SideBySide(2, together=2))
+        one.run(ClusterRows(cluster, ASKED, {}, at_once), SweepLines(), crew=SideBySide(2, together=2))
         rows = {(row.configuration.system, row.configuration.N): row for row in read_runs(file.path).rows}
         for (system, _), found in rows.items():
             assert (found.machine.host, found.configuration.threads, found.process_seconds) == (
                 f"host {system}", 4, 2.5,
             )  # fmt: skip
         again = sweep(file)
-        again.run(refusing, Lines(), crew=SideBySide(2, together=2))
+        again.run(refusing, SweepLines(), crew=SideBySide(2, together=2))
         assert again.rows == one.rows
     assert sorted(names(file)) == sorted(NAMES)
 
@@ -51,7 +51,7 @@ def refusing(configuration: Configuration) -> Ran:
 
 def test_larger_sizes_of_what_timed_out_on_a_machine_are_rows_of_that_machine(file: RunsFile) -> None:
     slow = Outcome(status="timed out", reason="took longer than 9 s (--timeout)")
-    sweep(file).run(lambda one: Ran(slow, DESCRIBED, 9.0), Lines())
+    sweep(file).run(lambda one: Ran(slow, DESCRIBED, 9.0), SweepLines())
     found = [(row.configuration.N, row.outcome.status, row.machine.host) for row in file.rows]
     assert found == [(N, "timed out" if N == 64 else "skipped", "here") for N in (64, 128, 256) for _ in "AB"]
 
@@ -67,7 +67,7 @@ def test_what_a_worker_refuses_or_raises_ends_the_sweep_and_keeps_the_rows(addre
             (lambda *_: msgspec.json.encode(Response(refused="no cuda")), "a worker refuses: no cuda"),
         ):
             with pytest.raises(DeviceError, match=f"^--scheduler {address}: {message}$"):
-                sweep(file).run(ClusterRows(cluster, ASKED, {}, work), Lines(), crew=SideBySide(2, together=2))
+                sweep(file).run(ClusterRows(cluster, ASKED, {}, work), SweepLines(), crew=SideBySide(2, together=2))
     assert names(file) == []
 
 

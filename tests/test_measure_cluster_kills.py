@@ -22,7 +22,7 @@ from xfcost.api.measuring.worker import Request, Response
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Machine, Outcome
 from xfcost.ledger.runs_file import RunsFile
-from xfcost.report.sweep_progress import Lines
+from xfcost.report.progress import SweepLines
 
 
 class FirstHangs:
@@ -58,7 +58,7 @@ def test_a_killed_worker_s_row_runs_elsewhere_and_each_row_is_there_once(
         assert cluster.workers == 2
         killed = pool.submit(hanging.kill)
         crew = SideBySide(2, together=2)
-        sweep(file).run(ClusterRows(cluster, ASKED, {}, hanging), Lines(), crew=crew)
+        sweep(file).run(ClusterRows(cluster, ASKED, {}, hanging), SweepLines(), crew=crew)
         assert killed.result() != os.getpid()
     assert sorted(names(file)) == sorted(NAMES)
 
@@ -98,7 +98,7 @@ def test_only_the_row_that_ran_is_counted_as_killed_and_the_others_go_on(file: R
         closing(Cluster(local.scheduler_address)) as cluster,
     ):
         rows = ClusterRows(cluster, ASKED, {}, KilledWhileOthersWait(tmp_path, kills=2))
-        sweep(file).run(rows, Lines(), crew=SideBySide(2, together=2))
+        sweep(file).run(rows, SweepLines(), crew=SideBySide(2, together=2))
     assert sorted(names(file)) == sorted(NAMES)
     failed = [row for row in file.rows if row.outcome.status != "measured"]
     assert [(row.configuration.system, row.configuration.N, row.outcome.status) for row in failed] == [
@@ -136,7 +136,7 @@ def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch
     ):
         local.sync(local.workers[0].close)
         with pytest.raises(DeviceError, match=r"its workers were killed, and none has come back$"):
-            sweep(file).run(ClusterRows(cluster, ASKED, {}, at_once), Lines())
+            sweep(file).run(ClusterRows(cluster, ASKED, {}, at_once), SweepLines())
     assert names(file) == []
 
 

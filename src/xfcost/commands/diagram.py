@@ -64,6 +64,6 @@ def run(  # noqa: PLR0913 - options
     elif form == ".txt":
         shared.deliver(plain_text(lambda width: render(drawn, width)), output, force=force)
     else:
-        from xfcost.report.block_figure import diagram_bytes
+        from xfcost.report.diagram import diagram_bytes
 
         shared.deliver(diagram_bytes(drawn, str(form)), output, force=force)

@@ -115,8 +115,8 @@ def run(  # noqa: PLR0913 - options
     from xfcost.commands.options import ENDINGS
     from xfcost.report.figure import FIGURES
     from xfcost.report.find import document
-    from xfcost.report.find_progress import find_progress
     from xfcost.report.output import check_target, ending_of
+    from xfcost.report.progress import find_progress
 
     check_target(output, force=force)
     ending = ending_of(output, (*FIGURES, *ENDINGS)) if output and format_ is None else ""

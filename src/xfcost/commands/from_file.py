@@ -175,10 +175,10 @@ def plot_file(given: Given) -> None:
     """`xfcost plot --from FILE [SYSTEM …]`."""
     from xfcost.counting.measured.readings import READINGS
     from xfcost.report.figure import FIGURES
-    from xfcost.report.measured_chart import measured_chart
     from xfcost.report.measured_compare import points_csv
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.plot import chart_bytes
+    from xfcost.report.scaling import measured_chart
 
     options = given.options
     given.refuse_others(_ANYWAY | {"metric", "mark"})

@@ -195,7 +195,7 @@ def _swept(plan: Plan, team: Team, save: Path, *, retry: bool, any_machine: bool
     )
     from xfcost.ledger.runs_file import RunsFile
     from xfcost.report.interrupts import cleaned_up_on_interrupt
-    from xfcost.report.sweep_progress import sweep_progress
+    from xfcost.report.progress import sweep_progress
 
     def now() -> datetime:
         return datetime.now(timezone.utc)

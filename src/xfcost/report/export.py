@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from xfcost.counting.comparison_result import Comparison
@@ -32,10 +33,33 @@ def ledger_text(
         return ledger_plain(ledger, by, verbose=verbose, depth=depth)
     counts = _counts(ledger, traced=form == "markdown" or ledger.agreement is not None)
     if form == "latex" and not by:
-        from xfcost.report.latex import ledger_latex
-
-        return _preamble([ledger], form) + ledger_latex(ledger, counts)
+        return _preamble([ledger], form) + _ledger_latex(ledger, counts)
     return _preamble([ledger], form) + to_markup(_rounded(ledger, by, counts, depth), form)
+
+
+def _ledger_latex(ledger: Ledger, counts: Mapping[str, str]) -> str:
+    """A row per operation under the heading of its block; neighbours with the same rows are one, moves are left out."""
+    from xfcost.report.latex import Group, formula, latex, latex_table, number, title
+    from xfcost.report.table import share_cell
+
+    def cells(row: Operation) -> list[str]:
+        mixing = units.DASH if row.mixing == "unknown" else row.mixing
+        words = [title(row.title), latex(mixing), formula(row.order or units.DASH), formula(row.reads or units.DASH)]
+        figures = [units.count(row.figure(quantity) or None) for quantity in counts.values()]
+        return [*words, *map(number, [*figures, share_cell(row, ledger.total("macs") or 0)])]
+
+    blocks = []
+    for block, rows in ledger.by("block").items():
+        times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
+        blocks.append((f"{block}{times}", [cells(row) for row in rows if not row.only_moves]))
+    groups = []
+    for written, alike in groupby((block for block in blocks if block[1]), key=lambda block: block[1]):
+        *first, last = [label for label, _ in alike]
+        groups.append(Group(latex(f"{', '.join(first)} and {last}" if first else last), written))
+    heads = ["operation", "mixing", "order", "reads", *counts, "share"]
+    totals = (number(units.count(ledger.total(quantity))) for quantity in counts.values())
+    total = ["total", "", "", "", *totals, number("100 %")]
+    return latex_table(heads, [False] * 4 + [True] * (len(counts) + 1), groups, total)
 
 
 def _counts(ledger: Ledger, *, traced: bool) -> dict[str, str]:

@@ -11,10 +11,20 @@ from xfcost.counting.find.result import Found, Row
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
-from xfcost.report.chart_frame import caption_heights, draw_captions
-from xfcost.report.figure import INK, QUIET, look, to_bytes
+from xfcost.report.figure import (
+    INK,
+    QUIET,
+    Box,
+    Named,
+    Placed,
+    caption_heights,
+    draw_captions,
+    look,
+    nearest_corner,
+    placed,
+    to_bytes,
+)
 from xfcost.report.find import answer, memory_note, short_keys, time_notes
-from xfcost.report.point_labels import Box, Named, Placed, nearest_corner, placed
 from xfcost.report.style import SYSTEMS
 
 if TYPE_CHECKING:

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from xfcost.ledger import units
-from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Operation
 from xfcost.ledger.visible import one_line
 from xfcost.report.columns import chosen
 
@@ -184,41 +180,6 @@ def _accented(character: str) -> str:
     if character in _ACCENTS:  # after a letter with which it makes no character
         return rf"\{_ACCENTS[character]}{{}}"
     return f"[U+{ord(character):04X}]"
-
-
-# ── a ledger, block by block ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-def ledger_latex(ledger: Ledger, counts: Mapping[str, str]) -> str:
-    """A row per operation under the heading of its block; blocks with the same rows are one, moves are left out."""
-    heads = ["operation", "mixing", "order", "reads", *counts, "share"]
-    totals = (number(units.count(ledger.total(quantity))) for quantity in counts.values())
-    total = ["total", "", "", "", *totals, number("100 %")]
-    return latex_table(heads, [False] * 4 + [True] * (len(counts) + 1), _blocks(ledger, counts), total)
-
-
-def _blocks(ledger: Ledger, counts: Mapping[str, str]) -> Iterator[Group]:
-    """Blocks in their order, neighbours with the same rows under one heading."""
-    blocks = []
-    for block, rows in ledger.by("block").items():
-        times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
-        blocks.append((f"{block}{times}", [_cells(row, ledger, counts) for row in rows if not row.only_moves]))
-    for cells, alike in groupby((block for block in blocks if block[1]), key=lambda block: block[1]):
-        *first, last = [label for label, _ in alike]
-        yield Group(latex(f"{', '.join(first)} and {last}" if first else last), cells)
-
-
-def _cells(row: Operation, ledger: Ledger, counts: Mapping[str, str]) -> list[str]:
-    from xfcost.report.operations import share_cell
-
-    words = [
-        title(row.title),
-        latex(units.DASH if row.mixing == "unknown" else row.mixing),
-        formula(row.order or units.DASH),
-        formula(row.reads or units.DASH),
-    ]
-    figures = [units.count(row.figure(quantity) or None) for quantity in counts.values()]
-    return [*words, *map(number, [*figures, share_cell(row, ledger.total("macs") or 0)])]
 
 
 # ── how wide cells are, and which columns a page has room for ─────────────────────────────────────────────────────────

@@ -21,10 +21,10 @@ from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import Interval
-from xfcost.report.chart import slope_text
 from xfcost.report.crossovers import order_lines, range_text
 from xfcost.report.document import Column, Document, Gap, Lines, Part, Table, table_of, to_csv
 from xfcost.report.measurements import configuration_text, outcome_text, precision_text
+from xfcost.report.plot import slope_text
 from xfcost.report.style import lowered
 
 # Pairs and rows that a report names.
