@@ -60,7 +60,7 @@ def report(comparison: Comparison, width: int, *, verbose: bool = False) -> Grou
     parts: list[RenderableType] = [*header(comparison), Text(), *answer_texts(comparison)]
     parts += compared_prediction_texts(comparison)
     parts += [*crossover_texts(comparison, verbose=verbose), *size_crossover_texts(comparison, verbose=verbose)]
-    parts += [Text(), figures_table(comparison, width, verbose=verbose)]
+    parts += [Text(), document.drawn([figures_table(comparison, verbose=verbose)], width)]
     parts += [*stage_parts(comparison, width), *size_parts(comparison), Text(), *endnotes(comparison, verbose=verbose)]
     return Group(*parts)
 

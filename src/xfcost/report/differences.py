@@ -13,6 +13,7 @@ from xfcost.ledger.grid import sides_text
 from xfcost.ledger.saved_report import Report
 from xfcost.ledger.time_ratio import TimeRatio
 from xfcost.report.document import Column, Document, Gap, Lines, Part, Table, notes, table_of
+from xfcost.report.figures import figure_text
 from xfcost.report.measurements import configuration_text
 
 # Changes that are listed where the report isn't verbose.
@@ -133,18 +134,11 @@ def _column(head: str) -> Column:
     )
 
 
-def value_text(quantity: str, value: float) -> str:
-    """A value in the unit of its quantity."""
-    if quantity.endswith("seconds"):
-        return units.seconds(value)
-    return units.size(int(value)) if quantity.endswith("bytes") else units.count(value)
-
-
 def signed(quantity: str, difference: float | None) -> str:
     """`+120.4 M`, `−3 MiB`; a dash where it isn't known, nothing where there is none."""
     if difference is None or not difference:
         return units.DASH if difference is None else ""
-    return f"{'+' if difference > 0 else '−'}{value_text(quantity, abs(difference))}"
+    return f"{'+' if difference > 0 else '−'}{figure_text(quantity, abs(difference))}"
 
 
 def change_text(ratio: float | None) -> str:
@@ -189,7 +183,7 @@ def total_lines(diff: Diff) -> Iterator[TotalLine]:
 def _total_line(diff: Diff, total: Total) -> TotalLine:
     word = WORDS[total.quantity]
     word += " of the forward" if diff.after.mode == "train" and total.quantity in ("macs", "flops") else ""
-    before, after = (value_text(total.quantity, value) for value in (total.before, total.after))
+    before, after = (figure_text(total.quantity, value) for value in (total.before, total.after))
     if not total.difference:
         return TotalLine(word, "same", after, "")
     named = parts(diff.changes, total.quantity)[:_MOST_PARTS]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xfcost.ledger.visible import visible
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 FIGURES: Final = (".svg", ".png", ".pdf")
 INK: Final = "#222222"
@@ -160,15 +162,46 @@ def nearest_corner(point: Named, box: Box) -> tuple[float, float]:
     return min(max(point.x, box.left), box.right), min(max(point.y, box.bottom), box.top)
 
 
-class Captions(Protocol):
+class Captions(NamedTuple):
     """The texts around a figure."""
 
-    @property
-    def title(self) -> str: ...
-    @property
-    def subtitle(self) -> str: ...
-    @property
-    def footnote(self) -> str: ...
+    title: str
+    subtitle: str
+    footnote: str
+
+
+class Ticks(NamedTuple):
+    """A logarithmic axis: its label, how a number on it is written, and where numbers stand."""
+
+    label: str
+    text: Callable[..., str]
+    subs: tuple[float, ...] = (1.0,)
+    base: int = 10
+    """0: where matplotlib puts them."""
+
+
+def log_frame(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
+    """Ticks and labels of both axes, a grid, and no lines above and on the right."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for axis, ticks in ((axes.xaxis, x), (axes.yaxis, y)):
+        if ticks.base:
+            axis.set_major_locator(LogLocator(base=ticks.base, subs=ticks.subs, numticks=30))
+        axis.set_major_formatter(FuncFormatter(ticks.text))
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_label_text(ticks.label)
+    axes.grid(visible=True, which="major", color=grid, linewidth=0.6, zorder=0)
+    for name in ("top", "right"):
+        axes.spines[name].set_visible(False)
+
+
+def extent(axes: Axes, text: Text) -> Box:
+    """The room of a text, in pixels."""
+    from matplotlib.backends.backend_agg import RendererAgg
+
+    width, height = axes.figure.bbox.size
+    renderer = RendererAgg(width, height, axes.figure.dpi)  # type: ignore[no-untyped-call]
+    return Box(*text.get_window_extent(renderer).extents)
 
 
 # Inches.

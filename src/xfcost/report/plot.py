@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from xfcost.counting.sweep import TOKENS, Axis
 from xfcost.ledger import units
 from xfcost.ledger.units import DASH
-from xfcost.report.figure import INK, QUIET, caption_heights, draw_captions, look, plain_tick, to_bytes
+from xfcost.report.figure import (
+    INK,
+    QUIET,
+    Captions,
+    Ticks,
+    caption_heights,
+    draw_captions,
+    log_frame,
+    look,
+    plain_tick,
+    to_bytes,
+)
 from xfcost.report.metrics import Unit
 from xfcost.report.style import CONTEXT, SYSTEMS
 
@@ -51,7 +62,7 @@ def chart_figure(chart: Chart) -> Figure:
     labels = [*map(line_label, chart.lines), *(one.name for one in chart.points)]
     columns = _legend_columns(labels)
     rows = -(-len(labels) // columns)
-    above, below = caption_heights(chart)
+    above, below = caption_heights(chart.captions)
     head = above + _LEGEND_ROW * rows + 0.2
     height = below + _HEIGHT + head
     figure = Figure(figsize=(_WIDTH, height))
@@ -65,7 +76,7 @@ def chart_figure(chart: Chart) -> Figure:
     draw_guides(axes, chart)
     draw_mark(axes, chart)
     draw_ratio(axes, chart)
-    draw_captions(figure, chart, _LEFT)
+    draw_captions(figure, chart.captions, _LEFT)
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.008, 1.0), ncols=columns, frameon=False, fontsize=9, handlelength=3.2,
         borderaxespad=0.3, columnspacing=2.5,
@@ -86,7 +97,7 @@ def panel_figure(chart: Chart) -> Figure:
 
     panels = grouped_by_slope(chart.lines)
     rows = -(-len(panels) // _COLUMNS)
-    above, below = caption_heights(chart)
+    above, below = caption_heights(chart.captions)
     across, down = _LEFT + _PANEL_WIDTH + _BESIDE, _ABOVE + _PANEL_HEIGHT + _BELOW
     width, height = _COLUMNS * across, above + rows * down + below - _BELOW + 0.1
     figure = Figure(figsize=(width, height))
@@ -95,7 +106,7 @@ def panel_figure(chart: Chart) -> Figure:
         y = height - above - (number // _COLUMNS) * down - _ABOVE - _PANEL_HEIGHT
         axes = figure.add_axes((x / width, y / height, _PANEL_WIDTH / width, _PANEL_HEIGHT / height))
         _draw_panel(axes, chart, lines)
-    draw_captions(figure, chart, _LEFT)
+    draw_captions(figure, chart.captions, _LEFT)
     return figure
 
 
@@ -187,6 +198,11 @@ class Chart(NamedTuple):
     footnote: str = ""
     summary: Sequence[str] = ()
     """The fitted slopes as text, for the terminal."""
+
+    @property
+    def captions(self) -> Captions:
+        """The texts around it."""
+        return Captions(self.title, self.subtitle, self.footnote)
 
 
 def slope_text(slope: float | None) -> str:
@@ -372,25 +388,14 @@ def set_limits(axes: Axes, chart: Chart) -> None:
 
 def label_axes(axes: Axes, chart: Chart) -> None:
     """Ticks as plain numbers, labels, a grid."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    low, high = axes.get_xlim()
-    subs = (1.0, 2.0, 5.0) if high / low < 3e4 else (1.0,)  # noqa: PLR2004 - labels would touch
-    close = high / low < _CLOSE  # 256, 512, 1,024 say more of it than 200, 500, 1,000
-    axes.xaxis.set_major_locator(LogLocator(base=2 if close else 10, subs=(1.0,) if close else subs, numticks=30))
-    axes.xaxis.set_major_formatter(FuncFormatter(plain_tick))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    bottom, top = axes.get_ylim()
-    if top / bottom < _NARROW:
-        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=30))
-    written = top / bottom < _NARROW or chart.unit == "second"
-    axes.yaxis.set_major_formatter(FuncFormatter(_TICKS[chart.unit] if written else _power_of_ten))
-    axes.set_xlabel(chart.axis.label)
-    axes.set_ylabel(chart.value_label)
-    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6, zorder=0)
-    for name in ("top", "right"):
-        axes.spines[name].set_visible(False)
+    (low, high), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    few, some = (1.0,), (1.0, 2.0, 5.0)
+    x = Ticks(chart.axis.label, plain_tick, some if high / low < 3e4 else few)  # noqa: PLR2004 - labels would touch
+    if high / low < _CLOSE:  # 256, 512, 1,024 say more of it than 200, 500, 1,000
+        x = x._replace(subs=few, base=2)
+    narrow = top / bottom < _NARROW
+    written = _TICKS[chart.unit] if narrow or chart.unit == "second" else _power_of_ten
+    log_frame(axes, x, Ticks(chart.value_label, written, some, base=10 if narrow else 0), grid="#dddddd")
 
 
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -14,10 +14,14 @@ from xfcost.report.figure import (
     INK,
     QUIET,
     Box,
+    Captions,
     Named,
     Placed,
+    Ticks,
     caption_heights,
     draw_captions,
+    extent,
+    log_frame,
     look,
     nearest_corner,
     placed,
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.text import Annotation, Text
+    from matplotlib.text import Annotation
 
 # Inches: the axes of a single panel and of several, and the margins around them.
 _SINGLE, _PANEL = (7.2, 4.6), (5.4, 4.0)
@@ -58,12 +62,6 @@ class Limits(NamedTuple):
 
     intensity: tuple[float, float]
     rate: tuple[float, float]
-
-
-class _Captions(NamedTuple):
-    title: str
-    subtitle: str
-    footnote: str
 
 
 def roofline_bytes(found: Sequence[Roofline], form: str) -> bytes:
@@ -118,18 +116,8 @@ def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: Sizes) -> None
 
 
 def _label_axes(axes: Axes, one: Roofline) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    for axis, form in ((axes.xaxis, plain_tick), (axes.yaxis, _rate_tick)):
-        axis.set_major_locator(LogLocator(base=10, numticks=30))
-        axis.set_major_formatter(FuncFormatter(form))
-        axis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("arithmetic intensity (FLOP per byte moved)")
     rate = "FLOP/s at the roof" if one.bounded else "predicted FLOP/s" if one.predicted else "achieved FLOP/s"
-    axes.set_ylabel(rate)
-    axes.grid(visible=True, which="major", color="#e6e6e6", linewidth=0.6, zorder=0)
-    for name in ("top", "right"):
-        axes.spines[name].set_visible(False)
+    log_frame(axes, Ticks("arithmetic intensity (FLOP per byte moved)", plain_tick), Ticks(rate, _rate_tick))
     word = "bound " if one.bounded else "predicted " if one.predicted else ""
     noisy = ", noisy" if one.ledger.timing is not None and one.ledger.timing.noisy else ""
     axes.set_title(f"{one.name}, {word}{units.seconds(one.seconds)}{noisy}", loc="left", fontsize=10, fontweight="bold")
@@ -140,12 +128,12 @@ def _rate_tick(value: float, _position: object = None) -> str:
     return units.count(value, 1)
 
 
-def _captions(found: Sequence[Roofline]) -> _Captions:
+def _captions(found: Sequence[Roofline]) -> Captions:
     names = ", ".join(one.name for one in found) if len(found) <= _MOST_NAMED else f"{len(found)} systems"
     first = found[0]
     how = ", bounds" if first.bounded else ", predicted" if first.predicted else ""
     title = f"Roofline{how}: {names}"
-    return _Captions(title, f"{place_text(first)}; {roofs_text(first.roofs)}", "  ".join(_remarks(found)))
+    return Captions(title, f"{place_text(first)}; {roofs_text(first.roofs)}", "  ".join(_remarks(found)))
 
 
 def _remarks(found: Sequence[Roofline]) -> Iterator[str]:
@@ -184,7 +172,7 @@ def draw_roofs(axes: Axes, roofs: Roofs) -> list[Box]:
     texts = [_memory_name(axes, roofs, start), _peak_name(axes, roofs), _ridge_name(axes, roofs)]
     corner = (ridge, roofs.at(ridge))
     ends = [(start, roofs.at(start)), (high, roofs.at(high)), (ridge, bottom)]
-    return [*(box for end in ends for box in _along(axes, corner, end)), *(_extent(axes, text) for text in texts)]
+    return [*(box for end in ends for box in _along(axes, corner, end)), *(extent(axes, text) for text in texts)]
 
 
 def _memory_name(axes: Axes, roofs: Roofs, start: float) -> Annotation:
@@ -226,7 +214,7 @@ def draw_names(axes: Axes, one: Roofline, sizes: Sizes, taken: Sequence[Box]) ->
     """The names of the longest operations, where there is room for them."""
     longest, others = one.drawn[:_NAMED], one.drawn[_NAMED:]
     texts = [axes.text(0, 0, point.title, fontsize=_NAME_SIZE) for point in longest]
-    boxes = [_extent(axes, text) for text in texts]
+    boxes = [extent(axes, text) for text in texts]
     for text in texts:
         text.remove()
     named = [
@@ -266,15 +254,6 @@ def _along(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
     (x0, y0), (x1, y1) = axes.transData.transform([start, end])
     shares = [number / _STEPS for number in range(_STEPS + 1)]
     return [square(float(x0 + share * (x1 - x0)), float(y0 + share * (y1 - y0)), 2) for share in shares]
-
-
-def _extent(axes: Axes, text: Text) -> Box:
-    """The room of a text, in pixels."""
-    from matplotlib.backends.backend_agg import RendererAgg
-
-    width, height = axes.figure.bbox.size
-    renderer = RendererAgg(width, height, axes.figure.dpi)  # type: ignore[no-untyped-call]
-    return Box(*text.get_window_extent(renderer).extents)
 
 
 def _pixels_per_point(axes: Axes) -> float:
