@@ -15,7 +15,6 @@ from xfcost.ledger import units
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.time_ratio import TimeRatio
 from xfcost.report import document
 from xfcost.report.console import bare_table, note_texts, plain_text
@@ -57,11 +56,11 @@ def report(comparison: Comparison, width: int, *, verbose: bool = False) -> Grou
     """The inputs, the answer, then what differs; with `verbose` every figure, crossover and note."""
     if len(comparison.names) > MOST_PAIRED:
         return overview(comparison, width, verbose=verbose)
-    parts: list[RenderableType] = [*header(comparison), Text(), *answer_texts(comparison)]
+    parts: list[RenderableType] = [*header(comparison), Text(), *cost_texts(comparison), *growth_texts(comparison)]
     parts += compared_prediction_texts(comparison)
     parts += [*crossover_texts(comparison, verbose=verbose), *size_crossover_texts(comparison, verbose=verbose)]
     parts += [Text(), document.drawn([figures_table(comparison, verbose=verbose)], width)]
-    parts += [*stage_parts(comparison, width), *size_parts(comparison), Text(), *endnotes(comparison, verbose=verbose)]
+    parts += [*stage_parts(comparison, width), *size_parts(comparison), Text(), *_endnotes(comparison, verbose=verbose)]
     return Group(*parts)
 
 
@@ -82,25 +81,6 @@ def header(comparison: Comparison) -> list[Text]:
     return [*lines, *(Text(warning, style="bold yellow") for warning in warnings)]
 
 
-def endnotes(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
-    """How the accounts agree, notes with their system's name, settings of the run, the convention."""
-    notes = []
-    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
-        if ledger.agreement is not None:
-            yield from (
-                Text.assemble(f"{name}: ", text) for text in agreement_texts(ledger) if text.plain != NOT_TRACED
-            )
-        notes += [f"{name}: {note}" for note in ledger.metadata.notes]
-    yield from note_texts(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
-    yield from note_texts(notes, verbose=verbose)
-    yield from run_texts(comparison.ledgers[0])
-    if any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):
-        yield Text(
-            "score dot products: per head, in the first block that has scores, without special tokens", style="dim"
-        )
-    yield Text(CONVENTION, style="dim")
-
-
 # Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
 _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "forward": (("macs", "MACs"), ("attention_bytes", "attention memory")),
@@ -113,12 +93,6 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("run_days", "time of the run (days)"),
     ),
 }
-
-
-def answer_texts(comparison: Comparison) -> Iterator[Text]:
-    """What costs less, then the growth of every system."""
-    yield from cost_texts(comparison)
-    yield from growth_texts(comparison)
 
 
 def cost_texts(comparison: Comparison) -> Iterator[Text]:
@@ -144,16 +118,13 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
     yield from map(Text, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name in ledgers:
-        words = (
-            f"{_bound_words(found[name])}; {fit_words(found[name])}" if name in found else "a torch module: no bound"
-        )
+        words = "a torch module: no bound"
+        if (one := found.get(name)) is not None:
+            bound = f"{one.time.expected_bound} {EXPECTED}" if one.expected else one.time.bound
+            words = f"{bound}; {fit_words(one)}"
         reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
         shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
         yield Text(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
-
-
-def _bound_words(found: OnDevices) -> str:
-    return f"{found.time.expected_bound} {EXPECTED}" if found.expected else found.time.bound
 
 
 def no_estimates(comparison: Comparison) -> list[str]:
@@ -397,17 +368,28 @@ def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: b
         yield Text("*: not at all counted N above it; json has the order at each", style="dim")
     yield from where_texts(comparison)
     yield from noise_texts(comparison)
+    yield from _endnotes(comparison, short, verbose=verbose)
+
+
+def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, verbose: bool) -> Iterator[Text]:
+    """How the accounts agree; notes, each once, with the names of its systems; the run; the convention.
+
+    In an overview the names are `short`.
+    """
     notes: dict[str, list[str]] = {}
-    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+    for system, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        name = short[system] if short else system
         if ledger.agreement is not None:
-            for text in agreement_texts(ledger):
-                if text.plain != NOT_TRACED:
-                    yield Text.assemble(f"{short[name]}: ", text)
+            texts = [text for text in agreement_texts(ledger) if text.plain != NOT_TRACED]
+            yield from (Text.assemble(f"{name}: ", text) for text in texts)
         for note in ledger.metadata.notes:
-            notes.setdefault(note, []).append(short[name])
+            notes.setdefault(note, []).append(name)
     yield from note_texts(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
     yield from note_texts([f"{', '.join(names)}: {note}" for note, names in notes.items()], verbose=verbose)
     yield from run_texts(comparison.ledgers[0])
+    if short is None and any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):
+        scores = "score dot products: per head, in the first block that has scores, without special tokens"
+        yield Text(scores, style="dim")
     yield Text(CONVENTION, style="dim")
 
 
@@ -457,14 +439,14 @@ def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
     table = _system_table(comparison)
     sides = list(comparison.by_size[comparison.names[0]])
     for side in sides:
-        table.add_row(f"{side}×{side}", *(_at(comparison.by_size[name][side]) for name in comparison.names))
+        every = [comparison.by_size[name][side] for name in comparison.names]
+        cells = [
+            f"{units.count(one['macs'])}  {units.size(one['attention_bytes'])}" if one else units.DASH for one in every
+        ]
+        table.add_row(f"{side}×{side}", *cells)
     over = (_over(comparison.by_size[name], sides[-1], sides[0]) for name in comparison.names)
     table.add_row(f"{sides[-1]} over {sides[0]}", *over)
     yield table
-
-
-def _at(costs: dict[str, int] | None) -> str:
-    return f"{units.count(costs['macs'])}  {units.size(costs['attention_bytes'])}" if costs else units.DASH
 
 
 def _over(costs: dict[int, dict[str, int] | None], last: int, first: int) -> str:

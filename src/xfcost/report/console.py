@@ -119,16 +119,12 @@ def html(segments: Iterable[Segment]) -> str:
 
 def style_sheet() -> str:
     """The colours of each theme. The notebook's theme comes after the browser's, and so wins."""
-    light, dark = (_variables(at) for at in (0, 1))
+    light, dark = (";".join(f"--xfcost-{name}:{colours[at]}" for name, colours in COLOURS.items()) for at in (0, 1))
     return (
         f".xfcost{{{light}}}@media (prefers-color-scheme:dark){{.xfcost{{{dark}}}}}"
         f'[data-jp-theme-light="true"] .xfcost,.vscode-light .xfcost{{{light}}}'
         f'[data-jp-theme-light="false"] .xfcost,.vscode-dark .xfcost{{{dark}}}'
     )
-
-
-def _variables(at: int) -> str:
-    return ";".join(f"--xfcost-{name}:{colours[at]}" for name, colours in COLOURS.items())
 
 
 def _span(text: str, style: Style | None) -> str:

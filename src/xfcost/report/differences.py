@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from xfcost.counting.differences.changes import Change, parts
@@ -238,27 +238,19 @@ def change_lines(found: Sequence[Change]) -> list[ChangeLine]:
     """The changes in their order; those that are the same in several blocks stand where the first does."""
     alike: dict[tuple[object, ...], list[Change]] = {}
     for change in found:
-        alike.setdefault(_likeness(change), []).append(change)
-    return [_line(group) for group in alike.values()]
-
-
-def _likeness(change: Change) -> tuple[object, ...]:
-    differences = tuple(change.differences.items())
-    return change.kind, _operation(change), _blocks(change), differences
-
-
-def _line(group: Sequence[Change]) -> ChangeLine:
-    first = group[0]
-    blocks = list(dict.fromkeys(change.row.block for change in group))
-    named = ", ".join(without_repeated_stage(blocks[:_MOST_PARTS]))
-    more = f" and {len(blocks) - _MOST_PARTS} more" if len(blocks) > _MOST_PARTS else ""
-    sums = {name: _sum(change.differences[name] for change in group) for name in first.differences}
-    return ChangeLine(_SIGNS[first.kind], f"{named}{more}", _operation(first), _blocks(first), sums)
-
-
-def _sum(values: Iterable[int | float | None]) -> int | float | None:
-    present = [value for value in values if value is not None]
-    return sum(present) if present else None
+        likeness = (change.kind, _operation(change), _blocks(change), *change.differences.items())
+        alike.setdefault(likeness, []).append(change)
+    lines = []
+    for group in alike.values():
+        first, blocks = group[0], list(dict.fromkeys(change.row.block for change in group))
+        named = ", ".join(without_repeated_stage(blocks[:_MOST_PARTS]))
+        more = f" and {len(blocks) - _MOST_PARTS} more" if len(blocks) > _MOST_PARTS else ""
+        sums: dict[str, int | float | None] = {}
+        for name in first.differences:
+            known = [value for change in group if (value := change.differences[name]) is not None]
+            sums[name] = sum(known) if known else None
+        lines.append(ChangeLine(_SIGNS[first.kind], f"{named}{more}", _operation(first), _blocks(first), sums))
+    return lines
 
 
 def _operation(change: Change) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from xfcost.ledger import units
 from xfcost.ledger.visible import visible
 
 if TYPE_CHECKING:
@@ -214,6 +215,22 @@ _FOOTNOTE_LETTERS: Final = 110
 def plain_tick(value: float, _position: object = None) -> str:
     """`1,000`, `0.5`."""
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+def _count_tick(value: float, _position: object = None) -> str:
+    """`10 k`, `1 G`."""
+    return units.count(value, 1)
+
+
+def _byte_tick(value: float, _position: object = None) -> str:
+    return f"{units.count(value, 1)}B" if value >= 10_000 else f"{value:g} B"  # noqa: PLR2004 - where prefixes begin
+
+
+def _second_tick(value: float, _position: object = None) -> str:
+    return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"  # noqa: PLR2004
+
+
+TICKS: Final = {"count": _count_tick, "byte": _byte_tick, "second": _second_tick}
 
 
 def caption_heights(chart: Captions, wider: float = 1.0) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.figure import (
     INK,
     QUIET,
+    TICKS,
     Box,
     Captions,
     Named,
@@ -45,6 +46,7 @@ _ROOM: Final = 2.5
 # The share of the height that the text of a budget takes.
 _TEXT: Final = 0.3
 _COLOUR: Final = SYSTEMS[0]
+_UNITS: Final = {units.size: "byte", units.seconds: "second"}
 
 
 def find_bytes(found: Found, form: str) -> bytes:
@@ -102,23 +104,8 @@ def _label_axes(axes: Axes, found: Found) -> None:
     for axis, one, better in ((axes.xaxis, less, "less"), (axes.yaxis, more, "more")):
         low, high = axis.get_view_interval()
         subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)  # noqa: PLR2004 - labels would touch
-        ticks.append(Ticks(f"{one.title} ({better} is better)", _TICKS.get(one.text, _count_tick), subs))
+        ticks.append(Ticks(f"{one.title} ({better} is better)", TICKS[_UNITS.get(one.text, "count")], subs))
     log_frame(axes, *ticks)
-
-
-def _count_tick(value: float, _position: object = None) -> str:
-    return units.count(value, 1)
-
-
-def _byte_tick(value: float, _position: object = None) -> str:
-    return f"{units.count(value, 1)}B"
-
-
-def _second_tick(value: float, _position: object = None) -> str:
-    return units.trimmed(units.seconds(value))
-
-
-_TICKS: Final = {units.size: _byte_tick, units.seconds: _second_tick}
 
 
 def _draw_budgets(axes: Axes, found: Found) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ from xfcost.counting.measured.result import Measured, Pair
 from xfcost.counting.measured.series import Series, at, shared_words
 from xfcost.counting.measured.slopes import Slope, local_slopes, upper_slope
 from xfcost.counting.sweep import TOKENS, Axis
-from xfcost.counting.system_crossovers import Search
 from xfcost.ledger import units
 from xfcost.ledger.errors import printable
 from xfcost.ledger.measurements import Measurement
@@ -91,16 +90,11 @@ def _pair_texts(pair: Pair) -> Iterator[str]:
     yield from _measured_texts(pair)
     yield from counted_texts(pair)
     if pair.peak_ratios:
-        yield _peak_text(pair)
-
-
-def _peak_text(pair: Pair) -> str:
-    """`peak memory at N = 3,136: 2.11× less in Swin-T`."""
-    last = pair.peak_ratios[-1]
-    ratio = _three(max(last.value, 1 / last.value))
-    less = pair.first if last.value > 1 else pair.second
-    how = "the same" if ratio == 1 else f"{units.ratio(ratio)} less in {less.name}"
-    return f"peak memory at {span_text([last.x], pair.first.axis)}: {how}"
+        last = pair.peak_ratios[-1]
+        ratio = _three(max(last.value, 1 / last.value))
+        less = pair.first if last.value > 1 else pair.second
+        how = "the same" if ratio == 1 else f"{units.ratio(ratio)} less in {less.name}"
+        yield f"peak memory at {span_text([last.x], axis)}: {how}"
 
 
 def _order_text(pair: Pair, order: int | None, points: Sequence[Ratio]) -> str:
@@ -132,17 +126,15 @@ def _extremes(points: Sequence[Ratio], order: int) -> str:
 
 def ratio_text(one: Ratio, order: int = 1) -> str:
     """`2.1× (1.9× to 2.3×)`; with `order` -1 the first over the second."""
-    value, interval = (one.value, one.interval) if order >= 0 else (1 / one.value, _inverse(one.interval))
+    value, interval = one.value, one.interval
+    if order < 0:
+        value, interval = 1 / value, interval and Interval(1 / interval.high, 1 / interval.low)
     return f"{units.ratio(_three(value))}{interval_text(interval)}"
 
 
 def interval_text(interval: Interval | None) -> str:
     """` (1.9 to 2.3)`; of no interval nothing."""
     return "" if interval is None else f" ({_three(interval.low):g} to {_three(interval.high):g})"
-
-
-def _inverse(interval: Interval | None) -> Interval | None:
-    return interval and Interval(1 / interval.high, 1 / interval.low)
 
 
 def _three(value: float) -> float:
@@ -181,23 +173,16 @@ def counted_texts(pair: Pair) -> Iterator[str]:
         yield f"crossing counted: none searched for: {pair.not_counted}"
         return
     part = _PARTS.get(pair.first.configuration.mode, "")
-    for search in map(_of_macs, pair.searches):
-        lines = [line.plain.strip() for line in order_lines([search], _at(search))]
+    for every in pair.searches:
+        search = msgspec.structs.replace(every, orders=tuple(one for one in every.orders if one.quantity == "macs"))
+        point = "{0}×{0}" if search.kind == "sizes" else "N = {0:,}"
+        lines = [line.plain.strip() for line in order_lines([search], point.format)]
         cheaper = {one.cheaper for one in search.orders}
         if not lines and len(cheaper) == 1:
             lines = [f"MACs: none found; {cheaper.pop()} has fewer"]
         yield from (f"crossing counted{part}: {line} ({range_text(search)})" for line in lines)
     if not pair.searches:
         yield "crossing counted: no input fits both systems"
-
-
-def _of_macs(search: Search) -> Search:
-    """Its orders of MACs alone."""
-    return msgspec.structs.replace(search, orders=tuple(one for one in search.orders if one.quantity == "macs"))
-
-
-def _at(search: Search) -> Callable[[int], str]:
-    return (lambda side: f"{side}×{side}") if search.kind == "sizes" else (lambda tokens: f"N = {tokens:,}")
 
 
 def _series_table(series: Series) -> Table:

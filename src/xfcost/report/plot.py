@@ -12,6 +12,7 @@ from xfcost.ledger.units import DASH
 from xfcost.report.figure import (
     INK,
     QUIET,
+    TICKS,
     Captions,
     Ticks,
     caption_heights,
@@ -394,7 +395,7 @@ def label_axes(axes: Axes, chart: Chart) -> None:
     if high / low < _CLOSE:  # 256, 512, 1,024 say more of it than 200, 500, 1,000
         x = x._replace(subs=few, base=2)
     narrow = top / bottom < _NARROW
-    written = _TICKS[chart.unit] if narrow or chart.unit == "second" else _power_of_ten
+    written = TICKS[chart.unit] if narrow or chart.unit == "second" else _power_of_ten
     log_frame(axes, x, Ticks(chart.value_label, written, some, base=10 if narrow else 0), grid="#dddddd")
 
 
@@ -404,19 +405,3 @@ _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸
 def _power_of_ten(value: float, _position: object = None) -> str:
     """10⁹: not matplotlib's own formatter, which writes a formula, and formulas are switched off."""
     return "10" + str(round(math.log10(value))).translate(_SUPERSCRIPTS)
-
-
-def _count_tick(value: float, _position: object = None) -> str:
-    """`10 k`, `1 G`."""
-    return units.count(value, 2)
-
-
-def _byte_tick(value: float, _position: object = None) -> str:
-    return f"{units.count(value, 2)}B" if value >= 10_000 else f"{value:g} B"  # noqa: PLR2004 - where prefixes begin
-
-
-def _second_tick(value: float, _position: object = None) -> str:
-    return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"  # noqa: PLR2004
-
-
-_TICKS: Final = {"count": _count_tick, "byte": _byte_tick, "second": _second_tick}

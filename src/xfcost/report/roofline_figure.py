@@ -13,6 +13,7 @@ from xfcost.ledger.roofs import Roofs
 from xfcost.report.figure import (
     INK,
     QUIET,
+    TICKS,
     Box,
     Captions,
     Named,
@@ -117,15 +118,10 @@ def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: Sizes) -> None
 
 def _label_axes(axes: Axes, one: Roofline) -> None:
     rate = "FLOP/s at the roof" if one.bounded else "predicted FLOP/s" if one.predicted else "achieved FLOP/s"
-    log_frame(axes, Ticks("arithmetic intensity (FLOP per byte moved)", plain_tick), Ticks(rate, _rate_tick))
+    log_frame(axes, Ticks("arithmetic intensity (FLOP per byte moved)", plain_tick), Ticks(rate, TICKS["count"]))
     word = "bound " if one.bounded else "predicted " if one.predicted else ""
     noisy = ", noisy" if one.ledger.timing is not None and one.ledger.timing.noisy else ""
     axes.set_title(f"{one.name}, {word}{units.seconds(one.seconds)}{noisy}", loc="left", fontsize=10, fontweight="bold")
-
-
-def _rate_tick(value: float, _position: object = None) -> str:
-    """`1 G`, `100 M`: ticks are powers of ten."""
-    return units.count(value, 1)
 
 
 def _captions(found: Sequence[Roofline]) -> Captions:

@@ -71,7 +71,7 @@ def scaling_chart(
         summary=[*_summary(sweeps, metric), *map(_at_last, tf32), *ratio_summary(lines, axis, mark, chosen.unit)]
         if metric != "time"
         else [
-            *_predicted_summary(lines if predicted else ()),
+            *map(_at_last, lines if predicted else ()),
             *(one.name for one in points),
             *_ratio_texts(sweeps, live),
             *_noisy_texts(sweeps, live),
@@ -133,10 +133,6 @@ def _predicted(
         xs, values = zip(*pairs, strict=True)
         lines.append(Line(f"{one.name}, predicted", xs, values, slope(xs, values)))
     return lines, _timed(sweeps, live)[1] if any(live) else []
-
-
-def _predicted_summary(lines: Sequence[Line]) -> Iterator[str]:
-    yield from map(_at_last, lines)
 
 
 def _at_last(one: Line) -> str:

@@ -40,8 +40,9 @@ def ledger_plain(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = F
 def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = False, depth: int | None = None) -> Group:
     """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`."""
     parts: list[RenderableType] = [*header(ledger), Text()]
+    known = any(row.mixing != "unknown" for row in ledger.rows) or ledger.module is None
     parts += [groups_table(ledger, by, depth)] if by else list(operation_tables(ledger, width, verbose=verbose))
-    parts += [Text(), mixing_table(ledger)] if _kinds_known(ledger) else []
+    parts += [Text(), mixing_table(ledger)] if known else []
     parts += [Text(), memory_text(ledger)]
     parts += [*traffic_texts(ledger, verbose=verbose), *mask_texts(ledger), *matrix_multiply_texts(ledger)]
     if ledger.generation is not None:
@@ -89,24 +90,16 @@ def _group_name(ledger: Ledger, by: AnyView, group: Mapping[str, Any]) -> str:
     return "  " * int(group["depth"]) + name
 
 
-def _kinds_known(ledger: Ledger) -> bool:
-    """Is the mixing kind of any operation known?"""
-    return any(row.mixing != "unknown" for row in ledger.rows) or ledger.module is None
-
-
 def mixing_table(ledger: Ledger) -> Table:
     """Totals by mixing kind."""
-    groups = [(_kind_word(group), group, TERMINAL.get(group["mixing"], "")) for group in _groups(ledger, "mixing")]
+    groups = [
+        (WORDS.get(kind := group["mixing"]) or beside_word(kind, group.get("seconds")), group, TERMINAL.get(kind, ""))
+        for group in _groups(ledger, "mixing")
+    ]
     total: dict[str, Any] = dict(ledger.totals())
     total |= {"seconds": ledger.timing.seconds} | whole_of_peak(ledger) if ledger.timing else {}
     total |= {"predicted_seconds": ledger.prediction.seconds} if ledger.prediction else {}
     return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
-
-
-def _kind_word(group: Mapping[str, Any]) -> str:
-    """`local mixing`; the rows beside the kinds are named by themselves."""
-    kind = group["mixing"]
-    return WORDS[kind] if kind in WORDS else beside_word(kind, group.get("seconds"))
 
 
 def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mapping[str, str], ledger: Ledger) -> Table:
@@ -124,16 +117,12 @@ def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mappi
         if timing is not None and timed:
             spent = figures["seconds"]
             part = units.DASH if spent is None else units.percent(spent, timing.seconds)
-            reached = [_share_text(figures[OF_PEAK])] if peak else []
+            reached = [units.DASH if figures[OF_PEAK] is None else units.percent(figures[OF_PEAK], 1)] if peak else []
             others = [units.seconds(spent), part, *reached, *others]
         if predicted:
             others = [units.seconds(figures["predicted_seconds"]), *others]
         table.add_row(words, params, own, share, *others, style=style)
     return table
-
-
-def _share_text(share: float | None) -> str:
-    return units.DASH if share is None else units.percent(share, 1)
 
 
 def published_table(published: list[dict[str, Any]]) -> Table:
@@ -345,16 +334,15 @@ def _beside(column: str, name: str, spent: dict[str, float], totals: Totals) -> 
 def _totals(ledger: Ledger) -> Totals:
     agreement = ledger.agreement
     differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
-    if ledger.module is not None:  # its differences are of modules, not of rows
-        differing = frozenset(row.path for row in ledger.rows if _trace_differs(row))
+    if ledger.module is not None:  # its differences are of modules, not of rows; parameters alone have no trace
+        differing = frozenset(
+            row.path
+            for row in ledger.rows
+            if row.ran is not None and any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
+        )
     seconds = ledger.timing.seconds if ledger.timing else 0.0
     macs, trained = ledger.total("macs") or 0, ledger.training is not None
     return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger), row_bounds(ledger))
-
-
-def _trace_differs(row: Operation) -> bool:
-    """Has the trace other figures than a row of a module? Parameters alone have nothing to trace."""
-    return row.ran is not None and any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
 
 
 def fitting_columns(ledger: Ledger, width: int, *, verbose: bool = False) -> list[OperationColumn]:

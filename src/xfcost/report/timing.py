@@ -26,7 +26,8 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
     if timing is None:
         return
     yield Text(f"time: {units.seconds(timing.seconds)} {_what_ran(ledger)}, {spread_text(timing)}")
-    yield Text(f"on {where_text(timing)}{_peak_text(timing)}")
+    peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
+    yield Text(f"on {where_text(timing)}{peak}")
     if timing.noisy:
         yield Text(f"noisy: {timing.noisy}", style="bold yellow")
     if timing.composed:
@@ -80,10 +81,6 @@ def where_text(timing: Timing | Prediction) -> str:
     return f"{timing.device}, {timing.machine}, {units.number_of(timing.threads, 'thread')}"
 
 
-def _peak_text(timing: Timing) -> str:
-    return f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
-
-
 def _what_ran(ledger: Ledger) -> str:
     if text := ledger.generation:
         phases = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
@@ -126,7 +123,11 @@ def prediction_texts(ledger: Ledger) -> Iterator[Text]:
     found = ledger.prediction
     if found is None:
         return
-    yield Text(f"predicted: {units.seconds(found.seconds)}{_phases_text(found)}, {_range_text(found)}")
+    parts = [(phase.name, phase.seconds) for phase in found.phases]
+    parts += [] if found.update_seconds is None else [("update", found.update_seconds)]
+    phases = ", ".join(f"{name} {units.seconds(spent)}" for name, spent in parts)
+    phases = f" ({phases})" if phases else ""
+    yield Text(f"predicted: {units.seconds(found.seconds)}{phases}, {_range_text(found)}")
     yield Text(f"on {prediction_where(found)}; {_run_text([ledger])}", style="dim")
     if ledger.timing is not None:
         beyond = found.seconds / ledger.timing.seconds - 1
@@ -167,13 +168,6 @@ def _run_text(ledgers: Sequence[Ledger]) -> str:
 
 def _range_text(found: Prediction) -> str:
     return f"nine in ten between {units.seconds(found.low)} and {units.seconds(found.high)}"
-
-
-def _phases_text(found: Prediction) -> str:
-    parts = [(phase.name, phase.seconds) for phase in found.phases]
-    parts += [] if found.update_seconds is None else [("update", found.update_seconds)]
-    phases = ", ".join(f"{name} {units.seconds(spent)}" for name, spent in parts)
-    return f" ({phases})" if phases else ""
 
 
 def _unknown_texts(found: Prediction) -> Iterator[Text]:

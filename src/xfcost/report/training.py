@@ -124,14 +124,10 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
     run = ledger.training.run
     if run is not None:
         planned, speed = ledger.training.plan, "" if run.rate is None else f" on {speed_text(run)}"
-        speed = speed if planned is None else _on_devices(planned)
+        if planned is not None:
+            shares = " to ".join(units.percent(one, 1) for one in planned.mesh.mfus)
+            speed = f" on {planned.mesh.on.title}" + (f" at {shares} MFU" if shares else "")
         yield Text(f"run: {units.count(run.tokens)} tokens{speed}", style="dim")
-
-
-def _on_devices(plan: TrainingPlan) -> str:
-    """` on 8 × NVIDIA H100 SXM at 40 % MFU`."""
-    shares = " to ".join(units.percent(one, 1) for one in plan.mesh.mfus)
-    return f" on {plan.mesh.on.title}" + (f" at {shares} MFU" if shares else "")
 
 
 def _work(step: TrainingStep, recomputation: str) -> Table:

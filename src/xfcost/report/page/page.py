@@ -12,7 +12,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from xfcost import __version__
-from xfcost.counting.diagram import Diagram
 from xfcost.counting.size_forms import BY_KIND, OWN_OPERATIONS, ROW_QUANTITIES, TOTAL, TOTALS, Piece, SizeForms
 from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.formulas.exact_form import LETTER, ExactForms, Form
@@ -20,7 +19,7 @@ from xfcost.ledger import units
 from xfcost.ledger.grid import near_square, sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS
-from xfcost.ledger.roofline import Point, Roofline
+from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.visible import visible
 from xfcost.report.crossovers import search_text
 from xfcost.report.input_description import default_notes, names_text, run_text
@@ -72,6 +71,9 @@ def _values(content: PageContent) -> dict[str, Any]:
     crossovers, few = crossover_lines(comparison), len(comparison.names) <= MOST_PAIRED
     systems = [system_view(content, place) for place in range(len(comparison.names))]
     specs = [ledger.metadata for ledger in comparison.ledgers if ledger.module is None]
+    drawn = content.diagram
+    columns = TOTAL_WORDS.keys() - {"cache_bytes"} if isinstance(sizes, str) else set(shown_totals(sizes))
+    not_drawn = f"not drawn, for so many columns do not fit side by side: the last {content.not_drawn} of the systems"
     return {
         "title": f"Cost of {names_text(list(comparison.names))}",
         "run": spaced(run_text(specs or [comparison.ledgers[0].metadata])),
@@ -86,11 +88,16 @@ def _values(content: PageContent) -> dict[str, Any]:
         "more_crossovers": crossovers[_MOST_LINES:] if few else crossovers,
         "few": few,
         "systems": systems,
-        "totals": _totals(content),
+        "totals": [(quantity, word) for quantity, word in TOTAL_WORDS.items() if quantity in columns],
         "slider": None if isinstance(sizes, str) else _slider(sizes) | {"streams": streams},
         "no_slider": sizes if isinstance(sizes, str) else "",
         "tree_title": "Stages and modules" if specs else "Modules",
-        "diagram": _diagram(content.diagram, content.not_drawn),
+        "diagram": {
+            "columns": drawn.columns,
+            "rows": [{"boxes": boxes, "mark": drawn.mark(number)} for number, boxes in enumerate(drawn.rows)],
+            "differing": drawn.differing,
+            "notes": [*drawn.notes, *([not_drawn] if content.not_drawn else [])],
+        },
         "roofline": None if isinstance(content.rooflines, str) else roofline_view(content.rooflines),
         "no_roofline": content.rooflines if isinstance(content.rooflines, str) else "",
         "method": list(method_notes(content)),
@@ -109,14 +116,6 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _totals(content: PageContent) -> list[tuple[str, str]]:
-    """The columns of the table of totals: all but those that are zero throughout."""
-    if not isinstance(content.sizes, str):
-        shown = shown_totals(content.sizes)
-        return [(quantity, word) for quantity, word in TOTAL_WORDS.items() if quantity in shown]
-    return [(quantity, word) for quantity, word in TOTAL_WORDS.items() if quantity != "cache_bytes"]
-
-
 def _slider(sizes: Sizes) -> dict[str, Any]:
     shown = shown_totals(sizes)
     return {
@@ -130,20 +129,6 @@ def _slider(sizes: Sizes) -> dict[str, Any]:
         "steps": next((one.steps for one in sizes.systems if one.steps), 0),
         "metrics": [(quantity, TOTAL_WORDS[quantity]) for quantity in TOTALS if quantity in shown],
     }
-
-
-def _diagram(found: Diagram, not_drawn: int) -> dict[str, Any]:
-    return {
-        "columns": found.columns,
-        "rows": [{"boxes": boxes, "mark": found.mark(number)} for number, boxes in enumerate(found.rows)],
-        "differing": found.differing,
-        "notes": [*found.notes, *_left_out(not_drawn)],
-    }
-
-
-def _left_out(number: int) -> Iterator[str]:
-    if number:
-        yield f"not drawn, for so many columns do not fit side by side: the last {number} of the systems"
 
 
 def method_notes(content: PageContent) -> Iterator[str]:
@@ -205,11 +190,7 @@ def size_label(tokens: int, sizes: Sizes) -> str:
 
 def shown_totals(sizes: Sizes) -> list[str]:
     """The totals that are not zero throughout."""
-    return [name for name in TOTALS if any(_ever(one.pieces[TOTAL, name]) for one in sizes.systems)]
-
-
-def _ever(pieces: Sequence[Piece]) -> bool:
-    return any(piece.form for piece in pieces)
+    return [name for name in TOTALS if any(piece.form for one in sizes.systems for piece in one.pieces[TOTAL, name])]
 
 
 def _script_system(name: str, ledger: Ledger, found: SizeForms) -> dict[str, Any]:
@@ -277,9 +258,5 @@ def roofline_view(found: Sequence[Roofline]) -> dict[str, Any] | None:
 
 def _roofline_system(one: Roofline) -> dict[str, Any]:
     how = "at the roofs" if one.bounded else "predicted" if one.predicted else "measured"
-    points = [_point(one, point) for point in one.drawn[:_MOST_POINTS]]
+    points = [dict(zip(_CELLS, point_cells(one, point), strict=True)) for point in one.drawn[:_MOST_POINTS]]
     return {"name": one.name, "how": how, "seconds": units.seconds(one.seconds), "points": points}
-
-
-def _point(one: Roofline, point: Point) -> dict[str, str]:
-    return dict(zip(_CELLS, point_cells(one, point), strict=True))
