@@ -17,8 +17,7 @@ from helpers import xf
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.ran import ClosedForm
-from xfcost.report.closed_form import closed_form_texts
-from xfcost.report.header import at_least
+from xfcost.report.header import at_least, closed_form_texts
 from xfcost.torch_models.any_model import ledger as ledgers
 
 

@@ -14,7 +14,7 @@ import xfcost
 from helpers import xf
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.report.export import ledger_text
-from xfcost.report.operations import share_cell
+from xfcost.report.table import share_cell
 from xfcost.spec.load import lineage
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Given, inputs_from

@@ -21,7 +21,7 @@ from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.class_attention import ClassAttention
 from xfcost.mechanisms.full import Full
-from xfcost.report.costs import memory_text
+from xfcost.report.table import memory_text
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.placement import place

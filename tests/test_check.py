@@ -22,7 +22,7 @@ from xfcost.ledger.budgets import BUDGETS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Agreement
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
-from xfcost.report.budgets import check_text, explained, why_rows
+from xfcost.report.budgets import document, explained, why_rows
 
 TOP = Path(__file__).parents[1]
 # Of the toy: 16 tokens of width 8, 2 blocks, an MLP of twice the width.
@@ -106,7 +106,7 @@ def test_a_module_with_something_uncounted_is_not_within():
     found = xfcost.check(Odd(), example_inputs=torch.zeros(4, 4), max_macs="1G", max_params="1G")
     assert [one.verdict for one in found.checked[0].held] == ["not known", "within"]
     assert not found.within
-    text = check_text(found, "table")
+    text = document(found).text("table")
     assert "at least 64" in text
     assert "lower bounds" in text
 
@@ -114,7 +114,7 @@ def test_a_module_with_something_uncounted_is_not_within():
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
 def test_every_format(form):
     found = xfcost.check("swin", max_macs="1G", max_params="30M")
-    text = check_text(found, form)
+    text = document(found).text(form)
     if form == "json":
         fields = json.loads(text)
         assert fields["within"] is False
@@ -181,7 +181,7 @@ def test_a_trace_that_disagrees_is_not_within(monkeypatch):
     monkeypatch.setattr("xfcost.api.checking.check.analyze", lambda *given, **how: replace(ledger, agreement=wrong))
     found = xfcost.check("vit", trace=True, max_macs="100G")
     assert not found.within
-    assert "counted and traced disagree" in check_text(found, "table")
+    assert "counted and traced disagree" in document(found).text("table")
     monkeypatch.setattr("xfcost.api.checking.check.analyze", lambda *given, **how: ledger)
     assert xfcost.check("vit", max_macs="100G").within
 
@@ -193,7 +193,7 @@ def test_kinds_that_differ_are_not_within():
     ledger = replace(xfcost.analyze("vit", trace=False), probe=Probe(rows=(row,), detailed=False))
     found = xfcost.check(ledger, max_macs="100G")
     assert not found.within
-    assert "the kinds declared and those of the running model disagree" in check_text(found, "table")
+    assert "the kinds declared and those of the running model disagree" in document(found).text("table")
 
 
 # Against ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -208,14 +208,14 @@ def test_against_a_revision_the_operations_that_grew_are_named(tmp_path, monkeyp
     assert [(change.row.title, change.differences["macs"]) for change in grown] == [
         ("MLP up-projection", 2048), ("MLP down-projection", 2048),
     ]  # fmt: skip
-    assert "operations that grew in MACs since HEAD" in check_text(found, "markdown")
+    assert "operations that grew in MACs since HEAD" in document(found).text("markdown")
     new = xfcost.check("new.yaml", max_macs="1k", against="HEAD")
     assert held(new)["macs"].grown is None
     assert new.checked[0].notes == ("new.yaml is new: HEAD has no such file",)
     commit(folder, {})
     same = xfcost.check("toy.yaml", max_macs="1k", against="HEAD")
     assert held(same)["macs"].grown == ()
-    assert "no operation grew in MACs since HEAD; those that weigh most:" in check_text(same, "table")
+    assert "no operation grew in MACs since HEAD; those that weigh most:" in document(same).text("table")
     for limit in ("1k", "1G"):  # over the budget and within
         with pytest.raises(UsageError, match="no such revision"):
             xfcost.check("toy.yaml", max_macs=limit, against="nope")

@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from xfcost.report.chart_lines import STYLES
+from xfcost.report.plot import STYLES
 from xfcost.report.style import FIGURE, SYSTEMS
 
 # Deuteranopia, severity 1, over linear RGB (Machado, Oliveira and Fernandes 2009, table 1).

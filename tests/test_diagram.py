@@ -20,7 +20,7 @@ from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms.full import Full
-from xfcost.report.block_figure import diagram_bytes, diagram_figure
+from xfcost.report.diagram import diagram_bytes, diagram_figure
 from xfcost.report.style import WORDS
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load

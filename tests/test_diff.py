@@ -13,7 +13,7 @@ from repositories import spec, write
 from xfcost.api.difference import diff
 from xfcost.counting.differences import COUNTED, grown, parts
 from xfcost.ledger.errors import UsageError
-from xfcost.report.differences import diff_text
+from xfcost.report.differences import document
 
 
 @pytest.fixture
@@ -77,8 +77,8 @@ def test_the_same_spec_is_no_difference():
     found = diff("swin", "swin")
     assert found.operations == []
     assert found.same == len(xfcost.analyze("swin", trace=False).rows)
-    assert "no difference: all 154 operations are the same" in diff_text(found, "table")
-    assert "no difference" in diff_text(found, "markdown")
+    assert "no difference: all 154 operations are the same" in document(found).text("table")
+    assert "no difference" in document(found).text("markdown")
 
 
 def test_another_mixing_kind_is_a_change_where_costs_are_the_same(here):
@@ -132,11 +132,12 @@ def test_both_inputs_are_told_where_they_differ(here):
     found = diff("swin-t", "gpt2")
     assert "an image (224×224) and 1,024 tokens, which are not comparable as input" in found.notes[-1]
     assert diff("gpt2", "swin-t").notes[-1] == found.notes[-1]
-    for form in ("table", "markdown"):
-        lines = [" ".join(line.split()) for line in diff_text(found, form).splitlines()]
-        assert lines[1] == "before: image 224×224 tokens 3,136 (56×56) batch 1 float32 eager attention"
-        assert lines[2] == "after: tokens 1,024 batch 1 float32 eager attention"
-    assert "before:" not in diff_text(diff("swin-t", "swin-s"), "table")
+    for form, between in (("table", "   "), ("markdown", ", ")):
+        before, after = (" ".join(line.split()) for line in document(found).text(form).splitlines()[1:3])
+        words = ["before: image 224×224", "tokens 3,136 (56×56)", "batch 1", "float32", "eager attention"]
+        assert before == " ".join(between.join(words).split())
+        assert after == " ".join(between.join(["after: tokens 1,024", *words[2:]]).split())
+    assert "before:" not in document(diff("swin-t", "swin-s")).text("table")
 
 
 # Formats ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,7 +145,7 @@ def test_both_inputs_are_told_where_they_differ(here):
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
 def test_every_format(form):
-    text = diff_text(diff("swin-t", "swin-s"), form)
+    text = document(diff("swin-t", "swin-s")).text(form)
     assert "MLP up-projection" in text
     if form == "json":
         fields = json.loads(text)
@@ -169,11 +170,11 @@ def test_the_totals_come_first_and_fit(columns):
 
 
 def test_markdown_fits_a_comment_of_a_pull_request():
-    text = diff_text(diff("vit", "swin"), "markdown")
+    text = document(diff("vit", "swin")).text("markdown")
     assert len(text) < 65_536 / 4
     assert text.count("\n| removed") + text.count("\n| added") <= 20
     assert "smaller changes more" in text
-    assert "smaller changes more" not in diff_text(diff("vit", "swin"), "markdown", verbose=True)
+    assert "smaller changes more" not in document(diff("vit", "swin"), verbose=True).text("markdown")
 
 
 # The command ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from test_measured_series import changed, timed
 from xfcost.api.difference import diff
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.saved_report import read_report, report_of
-from xfcost.report.differences import diff_text
+from xfcost.report.differences import document
 
 
 @pytest.fixture
@@ -135,11 +135,11 @@ def test_seconds_within_their_intervals_are_no_difference(here):
     assert by_n[128].seconds.different is True
     assert by_n[128].seconds.ratio == pytest.approx(1.5)
     assert [one.configuration.N for one in found.rows] == [128, 64]
-    text = diff_text(found, "table")
+    text = document(found).text("table")
     assert "1 slower, 0 faster, 1 without a difference beyond noise" in text
     assert "no difference beyond noise" in text
     for form in ("json", "csv", "markdown", "latex"):
-        assert diff_text(found, form)
+        assert document(found).text(form)
 
 
 def test_the_most_changed_in_time_comes_first_and_noise_last(here):
@@ -159,7 +159,7 @@ def test_seconds_of_another_machine_are_not_compared(here):
     found = diff(before, after)
     assert found.rows[0].seconds is None
     assert found.only_after == 1
-    text = diff_text(found, "table")
+    text = document(found).text("table")
     assert "another machine" in text
     assert "their seconds are not compared" in text
 
@@ -190,12 +190,12 @@ def test_timed_reports_have_a_verdict(here):
     first = timed_report(here, "a.json", 1.0, 0.98, 1.02)
     slow = diff(first, timed_report(here, "b.json", 1.2, 1.18, 1.22))
     assert slow.seconds.different is True
-    assert "slower, by" in diff_text(slow, "table")
+    assert "slower, by" in document(slow).text("table")
     assert [change.kind for change in slow.changes] == ["same"]
     assert slow.changes[0].differences["seconds"] == pytest.approx(0.002)
     same = diff(first, timed_report(here, "c.json", 1.01, 0.97, 1.05))
     assert same.seconds.different is False
-    assert "no difference beyond noise" in diff_text(same, "table")
+    assert "no difference beyond noise" in document(same).text("table")
 
 
 def test_a_report_timed_with_other_threads_says_so(here):
@@ -223,7 +223,7 @@ def test_predictions_differ_beyond_their_error_or_not(here):
     first = predicted_report(here, "a.json", 1.0, 0.8, 1.25)
     close = diff(first, predicted_report(here, "b.json", 1.1, 0.9, 1.4))
     assert close.predicted_seconds.different is False
-    assert "no difference beyond the error of the prediction" in diff_text(close, "table")
+    assert "no difference beyond the error of the prediction" in document(close).text("table")
     far = diff(first, predicted_report(here, "c.json", 3.0, 2.4, 3.75))
     assert far.predicted_seconds.different is True
     # Both errors at once: 3 / √((1.25)² ...) on a logarithmic scale, ln 1.25 · √2 either way

@@ -25,9 +25,11 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import Generation, PassWork
+from xfcost.ledger.objects import grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
-from xfcost.report.export import comparison_text, grouped, ledger_text, records, to_csv
+from xfcost.report.document import to_csv
+from xfcost.report.export import comparison_text, ledger_text
 
 # ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────
 

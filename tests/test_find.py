@@ -23,8 +23,7 @@ from xfcost.counting.find.variables import read_variables
 from xfcost.ledger.budgets import Budget, inference_memory, read_budgets
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
-from xfcost.report.console import plain_text
-from xfcost.report.find import find_text, render, short_keys
+from xfcost.report.find import document, short_keys
 from xfcost.report.find_figure import find_bytes
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
@@ -65,7 +64,7 @@ def test_a_budget_of_the_cache_and_of_flops():
     assert [row.name for row in found.rows] == ["gpt2"]
     assert found.left_out[0].nearest.figures["cache_bytes"] > 40 * 2**20 > found.rows[0].figures["cache_bytes"]
     assert found.run.dtype == "bfloat16"
-    assert "bfloat16 and fused attention: the default of language models in decode" in find_text(found, "table")
+    assert "bfloat16 and fused attention: the default of language models in decode" in document(found).text("table")
     flops = xfcost.find("gpt2", "gpt2-medium", max_flops="400G").rows
     assert [row.name for row in flops] == ["gpt2"]
 
@@ -187,17 +186,17 @@ def test_no_line_is_wider_than_the_terminal(found, width):
     from rich.console import Console
 
     with (console := Console(width=width, file=io.StringIO())).capture() as text:
-        console.print(render(found, width, left_out=True))
+        console.print(document(found, left_out=True).terminal(width))
     assert max(map(len, text.get().splitlines())) <= width
     assert "…" not in text.get().replace("… and", "").replace("128, …", "")
 
 
 def test_json_and_csv_have_every_model(found):
-    read = json.loads(find_text(found, "json"))
+    read = json.loads(document(found).text("json"))
     assert read["fits"] == found.fits == len(read["models"])
     assert read["asked"]["budgets"] == {"macs": 25 * 10**9, "memory": 2**28}
     assert {one["preset"] for one in read["front"]} == {row.name for row in found.rows if row.front}
-    lines = table_of(find_text(found, "csv"))
+    lines = table_of(document(found).text("csv"))
     assert len(lines) == found.searched
     assert sum(line["fits"] == "True" for line in lines) == found.fits
     assert lines[-1]["reason"]
@@ -208,13 +207,13 @@ def test_json_and_csv_have_every_model(found):
 
 @pytest.mark.parametrize("form", ["markdown", "latex", "table"])
 def test_every_format_has_the_table(found, form):
-    text = find_text(found, form, left_out=True)
+    text = document(found, left_out=True).text(form)
     assert found.rows[0].name in text
     assert "refused" in text
 
 
 def test_the_front_alone(found):
-    text = plain_text(lambda width: render(found, width, front_only=True))
+    text = document(found, front_only=True).text("table")
     table = [line for line in text.splitlines() if line.startswith(("*  ", "   s"))]
     assert len(table) == len(found.front)
 
@@ -347,7 +346,7 @@ def test_seconds_are_limited_and_sorted():
     assert max(seconds) <= 500e-6 < min(one.figures["seconds"] for one in found.not_fitting)
     assert found.left_out[0].reason == "--max-seconds 500 µs"
     assert [row.name for row in found.front] == [row.name for row in found.rows]
-    lines = find_text(found, "table").splitlines()
+    lines = document(found).text("table").splitlines()
     assert "fit --max-seconds 500 µs and the 79.26 GiB of a100-sxm-80" in lines[0]
     assert lines[1].startswith("least time bound: gpt2 (")
     assert "time bound" in lines[3]
@@ -370,7 +369,7 @@ def test_the_command():
 def test_devices_without_memory_leave_nothing_out_and_say_so():
     found = xfcost.find("llama2-70b", mode="decode", on=without_memory())
     assert (found.fits, found.left_out) == (1, ())
-    assert "the memory of a100-sxm-80 is not known: models are not left out for it" in find_text(found, "table")
+    assert "the memory of a100-sxm-80 is not known: models are not left out for it" in document(found).text("table")
 
 
 @pytest.mark.parametrize(

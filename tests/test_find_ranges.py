@@ -28,8 +28,8 @@ from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.least_work import least_macs, least_weights
 from xfcost.ledger.units import BYTES_PER_ELEMENT
-from xfcost.report.find import render
-from xfcost.report.find_progress import Expected
+from xfcost.report.find import document
+from xfcost.report.progress import Expected
 from xfcost.spec.default_options import chosen_for
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
@@ -355,7 +355,7 @@ def plain_lines(found: FindResult, width: int) -> list[str]:
 
     console = Console(width=width)
     with console.capture() as text:
-        console.print(render(found, width))
+        console.print(document(found).terminal(width))
     return text.get().splitlines()
 
 

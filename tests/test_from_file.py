@@ -18,8 +18,8 @@ from xfcost.api.specs import account
 from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured_series import METRICS, Choice
 from xfcost.ledger.measurements import RowOutcome
-from xfcost.report.measured_chart import measured_chart
 from xfcost.report.plot import chart_figure
+from xfcost.report.scaling import measured_chart
 from xfcost.spec.load import load
 
 NS = (64, 256, 1024)

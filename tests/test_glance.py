@@ -11,8 +11,7 @@ import pytest
 from helpers import csv_of, xf
 from xfcost.api.analysis import analyze
 from xfcost.counting.glance import glance
-from xfcost.report.console import plain_text
-from xfcost.report.glance import parameter_sentence, render, stages_text
+from xfcost.report.glance import document, parameter_sentence, stages_text
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +151,7 @@ def test_formats(page, tmp_path):
 
 
 def test_an_encoder_decoder_and_the_plain_text(ledgers):
-    text = plain_text(lambda width: render(glance([ledgers[2]])))
+    text = document(glance([ledgers[2]])).text("table")
     assert "encoder, decoder" in text
     assert "Shared table 'embedding'" in text
 
@@ -178,7 +177,7 @@ def test_linformer_s_projections_are_parameters_of_mixing(spec, params):
 
 def test_mixers_and_weights_are_told(page):
     assert page.mixers == {"ViT-S/8": ("Self-attention",), "Swin-T": ("W-MSA", "SW-MSA")}
-    text = plain_text(lambda width: render(page))
+    text = document(page).text("table")
     flat = " ".join(text.split())
     assert "Mixers: ViT-S/8 Self-attention; Swin-T W-MSA, SW-MSA." in flat
     assert "learned or fixed in Relative position bias, Add position bias." in flat
@@ -186,6 +185,6 @@ def test_mixers_and_weights_are_told(page):
 
 
 def test_one_system_needs_no_column_of_systems(ledgers):
-    text = plain_text(lambda width: render(glance([ledgers[0]])))
+    text = document(glance([ledgers[0]])).text("table")
     assert "System" not in text
     assert re.search(r"Softmax +O\(h·N²\) +N +stage 1 +0", text)

@@ -9,8 +9,7 @@ from rich.text import Text
 
 import xfcost
 from test_colours import linear
-from xfcost.report.console import rich_html
-from xfcost.report.html import COLOURS, style_sheet
+from xfcost.report.console import COLOURS, rich_html, style_sheet
 from xfcost.report.style import TERMINAL
 
 # Backgrounds of outputs: the browser, JupyterLab, VS Code and GitHub.

@@ -13,8 +13,7 @@ import xfcost
 from helpers import xf
 from xfcost.counting.gallery import gallery_rows
 from xfcost.report.export import comparison_text, ledger_text
-from xfcost.report.latex import formula, latex, latex_table, number, title
-from xfcost.report.latex_width import width
+from xfcost.report.latex import formula, latex, latex_table, number, title, width
 
 # All commands that the tables may use: those of LaTeX itself, and booktabs' rules.
 KNOWN = {

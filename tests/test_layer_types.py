@@ -11,7 +11,7 @@ from torch import nn
 from helpers import table_of, xf
 from xfcost.api.layer_types import layer_types
 from xfcost.counting.layer_types import LAYER_TYPES, LayerSizes, closed_form, layers_until_met
-from xfcost.report.layer_types import layers_text
+from xfcost.report.layer_types import document
 from xfcost.torch_models.chains import longest_chain
 
 BY_TITLE = {one.title: one for one in LAYER_TYPES}
@@ -149,17 +149,17 @@ def test_bad_input_is_refused_in_one_line(words, expected):
 
 
 def test_formats(table):
-    data = json.loads(layers_text(table, "json"))
+    data = json.loads(document(table).text("json"))
     assert (data["n"], data["k"], data["r"]) == (64, 3, 7)
     by_layer = {row["layer"]: row for row in data["layers"]}
     assert by_layer["Convolutional, contiguous"]["path_length"] == 63
-    rows = table_of(layers_text(table, "csv"))
+    rows = table_of(document(table).text("csv"))
     assert [row["layer"] for row in rows] == list(by_layer)
     assert {row["path"] for row in rows} == {"O(1)", "O(n)", "O(n/k)", "O(n/r)", "O(logₖ(n))"}
-    text = layers_text(table, "latex")
+    text = document(table).text("latex")
     assert text.count(r"\begin{tabular}") == 3
     assert "$O(n^{2}\\cdot d)$" in text
-    assert layers_text(table, "markdown").count("| layer type") == 3
+    assert document(table).text("markdown").count("| layer type") == 3
 
 
 def test_the_command_at_80_columns(tmp_path):

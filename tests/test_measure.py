@@ -27,8 +27,8 @@ from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.measurements import Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.report.measurements import configuration_text, measurements_text, report
-from xfcost.report.sweep_progress import Lines, left_text
+from xfcost.report.measurements import configuration_text, document
+from xfcost.report.progress import SweepLines, left_text
 from xfcost.spec.load import load
 
 SWEEP = ("A.yaml", "B.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--save", "runs.jsonl")
@@ -70,7 +70,7 @@ def test_a_sweep_is_measured_kept_and_printed_and_nothing_is_measured_twice(fold
 
 def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:
     failed = row("B", outcome=RowOutcome(status="failed", reason="=killed"))
-    first, second = table_of(measurements_text([row("A"), failed], "csv"))
+    first, second = table_of(document([row("A"), failed]).text("csv"))
     assert (first["system"], first["seconds"], first["memory_measured"], first["attention_share"]) == (
         "A", "0.5", "64", str(16 / 60),
     )  # fmt: skip
@@ -83,14 +83,14 @@ def test_csv_has_a_flat_row_for_each_and_dashes_are_empty() -> None:
 def test_the_table_has_columns_for_what_differs_and_says_why_rows_are_not_measured() -> None:
     skipped = RowOutcome(status="skipped", reason="A needs 2,048 bytes", needed_bytes=2048, left_bytes=1)
     rows = [row("A"), msgspec.structs.replace(row("A", outcome=skipped), configuration=configuration("A", batch=8))]
-    lines = measurements_text(rows, "table").splitlines()
+    lines = document(rows).text("table").splitlines()
     assert lines[0] == "float32   eager attention   mode forward   cpu (P, 4 threads)"
     assert lines[2].split() == ["system", "N", "batch", *"MACs time ± mixing peak predicted matrices".split()]  # noqa: SIM905
     assert lines[3].split() == ["A", "64", "1", "1000", "500", "ms", "–", "–", "64", "B", "60", "B", "27", "%"]
     assert lines[4].split() == ["A", "64", "8", "1000", "skipped", "–", "–", "–", "2", "KiB", "–"]
     assert lines[6] == "A, N = 64, batch 8: skipped: A needs 2,048 bytes"
     fused = msgspec.structs.replace(rows[0], configuration=configuration("A", attention="fused"))
-    lines = measurements_text([rows[0], fused], "table").splitlines()
+    lines = document([rows[0], fused]).text("table").splitlines()
     assert [line.split()[:3] for line in lines[2:5]] == [
         ["system", "N", "attention"], ["A", "64", "eager"], ["A", "64", "fused"],
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def test_the_table_has_columns_for_what_differs_and_says_why_rows_are_not_measur
 def test_noisy_figures_are_marked_and_one_says_why() -> None:
     timing = msgspec.structs.replace(measured().timing, precision=0.25, noisy="two cores were busy; repeat")
     noisy = msgspec.structs.replace(measured(), timing=timing, seconds_by_mixing={"per-token": 0.3, "global": 0.1})
-    lines = measurements_text([row("A"), row("B", outcome=noisy)], "table").splitlines()
+    lines = document([row("A"), row("B", outcome=noisy)]).text("table").splitlines()
     assert lines[4].split()[3:9] == ["500", "ms", "25.0", "%", "noisy", "20"]
     assert lines[6] == "1 of 2 rows is noisy, as B, N = 64: two cores were busy; repeat"
 
@@ -236,7 +236,7 @@ def test_a_file_of_another_machine_and_of_another_tool_are_left_alone(folder: Pa
 
 
 def test_lines_say_how_many_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = SweepLines()
     lines.started(40, 2)
     for number, left in ((3, None), (4, 241.0), (40, 1.0)):
         lines.running(number, configuration("A", 1024, batch=8, dtype="bfloat16", mode="decode"), left)
@@ -271,7 +271,7 @@ def test_the_time_left_in_words(seconds: float | None, text: str) -> None:
 
 def rendered(rows: list[Measurement], width: int) -> list[str]:
     stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(report(rows, width))
+    Console(file=stream, width=width, color_system=None).print(document(rows).terminal(width))
     return stream.getvalue().splitlines()
 
 

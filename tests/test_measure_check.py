@@ -15,7 +15,7 @@ from xfcost.api.measuring.pace import relative_pace
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Network, Overhead
 from xfcost.ledger.timing_plan import USUAL
-from xfcost.report.measurements import measurements_text
+from xfcost.report.measurements import document
 
 SWEEP = ("A.yaml", "--N", "16", "--runs", "1", "--threads", "1", "--check", "--save", "runs.jsonl")
 
@@ -27,12 +27,12 @@ def test_the_table_has_the_errors_and_sums_them_up() -> None:
         row("A", 64, msgspec.structs.replace(measured(0.5), predicted_seconds=0.4)),
         row("A", 256, measured(0.5)),
     ]
-    text = " ".join(measurements_text(rows, "table").split())
+    text = " ".join(document(rows).text("table").split())
     assert "+10.0%" in text
     assert "-20.0%" in text
     assert "2 rows: median error 15.0%, nine in ten within 20.0%" in text
-    assert "predicted s" not in measurements_text(rows[2:], "table")
-    first, second = (line.split(",") for line in measurements_text(rows[:1], "csv").splitlines())
+    assert "predicted s" not in document(rows[2:]).text("table")
+    first, second = (line.split(",") for line in document(rows[:1]).text("csv").splitlines())
     assert second[first.index("predicted_seconds")] == "0.55"
 
 
@@ -41,10 +41,10 @@ def test_rows_at_another_pace_are_told() -> None:
         row("A", n, msgspec.structs.replace(measured(0.5), predicted_seconds=0.5, pace=pace))
         for n, pace in ((16, 1.25), (64, 1.01), (256, 0.8))
     ]
-    text = " ".join(measurements_text(rows, "table").split())
+    text = " ".join(document(rows).text("table").split())
     assert "2 of 3 rows ran while the machine took 0.80 to 1.25 times as long as at its calibration" in text
-    assert "times as long" not in measurements_text(rows[1:2], "table")
-    header, line = (line.split(",") for line in measurements_text(rows[:1], "csv").splitlines())
+    assert "times as long" not in document(rows[1:2]).text("table")
+    header, line = (line.split(",") for line in document(rows[:1]).text("csv").splitlines())
     assert line[header.index("pace")] == "1.25"
 
 

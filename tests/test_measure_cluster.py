@@ -30,21 +30,21 @@ from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, Machine, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
-from xfcost.report.sweep_progress import Lines
+from xfcost.report.progress import SweepLines
 from xfcost.spec.load import load, load_expanded
 
 
 def test_each_row_names_its_machine_and_is_measured_once_wherever(address: str, file: RunsFile) -> None:
     with closing(Cluster(address)) as cluster:
         one = sweep(file)
-        one.run(ClusterRows(cluster, ASKED, {}, at_once), Lines(), crew=SideBySide(2, together=2))
+        one.run(ClusterRows(cluster, ASKED, {}, at_once), SweepLines(), crew=SideBySide(2, together=2))
         rows = {(row.configuration.system, row.configuration.N): row for row in read_runs(file.path).rows}
         for (system, _), found in rows.items():
             assert (found.machine.host, found.configuration.threads, found.process_seconds) == (
                 f"host {system}", 4, 2.5,
             )  # fmt: skip
         again = sweep(file)
-        again.run(refusing, Lines(), crew=SideBySide(2, together=2))
+        again.run(refusing, SweepLines(), crew=SideBySide(2, together=2))
         assert again.rows == one.rows
     assert sorted(names(file)) == sorted(NAMES)
 
@@ -55,7 +55,7 @@ def refusing(configuration: Configuration) -> RanRow:
 
 def test_larger_sizes_of_what_timed_out_on_a_machine_are_rows_of_that_machine(file: RunsFile) -> None:
     slow = RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)")
-    sweep(file).run(lambda one: RanRow(slow, DESCRIBED, 9.0), Lines())
+    sweep(file).run(lambda one: RanRow(slow, DESCRIBED, 9.0), SweepLines())
     found = [(row.configuration.N, row.outcome.status, row.machine.host) for row in file.rows]
     assert found == [(N, "timed out" if N == 64 else "skipped", "here") for N in (64, 128, 256) for _ in "AB"]
 
@@ -71,7 +71,7 @@ def test_what_a_worker_refuses_or_raises_ends_the_sweep_and_keeps_the_rows(addre
             (lambda *_: msgspec.json.encode(Response(refused="no cuda")), "a worker refuses: no cuda"),
         ):
             with pytest.raises(DeviceError, match=f"^--scheduler {address}: {message}$"):
-                sweep(file).run(ClusterRows(cluster, ASKED, {}, work), Lines(), crew=SideBySide(2, together=2))
+                sweep(file).run(ClusterRows(cluster, ASKED, {}, work), SweepLines(), crew=SideBySide(2, together=2))
     assert names(file) == []
 
 
@@ -248,7 +248,7 @@ def test_a_killed_worker_s_row_runs_elsewhere_and_each_row_is_there_once(
         assert cluster.workers == 2
         killed = pool.submit(hanging.kill)
         crew = SideBySide(2, together=2)
-        sweep(file).run(ClusterRows(cluster, ASKED, {}, hanging), Lines(), crew=crew)
+        sweep(file).run(ClusterRows(cluster, ASKED, {}, hanging), SweepLines(), crew=crew)
         assert killed.result() != os.getpid()
     assert sorted(names(file)) == sorted(NAMES)
 
@@ -288,7 +288,7 @@ def test_only_the_row_that_ran_is_counted_as_killed_and_the_others_go_on(file: R
         closing(Cluster(local.scheduler_address)) as cluster,
     ):
         rows = ClusterRows(cluster, ASKED, {}, KilledWhileOthersWait(tmp_path, kills=2))
-        sweep(file).run(rows, Lines(), crew=SideBySide(2, together=2))
+        sweep(file).run(rows, SweepLines(), crew=SideBySide(2, together=2))
     assert sorted(names(file)) == sorted(NAMES)
     failed = [row for row in file.rows if row.outcome.status != "measured"]
     assert [(row.configuration.system, row.configuration.N, row.outcome.status) for row in failed] == [
@@ -326,7 +326,7 @@ def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch
     ):
         local.sync(local.workers[0].close)
         with pytest.raises(DeviceError, match=r"its workers were killed, and none has come back$"):
-            sweep(file).run(ClusterRows(cluster, ASKED, {}, at_once), Lines())
+            sweep(file).run(ClusterRows(cluster, ASKED, {}, at_once), SweepLines())
     assert names(file) == []
 
 

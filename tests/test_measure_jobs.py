@@ -24,7 +24,7 @@ from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import USUAL
-from xfcost.report.sweep_progress import Lines
+from xfcost.report.progress import SweepLines
 
 PLAN = [PlannedRow(configuration(system, N), counted(N)) for N in (64, 128, 256) for system in "AB"]
 NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
@@ -34,7 +34,7 @@ def swept(file: RunsFile, run: Callable[[Configuration], RanRow], jobs: int = 3)
     """The rows that a sweep adds."""
     now = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
     sweep = RowSweep(PLAN, DESCRIBED, file, Circumstances(lambda: 0.0, lambda: now))
-    sweep.run(run, Lines(), crew=SideBySide(jobs, together=1))
+    sweep.run(run, SweepLines(), crew=SideBySide(jobs, together=1))
     return names(file)
 
 
@@ -67,7 +67,7 @@ def test_an_error_ends_the_sweep_and_keeps_the_rows_before(file: RunsFile) -> No
         failed.wait(60)
         return RanRow(measured())
 
-    class Told(Lines):
+    class Told(SweepLines):
         def measured(self, number: int, row: object) -> None:
             kept.set()
 

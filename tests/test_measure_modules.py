@@ -28,7 +28,7 @@ from xfcost.ledger.measurements import OfModule, key_of
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.report.measurements import measurements_text
+from xfcost.report.measurements import document
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit
 
@@ -124,8 +124,8 @@ def test_images_have_sides_and_no_tokens(folder: Path) -> None:
     assert large.counted.macs == 4 * small.counted.macs
     of_here = {"machine": HERE, "device_name": "P"}
     rows = [msgspec.structs.replace(row("Conv", **of_here), configuration=small.configuration)]
-    assert measurements_text(rows, "table").splitlines()[3].split()[:3] == ["Conv", "8×8", "–"]
-    assert table_of(measurements_text(rows, "csv"))[0]["N"] == ""
+    assert document(rows).text("table").splitlines()[3].split()[:3] == ["Conv", "8×8", "–"]
+    assert table_of(document(rows).text("csv"))[0]["N"] == ""
     file = RunsFile(folder / "runs.jsonl", HEADER, print)
     file.append(rows[0])
     file.close()

@@ -18,8 +18,9 @@ import transformers_models as hf
 from specs import counted
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
+from xfcost.ledger.objects import grouped
 from xfcost.mechanisms.mla import Mla
-from xfcost.report.export import grouped, ledger_text
+from xfcost.report.export import ledger_text
 from xfcost.spec.architecture import Mode
 
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 3, 4

@@ -12,7 +12,7 @@ from xfcost.api.difference import diff
 from xfcost.api.options import EVERY, OPTIONS
 from xfcost.api.without_effect import WITHOUT_EFFECT
 from xfcost.ledger.errors import UsageError
-from xfcost.report.budgets import check_text
+from xfcost.report.budgets import document
 
 EIGHT = ["--mode", "train", "--on", "h100-sxmx8"]
 # Options that no figure of theirs depends on -> with what they are given.
@@ -86,6 +86,6 @@ def test_the_memory_of_a_device_is_that_of_its_training_plan():
     assert sum(found.figure.parts.values()) == plan.memory.known
     assert found.verdict == "over"
     assert sum(weight.share for weight in found.heaviest) < 1
-    text = check_text(xfcost.check("gpt2", max_memory="400MiB", **how), "table")
+    text = document(xfcost.check("gpt2", max_memory="400MiB", **how)).text("table")
     assert "on h100-sxm x8, --zero 3 --checkpoint full" in " ".join(text.split())
     assert "of the whole model, before devices share it" in " ".join(text.split())

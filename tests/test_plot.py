@@ -20,11 +20,9 @@ from xfcost.counting.sweep import records, slope, sweep, thinned
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import OutputError, SpecError, UsageError
 from xfcost.ledger.metadata import Timing
-from xfcost.report.chart import Chart, Line
 from xfcost.report.figure import look
-from xfcost.report.line_labels import spread
 from xfcost.report.metrics import METRICS
-from xfcost.report.plot import chart_bytes, chart_figure
+from xfcost.report.plot import Chart, Line, chart_bytes, chart_figure, spread
 from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
 

@@ -23,7 +23,7 @@ from xfcost.report.console import plain_text
 from xfcost.report.figure import look
 from xfcost.report.residual_depth_figure import depth_figure
 from xfcost.report.residual_matrices import panels
-from xfcost.report.residual_stream import report, stream_text
+from xfcost.report.residual_stream import document, report
 from xfcost.report.residual_stream_figure import matrix_figure, stream_bytes
 from xfcost.torch_models.memory.shortage import Limit
 
@@ -69,12 +69,12 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(name, width, tm
 
 
 def test_json_csv_and_the_frame_have_every_number(tiny):
-    data = json.loads(stream_text(tiny, "json"))
+    data = json.loads(document(tiny).text("json"))
     assert [step["norm_delta"] for step in data["sublayers"]] == [step.norm_delta for step in tiny.steps]
     assert data["sublayers"][1]["formula"] == "X₂ = X₁ + ΔF(X₁)"
     assert data["exact"] is True
-    assert tiny.to_json() == stream_text(tiny, "json")
-    rows = list(csv.DictReader(io.StringIO(stream_text(tiny, "csv"))))
+    assert tiny.to_json() == document(tiny).text("json")
+    rows = list(csv.DictReader(io.StringIO(document(tiny).text("csv"))))
     assert [float(row["share"]) for row in rows] == [step.share for step in tiny.steps]
     assert [row["changed_rows"] for row in rows] == ["4", "1"]
     assert list(tiny.to_frame().columns) == list(records(tiny)[0]) == list(rows[0])
@@ -82,7 +82,7 @@ def test_json_csv_and_the_frame_have_every_number(tiny):
 
 @pytest.mark.parametrize("form", ["markdown", "latex", "table"])
 def test_papers_get_a_table(form, tiny):
-    text = stream_text(tiny, form)
+    text = document(tiny).text(form)
     assert "Self-attention" in text
     assert f"{tiny.steps[0].norm_delta:.4g}" in text
 

@@ -19,7 +19,7 @@ from xfcost.ledger import units
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.report.costs import memory_text
+from xfcost.report.table import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block

@@ -24,8 +24,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.roofline import points_of, records, roofline
 from xfcost.ledger.roofs import roofs_of
 from xfcost.report.console import plain_text
-from xfcost.report.figure import look
-from xfcost.report.point_labels import Box, Named, placed
+from xfcost.report.figure import Box, Named, look, placed
 from xfcost.report.roofline import report
 from xfcost.report.roofline_figure import roofline_bytes, roofline_figure
 from xfcost.report.style import FIGURE

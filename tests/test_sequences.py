@@ -6,8 +6,7 @@ import pytest
 
 from xfcost.api.analysis import analyze, compare
 from xfcost.report.console import plain_text
-from xfcost.report.costs import mask_texts, matrix_multiply_texts
-from xfcost.report.table import report
+from xfcost.report.table import mask_texts, matrix_multiply_texts, report
 
 THREE = ("common-lstm", "common-conv", "common-full")
 

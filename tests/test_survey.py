@@ -16,7 +16,7 @@ from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.survey import survey_of
 from xfcost.counting.survey import explanations, growth, mixing_parts, survey_lines, with_keys
 from xfcost.ledger.errors import UsageError
-from xfcost.report.survey import records, survey_text
+from xfcost.report.survey import document
 from xfcost.spec.load import load, presets_with
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -174,7 +174,7 @@ SECONDS = {("common-full", 1024): 2.0, ("common-full", 4096): 8.0, ("common-line
 
 def test_times_are_over_full_attention_s_at_the_largest_n_of_both(tmp_path):
     rows = measured_rows(SECONDS | {("common-axial", 4096): 2.0, ("common-axial", 1024): 1.0})
-    found = {one["preset"]: one for one in records(survey_of(Run(), (), written(tmp_path, rows), print))}
+    found = {one["preset"]: one for one in document(survey_of(Run(), (), written(tmp_path, rows), print)).records()}
     assert (found["common-axial"]["time_ratio"], found["common-axial"]["time_N"]) == (pytest.approx(0.25), 4096)
     assert (found["common-linear"]["time_ratio"], found["common-linear"]["time_N"]) == (pytest.approx(0.5), 1024)
     assert found["common-full"]["time_ratio"] == pytest.approx(1.0)
@@ -185,7 +185,7 @@ def test_times_are_shown_with_their_intervals_and_noisy_rows_are_told(tmp_path):
     rows = measured_rows(SECONDS)
     noisy = msgspec.structs.replace(rows[2].outcome.timing, noisy="busy")
     rows[2] = msgspec.structs.replace(rows[2], outcome=msgspec.structs.replace(rows[2].outcome, timing=noisy))
-    text = survey_text(survey_of(Run(), (), written(tmp_path, rows), print), "markdown", verbose=False)
+    text = document(survey_of(Run(), (), written(tmp_path, rows), print)).text("markdown")
     assert re.search(r"Linear Transformer +\| 0.5× +\| 0.434 to 0.576 +\| 1,024", text)
     assert "Performer" not in text.partition("Measured time")[2].partition("class:")[0]
     assert "noisy: 1 of the file's 3 rows" in text
@@ -194,7 +194,7 @@ def test_times_are_shown_with_their_intervals_and_noisy_rows_are_told(tmp_path):
 def test_rows_run_otherwise_than_full_attention_are_not_compared(tmp_path):
     other = [msgspec.structs.replace(one, machine=THERE) for one in measured_rows({("common-axial", 1024): 1.0})]
     rows = [*measured_rows(SECONDS), *other, *measured_rows({("common-etc", 1024): 1.0}, settings=("a=1",))]
-    found = {one["preset"]: one for one in records(survey_of(Run(), (), written(tmp_path, rows), print))}
+    found = {one["preset"]: one for one in document(survey_of(Run(), (), written(tmp_path, rows), print)).records()}
     assert (found["common-axial"]["time_ratio"], found["common-etc"]["time_ratio"]) == (None, None)
 
 
@@ -249,5 +249,5 @@ def test_no_word_is_cut(width, lines):
 
 def test_the_python_function_gives_the_same_lines_and_a_notebook_s_tables():
     found = xfcost.survey(batch=2)
-    assert records(found) == records(survey_of(Run(batch=2), (), None, print))
+    assert document(found).records() == document(survey_of(Run(batch=2), (), None, print)).records()
     assert "Linformer" in (found._repr_html_() or "")

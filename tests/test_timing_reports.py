@@ -23,9 +23,8 @@ from xfcost.ledger.statistics import Estimate, Interval, time_ratio
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report.compare import comparison_plain
 from xfcost.report.export import comparison_text
-from xfcost.report.operations import fitting_columns
 from xfcost.report.scaling import fitted_text
-from xfcost.report.table import ledger_plain
+from xfcost.report.table import fitting_columns, ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

@@ -17,7 +17,8 @@ from measured import HEADER, row
 from xfcost.api.analysis import analyze
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.ledger.visible import json_visible, markdown, visible
-from xfcost.report.export import ledger_text, to_csv, to_markup
+from xfcost.report.document import to_csv, to_markup
+from xfcost.report.export import ledger_text
 
 BAD = "\\e]0;owned\\a\\e[2J\\u202Egnp.exe\\u2066\\x7f\\x9b31m\\u200b"
 # What the text above must not leave: controls but for line ends, overrides, characters that are not there.

@@ -9,7 +9,7 @@ import cog
 import xfcost
 from xfcost.counting.reach.result import BlockReach, Reach
 from xfcost.ledger.grid import sides_text
-from xfcost.report.export import to_markdown
+from xfcost.report.document import to_markup
 from xfcost.report.reach import input_text
 
 # Windows as the character model has them, the layers' dilation growing with depth (Beltagy et al. 2020, §4.1).
@@ -28,7 +28,9 @@ _SYSTEMS: Final = (
 def write() -> None:
     """The table."""
     cog.outl("")
-    cog.outl(to_markdown([_row(name, xfcost.reach(preset, settings=more)) for name, preset, more in _SYSTEMS]))
+    cog.outl(
+        to_markup([_row(name, xfcost.reach(preset, settings=more)) for name, preset, more in _SYSTEMS], "markdown")
+    )
 
 
 def _row(name: str, found: Reach) -> dict[str, str]:

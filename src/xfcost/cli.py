@@ -17,8 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from xfcost.ledger.errors import XfcostError, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
-from xfcost.report.messages import discard, open_stderr, say, settle
-from xfcost.report.standard_streams import leave_stdout, own_stdout, substitute
+from xfcost.report.messages import discard, leave_stdout, open_stderr, own_stdout, say, settle, substitute
 
 # In the order of the help: name -> module in `commands/`.
 COMMANDS: Final = {

@@ -12,14 +12,14 @@ from xfcost.ledger import notebook
 _SHOWN: Final[dict[str, tuple[str, Callable[[Any, Any, int], Any]]]] = {
     "Ledger": ("table", lambda module, result, width: module.report(result, None, width)),
     "Comparison": ("compare", lambda module, result, width: module.report(result, width)),
-    "CheckResult": ("budgets", lambda module, result, width: module.render(result, width)),
-    "Diff": ("differences", lambda module, result, width: module.render(result, width)),
-    "RunsDiff": ("differences", lambda module, result, width: module.render(result, width)),
-    "Found": ("find", lambda module, result, width: module.render(result, width)),
-    "LayerTable": ("layer_types", lambda module, result, width: module.render(result)),
-    "Reach": ("reach", lambda module, result, width: module.report([result], width)),
-    "ResidualStream": ("residual_stream", lambda module, result, width: module.report(result, width)),
-    "Survey": ("survey", lambda module, result, width: module.render(result, verbose=False)),
+    "CheckResult": ("budgets", lambda module, result, width: module.document(result).terminal(width)),
+    "Diff": ("differences", lambda module, result, width: module.document(result).terminal(width)),
+    "RunsDiff": ("differences", lambda module, result, width: module.document(result).terminal(width)),
+    "FindResult": ("find", lambda module, result, width: module.document(result).terminal(width)),
+    "LayerTable": ("layer_types", lambda module, result, width: module.document(result).terminal(width)),
+    "Reach": ("reach", lambda module, result, width: module.document([result]).terminal(width)),
+    "ResidualStream": ("residual_stream", lambda module, result, width: module.document(result).terminal(width)),
+    "Survey": ("survey", lambda module, result, width: module.document(result).terminal(width)),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,13 +55,13 @@ def run(
     """
     from xfcost.api.checking.project import check_all, planned
     from xfcost.api.runs import taken_budgets
-    from xfcost.report.budgets import check_text, render
+    from xfcost.report.budgets import document
 
     target = shared.target_of(given)
     budgets = taken_budgets(given)
     written = {name: value for name, value in given.items() if shared.is_given(context, name)}
     found = check_all(planned(targets or (), budgets, written, _project(config)), against, say)
-    target.report(partial(render, found), partial(check_text, found, target.form))
+    target.document(document(found))
     if not found.within:
         raise typer.Exit(1)
 

@@ -27,8 +27,8 @@ def run(names: Names = None, **given: Any) -> None:
     Example: xfcost devices h100-sxm
     """
     from xfcost.counting.devices import device, device_names, read_devices
-    from xfcost.report.devices import devices_text, render
+    from xfcost.report.devices import document
 
     target = shared.target_of(given)
     found = [read_devices(name, "devices").device for name in names] if names else [*map(device, device_names())]
-    target.report(lambda width: render(found, width), lambda: devices_text(found, target.form))
+    target.document(document(found))

@@ -57,6 +57,6 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Output = None, *
     elif form == ".txt":
         shared.deliver(plain_text(lambda width: render(drawn, width)), output, force=force)
     else:
-        from xfcost.report.block_figure import diagram_bytes
+        from xfcost.report.diagram import diagram_bytes
 
         shared.deliver(diagram_bytes(drawn, str(form)), output, force=force)

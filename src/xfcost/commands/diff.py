@@ -39,10 +39,8 @@ def run(before: Before, after: After, sort: Sort = "macs", **given: Any) -> None
     Example: xfcost diff HEAD~1:specs/mine.yaml specs/mine.yaml
     """
     from xfcost.api.difference import diff
-    from xfcost.report.differences import diff_text, render
+    from xfcost.report.differences import document
 
     target, verbose = shared.target_of(given), given.pop("verbose")
     found = diff(before, after, sort=sort, progress=say, **given)  # type: ignore[arg-type]
-    target.report(
-        lambda width: render(found, width, verbose=verbose), lambda: diff_text(found, target.form, verbose=verbose)
-    )
+    target.document(document(found, verbose=verbose))

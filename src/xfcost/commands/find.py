@@ -54,21 +54,20 @@ def run(
     Example: xfcost find --max-params 30M --max-macs 5G
     """
     from xfcost.api.find import answer
-    from xfcost.report.find import find_text, render
-    from xfcost.report.find_progress import find_progress
+    from xfcost.report.find import document
+    from xfcost.report.progress import find_progress
 
     target = shared.target_of(given)
     order = _order(descending=descending, ascending=ascending)
     with find_progress(say) as progress:
         found = answer(specs or (), {**given, "descending": order}, progress)
-    shown = {"front_only": front_only, "left_out": left_out}
 
     def draw(ending: str) -> bytes:
         from xfcost.report.find_figure import find_bytes
 
         return find_bytes(found, ending)
 
-    target.report(lambda width: render(found, width, **shown), lambda: find_text(found, target.form, **shown), draw)
+    target.document(document(found, front_only=front_only, left_out=left_out), draw)
 
 
 def _order(*, descending: bool, ascending: bool) -> bool | None:

@@ -107,8 +107,7 @@ def _words(name: str, value: Any) -> tuple[str, ...]:
 
 def compare_file(given: WrittenOptions) -> None:
     """`xfcost compare --from FILE [SYSTEM …]`."""
-    from xfcost.report.measured_compare import report
-    from xfcost.report.measured_export import measured_text
+    from xfcost.report.measured_compare import document
 
     options = given.options
     given.refuse_others(_ANYWAY | {"format_"})
@@ -120,17 +119,17 @@ def compare_file(given: WrittenOptions) -> None:
             f"compare --from {found.file}: there is one series, {only}, and a comparison has two sides; name another "
             "system, or draw it: `xfcost plot --from`"
         )
-    target.report(lambda width: report(found), lambda: measured_text(found, target.form))
+    target.document(document(found))
 
 
 def plot_file(given: WrittenOptions) -> None:
     """`xfcost plot --from FILE [SYSTEM …]`."""
     from xfcost.counting.measured_series import METRICS
     from xfcost.report.figure import FIGURES
-    from xfcost.report.measured_chart import measured_chart
-    from xfcost.report.measured_export import points_csv
+    from xfcost.report.measured_compare import points_csv
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.plot import chart_bytes
+    from xfcost.report.scaling import measured_chart
 
     options = given.options
     given.refuse_others(_ANYWAY | {"metric", "mark"})

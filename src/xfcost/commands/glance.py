@@ -27,9 +27,9 @@ def run(
     from xfcost.api.runs import make_run, run_options
     from xfcost.api.systems import drawn_ledger, open_systems
     from xfcost.counting.glance import glance
-    from xfcost.report.glance import glance_text, render
+    from xfcost.report.glance import document
 
     target, how = shared.target_of(given), make_run(**run_options(given))
     systems = open_systems(specs, given, say)
     page = glance([drawn_ledger(one, how, strict=given["strict"], mixing=mixing, progress=say) for one in systems])
-    target.report(lambda width: render(page), lambda: glance_text(page, target.form))
+    target.document(document(page))

@@ -31,8 +31,8 @@ def run(
     Example: xfcost layers --N 1024 --d 512
     """
     from xfcost.api.layer_types import layer_types
-    from xfcost.report.layer_types import layers_text, render
+    from xfcost.report.layer_types import document
 
     target = shared.target_of(given)
     table = layer_types(N=N, d=d, k=k, r=r)
-    target.report(lambda width: render(table), lambda: layers_text(table, target.form))
+    target.document(document(table))

@@ -23,8 +23,7 @@ def run(
     Example: xfcost list --totals
     """
     from xfcost.counting.gallery import gallery_rows
-    from xfcost.report.gallery import gallery_table, gallery_text
+    from xfcost.report.gallery import document
 
     target = shared.target_of({"format_": format_}, FORMATS)
-    rows = gallery_rows(totals=totals)
-    target.report(lambda width: gallery_table(rows), lambda: gallery_text(rows, target.form))
+    target.document(document(gallery_rows(totals=totals)))

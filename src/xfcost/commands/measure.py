@@ -140,7 +140,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
     from xfcost.api.measuring.team import MeasureOptions, cluster_team, local_team
     from xfcost.api.runs import run_options, timing_plan
-    from xfcost.report.measurements import left_out_texts, measurements_text, report
+    from xfcost.report.measurements import document, left_out_texts
     from xfcost.spec.load import Loaded
 
     _check_apart(save, given["output"])
@@ -166,7 +166,7 @@ def run(  # noqa: PLR0913 - options
         for line in left_out_texts(plan.grids, axis.word):
             say(line)
         rows = _swept(plan.with_threads(team.threads), team, save, retry=retry, any_machine=any_machine)
-    target.report(lambda width: report(rows, width), lambda: measurements_text(rows, target.form))
+    target.document(document(rows))
     if any(row.outcome.status in {"failed", "timed out"} for row in rows):
         raise typer.Exit(1)
 
@@ -204,7 +204,7 @@ def _swept(plan: SweepPlan, team: Team, save: Path, *, retry: bool, any_machine:
     )
     from xfcost.ledger.runs_file import RunsFile
     from xfcost.report.interrupts import cleaned_up_on_interrupt
-    from xfcost.report.sweep_progress import sweep_progress
+    from xfcost.report.progress import sweep_progress
 
     def now() -> datetime:
         return datetime.now(timezone.utc)

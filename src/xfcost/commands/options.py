@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, get_args
 
 import typer
 
@@ -19,6 +19,9 @@ from xfcost.ledger.visible import json_written, one_line, visible
 from xfcost.report.columns import check_chosen, choosing, is_chosen
 from xfcost.report.messages import say
 from xfcost.report.output import Format, check_target, ending_of, write_whole
+
+if TYPE_CHECKING:
+    from xfcost.report.document import Document
 
 FORMATS: Final = get_args(Format)
 
@@ -237,6 +240,10 @@ class Target(NamedTuple):
     force: bool
     picture: str = ""
     """The ending of a picture, which is drawn beside the report; then that goes to the terminal."""
+
+    def document(self, made: Document, draw: Callable[[str], bytes] | None = None) -> None:
+        """A report, and the picture that `draw` makes."""
+        self.report(made.terminal, lambda: made.text(self.form), draw)
 
     def report(
         self, render: Callable[[int], Any], text: Callable[[], str], draw: Callable[[str], bytes] | None = None

@@ -278,6 +278,6 @@ def _predicted(one: CountedSweep, run: Run, device: str, timing: TimingPlan) -> 
 
 def _csv(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> str:
     from xfcost.counting.sweep import records
-    from xfcost.report.export import to_csv
+    from xfcost.report.document import to_csv
 
     return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)])

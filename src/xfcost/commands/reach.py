@@ -34,7 +34,7 @@ def run(specs: Specs, token: Token = None, **given: Any) -> None:
     from xfcost.api.reach import place_of, reaches
     from xfcost.api.runs import make_run, run_options
     from xfcost.api.systems import open_systems
-    from xfcost.report.reach import reach_text, report
+    from xfcost.report.reach import document
 
     target = shared.target_of(given)
     place, how = place_of(token), make_run(**run_options(given))
@@ -46,4 +46,4 @@ def run(specs: Specs, token: Token = None, **given: Any) -> None:
 
         return reach_bytes(found, ending)
 
-    target.report(lambda width: report(found, width), lambda: reach_text(found, target.form), draw)
+    target.document(document(found), draw)

@@ -50,7 +50,7 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, 
     from xfcost.api.without_effect import refuse
     from xfcost.ledger.roofline import records
     from xfcost.report.console import show
-    from xfcost.report.export import to_csv
+    from xfcost.report.document import to_csv
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
     from xfcost.report.roofline import report

@@ -27,7 +27,7 @@ def run(
     Example: xfcost stream tiny -o stream.svg
     """
     from xfcost.api.residual_stream import stream
-    from xfcost.report.residual_stream import report, stream_text
+    from xfcost.report.residual_stream import document
 
     target = shared.target_of(given)
     found = stream(spec, seed=seed, progress=say, **given)
@@ -37,6 +37,6 @@ def run(
 
         return stream_bytes(found, ending)
 
-    target.report(lambda width: report(found, width), lambda: stream_text(found, target.form), draw)
+    target.document(document(found), draw)
     if not found.exact:
         raise typer.Exit(1)

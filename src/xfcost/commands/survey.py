@@ -29,10 +29,8 @@ def run(from_: From = None, **given: Any) -> None:
     """
     from xfcost.api.runs import make_run, run_options
     from xfcost.api.survey import survey_of
-    from xfcost.report.survey import render, survey_text
+    from xfcost.report.survey import document
 
     target, verbose = shared.target_of(given), given["verbose"]
     found = survey_of(make_run(**run_options(given)), given["settings"] or (), from_, say)
-    target.report(
-        lambda width: render(found, verbose=verbose), lambda: survey_text(found, target.form, verbose=verbose)
-    )
+    target.document(document(found, verbose=verbose))

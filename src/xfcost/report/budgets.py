@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from xfcost.counting.checking import BudgetResult, Checked, CheckResult, growing, held_object
 from xfcost.ledger import units
 from xfcost.ledger.budgets import BUDGETS
-from xfcost.ledger.visible import markdown
-from xfcost.report.changed_lines import signed
-from xfcost.report.formats import formatted
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from xfcost.report.output import Format
+from xfcost.report.differences import signed
+from xfcost.report.document import Cell, Column, Document, Gap, Lines, Part, Table, table_of
 
 _BYTES: Final = ("memory", "kv_cache")
 
 
-def check_text(found: CheckResult, form: Format) -> str:
-    """The report in a format."""
-    return formatted(
-        form,
+# A verdict's style on the terminal.
+_STYLES: Final = {"within": "green", "over": "red", "not known": "yellow"}
+
+
+def document(found: CheckResult) -> Document:
+    """The answer; a line per budget; what weighs most, or grew."""
+    return Document(
+        parts=lambda: _parts(found),
+        records=lambda: [{"target": one.target, "run": one.run} | held_object(held) for one, held in _held(found)],
         json=found.to_json,
-        rows=lambda: [{"target": one.target, "run": one.run} | held_object(held) for one, held in _held(found)],
-        table=lambda width: render(found, width),
-        markup=lambda: _markup(found, form),
     )
+
+
+def _parts(found: CheckResult) -> Iterator[Part]:
+    yield Lines([_answer(found)], f"bold {'green' if found.within else 'red'}", strong=True)
+    for one in found.checked:
+        heading = one.target if one.name in one.target else f"{one.target}: {one.name}"
+        yield from (Gap(), Lines(["", one.run], head=heading), _budgets(one.held))
+        yield Lines(
+            [
+                f"{held.figure.words}: {', '.join(f'{name} {units.size(part)}' for name, part in parts.items())}"
+                for held in one.held
+                if (parts := held.figure.parts)
+            ]
+        )
+        for held in explained(one):
+            yield from (Gap(), Lines([_why(one, held)]), table_of(why_rows(held), _column))
+        yield Lines([f"note: {note}" for note in one.notes])
 
 
 def _held(found: CheckResult) -> Iterator[tuple[Checked, BudgetResult]]:
     yield from ((one, held) for one in found.checked for held in one.held)
 
 
-def answer(found: CheckResult) -> str:
+def _answer(found: CheckResult) -> str:
     """`2 of 3 budgets are within, 1 is over`."""
     verdicts = [held.verdict for _, held in _held(found)]
     over, unknown = verdicts.count("over"), verdicts.count("not known")
@@ -49,58 +62,23 @@ def answer(found: CheckResult) -> str:
     return ", ".join(counts)
 
 
-def render(found: CheckResult, width: int) -> RenderableType:
-    """The answer; a line per budget; what weighs most, or grew."""
-    from rich.console import Group
-    from rich.text import Text
-
-    style = "green" if found.within else "red"
-    parts: list[RenderableType] = [Text(answer(found), style=f"bold {style}")]
-    for one in found.checked:
-        parts += [Text(), Text(heading(one), style="bold"), Text(one.run), _budgets(one)]
-        parts += [Text(text) for text in parts_texts(one)]
-        for held in explained(one):
-            parts += [Text(), Text(why(one, held)), _table(why_rows(held))]
-        parts += [Text(f"note: {note}") for note in one.notes]
-    return Group(*parts)
+def _column(head: str) -> Column:
+    words = head in ("", "block", "operation")
+    return Column(head, right=not words, fold=20 if words and head else 0, named="" if head else "change")
 
 
-def heading(one: Checked) -> str:
-    """The target, and the system's name where that says more."""
-    return one.target if one.name in one.target else f"{one.target}: {one.name}"
-
-
-def _budgets(one: Checked) -> RenderableType:
-    return _table([_budget_cells(held) for held in one.held], styles=[_STYLES[held.verdict] for held in one.held])
-
-
-_STYLES: Final = {"within": "green", "over": "red", "not known": "yellow"}
-_WORDS: Final = ("", "what", "block", "operation")
-
-
-def _table(rows: Sequence[dict[str, str]], styles: Sequence[str] = ()) -> RenderableType:
-    from rich.text import Text
-
-    from xfcost.report.console import bare_table
-
-    table = bare_table()
-    for head in rows[0]:
-        words = head in _WORDS
-        table.add_column(head, justify="left" if words else "right", no_wrap=not words or not head, overflow="fold")
-    for at, row in enumerate(rows):
-        first, *others = row.values()
-        table.add_row(Text(first, style=styles[at]) if styles else first, *others)
-    return table
-
-
-def _budget_cells(held: BudgetResult) -> dict[str, str]:
-    """What, ours, the limit, and by how much over or under."""
-    value = _value(held)
-    atleast = "at least " if held.figure.at_least else ""
-    word = "over" if held.difference > 0 else "under"
-    distance = f"{value(abs(held.difference))} {word} ({_share(held)})" if held.difference else "exactly the limit"
-    cells = {"": held.verdict, "what": held.figure.words, "ours": f"{atleast}{value(held.figure.value)}"}
-    return cells | {"limit": BUDGETS[held.budget.quantity].shown(held.budget.limit), "by": distance}
+def _budgets(every: list[BudgetResult]) -> Table:
+    """The verdict, what, ours, the limit, and by how much over or under."""
+    rows: list[list[str | Cell]] = []
+    for held in every:
+        value = _value(held)
+        ours = f"{'at least ' if held.figure.at_least else ''}{value(held.figure.value)}"
+        word = "over" if held.difference > 0 else "under"
+        distance = f"{value(abs(held.difference))} {word} ({_share(held)})" if held.difference else "exactly the limit"
+        limit = BUDGETS[held.budget.quantity].shown(held.budget.limit)
+        rows.append([Cell(held.verdict, _STYLES[held.verdict]), held.figure.words, ours, limit, distance])
+    columns = [Column("", named="verdict"), Column("what", fold=20)]
+    return Table([*columns, *(Column(head, right=True) for head in ("ours", "limit", "by"))], rows)
 
 
 def _share(held: BudgetResult) -> str:
@@ -111,15 +89,6 @@ def _share(held: BudgetResult) -> str:
 
 # An excess beyond so many times the limit reads better as a factor.
 _FAR: Final = 10
-
-
-def parts_texts(one: Checked) -> list[str]:
-    """`memory: weights 121.5 MiB, attention matrices 3.517 MiB`."""
-    return [
-        f"{held.figure.words}: {', '.join(f'{name} {units.size(part)}' for name, part in held.figure.parts.items())}"
-        for held in one.held
-        if held.figure.parts
-    ]
 
 
 def explained(one: Checked) -> list[BudgetResult]:
@@ -135,7 +104,7 @@ def _value(held: BudgetResult) -> Any:
     return units.size if held.budget.quantity in _BYTES else units.count
 
 
-def why(one: Checked, held: BudgetResult) -> str:
+def _why(one: Checked, held: BudgetResult) -> str:
     """What the operations below are."""
     if held.grown:
         return f"operations that grew in {_noun(held)} since {one.against}:"
@@ -173,24 +142,3 @@ def why_rows(held: BudgetResult) -> list[dict[str, str]]:
         }
         for weight in held.heaviest
     ]
-
-
-def _markup(found: CheckResult, form: Format) -> str:
-    from xfcost.report.export import headed, to_markup
-    from xfcost.report.latex import latex
-
-    def line(text: str, *, bold: bool = False) -> str:
-        if form == "latex":
-            return f"% {latex(text)}\n"
-        return f"**{markdown(text)}**\n" if bold else f"{markdown(text)}\n"
-
-    parts = [line(answer(found), bold=True)]
-    for one in found.checked:
-        rows = [headed(_budget_cells(held), "verdict") for held in one.held]
-        parts += ["\n", line(f"{heading(one)}: {one.run}"), "\n", to_markup(rows, form)]
-        parts += ["\n", *map(line, parts_texts(one))] if parts_texts(one) else []
-        for held in explained(one):
-            named = [headed(row, "change") for row in why_rows(held)]
-            parts += ["\n", line(why(one, held)), "\n", to_markup(named, form)]
-        parts += ["\n", *(line(f"note: {note}") for note in one.notes)] if one.notes else []
-    return "".join(parts)

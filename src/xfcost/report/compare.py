@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from xfcost.counting.comparison import Comparison
-from xfcost.counting.crossovers import MOST_PAIRED
-from xfcost.report.agreement import COUNTED_ONLY, NOT_TRACED, agreement_texts
-from xfcost.report.comparison_answer import answer_texts
-from xfcost.report.console import note_texts, plain_text
-from xfcost.report.crossovers import crossover_texts, size_crossover_texts
-from xfcost.report.figures import figures_table
-from xfcost.report.input_description import circumstances, default_notes, input_text, input_warnings, run_text
-from xfcost.report.prediction import compared_prediction_texts
-from xfcost.report.stages import size_parts, stage_parts
+from xfcost.counting.crossovers import MOST_PAIRED, NamedOrder
+from xfcost.ledger import units
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Timing
+from xfcost.ledger.statistics import TimeRatio
+from xfcost.report import document
+from xfcost.report.console import bare_table, note_texts, plain_text
+from xfcost.report.crossovers import (
+    CURVE_WORDS,
+    crossover_texts,
+    forward_part,
+    range_text,
+    search_text,
+    size_crossover_texts,
+)
+from xfcost.report.decoding import EXPECTED, cache_name
+from xfcost.report.document import Column
+from xfcost.report.figures import bounded, figure_text, figures_table, recurs
+from xfcost.report.header import COUNTED_ONLY, NOT_TRACED, agreement_texts
+from xfcost.report.input_description import (
+    circumstances,
+    common_input_text,
+    common_tokens,
+    default_notes,
+    input_text,
+    input_warnings,
+    names_text,
+    run_text,
+)
+from xfcost.report.on_devices import WITHOUT_TF32, fit_words, no_estimate
+from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION
+from xfcost.report.timing import compared_prediction_texts, share_text, spread_text, where_text
 from xfcost.report.training import run_texts
 
 
@@ -29,14 +55,12 @@ def comparison_plain(comparison: Comparison, *, verbose: bool = False) -> str:
 def report(comparison: Comparison, width: int, *, verbose: bool = False) -> Group:
     """The inputs, the answer, then what differs; with `verbose` every figure, crossover and note."""
     if len(comparison.names) > MOST_PAIRED:
-        from xfcost.report.overview import overview
-
         return overview(comparison, width, verbose=verbose)
-    parts: list[RenderableType] = [*header(comparison), Text(), *answer_texts(comparison)]
+    parts: list[RenderableType] = [*header(comparison), Text(), *cost_texts(comparison), *growth_texts(comparison)]
     parts += compared_prediction_texts(comparison)
     parts += [*crossover_texts(comparison, verbose=verbose), *size_crossover_texts(comparison, verbose=verbose)]
-    parts += [Text(), figures_table(comparison, width, verbose=verbose)]
-    parts += [*stage_parts(comparison, width), *size_parts(comparison), Text(), *endnotes(comparison, verbose=verbose)]
+    parts += [Text(), document.drawn([figures_table(comparison, verbose=verbose)], width)]
+    parts += [*stage_parts(comparison, width), *size_parts(comparison), Text(), *_endnotes(comparison, verbose=verbose)]
     return Group(*parts)
 
 
@@ -57,20 +81,451 @@ def header(comparison: Comparison) -> list[Text]:
     return [*lines, *(Text(warning, style="bold yellow") for warning in warnings)]
 
 
-def endnotes(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
-    """How the accounts agree, notes with their system's name, settings of the run, the convention."""
-    notes = []
-    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
-        if ledger.agreement is not None:
-            yield from (
-                Text.assemble(f"{name}: ", text) for text in agreement_texts(ledger) if text.plain != NOT_TRACED
-            )
-        notes += [f"{name}: {note}" for note in ledger.metadata.notes]
-    yield from note_texts(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
-    yield from note_texts(notes, verbose=verbose)
-    yield from run_texts(comparison.ledgers[0])
-    if any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):
+# Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
+_QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "forward": (("macs", "MACs"), ("attention_bytes", "attention memory")),
+    "prefill": (("macs", "MACs"), ("cache_bytes", "")),
+    "decode": (("read_bytes", "bytes read per step"), ("cache_bytes", ""), ("macs", "MACs")),
+    "generate": (("macs", "MACs"), ("cache_bytes", "")),
+    "train": (
+        ("step_flops", "FLOPs of a step"),
+        ("step_bytes", "memory of a step, without the loss"),
+        ("run_days", "time of the run (days)"),
+    ),
+}
+
+
+def cost_texts(comparison: Comparison) -> Iterator[Text]:
+    """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
+    for quantity, told in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
+        words = told or _cache_words(comparison.ledgers)
+        yield from _least_texts(comparison, quantity, words)
+    yield from _on_devices(comparison)
+    yield from time_texts(comparison)
+
+
+def _on_devices(comparison: Comparison) -> Iterator[Text]:
+    """Which system the devices of `--on` could run fastest, and which fit."""
+    ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
+    found = {name: ledger.on for name, ledger in ledgers.items() if ledger.on is not None}
+    if not found:
+        return
+    title = next(iter(found.values())).on.title
+    for quantity, words in (("least_seconds", "lower bound"), ("estimated_seconds", "estimate")):
+        tf32 = any(one.with_tf32 for one in found.values())
+        yield from _least_texts(comparison, quantity, f"{words} on {title}{f' {WITHOUT_TF32}' if tf32 else ''}")
+        yield from _least_texts(comparison, f"tf32_{quantity}", f"{words} on {title} with TF32")
+    yield from map(Text, no_estimates(comparison))
+    width = max(map(len, ledgers))
+    for name in ledgers:
+        words = "a torch module: no bound"
+        if (one := found.get(name)) is not None:
+            bound = f"{one.time.expected_bound} {EXPECTED}" if one.expected else one.time.bound
+            words = f"{bound}; {fit_words(one)}"
+        reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
+        shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
+        yield Text(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
+
+
+def no_estimates(comparison: Comparison) -> list[str]:
+    """`no estimate: …`: which shares are missing, and of which systems where others have an estimate."""
+    reasons: dict[str, list[str]] = {}
+    systems = [(name, ledger.on) for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)]
+    bounded = [(name, on) for name, on in systems if on is not None]
+    for name, on in bounded:
+        if on.estimate is None:
+            reasons.setdefault(no_estimate(on), []).append(name)
+    return [
+        f"no estimate{f' of {names_text(names)}' if len(names) < len(bounded) else ''}: {reason}"
+        for reason, names in reasons.items()
+    ]
+
+
+def on_text(comparison: Comparison) -> str:
+    """The devices of `--on`, and how many of the systems fit; empty without them."""
+    found = [ledger.on for ledger in comparison.ledgers if ledger.on is not None]
+    if not found:
+        return ""
+    fitting = sum(one.memory.fits is not False for one in found)
+    dtype = f" {WITHOUT_TF32}" if any(one.with_tf32 for one in found) else ""
+    return f"least time: the lower bound on {found[0].on.title}{dtype}; {fitting} of {len(found)} fit"
+
+
+def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[Text]:
+    """The line of a quantity that two systems or more have; none where it is zero throughout."""
+    values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
+    known = {name: value for name, value in values.items() if value is not None}
+    if len(known) > 1 and any(known.values()):
+        yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
+
+
+def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
+    """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`; `none in ResNet-50; …`."""
+    ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
+    figures = {
+        name: f"{bounded(ledgers[name], quantity)}{figure_text(quantity, value)}" for name, value in values.items()
+    }
+    if not all(values.values()):
+        none = ", ".join(name for name, value in values.items() if not value)
+        return f"none in {none}; {', '.join(f'{figures[name]} in {name}' for name in values if values[name])}"
+    tokens = common_tokens(ledger.metadata for ledger in comparison.ledgers)
+    at = f" at N = {tokens:,}" if tokens else ""
+    least, *others = sorted(values, key=lambda name: values[name])
+    if len(set(values.values())) == 1:
+        return f"the same{at}, {figures[least]}"
+    against = (f"{_times_less(values[least], values[name])} {name} ({figures[name]})" for name in others)
+    return f"{least} has the least{at}, {figures[least]}: {', '.join(against)}"
+
+
+def _times_less(less: float, more: float) -> str:
+    """`16× less than`, `as much as`, `hardly less than`."""
+    if less == more:
+        return "as much as"
+    times = units.ratio(more / less)
+    return "hardly less than" if times == "1×" else f"{times} less than"
+
+
+def growth_texts(comparison: Comparison) -> Iterator[Text]:
+    """Growth exponents in N, a line per system."""
+    words = growth_words(comparison.ledgers)
+    yield Text(f"growth{forward_part(comparison)}, e of cost ~ N^e:", style="bold")
+    width = max(map(len, comparison.names))
+    for name in comparison.names:
+        growth = comparison.growth[name]
+        exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
+        yield Text(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
+
+
+def growth_words(ledgers: Sequence[Ledger]) -> dict[str, str]:
+    """The quantities whose growth is reported of some systems, with their words."""
+    words = dict(CURVE_WORDS)
+    words |= {"sequential_steps": "sequential steps"} if any(map(recurs, ledgers)) else {}
+    return words | ({"cache_bytes": _cache_words(ledgers)} if any(ledger.step for ledger in ledgers) else {})
+
+
+def _cache_words(ledgers: Sequence[Ledger]) -> str:
+    return cache_name(*(ledger.cache for ledger in ledgers))
+
+
+def exponent_text(value: float | None) -> str:
+    """`1.41`; a dash where nothing grows."""
+    return units.DASH if value is None else f"{value:.2f}"
+
+
+def _between(factor: float | None) -> str:
+    """Between which N the exponents are taken."""
+    if factor is None:
+        return " (no other N fits)"
+    return f" (to {units.ratio(factor)[:-1]}·N)" if factor > 1 else f" (from N/{units.ratio(1 / factor)[:-1]})"
+
+
+# Letters of a name that are not broken.
+_NAME: Final = 24
+
+
+class OverviewColumn(NamedTuple):
+    """A column of the overview; on a narrow screen the lowest ranks are hidden first."""
+
+    title: str
+    width: int
+    rank: int
+    quantity: str
+    what: Literal["figure", "ratio", "growth", "crossover"] = "figure"
+    """The quantity itself, over the first system's, its exponent in N, or where it becomes less than the first's."""
+    style: str = ""
+
+    def typed(self) -> Column:
+        """As a column of a table."""
+        return Column(self.title, right=True, rank=self.rank, width=self.width, style=self.style)
+
+    def cell(self, comparison: Comparison, name: str) -> str:
+        """The text of a system's cell."""
+        if self.what == "crossover":
+            return _first_fewer(comparison, name)
+        if self.what == "growth":
+            return exponent_text(comparison.growth[name][self.quantity])
+        if self.what == "ratio":
+            ratio = comparison.ratios[name][self.quantity]
+            return units.ratio(None if ratio is None else float(f"{ratio:.3g}"))
+        value = comparison.figures[name].get(self.quantity)
+        bound = bounded(comparison.ledgers[comparison.names.index(name)], self.quantity) if value else ""
+        return f"{'≥' if bound else ''}{figure_text(self.quantity, value)}"
+
+
+COLUMNS: Final = (
+    OverviewColumn("params", 7, 5, "params"),
+    OverviewColumn("MACs", 7, 9, "macs", style="bold"),
+    OverviewColumn("×first", 7, 8, "macs", "ratio"),
+    OverviewColumn("MACs N^", 7, 6, "macs", "growth"),
+    OverviewColumn("traced", 7, 6, "traced_macs"),
+    OverviewColumn("mixing MACs", 11, 7, "mixing_macs", style=TERMINAL["global"]),
+    OverviewColumn("mixing N^", 9, 9, "mixing_macs", "growth"),
+    OverviewColumn("attention memory", 16, 6, "attention_bytes"),
+    OverviewColumn("memory N^", 9, 4, "attention_bytes", "growth"),
+    OverviewColumn("traffic", 9, 7, "plain_traffic_bytes"),
+    OverviewColumn("tiled", 9, 8, "tiled_traffic_bytes"),
+    OverviewColumn("cache", 9, 9, "cache_bytes"),
+    OverviewColumn("read/step", 9, 7, "read_bytes"),
+    OverviewColumn("FLOPs/byte", 10, 6, "intensity"),
+    OverviewColumn("without cache", 13, 8, "generation_macs_without_cache"),
+    OverviewColumn("backward", 8, 8, "backward_macs"),
+    OverviewColumn("states", 9, 6, "optimizer_bytes"),
+    OverviewColumn("step bytes", 10, 7, "step_bytes"),
+    OverviewColumn("run FLOPs", 9, 8, "run_flops"),
+    OverviewColumn("days", 7, 8, "run_days"),
+    OverviewColumn("least days", 10, 7, "bound_days"),
+    OverviewColumn("one device", 10, 9, "device_bytes"),
+    OverviewColumn("its activations", 15, 6, "device_activations_bytes"),
+    OverviewColumn("least time", 10, 9, "least_seconds", style="bold"),
+    OverviewColumn("with TF32", 9, 9, "tf32_least_seconds"),
+    OverviewColumn("estimate", 9, 8, "estimated_seconds"),
+    OverviewColumn("needs", 9, 8, "needed_bytes"),
+    OverviewColumn("predicted", 9, 8, "predicted_seconds"),
+    OverviewColumn("time", 8, 8, "seconds"),
+    OverviewColumn("fewer MACs\nfirst seen at N", 17, 8, "macs", "crossover"),
+)
+
+
+def _cheaper_in_macs(comparison: Comparison, name: str) -> list[NamedOrder]:
+    """The order of MACs against the first system, at ascending N; nothing where no N fits both."""
+    search = next((one for one in comparison.searches if name == one.systems[1]), None)
+    return [] if search is None else [one for one in search.orders if one.quantity == "macs"]
+
+
+def _changes_back(comparison: Comparison, name: str) -> bool:
+    """Does it cost more MACs than the first again, above an N at which it costs fewer?"""
+    cheaper = [one.cheaper for one in _cheaper_in_macs(comparison, name)]
+    return name in cheaper and set(cheaper[cheaper.index(name) :]) != {name}
+
+
+def _first_fewer(comparison: Comparison, name: str) -> str:
+    """The least counted N at which the system costs fewer MACs than the first; `*`: not at all counted N above it."""
+    orders = _cheaper_in_macs(comparison, name)
+    if not orders:
+        return units.DASH
+    cheaper = [one.cheaper for one in orders]
+    if set(cheaper) == {name}:
+        return "at all counted"
+    if name not in cheaper:
+        return "at none counted" if any(cheaper) else "equal at all"
+    first = orders[cheaper.index(name)].first
+    return f"at {first:,}{'*' if _changes_back(comparison, name) else ''}"
+
+
+def _extremes(comparison: Comparison, short: dict[str, str]) -> str:
+    """`MACs: least …, most …`."""
+    macs = {name: value for name in comparison.names if (value := comparison.figures[name]["macs"]) is not None}
+    if not macs:
+        return "MACs: none counted"
+    least, most = min(macs, key=lambda name: macs[name]), max(macs, key=lambda name: macs[name])
+    return (
+        f"MACs: {short[least]} has the least ({units.count(macs[least])}), "
+        f"{short[most]} the most ({units.count(macs[most])})"
+    )
+
+
+def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Group:
+    """The report of `compare` on many systems."""
+    metadata = [ledger.metadata for ledger in comparison.ledgers]
+    short = _short(comparison)
+    head = [Text(f"{len(short)} systems, each against {short[comparison.names[0]]}", style="bold")]
+    of_specs = [one for one in metadata if one.inputs is None] or metadata[:1]
+    head += map(Text, f"{common_input_text(metadata)}{run_text(of_specs)}".split("\n"))
+    if all(ledger.agreement is None for ledger in comparison.ledgers):
+        head[-1].append(f"   {COUNTED_ONLY}", style="dim")
+    head.append(Text(_extremes(comparison, short)))
+    if text := on_text(comparison):
+        head += map(Text, [text, *no_estimates(comparison)])
+    warnings = input_warnings(dict(zip(short.values(), metadata, strict=True)))
+    head += (Text(warning, style="bold yellow") for warning in warnings)
+    filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]
+    rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
+    table = document.Table([Column("", fold=_NAME), *(column.typed() for column in filled)], rows)
+    notes = _overview_notes(comparison, short, verbose=verbose)
+    return Group(*head, Text(), document.drawn([table], width), Text(), *notes)
+
+
+def _short(comparison: Comparison) -> dict[str, str]:
+    """The name of a system's line: its preset; the system's own name where it is of a file or comes twice."""
+    metadata = [ledger.metadata for ledger in comparison.ledgers]
+    sources = [one.source for one in metadata]
+    lines = zip(comparison.names, metadata, strict=True)
+    return {name: one.source if one.preset and sources.count(one.source) == 1 else name for name, one in lines}
+
+
+def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: bool) -> Iterator[Text]:
+    """The counted N, agreement, notes (each once)."""
+    searches: dict[str, list[str]] = {}
+    for one in comparison.searches:
+        where = search_text(one) if verbose else range_text(one).removeprefix("counted ")
+        searches.setdefault(where, []).append(short[one.systems[1]])
+    for where, names in searches.items():
+        of_names = f" ({names_text(names)})" if len(searches) > 1 else ""
         yield Text(
-            "score dot products: per head, in the first block that has scores, without special tokens", style="dim"
+            f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{of_names}", style="dim"
         )
+    if any(_changes_back(comparison, name) for name in comparison.names):
+        yield Text("*: not at all counted N above it; json has the order at each", style="dim")
+    yield from where_texts(comparison)
+    yield from noise_texts(comparison)
+    yield from _endnotes(comparison, short, verbose=verbose)
+
+
+def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, verbose: bool) -> Iterator[Text]:
+    """How the accounts agree; notes, each once, with the names of its systems; the run; the convention.
+
+    In an overview the names are `short`.
+    """
+    notes: dict[str, list[str]] = {}
+    for system, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        name = short[system] if short else system
+        if ledger.agreement is not None:
+            texts = [text for text in agreement_texts(ledger) if text.plain != NOT_TRACED]
+            yield from (Text.assemble(f"{name}: ", text) for text in texts)
+        for note in ledger.metadata.notes:
+            notes.setdefault(note, []).append(name)
+    yield from note_texts(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
+    yield from note_texts([f"{', '.join(names)}: {note}" for note, names in notes.items()], verbose=verbose)
+    yield from run_texts(comparison.ledgers[0])
+    if short is None and any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):
+        scores = "score dot products: per head, in the first block that has scores, without special tokens"
+        yield Text(scores, style="dim")
     yield Text(CONVENTION, style="dim")
+
+
+def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
+    """Tokens, width and MACs by stage, where a system has several stages."""
+    if all(len(ledger.metadata.stages) < 2 for ledger in comparison.ledgers):  # noqa: PLR2004 - one stage is no hierarchy
+        return
+    yield Text()
+    yield Text("by stage: output tokens × width, share of MACs", style="bold")
+    table = _system_table(comparison)
+    columns = [_stages(ledger, long=width > 40 * (1 + len(comparison.names))) for ledger in comparison.ledgers]
+    for number in range(max(map(len, columns))):
+        table.add_row(f"stage {number + 1}", *(cells[number] if number < len(cells) else "" for cells in columns))
+    yield table
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        if ledger.metadata.stages:  # a module has none
+            yield Text(f"  {name}: {shape_text(ledger)}")
+
+
+def _stages(ledger: Ledger, *, long: bool) -> list[str]:
+    total = ledger.total("macs") or 0
+    cells = []
+    for stage in ledger.by_stage():
+        grid = Grid(tuple(stage["grid"]), stage["extra_tokens"])
+        text = grid.shape_text() if long else f"{grid.total:,}"
+        cells.append(f"{text} × {stage['width']:,}  {units.percent(stage['macs'], total)}")
+    return cells
+
+
+def shape_text(ledger: Ledger) -> str:
+    """`isotropic, 196 tokens × 768 throughout`; `hierarchical, 3,136 → 49 tokens (64× fewer), 96 → 768 wide`."""
+    stages = ledger.metadata.stages
+    tokens, widths = [stage["tokens"] for stage in stages], [stage["width"] for stage in stages]
+    if len({*zip(tokens, widths, strict=True)}) == 1:
+        return f"isotropic, {tokens[0]:,} tokens × {widths[0]:,} throughout"
+    fewer = f" ({units.ratio(tokens[0] / tokens[-1])} fewer)" if tokens[-1] < tokens[0] else ""
+    wide = f"{widths[0]:,} → {widths[-1]:,} wide" if widths[0] != widths[-1] else f"{widths[0]:,} wide"
+    return f"hierarchical, {tokens[0]:,} → {tokens[-1]:,} tokens{fewer}, {wide}"
+
+
+def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
+    """MACs and attention memory at growing image sizes, of systems that take images."""
+    if not comparison.by_size:
+        return
+    yield Text()
+    yield Text("by image size: MACs, attention memory of all layers (padding included)", style="bold")
+    table = _system_table(comparison)
+    sides = list(comparison.by_size[comparison.names[0]])
+    for side in sides:
+        every = [comparison.by_size[name][side] for name in comparison.names]
+        cells = [
+            f"{units.count(one['macs'])}  {units.size(one['attention_bytes'])}" if one else units.DASH for one in every
+        ]
+        table.add_row(f"{side}×{side}", *cells)
+    over = (_over(comparison.by_size[name], sides[-1], sides[0]) for name in comparison.names)
+    table.add_row(f"{sides[-1]} over {sides[0]}", *over)
+    yield table
+
+
+def _over(costs: dict[int, dict[str, int] | None], last: int, first: int) -> str:
+    """How many times as much the largest image costs as the smallest."""
+    small, large = costs[first], costs[last]
+    if small is None or large is None:
+        return units.DASH
+    return "  ".join(
+        units.ratio(float(f"{large[quantity] / small[quantity]:.3g}")) if small[quantity] else units.DASH
+        for quantity in ("macs", "attention_bytes")
+    )
+
+
+def _system_table(comparison: Comparison) -> Table:
+    table = bare_table("")
+    for name in comparison.names:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
+
+
+def time_texts(comparison: Comparison) -> Iterator[Text]:
+    """Where and how, then a line per system; nothing where none was timed."""
+    timed = _timed(comparison)
+    if not timed:
+        return
+    first, *others = timed
+    yield from where_texts(comparison)
+    width = max(map(len, timed))
+    for name, timing in timed.items():
+        against = f"; {ratio_text(comparison.time_ratios[name], first)}" if name in others else ""
+        yield Text(f"  {name:<{width}}  {units.seconds(timing.seconds)}, {spread_text(timing)}{against}")
+    yield from noise_texts(comparison)
+
+
+def where_texts(comparison: Comparison) -> Iterator[Text]:
+    """The device, its machine and threads, and whether systems took turns; nothing where none was timed."""
+    timings = list(_timed(comparison).values())
+    if timings:
+        turns = "in turns" if all(timing.in_turns for timing in timings) else "one after the other"
+        yield Text.assemble(("time: ", "bold"), f"on {where_text(timings[0])}, {turns}")
+
+
+def _timed(comparison: Comparison) -> dict[str, Timing]:
+    ledgers = zip(comparison.names, comparison.ledgers, strict=True)
+    return {name: ledger.timing for name, ledger in ledgers if ledger.timing is not None}
+
+
+def noise_texts(comparison: Comparison) -> Iterator[Text]:
+    """What disturbed the measurements, each once."""
+    found: dict[str, list[str]] = {}
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        if ledger.timing is not None and ledger.timing.noisy:
+            found.setdefault(ledger.timing.noisy, []).append(name)
+    for noisy, names in found.items():
+        of_names = f" ({', '.join(names)})" if len(names) < len(comparison.names) else ""
+        yield Text(f"noisy{of_names}: {noisy}", style="bold yellow")
+
+
+def ratio_text(found: TimeRatio, first: str) -> str:
+    """`2.1× less than ViT (1.9× to 2.3×)`; that no difference from it is seen, or that it is not decided, and why."""
+    low, high = found.between
+    if found.interval is None:
+        return f"fewer than 6 measurements, not decided: {_span(low, high)} of the time of {first}"
+    if not found.seen:
+        how = "noisy:" if found.noisy else f"{_times(found.ratio)}, 95 % interval"
+        return f"no difference seen from {first} ({how} {_times(low)} to {_times(high)})"
+    if found.noisy:
+        return f"noisy, not decided: {_span(low, high)} of the time of {first}"
+    word, ratio = "more", found.ratio
+    if high < 1:
+        word, ratio, low, high = "less", 1 / found.ratio, 1 / high, 1 / low
+    return f"{_times(ratio)} {word} than {first} ({_times(low)} to {_times(high)})"
+
+
+def _span(low: float, high: float) -> str:
+    """`1.2× to 1.5×`, or one value where both are the same."""
+    ends = dict.fromkeys((_times(low), _times(high)))
+    return " to ".join(ends)
+
+
+def _times(value: float) -> str:
+    return units.ratio(float(f"{value:.3g}"))

@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from xfcost.ledger.visible import one_line, visible, written_columns
-from xfcost.report.html import html
 from xfcost.report.style import PLAIN_WIDTH
 
 # No text is read as colours or pictures.
@@ -95,3 +97,95 @@ def rich_html(render: Callable[[int], RenderableType]) -> str:
     """A coloured <pre> for notebooks."""
     console = _Lines(file=io.StringIO(), width=PLAIN_WIDTH + 20, **_PLAIN)
     return html(console.render(Visible(render(PLAIN_WIDTH + 20))))
+
+
+# Colour of the terminal -> the same on a light theme, on a dark one, and where the theme is not known.
+COLOURS: Final = {
+    "blue": ("#1f5fa8", "#6fb1ff", "#2f78cf"),
+    "green": ("#17694e", "#4cc79b", "#1f8262"),
+    "red": ("#b3470b", "#ff9a57", "#cc5200"),
+    "yellow": ("#7a5c00", "#e3b341", "#94700a"),
+}
+_LAYOUT: Final = "line-height:1.2;white-space:pre;overflow-x:auto;color:inherit;background:transparent"
+
+
+def html(segments: Iterable[Segment]) -> str:
+    """Rendered text as <pre>, with the style sheet of its colours."""
+    simple = Segment.filter_control(Segment.simplify(segments))
+    text = "".join(_span(segment.text, segment.style) for segment in simple)
+    return f'<style>{style_sheet()}</style><pre class="xfcost" style="{_LAYOUT}">{text}</pre>'
+
+
+def style_sheet() -> str:
+    """The colours of each theme. The notebook's theme comes after the browser's, and so wins."""
+    light, dark = (";".join(f"--xfcost-{name}:{colours[at]}" for name, colours in COLOURS.items()) for at in (0, 1))
+    return (
+        f".xfcost{{{light}}}@media (prefers-color-scheme:dark){{.xfcost{{{dark}}}}}"
+        f'[data-jp-theme-light="true"] .xfcost,.vscode-light .xfcost{{{light}}}'
+        f'[data-jp-theme-light="false"] .xfcost,.vscode-dark .xfcost{{{dark}}}'
+    )
+
+
+def _span(text: str, style: Style | None) -> str:
+    css = _css(style) if style else ""
+    return f'<span style="{css}">{escape(text)}</span>' if css else escape(text)
+
+
+def _css(style: Style) -> str:
+    parts = []
+    if style.color is not None and not style.color.is_default:
+        parts.append(f"color:var(--xfcost-{style.color.name},{COLOURS[style.color.name][2]})")
+    if style.bold:
+        parts.append("font-weight:bold")
+    if style.dim:
+        parts.append("opacity:.75")
+    return ";".join(parts)
+
+
+_INDENT = 2
+
+
+class Row(NamedTuple):
+    """Cells, and the style of all of them."""
+
+    cells: Sequence[str]
+    style: str
+
+
+class Aligned(NamedTuple):
+    """Rows under each other. Text on the right side is cut where it is too wide, on the left side it is wrapped."""
+
+    widths: Sequence[int]
+    right: Sequence[bool]
+    rows: Sequence[Row]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        widths = self._fitting(options.max_width)
+        for row in self.rows:
+            style = console.get_style(row.style) if row.style else None
+            for line in self._lines(console, row, widths):
+                yield Segment(line, style)
+                yield Segment.line()
+
+    def _fitting(self, width: int) -> list[int]:
+        """The widths, the widest column less wide where all of them don't fit."""
+        widths = list(self.widths)
+        while sum(widths) + len(widths) + _INDENT > width and max(widths) > 1:
+            widths[widths.index(max(widths))] -= 1
+        return widths
+
+    def _lines(self, console: Console, row: Row, widths: Sequence[int]) -> Iterator[str]:
+        texts = map(one_line, row.cells)
+        cells = [_wrapped(console, *cell) for cell in zip(texts, widths, self.right, strict=True)]
+        for number in range(max(map(len, cells))):
+            line = " " * _INDENT
+            for lines, width, right in zip(cells, widths, self.right, strict=True):
+                text = lines[number] if number < len(lines) else ""
+                line += (text.rjust(width + len(text) - cell_len(text)) if right else set_cell_size(text, width)) + " "
+            yield line
+
+
+def _wrapped(console: Console, text: str, width: int, right: bool) -> list[str]:
+    if cell_len(text) <= width:
+        return [text]
+    return [line.plain for line in Text(text).wrap(console, width, overflow="ellipsis", no_wrap=right)]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost.counting.diagram import BlockBox, Diagram
 from xfcost.ledger import units
 from xfcost.ledger.operation import Mixing
-from xfcost.report.style import TERMINAL, WORDS
+from xfcost.report.figure import INK, QUIET, look, to_bytes
+from xfcost.report.style import FIGURE, TERMINAL, WORDS
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
 _GAP: Final = 2
@@ -107,3 +110,154 @@ def packed(words: Sequence[str], across: int) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+# Letters of a system's name that fit above its column.
+_NAME_LETTERS: Final = 34
+# Letters of a detail that fit in a box; the rest goes into further lines.
+_DETAIL_LETTERS: Final = 45
+# Inches.
+_BOX: Final = 2.9
+_BETWEEN: Final = 0.62
+_MARGIN: Final = 0.5
+_TAG: Final = 1.15
+_LINE: Final = 0.19
+_PAD: Final = 0.1
+_BOX_GAP: Final = 0.24
+_HEAD: Final = 0.62
+# A character of the notes.
+_CHARACTER: Final = 0.068
+_BAND: Final = "#fdf1c7"
+
+
+class _Place(NamedTuple):
+    """Where a box is drawn: its middle, top and bottom, in inches from the lower left."""
+
+    x: float
+    top: float
+    bottom: float
+
+
+def diagram_bytes(diagram: Diagram, form: str) -> bytes:
+    """The diagram as a file of the format `form` (an ending)."""
+    with look():
+        return to_bytes(diagram_figure(diagram), form)
+
+
+def diagram_figure(diagram: Diagram) -> Figure:
+    """The diagram as a figure, one unit of its axes being an inch."""
+    from matplotlib.figure import Figure
+
+    heights = [max(_height(box) for box in row if box) for row in diagram.rows]
+    count = len(diagram.columns)
+    width = 2 * _MARGIN + count * _BOX + (count - 1) * _BETWEEN + (_TAG if diagram.differing else 0)
+    long = dict.fromkeys(column.name for column in diagram.columns if len(column.name) > _NAME_LETTERS)
+    notes = [
+        line for note in [*long, *diagram.notes] for line in textwrap.wrap(note, int((width - _MARGIN) / _CHARACTER))
+    ]
+    foot = _LINE * len(notes) + 0.75
+    height = _HEAD + sum(heights) + _BOX_GAP * (len(heights) - 1) + foot
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)
+    top = height - _HEAD
+    drawn: list[list[tuple[BlockBox, _Place]]] = [[] for _ in diagram.columns]
+    for number, (row, tall) in enumerate(zip(diagram.rows, heights, strict=True)):
+        if mark := diagram.mark(number):
+            _mark_band(axes, mark, top, tall, width)
+        for column, box in enumerate(row):
+            if box:
+                drawn[column].append((box, _Place(_middle(column), top, top - tall)))
+                _draw_box(axes, *drawn[column][-1], marked=mark is not None)
+        top -= tall + _BOX_GAP
+    for number, (head, boxes) in enumerate(zip(diagram.columns, drawn, strict=True)):
+        _draw_flow(axes, boxes)
+        name = head.name if head.name not in long else head.name[: _NAME_LETTERS - 1] + "…"
+        axes.text(_middle(number), height - 0.24, name, ha="center", fontsize=12, fontweight="bold")
+        axes.text(_middle(number), height - 0.46, " · ".join(head.where), ha="center", fontsize=8.5, color=QUIET)
+    _legend(axes, diagram, notes, foot)
+    return figure
+
+
+def _middle(column: int) -> float:
+    return _MARGIN + _BOX / 2 + column * (_BOX + _BETWEEN)
+
+
+def _texts(box: BlockBox) -> list[str]:
+    if box.mixing is None:
+        return [f"{box.title} ({box.detail})"]
+    return [box.title, *box_texts(box, box.mixing, _DETAIL_LETTERS)]
+
+
+def _height(box: BlockBox) -> float:
+    return _LINE * len(_texts(box)) + (2 * _PAD if box.mixing else 0)
+
+
+def _mark_band(axes: Axes, mark: str, top: float, tall: float, width: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    low = top - tall - _BOX_GAP / 3
+    axes.add_patch(
+        Rectangle((0.12, low), width - 0.24, tall + 2 * _BOX_GAP / 3, facecolor=_BAND, edgecolor="none", zorder=0)
+    )
+    axes.text(width - 0.22, top - tall / 2, mark, ha="right", va="center", fontsize=9, fontweight="bold", zorder=5)
+
+
+def _draw_box(axes: Axes, box: BlockBox, place: _Place, *, marked: bool) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    if box.mixing:
+        colour = FIGURE[box.mixing]
+        low, tall = (place.x - _BOX / 2, place.bottom), place.top - place.bottom
+        axes.add_patch(
+            FancyBboxPatch(
+                low, _BOX, tall, boxstyle="round,pad=0,rounding_size=0.08", edgecolor=colour,
+                facecolor=_tint(colour, 0.3 if box.core else 0.12), linewidth=2.4 if marked else 1.1, zorder=2,
+                gid=box.slot,
+            )
+        )  # fmt: skip
+    texts = _texts(box)
+    first = (place.top + place.bottom) / 2 + _LINE * (len(texts) - 1) / 2
+    for number, text in enumerate(texts):
+        bold = number == 0
+        axes.text(
+            place.x, first - number * _LINE, text, ha="center", va="center", fontsize=10 if bold else 8,
+            fontweight="bold" if bold and box.mixing else "normal", color=INK, zorder=3,
+        )  # fmt: skip
+
+
+def _tint(colour: str, strength: float) -> tuple[float, float, float]:
+    """`colour` on white."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = (1 - strength * (1 - part) for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _draw_flow(axes: Axes, drawn: list[tuple[BlockBox, _Place]]) -> None:
+    """Arrows from box to box, and the residual path round each sub-layer to where it is added."""
+    arrow = {"arrowstyle": "-|>", "color": QUIET, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
+    begins: dict[int, float] = {}
+    for (_, above), (box, below) in pairwise(drawn):
+        axes.annotate("", (below.x, below.top), (above.x, above.bottom), arrowprops=arrow, zorder=1)
+        if box.sublayer is None:
+            continue
+        begins.setdefault(box.sublayer, below.top + _BOX_GAP * 0.6)
+        if box.adds:
+            start, side, end = begins[box.sublayer], below.x - _BOX / 2 - 0.2, (below.top + below.bottom) / 2
+            axes.plot([below.x, side, side], [start, start, end], color=QUIET, linewidth=1.1, zorder=1)
+            axes.annotate("", (below.x - _BOX / 2, end), (side, end), arrowprops=arrow, zorder=1)
+
+
+def _legend(axes: Axes, diagram: Diagram, notes: list[str], foot: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    x, y = _MARGIN, foot - 0.42
+    for kind in diagram.kinds:
+        axes.add_patch(Rectangle((x, y - 0.06), 0.2, 0.14, facecolor=_tint(FIGURE[kind], 0.3), edgecolor=FIGURE[kind]))
+        axes.text(x + 0.28, y, WORDS[kind], va="center", fontsize=9)
+        x += 0.28 + 0.085 * len(WORDS[kind]) + 0.2
+    for number, note in enumerate(notes):
+        axes.text(_MARGIN, y - 0.26 - number * _LINE, note, va="center", fontsize=8, color=QUIET)

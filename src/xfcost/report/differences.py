@@ -1,68 +1,97 @@
-"""The report of `xfcost diff`: totals first, then the operations that changed, sorted by what they cost."""
+"""The report of `xfcost diff`: totals first, then the operations that changed; of files of measurements their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
-from xfcost.counting.differences import Diff, change_object
-from xfcost.counting.measured_differences import RunsDiff
+from xfcost.counting.differences import Change, Diff, Total, change_object, parts
+from xfcost.counting.measured_differences import COSTS, RowDiff, RunsDiff
+from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.saved_report import Report
-from xfcost.ledger.visible import markdown
-from xfcost.report.changed_lines import ChangeLine, TotalLine, change_lines, shown_columns, signed, total_lines
-from xfcost.report.formats import formatted
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from xfcost.report.output import Format
+from xfcost.ledger.statistics import TimeRatio
+from xfcost.report.document import Column, Document, Gap, Lines, Part, Table, notes, table_of
+from xfcost.report.figures import figure_text
+from xfcost.report.measurements import configuration_text
 
 # Changes that are listed where the report isn't verbose.
 _MOST: Final = 20
 # Columns that a narrow screen has no room for, the first ones hidden first.
 _HIDDEN_FIRST: Final = ("FLOPs", "backward MACs", "attention memory", "saved", "cache")
-_GAP: Final = 2
-# What the names of blocks and operations take at least.
-_NAMES: Final = 44
+# What the names of blocks and of operations take at least.
+_NAMES: Final = 21
+# Quantity -> its words, and how a value is written.
+WORDS: Final = {
+    "macs": "MACs",
+    "flops": "FLOPs",
+    "params": "parameters",
+    "active_params": "active parameters",
+    "attention_bytes": "attention memory",
+    "attention_peak_bytes": "attention memory, peak",
+    "cache_bytes": "KV cache and state",
+    "backward_macs": "backward MACs",
+    "kept_bytes": "saved activations",
+}
+# Columns of the operations, and their quantities.
+COLUMNS: Final = {
+    "MACs": "macs",
+    "FLOPs": "flops",
+    "params": "params",
+    "attention memory": "attention_bytes",
+    "cache": "cache_bytes",
+    "backward MACs": "backward_macs",
+    "saved": "kept_bytes",
+    "time": "seconds",
+    "predicted": "predicted_seconds",
+}
+_SIGNS: Final = {"added": "added", "removed": "removed", "changed": "changed", "same": "as before"}
+# Blocks that are named in the line of a total.
+_MOST_PARTS: Final = 2
 
 
-def diff_text(found: Diff | RunsDiff, form: Format, *, verbose: bool = False) -> str:
-    """The report in a format."""
+def document(found: Diff | RunsDiff, *, verbose: bool = False) -> Document:
+    """The report of two systems, or of two files of measurements."""
     if isinstance(found, RunsDiff):
-        from xfcost.report.measured_differences import runs_text
-
-        return runs_text(found, form)
-    return formatted(
-        form,
+        return Document(
+            parts=lambda: _parts_of_runs(found), records=lambda: list(map(_record, found.rows)), json=found.to_json
+        )
+    return Document(
+        parts=lambda: _parts(found, verbose=verbose),
+        records=lambda: [change_object(change) for change in found.changes],
         json=found.to_json,
-        rows=lambda: [change_object(change) for change in found.changes],
-        table=lambda width: render(found, width, verbose=verbose),
-        markup=lambda: _markup(found, form, verbose=verbose),
     )
 
 
-def render(found: Diff | RunsDiff, width: int, *, verbose: bool = False) -> RenderableType:
-    """The report at a width."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from xfcost.report.console import note_texts
-
-    if isinstance(found, RunsDiff):
-        from xfcost.report.measured_differences import render_runs
-
-        return render_runs(found, width)
-    lines, more = _lines(found, verbose=verbose)
-    parts: list[RenderableType] = [Text(title(found), style="bold"), *map(Text, run_lines(found)), Text()]
-    parts += [] if found.operations else [Text(no_difference(found))]
-    totals = list(total_lines(found))
-    parts += [_totals(totals)] if totals else []
-    if lines:
-        parts += [Text(), *_operations(lines, width)]
-    notes = [Text(text, style="dim") for text in more]
-    notes += list(note_texts(found.notes, verbose=verbose))
-    return Group(*parts, *([Text(), *notes] if notes else []))
+def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
+    lines = change_lines(found.changes)
+    shown = lines if verbose else lines[:_MOST]
+    before, after = _run_text(found.before), _run_text(found.after)
+    run = [after] if before == after else [f"before: {before}", f"after:  {after}"]
+    same = [] if found.operations else [f"no difference: all {found.same} operations are the same"]
+    yield Lines(["", *run], head=title(found), strong=True)
+    yield Gap()
+    yield Lines(same)
+    if totals := list(total_lines(found)):
+        columns = [
+            Column("", named="quantity"),
+            Column("change", right=True),
+            Column("before → after"),
+            Column("where", fold=20),
+        ]
+        yield Table(columns, totals, headed=False)
+    if shown:
+        yield from (Gap(), table_of(_cells(shown), _column))
+    more = (
+        [f"{units.number_of(len(lines) - len(shown), 'smaller change')} more: --verbose"]
+        if len(lines) > len(shown)
+        else []
+    )
+    if found.operations:
+        same_text = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
+        more.append(f"{same_text}; differences are of all blocks together")
+    if more or found.notes:
+        yield from (Gap(), Lines(more, "dim"), *notes(found.notes, verbose=verbose))
 
 
 def title(found: Diff) -> str:
@@ -74,18 +103,7 @@ def title(found: Diff) -> str:
     return f"{sides[0]} → {sides[1]}"
 
 
-def no_difference(found: Diff) -> str:
-    """What is said where nothing changed."""
-    return f"no difference: all {found.same} operations are the same"
-
-
-def run_lines(found: Diff) -> list[str]:
-    """The run; where it is not the same before and after, both."""
-    before, after = run_text(found.before), run_text(found.after)
-    return [after] if before == after else [f"before: {before}", f"after:  {after}"]
-
-
-def run_text(report: Report) -> str:
+def _run_text(report: Report) -> str:
     """The run: input, batch, dtype, attention, mode."""
     image = f"image {sides_text(report.image)}   " if report.image else ""
     if report.module is not None:
@@ -97,52 +115,9 @@ def run_text(report: Report) -> str:
     return f"{given}   {report.dtype}   {report.attention} attention{mode}{settings}"
 
 
-def _lines(found: Diff, *, verbose: bool) -> tuple[list[ChangeLine], list[str]]:
-    """The changes to list, and what is said of the others."""
-    lines = change_lines(found.changes)
-    shown = lines if verbose else lines[:_MOST]
-    more = len(lines) - len(shown)
-    notes = [f"{more} smaller change{'s' if more > 1 else ''} more: --verbose"] if more else []
-    if found.operations:
-        same = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
-        notes.append(f"{same}; differences are of all blocks together")
-    return shown, notes
-
-
-def _totals(lines: Sequence[TotalLine]) -> RenderableType:
-    from xfcost.report.console import bare_table
-
-    table = bare_table()
-    table.show_header = False
-    for justify, folded in (("left", False), ("right", False), ("left", False), ("left", True)):
-        table.add_column(justify=justify, no_wrap=not folded, overflow="fold")  # type: ignore[arg-type]
-    for line in lines:
-        table.add_row(*line)
-    return table
-
-
-def _operations(lines: Sequence[ChangeLine], width: int) -> list[RenderableType]:
-    from rich.text import Text
-
-    from xfcost.report.console import bare_table
-
-    every = cells(lines)
-    heads = _fitting(every, width)
-    table = bare_table()
-    for head in heads:
-        words = head in ("block", "operation")
-        numbers = head not in ("", "block", "operation")
-        table.add_column(head, justify="right" if numbers else "left", no_wrap=not words, overflow="fold")
-    for row in every:
-        table.add_row(*(row[head] for head in heads))
-    hidden = [head for head in every[0] if head not in heads]
-    notes = [Text(f"hidden at this width: {', '.join(hidden)}", style="dim")] if hidden else []
-    return [table, *notes]
-
-
-def cells(lines: Sequence[ChangeLine]) -> list[dict[str, str]]:
-    """The operations as text."""
-    columns = shown_columns(lines)
+def _cells(lines: Sequence[ChangeLine]) -> list[dict[str, str]]:
+    """The operations as text, with the columns in which any of them has a difference."""
+    columns = {head: name for head, name in COLUMNS.items() if any(line.differences.get(name) for line in lines)}
     return [
         {"": line.kind, "block": line.block, "operation": line.operation, "blocks": line.blocks}
         | {head: signed(name, line.differences[name]) for head, name in columns.items()}
@@ -150,40 +125,201 @@ def cells(lines: Sequence[ChangeLine]) -> list[dict[str, str]]:
     ]
 
 
-def _fitting(rows: Sequence[dict[str, str]], width: int) -> list[str]:
-    """The columns that fit beside the names."""
-    heads = list(rows[0])
-    needed = {head: max(len(head), *(len(row[head]) for row in rows)) + _GAP for head in heads}
-    names = min(needed.pop("block") + needed.pop("operation"), _NAMES)
-    for head in _HIDDEN_FIRST:
-        if names + sum(needed.values()) - _GAP <= width:
-            break
-        if needed.pop(head, None) is not None:
-            heads.remove(head)
-    return heads
+def _column(head: str) -> Column:
+    words = head in ("block", "operation")
+    rank = _HIDDEN_FIRST.index(head) if head in _HIDDEN_FIRST else None
+    return Column(
+        head, right=bool(head) and not words, fold=_NAMES if words else 0, rank=rank, named="" if head else "change"
+    )
 
 
-def _markup(found: Diff, form: Format, *, verbose: bool) -> str:
-    from xfcost.report.export import headed, to_markup
+def signed(quantity: str, difference: float | None) -> str:
+    """`+120.4 M`, `−3 MiB`; a dash where it isn't known, nothing where there is none."""
+    if difference is None or not difference:
+        return units.DASH if difference is None else ""
+    return f"{'+' if difference > 0 else '−'}{figure_text(quantity, abs(difference))}"
 
-    lines, more = _lines(found, verbose=verbose)
-    texts = [title(found), *(" ".join(line.split()) for line in run_lines(found))]
-    texts += [] if found.operations else [no_difference(found)]
-    totals = [
-        {"": line.quantity, "change": line.change, "before → after": line.values, "where": line.where}
-        for line in total_lines(found)
+
+def change_text(ratio: float | None) -> str:
+    """`+3.2 %`."""
+    if ratio is None:
+        return "new"
+    share = 100 * (ratio - 1)
+    if share > _TIMES:
+        return f"×{ratio:.4g}"
+    return f"{'+' if share > 0 else '−'}{abs(share):.3g} %"
+
+
+# Growth of more percents than this reads better as a factor.
+_TIMES: Final = 900
+
+
+class TotalLine(NamedTuple):
+    """A total: by how much it changed, from what to what, and where."""
+
+    quantity: str
+    change: str
+    values: str
+    where: str
+
+
+def total_lines(diff: Diff) -> Iterator[TotalLine]:
+    """The totals, where any operation changed; then the seconds."""
+    for total in diff.totals if diff.operations else ():
+        yield _total_line(diff, total)
+    timed = ((diff.seconds, diff.before.timing, diff.after.timing), "time", "noise")
+    predicted = (
+        (diff.predicted_seconds, diff.before.prediction, diff.after.prediction),
+        "predicted time",
+        "the error of the prediction",
+    )
+    for (found, before, after), word, noise in (timed, predicted):
+        if found is not None and before is not None and after is not None:
+            values = f"{units.seconds(before.seconds)} → {units.seconds(after.seconds)}"
+            yield TotalLine(word, change_text(found.ratio), values, verdict_text(found, noise))
+
+
+def _total_line(diff: Diff, total: Total) -> TotalLine:
+    word = WORDS[total.quantity]
+    word += " of the forward" if diff.after.mode == "train" and total.quantity in ("macs", "flops") else ""
+    before, after = (figure_text(total.quantity, value) for value in (total.before, total.after))
+    if not total.difference:
+        return TotalLine(word, "same", after, "")
+    named = parts(diff.changes, total.quantity)[:_MOST_PARTS]
+    blocks = without_repeated_stage([part.block for part in named])
+    pairs = zip(blocks, named, strict=True)
+    where = ", ".join(f"{block} {signed(total.quantity, part.difference)}" for block, part in pairs)
+    return TotalLine(word, change_text(total.ratio), f"{before} → {after}", f"in {where}" if where else "")
+
+
+def without_repeated_stage(blocks: Sequence[str]) -> list[str]:
+    """`stage 3 · W-MSA`, `stage 3 · SW-MSA` -> `stage 3 · W-MSA`, `SW-MSA`."""
+    stages = [block.rpartition(_STAGE)[0] for block in blocks]
+    return [
+        block.removeprefix(f"{stage}{_STAGE}") if at and stage and stage == stages[at - 1] else block
+        for at, (block, stage) in enumerate(zip(blocks, stages, strict=True))
     ]
-    rows = [headed(row, "change") for row in cells(lines)] if lines else []
-    tables = [to_markup(table, form) for table in (totals, rows) if table]
-    notes = [*more, *found.notes]
-    return "\n".join([_written(texts, form), *tables, *([_written(notes, form)] if notes else [])])
 
 
-def _written(texts: Sequence[str], form: Format) -> str:
-    """Lines above and below tables; in LaTeX as comments."""
-    from xfcost.report.latex import latex
+# Between a stage and its block.
+_STAGE: Final = " · "
 
-    if form == "latex":
-        return "".join(f"% {latex(text)}\n" for text in texts)
-    first, *others = map(markdown, texts)
-    return "  \n".join([f"**{first}**" if len(others) and "→" in first else first, *others]) + "\n"
+
+def verdict_text(found: TimeRatio, noise: str) -> str:
+    """`slower: +2.1 to +4.3 %`, or that it is no difference."""
+    if found.interval is None:
+        return f"not known whether it differs: {found.noisy}"
+    low, high = found.interval
+    span = f"{_percents(low)} to {_percents(high)}"
+    disturbed = f" (noisy: {found.noisy})" if found.noisy else ""
+    if not found.different:
+        return f"no difference beyond {noise} ({span}){disturbed}"
+    return f"{'slower' if found.ratio > 1 else 'faster'}, by {span}{disturbed}"
+
+
+def _percents(ratio: float) -> str:
+    share = 100 * (ratio - 1)
+    return f"{'+' if share >= 0 else '−'}{abs(share):.2g} %"
+
+
+class ChangeLine(NamedTuple):
+    """Changes of one operation in one or several blocks, as one line."""
+
+    kind: str
+    block: str
+    operation: str
+    blocks: str
+    differences: dict[str, int | float | None]
+    """Over all of them."""
+
+
+def change_lines(found: Sequence[Change]) -> list[ChangeLine]:
+    """The changes in their order; those that are the same in several blocks stand where the first does."""
+    alike: dict[tuple[object, ...], list[Change]] = {}
+    for change in found:
+        likeness = (change.kind, _operation(change), _blocks(change), *change.differences.items())
+        alike.setdefault(likeness, []).append(change)
+    lines = []
+    for group in alike.values():
+        first, blocks = group[0], list(dict.fromkeys(change.row.block for change in group))
+        named = ", ".join(without_repeated_stage(blocks[:_MOST_PARTS]))
+        more = f" and {len(blocks) - _MOST_PARTS} more" if len(blocks) > _MOST_PARTS else ""
+        sums: dict[str, int | float | None] = {}
+        for name in first.differences:
+            known = [value for change in group if (value := change.differences[name]) is not None]
+            sums[name] = sum(known) if known else None
+        lines.append(ChangeLine(_SIGNS[first.kind], f"{named}{more}", _operation(first), _blocks(first), sums))
+    return lines
+
+
+def _operation(change: Change) -> str:
+    """Its title; `a → b` where that or its kind is another."""
+    before, after = change.before, change.after
+    if before is None or after is None:
+        return change.row.title
+    title = after.title if before.title == after.title else f"{before.title} → {after.title}"
+    return title if before.mixing == after.mixing else f"{title} ({before.mixing} → {after.mixing})"
+
+
+def _blocks(change: Change) -> str:
+    """How many blocks have it: `2`, or `2 → 3`."""
+    times = [row.times for row in (change.before, change.after) if row is not None]
+    return str(times[0]) if len(set(times)) == 1 else " → ".join(map(str, times))
+
+
+# ── rows of two files of measurements ────────────────────────────────────────────────────────────────────────────────
+
+
+def _parts_of_runs(found: RunsDiff) -> Iterator[Part]:
+    """How many rows are slower and faster, then every row."""
+    yield Lines(["", _answer(found)], head=f"{found.labels[0]} → {found.labels[1]}", strong=True)
+    yield from (Gap(), table_of([_row_cells(row) for row in found.rows], _row_column))
+    alone = [
+        f"{units.number_of(number, 'row')} only in {label}"
+        for label, number in zip(found.labels, (found.only_before, found.only_after), strict=True)
+        if number
+    ]
+    yield from (Gap(), Lines(alone)) if alone else ()
+    yield Lines([f"note: {note}" for note in found.notes])
+
+
+def _row_column(head: str) -> Column:
+    words = head in ("run", "verdict")
+    return Column(head, right=not words, fold=20 if words else 0)
+
+
+def _answer(found: RunsDiff) -> str:
+    """`2 rows are slower, 1 is faster, 5 don't differ beyond noise`."""
+    timed = [row.seconds for row in found.rows if row.seconds is not None]
+    if not timed:
+        return f"{units.number_of(len(found.rows), 'row')} in both; their seconds are not compared"
+    slower = sum(one.different is True and one.ratio > 1 for one in timed)
+    faster = sum(one.different is True and one.ratio < 1 for one in timed)
+    unknown = sum(one.different is None for one in timed)
+    same = len(timed) - slower - faster - unknown
+    counts = [f"{slower} slower, {faster} faster, {same} without a difference beyond noise"]
+    counts += [f"{unknown} with too few measurements to tell"] if unknown else []
+    return f"of {units.number_of(len(timed), 'row')} timed in both: {', '.join(counts)}"
+
+
+def _row_cells(row: RowDiff) -> dict[str, str]:
+    first, second, found = row.before, row.after, row.seconds
+    same = first["macs"] == second["macs"]
+    cells = {"run": configuration_text(row.configuration)}
+    cells["MACs"] = (
+        units.count(second["macs"]) if same else f"{units.count(first['macs'])} → {units.count(second['macs'])}"
+    )
+    cells["before"] = units.seconds(first["seconds"])
+    cells["after"] = units.seconds(second["seconds"])
+    cells["change"] = units.DASH if found is None else change_text(found.ratio)
+    return cells | {"verdict": units.DASH if found is None else verdict_text(found, "noise")}
+
+
+def _record(row: RowDiff) -> dict[str, Any]:
+    names = ("system", "N", "batch", "dtype", "attention", "mode", "device", "threads")
+    found: dict[str, Any] = {name: getattr(row.configuration, name) for name in names}
+    for name in (*COSTS, "peak_bytes", "seconds"):
+        found |= {f"{name}_before": row.before[name], f"{name}_after": row.after[name]}
+    low, high = (row.seconds and row.seconds.interval) or (None, None)
+    found |= {"seconds_ratio": row.seconds and row.seconds.ratio, "seconds_ratio_low": low, "seconds_ratio_high": high}
+    return found | {"different": row.seconds and row.seconds.different, "spec_changed": row.spec_changed}

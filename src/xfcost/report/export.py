@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from xfcost.counting.comparison import Comparison
@@ -11,8 +11,8 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.visible import csv_cell, markdown
-from xfcost.report.columns import chosen
+from xfcost.ledger.visible import markdown
+from xfcost.report.document import to_csv, to_markup
 from xfcost.report.header import active_params, at_least
 from xfcost.report.input_description import circumstances, image_cell
 from xfcost.report.on_devices import plain_answers
@@ -32,12 +32,34 @@ def ledger_text(
 
         return ledger_plain(ledger, by, verbose=verbose, depth=depth)
     counts = _counts(ledger, traced=form == "markdown" or ledger.agreement is not None)
-    if form == "markdown":
-        return _preamble([ledger], form) + to_markdown(_rounded(ledger, by, counts, depth))
-    from xfcost.report.latex_reports import groups_latex, ledger_latex
+    if form == "latex" and not by:
+        return _preamble([ledger], form) + _ledger_latex(ledger, counts)
+    return _preamble([ledger], form) + to_markup(_rounded(ledger, by, counts, depth), form)
 
-    table = groups_latex(by, _named(ledger, by, depth), counts) if by else ledger_latex(ledger, counts)
-    return _preamble([ledger], form) + table
+
+def _ledger_latex(ledger: Ledger, counts: Mapping[str, str]) -> str:
+    """A row per operation under the heading of its block; neighbours with the same rows are one, moves are left out."""
+    from xfcost.report.latex import Group, formula, latex, latex_table, number, title
+    from xfcost.report.table import share_cell
+
+    def cells(row: Operation) -> list[str]:
+        mixing = units.DASH if row.mixing == "unknown" else row.mixing
+        words = [title(row.title), latex(mixing), formula(row.order or units.DASH), formula(row.reads or units.DASH)]
+        figures = [units.count(row.figure(quantity) or None) for quantity in counts.values()]
+        return [*words, *map(number, [*figures, share_cell(row, ledger.total("macs") or 0)])]
+
+    blocks = []
+    for block, rows in ledger.by("block").items():
+        times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
+        blocks.append((f"{block}{times}", [cells(row) for row in rows if not row.only_moves]))
+    groups = []
+    for written, alike in groupby((block for block in blocks if block[1]), key=lambda block: block[1]):
+        *first, last = [label for label, _ in alike]
+        groups.append(Group(latex(f"{', '.join(first)} and {last}" if first else last), written))
+    heads = ["operation", "mixing", "order", "reads", *counts, "share"]
+    totals = (number(units.count(ledger.total(quantity))) for quantity in counts.values())
+    total = ["total", "", "", "", *totals, number("100 %")]
+    return latex_table(heads, [False] * 4 + [True] * (len(counts) + 1), groups, total)
 
 
 def _counts(ledger: Ledger, *, traced: bool) -> dict[str, str]:
@@ -114,58 +136,16 @@ def _ratio_cells(comparison: Comparison, name: str) -> dict[str, Any]:
     return ratio | {"in_turns": found and found.in_turns, "seconds_ratio_noisy": found and found.noisy}
 
 
-def to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Raw numbers; a missing value is an empty field, and zero is 0. Text that would be a formula is made text."""
-    import csv
-
-    stream = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(stream, fieldnames=names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
-    return stream.getvalue()
-
-
-def to_markup(rows: Sequence[dict[str, str]], form: Format) -> str:
-    """Markdown or LaTeX of rows that are text already."""
-    if form == "markdown":
-        return to_markdown(rows)
-    from xfcost.report.latex_reports import texts_latex
-
-    return texts_latex(rows)
-
-
-def headed(row: dict[str, str], head: str) -> dict[str, str]:
-    """A row whose column without a heading gets `head`, which LaTeX and Markdown need."""
-    return {name or head: cell for name, cell in row.items()}
-
-
-def to_markdown(rows: Iterable[dict[str, str]]) -> str:
-    """A Markdown table of rows that are text already."""
-    from tabulate import tabulate
-
-    every = list(rows)
-    heads = list(every[0]) if every else []
-    if (places := chosen(heads)) is not None:
-        heads = [heads[place] for place in places]
-    written = [{markdown(head): markdown(row[head]) for head in heads} for row in every]
-    return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
-
-
 def _rounded(ledger: Ledger, by: AnyView | None, counts: dict[str, str], depth: int | None) -> list[dict[str, str]]:
     """Rows for a paper, as text: of groups the totals over all blocks, of operations those of one block."""
     if by:
         rows: list[tuple[dict[str, str], Callable[[str], Any]]]
-        rows = [({by: group[by]}, group.__getitem__) for group in _named(ledger, by, depth)]
+        # the module that all others are in has no path, and the name of the ledger
+        rows = [({by: group[by] or ledger.metadata.name}, group.__getitem__) for group in grouped(ledger, by, depth)]
     else:
         rows = [(_words(row), row.figure) for row in ledger.rows]
         counts = dict(sorted(counts.items(), key=lambda count: count[1] == "backward_macs"))  # behind the others
     return [words | {head: units.count(figure(name)) for head, name in counts.items()} for words, figure in rows]
-
-
-def _named(ledger: Ledger, by: AnyView, depth: int | None) -> list[dict[str, Any]]:
-    """The groups; the module that all others are in has no path, and the name of the ledger."""
-    return [group | {by: group[by] or ledger.metadata.name} for group in grouped(ledger, by, depth)]
 
 
 def _words(row: Operation) -> dict[str, str]:

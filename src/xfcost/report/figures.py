@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from rich.table import Table
-
 from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.statistics import TimeRatio
-from xfcost.report.console import bare_table, stacked
 from xfcost.report.decoding import cache_name, intensity_number
+from xfcost.report.document import Column, Table
 from xfcost.report.header import at_least
 from xfcost.report.style import TERMINAL
 from xfcost.report.timing import share_text
@@ -90,31 +87,11 @@ _BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_
 _ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
 # Listed only where a system has a recurrence.
 _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
-# How some are written; others are counts.
+# How some are written; others by the unit in their names, or as counts.
 _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
-    "predicted_seconds": units.seconds,
-    "predicted_seconds_update": units.seconds,
-    "least_seconds": units.seconds,
-    "estimated_seconds": units.seconds,
-    "tf32_least_seconds": units.seconds,
-    "tf32_estimated_seconds": units.seconds,
-    "seconds": units.seconds,
-    "seconds_per-token": units.seconds,
-    "seconds_local": units.seconds,
-    "seconds_global": units.seconds,
-    "seconds_unknown": units.seconds,
-    "seconds_update": units.seconds,
-    "seconds_not_attributed": units.seconds,
+    **dict.fromkeys(("mfu", "tf32_mfu", "mbu"), share_text),
+    **dict.fromkeys(("run_flops", "estimated_flops"), scientific),
     "intensity": intensity_number,
-    "mfu": share_text,
-    "tf32_mfu": share_text,
-    "mbu": share_text,
-    "run_flops": scientific,
-    "estimated_flops": scientific,
-    "run_days": lambda days: days_text(days, ""),
-    "bound_days": lambda days: days_text(days, ""),
-    "tf32_run_days": lambda days: days_text(days, ""),
-    "tf32_bound_days": lambda days: days_text(days, ""),
 }
 # Listed only where systems differ in them.
 _ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
@@ -162,14 +139,10 @@ def _ratio(comparison: Comparison, name: str, quantity: str) -> float | None:
     if quantity == "seconds_not_attributed":
         return None
     found = comparison.time_ratios.get(name)
-    if found is not None and quantity.startswith("seconds") and (found.noisy or _unseen(found, quantity)):
+    unseen = found is not None and quantity == "seconds" and not found.seen  # the times of kinds have no interval
+    if found is not None and quantity.startswith("seconds") and (found.noisy or unseen):
         return None
     return comparison.ratios[name][quantity]
-
-
-def _unseen(found: TimeRatio, quantity: str) -> bool:
-    """Is it the ratio of whole times, and no difference seen? The times of kinds have no interval."""
-    return quantity == "seconds" and not found.seen
 
 
 def recurs(ledger: Ledger) -> bool:
@@ -177,12 +150,16 @@ def recurs(ledger: Ledger) -> bool:
     return ledger.metadata.sequential_steps > ledger.metadata.mixers
 
 
-def figure_text(quantity: str, value: float | None) -> str:
+def figure_text(quantity: str, value: float | None) -> str:  # noqa: PLR0911 - a return per unit
     """A figure in the unit of its quantity."""
     if value is None:
         return units.DASH
     if quantity in _WRITTEN:
         return _WRITTEN[quantity](value)
+    if "seconds" in quantity:
+        return units.seconds(value)
+    if quantity.endswith("days"):
+        return days_text(value, "")
     if "bytes" in quantity:
         return units.size(int(value))
     if quantity in _EXACT:
@@ -199,23 +176,22 @@ def _against(ratio: float | None) -> str:
     return f"(hardly {word})" if text == "1×" else f"({text} {word})"
 
 
-def figures_table(comparison: Comparison, width: int, *, verbose: bool) -> Table:
+def figures_table(comparison: Comparison, *, verbose: bool) -> Table:
     """Figures side by side, ratios beside them, or below them on a narrow screen; rows that differ, or all."""
     every = list(_figures(comparison))
     figures = comparison.figures.values()
     rows = [row for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1] or every
+    styles = [_LINES[quantity][1] for quantity, _, _ in rows]
     widths = [
         tuple(max(len(cells[system][part]) for _, _, cells in rows) for part in (0, 1))
         for system in range(len(comparison.names))
     ]
-    beside = max(len(words) for _, words, _ in rows) + sum(sum(pair) + 3 for pair in widths) <= width
-    table = bare_table("")
-    for name, (wide, _) in zip(comparison.names, widths, strict=True):
-        table.add_column(name.rjust(wide) if beside else name, justify="left" if beside else "right")
-    for quantity, words, cells in rows:
-        texts = [
-            f"{figure:>{wide}}{' ' if wider else ''}{ratio}" if beside else f"{figure}\n{ratio}".rstrip()
-            for (figure, ratio), (wide, wider) in zip(cells, widths, strict=True)
-        ]
-        table.add_row(words, *map(stacked, texts), style=_LINES[quantity][1])
-    return table
+    beside = [
+        [words, *(f"{one:>{wide}} {ratio}".rstrip() for (one, ratio), (wide, _) in zip(cells, widths, strict=True))]
+        for _, words, cells in rows
+    ]
+    below = [[words, *(f"{one}\n{ratio}".rstrip() for one, ratio in cells)] for _, words, cells in rows]
+    names = zip(comparison.names, widths, strict=True)
+    columns = [Column("", fold=1), *(Column(name.rjust(wide), fold=1) for name, (wide, _) in names)]
+    stacked = [Column("", fold=1), *(Column(name, right=True, fold=1) for name in comparison.names)]
+    return Table(columns, beside, styles, narrow=[Table(stacked, below, styles)])

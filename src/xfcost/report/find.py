@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from xfcost.counting.find.result import QUANTITIES, FindResult, FoundModel, LeftOut, limited, records
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
-from xfcost.report.find_notes import notes
-from xfcost.report.formats import formatted
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from xfcost.report.output import Format
+from xfcost.ledger.objects import json_text
+from xfcost.report.document import Column, Document, Gap, Lines, Part, Table
+from xfcost.report.on_devices import WITHOUT_TF32
 
 # Columns of figures that are always there.
 _COLUMNS: Final = ("params", "macs", "memory")
@@ -23,23 +19,32 @@ _MOST_REASONS: Final = 5
 _MARK: Final = "*"
 
 
-def render(found: FindResult, width: int, *, front_only: bool = False, left_out: bool = False) -> RenderableType:
+def document(found: FindResult, *, front_only: bool = False, left_out: bool = False) -> Document:
     """The answer first, then the table, then why the others don't fit."""
-    from rich.console import Group
-    from rich.text import Text
+    return Document(
+        parts=lambda: _parts(found, front_only=front_only, left_out=left_out),
+        records=lambda: records(found),
+        json=lambda: json_text(_object(found)),
+        prose=True,
+    )
 
-    rows = _rows(found, front_only=front_only)
-    parts: list[RenderableType] = [Text(line, style="bold") for line in answer(found)]
-    lines = cells(found, rows)
-    joined = bool(rows) and _width(lines) > width
-    parts += [Text(), _table(found, rows, joined_values(found, lines) if joined else lines)] if rows else []
-    parts += [Text(f"values: {' · '.join(short_keys(found.keys))}")] if joined and found.keys else []
-    parts += [Text(line) for line in _below(found, rows, front_only=front_only)]
-    reasons = list(reason_lines(found, every=left_out))
-    parts += [Text(), Text("left out", style="bold"), *map(Text, reasons)] if reasons else []
+
+def _parts(found: FindResult, *, front_only: bool, left_out: bool) -> Iterator[Part]:
+    rows = list(found.front) if front_only else list(found.rows)
+    if front_only:
+        sign = -1 if found.question.descending else 1
+        rows.sort(key=lambda row: sign * row.figures[found.question.sort])
+    rows = rows[: found.question.top]
+    yield Lines(answer(found), "bold")
+    if rows:
+        yield from (Gap(), _table(found, rows))
+    yield Lines(list(_below(found, rows, front_only=front_only)))
+    if reasons := list(_reasons(found, every=left_out)):
+        yield from (Gap(), Lines(["left out"], "bold", only="terminal"), Lines(reasons))
     if left_out and found.not_fitting:
-        parts += [Text(), _left_out_table(found)]
-    return Group(*parts, Text(), *(Text(line, style="dim") for line in notes(found)))
+        heads = [Column("preset", fold=20), Column("why it is left out", fold=20)]
+        yield from (Gap(), Table(heads, [(one.name, one.reason) for one in found.not_fitting], only="terminal"))
+    yield from (Gap(), Lines(notes(found), "dim"))
 
 
 def answer(found: FindResult) -> list[str]:
@@ -112,29 +117,32 @@ def short_keys(keys: Sequence[str]) -> list[str]:
 _WILD: Final = ("*", "**", "each")
 
 
-def _rows(found: FindResult, *, front_only: bool) -> list[FoundModel]:
-    rows = list(found.front) if front_only else list(found.rows)
-    if front_only:
-        sign = -1 if found.question.descending else 1
-        rows.sort(key=lambda row: sign * row.figures[found.question.sort])
-    return rows[: found.question.top]
-
-
-def cells(found: FindResult, rows: Sequence[FoundModel]) -> list[dict[str, str]]:
-    """The table as text."""
+def _table(found: FindResult, rows: Sequence[FoundModel]) -> Table:
+    """The models with their figures; on a narrow terminal all varied keys are one column."""
     question = found.question
-    asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets))
-    columns = [name for name in QUANTITIES if name in asked or name in _timed(found)]
+    asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets), *_timed(found))
+    figures = [name for name in QUANTITIES if name in asked]
     families = found.spec is None and any(row.family for row in rows)
     keys = short_keys(found.keys)
-    result = []
+    first = [Column("", named="front", fold=1)]
+    first += [Column("preset", fold=20)] if not found.keys else []
+    first += [Column("family", fold=20)] if families else []
+    last = [Column(QUANTITIES[name].title, right=True) for name in figures]
+    cells = []
     for row in rows:
-        words = {"preset": row.name} if not found.keys else {}
-        words |= {"family": row.family or units.DASH} if families else {}
-        words |= dict(zip(keys, map(value_text, row.values), strict=True))
-        figures = {QUANTITIES[name].title: QUANTITIES[name].text(row.figures[name]) for name in columns}
-        result.append({"front": _MARK if row.front else ""} | words | figures)
-    return result
+        words = [_MARK if row.front else "", *([row.name] if not found.keys else [])]
+        words += [row.family or units.DASH] if families else []
+        values = [value_text(value) for value in row.values] if found.keys else []
+        cells.append((words, values, [QUANTITIES[name].text(row.figures[name]) for name in figures]))
+    styles = ["bold" if row.front else "" for row in rows]
+    wide = [[*words, *values, *numbers] for words, values, numbers in cells]
+    columns = [*first, *(Column(key, right=True, fold=4) for key in keys), *last]
+    narrow: list[Part] = []
+    if keys:
+        joined = [[words[0], " · ".join(values), *words[1:], *numbers] for words, values, numbers in cells]
+        heads = [first[0], Column("values", fold=20), *first[1:], *last]
+        narrow = [Table(heads, joined, styles), Lines([f"values: {' · '.join(keys)}"])]
+    return Table(columns, wide, styles, narrow=narrow)
 
 
 def _timed(found: FindResult) -> tuple[str, ...]:
@@ -143,39 +151,6 @@ def _timed(found: FindResult) -> tuple[str, ...]:
     if on is None:
         return ()
     return ("seconds",) if dtype is None or on.tf32_peak(dtype) is None else ("seconds", "tf32_seconds")
-
-
-def _width(lines: Sequence[dict[str, str]]) -> int:
-    """Columns of the terminal that the table takes."""
-    return sum(max(len(head), *(len(line[head]) for line in lines)) + 2 for head in lines[0]) - 2
-
-
-def joined_values(found: FindResult, lines: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """The table with all varied keys in one column, `values`: for narrow terminals."""
-    keys = short_keys(found.keys)
-    if not keys:
-        return list(lines)
-    return [
-        {"front": line["front"], "values": " · ".join(line[key] for key in keys)}
-        | {head: cell for head, cell in line.items() if head not in keys and head != "front"}
-        for line in lines
-    ]
-
-
-def _table(found: FindResult, rows: Sequence[FoundModel], lines: Sequence[dict[str, str]]) -> RenderableType:
-    from rich.text import Text
-
-    from xfcost.report.console import bare_table
-
-    table = bare_table()
-    figures, keys = {quantity.title for quantity in QUANTITIES.values()}, short_keys(found.keys)
-    for head in lines[0]:
-        numbers = head in figures or head in keys
-        title = "" if head == "front" else head
-        table.add_column(title, justify="right" if numbers else "left", overflow="fold", no_wrap=head in figures)
-    for row, line in zip(rows, lines, strict=True):
-        table.add_row(*map(Text, line.values()), style="bold" if row.front else "")
-    return table
 
 
 def _below(found: FindResult, rows: Sequence[FoundModel], *, front_only: bool) -> Iterator[str]:
@@ -193,7 +168,7 @@ def _below(found: FindResult, rows: Sequence[FoundModel], *, front_only: bool) -
         yield f"keys: {', '.join(long)}"
 
 
-def reason_lines(found: FindResult, *, every: bool) -> Iterator[str]:
+def _reasons(found: FindResult, *, every: bool) -> Iterator[str]:
     """A line per reason, budgets first."""
     budgets = [one for one in found.left_out if one.budget and one.count]
     errors = [one for one in found.left_out if not one.budget]
@@ -212,41 +187,37 @@ def _budget_line(found: FindResult, one: LeftOut) -> str:
     return f"{text} ({alone}nearest: {short_name(found, one.nearest)}, {100 * one.excess:.2g} % over)"
 
 
-def _left_out_table(found: FindResult) -> RenderableType:
-    from rich.text import Text
-
-    from xfcost.report.console import bare_table
-
-    table = bare_table()
-    table.add_column("preset")
-    table.add_column("why it is left out", overflow="fold")
-    for one in found.not_fitting:
-        table.add_row(Text(one.name), Text(one.reason))
-    return table
+def notes(found: FindResult) -> list[str]:
+    """What memory and the time bound are, and why dtype and attention are what they are."""
+    default = found.run.default_note
+    return [memory_note(found), *time_notes(found), *([f"note: {default}"] if default else [])]
 
 
-def find_text(found: FindResult, form: Format, *, front_only: bool = False, left_out: bool = False) -> str:
-    """The report in a format."""
-    from xfcost.ledger.objects import json_text
-
-    return formatted(
-        form,
-        json=lambda: json_text(_object(found)),
-        rows=lambda: records(found),
-        table=lambda width: render(found, width, front_only=front_only, left_out=left_out),
-        markup=lambda: _markup(found, form, front_only=front_only, left_out=left_out),
+def memory_note(found: FindResult) -> str:
+    """What memory is here."""
+    run = found.run
+    cache = " + KV cache and state" if run.mode in ("prefill", "decode") else ""
+    return (
+        f"memory: weights + attention matrices alive at once{cache}, batch {run.batch}, {run.dtype}, {run.attention} "
+        f"attention, {run.mode}; a lower bound: other activations come on top"
     )
 
 
-def _markup(found: FindResult, form: Format, *, front_only: bool, left_out: bool) -> str:
-    from xfcost.report.export import to_markup
-    from xfcost.report.latex import latex
-
-    rows = _rows(found, front_only=front_only)
-    lines = [*answer(found), *_below(found, rows, front_only=front_only), *reason_lines(found, every=left_out)]
-    table = to_markup(cells(found, rows), form) if rows else ""
-    written = [latex(line) if form == "latex" else line.replace("*", "\\*") for line in [*lines, *notes(found)]]
-    return table + "\n" + "\n\n".join(written) + "\n"
+def time_notes(found: FindResult) -> list[str]:
+    """What the time bound on the devices is, and whether their memory is known."""
+    on, dtype = found.run.on, found.run.dtype
+    if on is None or dtype is None:
+        return []
+    tf32, peak = on.tf32_peak(dtype), f"{units.count(on.peak(dtype))}FLOP/s"
+    rates = f"products at {peak} {dtype}, weights"
+    if tf32 is not None:
+        rates = f"products at {peak} {WITHOUT_TF32} (the bound that --max-seconds limits), or at "
+        rates += f"{units.count(tf32)}FLOP/s with TF32, weights"
+    cache = ", KV cache and state" if found.run.mode in ("prefill", "decode") else ""
+    bound = f"time bound: {rates}{cache} once at {units.count(on.bytes_per_second)}B/s"
+    bound += f"; no run on {on.title} is faster" if on.device.calibrated is None else f" on {on.title}, as calibrated"
+    unknown = [f"the memory of {on.name} is not known: models are not left out for it"]
+    return [bound, *(unknown if on.memory_bytes is None else [])]
 
 
 def _object(found: FindResult) -> dict[str, Any]:

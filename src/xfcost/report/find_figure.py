@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from xfcost.counting.find.result import QUANTITIES, FindResult, FoundModel, limited
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
-from xfcost.report.chart_frame import caption_heights, draw_captions
-from xfcost.report.figure import INK, QUIET, look, to_bytes
-from xfcost.report.find import answer, short_keys
-from xfcost.report.find_notes import memory_note, time_notes
-from xfcost.report.point_labels import Box, Named, Placed, nearest_corner, placed
+from xfcost.report.figure import (
+    INK,
+    QUIET,
+    TICKS,
+    Box,
+    Captions,
+    Named,
+    Placed,
+    Ticks,
+    caption_heights,
+    draw_captions,
+    extent,
+    log_frame,
+    look,
+    nearest_corner,
+    placed,
+    to_bytes,
+)
+from xfcost.report.find import answer, memory_note, short_keys, time_notes
 from xfcost.report.style import SYSTEMS
 
 if TYPE_CHECKING:
@@ -31,12 +45,7 @@ _ROOM: Final = 2.5
 # The share of the height that the text of a budget takes.
 _TEXT: Final = 0.3
 _COLOUR: Final = SYSTEMS[0]
-
-
-class _Captions(NamedTuple):
-    title: str
-    subtitle: str
-    footnote: str
+_UNITS: Final = {units.size: "byte", units.seconds: "second"}
 
 
 def find_bytes(found: FindResult, form: str) -> bytes:
@@ -89,36 +98,13 @@ def _limits(axes: Axes, found: FindResult) -> None:
 
 
 def _label_axes(axes: Axes, found: FindResult) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    names = found.question.front[::-1]
-    for axis, name in zip((axes.xaxis, axes.yaxis), names, strict=True):
-        quantity = QUANTITIES[name]
+    more, less = (QUANTITIES[name] for name in found.question.front)
+    ticks = []
+    for axis, one, better in ((axes.xaxis, less, "less"), (axes.yaxis, more, "more")):
         low, high = axis.get_view_interval()
         subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)  # noqa: PLR2004 - labels would touch
-        axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=30))
-        axis.set_major_formatter(FuncFormatter(_TICKS.get(quantity.text, _count_tick)))
-        axis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel(f"{QUANTITIES[names[0]].title} (less is better)")
-    axes.set_ylabel(f"{QUANTITIES[names[1]].title} (more is better)")
-    axes.grid(visible=True, which="major", color="#e6e6e6", linewidth=0.6, zorder=0)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-
-
-def _count_tick(value: float, _position: object = None) -> str:
-    return units.count(value, 1)
-
-
-def _byte_tick(value: float, _position: object = None) -> str:
-    return f"{units.count(value, 1)}B"
-
-
-def _second_tick(value: float, _position: object = None) -> str:
-    return units.trimmed(units.seconds(value))
-
-
-_TICKS: Final = {units.size: _byte_tick, units.seconds: _second_tick}
+        ticks.append(Ticks(f"{one.title} ({better} is better)", TICKS[_UNITS.get(one.text, "count")], subs))
+    log_frame(axes, *ticks)
 
 
 def _draw_budgets(axes: Axes, found: FindResult) -> None:
@@ -193,13 +179,10 @@ def _lines(axes: Axes, found: FindResult) -> Iterator[Box]:
 
 
 def _text_size(axes: Axes, text: str) -> tuple[float, float]:
-    from matplotlib.backends.backend_agg import RendererAgg
-
-    width, height = axes.figure.bbox.size
     drawn = axes.text(0, 0, text, fontsize=_NAME_SIZE)
-    extent = drawn.get_window_extent(RendererAgg(width, height, axes.figure.dpi))  # type: ignore[no-untyped-call]
+    box = extent(axes, drawn)
     drawn.remove()
-    return float(extent.width), float(extent.height)
+    return float(box.right - box.left), float(box.top - box.bottom)
 
 
 def _write(axes: Axes, text: str, point: Named, place: Placed) -> None:
@@ -211,7 +194,7 @@ def _write(axes: Axes, text: str, point: Named, place: Placed) -> None:
         axes.plot(xs, ys, color=QUIET, linewidth=0.5, zorder=3)
 
 
-def _captions(found: FindResult) -> _Captions:
+def _captions(found: FindResult) -> Captions:
     more, less = (QUANTITIES[name].title for name in found.question.front)
     title = f"{more[:1].upper()}{more[1:]} for {less}: {found.spec or 'the gallery'}"
     drawn = f"; {len(found.cloud):,} of them drawn" if len(found.cloud) < found.fits else ""
@@ -220,7 +203,7 @@ def _captions(found: FindResult) -> _Captions:
     notes = [*names, f"Line: the front, {len(found.front):,} models that no other beats in both."]
     notes += [_sentence(memory_note(found))]
     notes += map(_sentence, time_notes(found) if "seconds" in found.question.front else [])
-    return _Captions(title, f"{answer(found)[0]}{drawn}", "  ".join(notes))
+    return Captions(title, f"{answer(found)[0]}{drawn}", "  ".join(notes))
 
 
 def _sentence(text: str) -> str:

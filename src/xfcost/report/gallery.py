@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
-
-from rich.table import Table
 
 from xfcost.counting.gallery import QUANTITIES
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.console import bare_table
-from xfcost.report.export import to_csv, to_markup
-from xfcost.report.output import Format
+from xfcost.report.document import Cell, Column, Document, Part, Table, table_of
 
 
-def gallery_table(rows: list[dict[str, Any]]) -> Table:
+def document(rows: list[dict[str, Any]]) -> Document:
     """Families with their presets, or with totals one line per preset."""
-    table = bare_table()
-    if "name" not in rows[0]:
-        table.add_column("family", style="bold")
-        table.add_column("presets")
+    return Document(parts=lambda: _parts(rows), records=lambda: rows, json=lambda: json_text(rows))
+
+
+def _parts(rows: list[dict[str, Any]]) -> Iterator[Part]:
+    if "name" in rows[0]:
+        columns = [Column(head, fold=8) for head in ("preset", "name", "tokens")]
+        columns += [Column(head, right=True, fold=8) for head in ("parameters", "MACs")]
+        cells = [
+            [row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in QUANTITIES)]
+            for row in rows
+        ]
+        yield Table(columns, cells, only="terminal")
+    else:
         families: dict[str, list[str]] = {}
         for row in rows:
             families.setdefault(row["family"], []).append(row["preset"])
-        for family, presets in families.items():
-            table.add_row(family, "  ".join(presets))
-        return table
-    for title in ("preset", "name", "tokens"):
-        table.add_column(title)
-    for title in ("parameters", "MACs"):
-        table.add_column(title, justify="right")
-    for row in rows:
-        table.add_row(
-            row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in QUANTITIES)
-        )
-    return table
-
-
-def gallery_text(rows: list[dict[str, Any]], form: Format) -> str:
-    """The same for programs."""
-    if form == "json":
-        return json_text(rows)
-    if form == "csv":
-        return to_csv(rows)
-    return to_markup([{key: str(value) for key, value in row.items()} for row in rows], form)
+        listed = [[Cell(family, "bold"), "  ".join(presets)] for family, presets in families.items()]
+        yield Table([Column("family", fold=8), Column("presets", fold=8)], listed, only="terminal")
+    yield table_of([{key: str(value) for key, value in row.items()} for row in rows], only="paper")

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from xfcost.counting.glance import MIXING_FIRST, Glance, GlanceEntry
 from xfcost.ledger import units
+from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import Mixing
-from xfcost.report.formats import formatted
+from xfcost.report.document import Cell, Column, Document, Gap, Lines, Part, Table, table_of
 from xfcost.report.input_description import circumstances, image_cell, input_object, input_warnings
 from xfcost.report.style import TERMINAL, WORDS, letters_text, lowered
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from xfcost.report.output import Format
 
 _MEANING: Final[dict[Mixing, str]] = {
     "global": "a token reads a set that grows with N",
@@ -44,43 +40,50 @@ def stages_text(stages: Sequence[str]) -> str:
     return ", ".join(texts)
 
 
-def render(page: Glance) -> RenderableType:
+def document(page: Glance) -> Document:
     """One table: a section per mixing kind, a line per operation and system; the sentence below."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+    return Document(
+        parts=lambda: _parts(page), records=lambda: records(page), json=lambda: json_text(_object(page)), prose=True
+    )
 
-    title = "Operations at a glance: " + ", ".join(page.systems)
-    table = Table(title=title, title_style="bold", title_justify="left", box=None, pad_edge=False)
-    table.add_column("Operation", no_wrap=True, header_style="bold")
+
+def _parts(page: Glance) -> Iterator[Part]:
+    yield _sections(page)
+    yield table_of(_rounded(page), only="paper")
+    yield from (Gap(), Lines(_input_lines(page)))
+    kinds = [kind for kind in MIXING_FIRST if any(entry.mixing == kind for entry in page.entries)]
+    for kind in kinds:
+        yield Lines([f"{WORDS[kind].capitalize()}: {_MEANING[kind]}."], TERMINAL[kind])
+    yield Lines(list(_mixing_lines(page)))
+    if page.moves:
+        yield Lines(["Data movement and masks, no arithmetic and no parameters: " + "; ".join(page.moves) + "."])
+    if letters := letters_text(entry.order for entry in page.entries):
+        yield Lines([f"Letters: {letters}."])
+    totals = ", ".join(f"{name} {units.count(params)}" for name, params in page.params.items())
+    yield Lines([f"All parameters: {totals}."])
+    yield Lines([parameter_sentence(page)], "bold")
+    yield Lines([f"note: {note}" for note in page.notes])
+
+
+def _sections(page: Glance) -> Table:
     several = len(page.systems) > 1
-    for name in ("Order", "Reads", *(("System",) if several else ()), "Where"):
-        table.add_column(name, overflow="fold", header_style="bold")
-    table.add_column("Parameters", justify="right", no_wrap=True, header_style="bold")
+    words = ("Order", "Reads", *(("System",) if several else ()), "Where")
+    columns = [Column("Operation"), *(Column(head, fold=6) for head in words), Column("Parameters", right=True)]
+    rows: list[list[str | Cell]] = []
     for kind in MIXING_FIRST:
         entries = [entry for entry in page.entries if entry.mixing == kind]
-        if not entries:
-            continue
-        style = TERMINAL[kind]
-        table.add_row()
-        table.add_row(Text(WORDS[kind].capitalize(), style=f"bold {style}"))
+        style, blank = TERMINAL[kind], [""] * len(columns)
+        if entries:
+            rows += [blank, [Cell(WORDS[kind].capitalize(), f"bold {style}"), *blank[1:]]]
         for entry in entries:
-            for number, one in enumerate(entry.occurrences):
-                order = (entry.order or units.DASH).replace(" parameters", " params")
-                head = (Text(entry.title, style=style), order, entry.reads or "") if number == 0 else ("", "", "")
-                system = (one.system,) if several else ()
-                table.add_row(*head, *system, stages_text(one.stages), units.count(one.params))
-    kinds = [kind for kind in MIXING_FIRST if any(entry.mixing == kind for entry in page.entries)]
-    notes = [Text(f"{WORDS[kind].capitalize()}: {_MEANING[kind]}.", style=TERMINAL[kind]) for kind in kinds]
-    notes += [Text(line) for line in _mixing_lines(page)]
-    if page.moves:
-        notes.append(Text("Data movement and masks, no arithmetic and no parameters: " + "; ".join(page.moves) + "."))
-    if letters := letters_text(entry.order for entry in page.entries):
-        notes.append(Text(f"Letters: {letters}."))
-    totals = ", ".join(f"{name} {units.count(params)}" for name, params in page.params.items())
-    notes += [Text(f"All parameters: {totals}."), Text(parameter_sentence(page), style="bold")]
-    notes += [Text(f"note: {note}") for note in page.notes]
-    return Group(table, "", *map(Text, _input_lines(page)), *notes)
+            order = (entry.order or units.DASH).replace(" parameters", " params")
+            names: list[str | Cell] = [Cell(entry.title, style), order, entry.reads or ""]
+            for one in entry.occurrences:
+                system = [one.system] if several else []
+                rows.append([*names, *system, stages_text(one.stages), units.count(one.params)])
+                names = ["", "", ""]
+    title = "Operations at a glance: " + ", ".join(page.systems)
+    return Table(columns, rows, title=title, only="terminal")
 
 
 def _mixing_lines(page: Glance) -> Iterator[str]:
@@ -133,28 +136,6 @@ def _object(page: Glance) -> dict[str, Any]:
         "mixing_params": page.mixing_params(),
         "sentence": parameter_sentence(page),
     }
-
-
-def glance_text(page: Glance, form: Format) -> str:
-    """The page in a format."""
-    from xfcost.ledger.objects import json_text
-
-    return formatted(
-        form,
-        json=lambda: json_text(_object(page)),
-        rows=lambda: records(page),
-        table=lambda width: render(page),
-        markup=lambda: _markup(page, form),
-    )
-
-
-def _markup(page: Glance, form: Format) -> str:
-    from xfcost.report.export import to_markup
-    from xfcost.report.latex import latex
-
-    texts = [*_input_lines(page), *_mixing_lines(page), parameter_sentence(page)]
-    texts = [latex(text) for text in texts] if form == "latex" else texts
-    return to_markup(_rounded(page), form) + "\n" + "\n\n".join(texts) + "\n"
 
 
 def _rounded(page: Glance) -> list[dict[str, str]]:

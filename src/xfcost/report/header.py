@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.report.agreement import agreement_texts
-from xfcost.report.closed_form import closed_form_texts
+from xfcost.ledger.metadata import Agreement
+from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.report.decoding import cache_answers, step_answers
 from xfcost.report.input_description import circumstances
 from xfcost.report.on_devices import fit_texts, included_texts, time_texts
 from xfcost.report.probe import kinds_texts
 from xfcost.report.timing import reached_texts
-from xfcost.report.training import training_answers
-from xfcost.report.training_plan import plan_answers
+from xfcost.report.training import plan_answers, training_answers
 
 
 def header(ledger: Ledger) -> list[Text]:
@@ -70,3 +70,118 @@ def _totals(ledger: Ledger) -> Text:
         return Text(params)  # its MACs and FLOPs are above
     macs, flops = (f"{at_least(ledger)}{units.exact(ledger.total(quantity))}" for quantity in ("macs", "flops"))
     return Text(f"{params}   {macs} MACs   {flops} FLOPs{work}")
+
+
+# What an account is called in a sentence.
+_ACCOUNTS: Final = {"traced": "trace", "dispatched": "dispatcher"}
+COUNTED_ONLY: Final = "counted only; --trace checks it"
+NOT_TRACED: Final = "trace: not traced"
+
+
+def agreement_texts(ledger: Ledger) -> Iterator[Text]:
+    """One line where all accounts agree; else every difference, and everything that was not counted."""
+    agreement = ledger.agreement
+    if agreement is None:
+        yield Text(COUNTED_ONLY, style="dim")
+        return
+    if ledger.module is not None:
+        yield from _module_texts(ledger.module, agreement, "" if ledger.training is None else " and its backward pass")
+        return
+    joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
+    if agreement.exact:
+        text, steps = f"{joined}: the real torch model agrees exactly, in all {len(ledger.rows)} operations", ""
+        if ledger.generation is not None and ledger.generation.traced_at:
+            at = ", ".join(f"{tokens:,}" for tokens in ledger.generation.traced_at)
+            steps = f" (the prefill, and steps at {at} tokens)"
+        yield Text(text + steps, style="bold green")
+        return
+    yield Text(f"{joined}: {_disagreement(ledger, agreement)}", style="bold red")
+    for difference in agreement.differences:
+        found = ", ".join(
+            f"{name} {units.exact(difference[name])}" for name in ("counted", *agreement.accounts) if name in difference
+        )
+        yield Text(f"  {difference['path']} {difference['quantity']}: {found}", style="red")
+    for line in agreement.uncounted:
+        yield Text(f"  not counted: {line}", style="red")
+
+
+# Of a module's differences between trace and dispatcher, this many are listed.
+_MOST_DIFFERENCES: Final = 5
+
+
+def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[Text]:
+    """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
+    tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
+    why = f", for it does not run on meta ({run.reason})" if run.reason else ""
+    yield Text(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", style="bold green")
+    for operation, times in run.uncounted.items():
+        yield Text(f"  not counted, for no formula knows it: {operation} ({times:,}×)", style="red")
+    if run.uncalled:
+        yield Text(f"  parameters that no operation took: {', '.join(run.uncalled)}", style="dim")
+    if run.traced:
+        yield Text(f"trace: {run.traced}", style="" if agreement.differences else "green")
+    for difference in agreement.differences[:_MOST_DIFFERENCES]:
+        figures = f"dispatched {units.exact(difference['counted'])}, traced {units.exact(difference['traced'])}"
+        yield Text(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")
+    if (more := len(agreement.differences) - _MOST_DIFFERENCES) > 0:
+        yield Text(f"  and {units.number_of(more, 'difference')} more; json has all")
+
+
+def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
+    """`counted and traced DISAGREE in 1 place, and 2 things were not counted`."""
+    rows, places, missing = len(ledger.rows), len(agreement.differences), len(agreement.uncounted)
+    unlike = [name for name in agreement.accounts if any(name in difference for difference in agreement.differences)]
+    accounts = ["counted", *(unlike or agreement.accounts)]
+    counted = (
+        f"DISAGREE in {units.number_of(places, 'place')}"
+        if places
+        else f"agree in all {units.number_of(rows, 'operation')}"
+    )
+    text = f"{', '.join(accounts[:-1])} and {accounts[-1]} {counted}"
+    if missing:
+        were = "was" if missing == 1 else "were"
+        text += f", {'and' if places else 'but'} {units.number_of(missing, 'thing')} {were} not counted"
+    return text
+
+
+# Other remainders that are listed; json has all.
+_MOST_LISTED: Final = 3
+
+
+def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[Text]:
+    """The MACs as a polynomial in N, where it holds, how they grow; or why there is no polynomial.
+
+    `at_least` stands before it where operations are not counted.
+    """
+    form = None if ledger.module is None else ledger.module.closed_form
+    if form is None:
+        return
+    of = "N" if form.letter == "N" else "P = H·W"
+    if form.macs is None:
+        yield Text(f"in {of}: no closed form; {form.refused}", style="dim")
+        return
+    counted = ", ".join(f"{size:,}" for size in form.sizes)
+    yield Text.assemble(
+        (f"in {of}: {at_least}{form.macs} MACs", "bold"), _where(form), f"   counted at {form.letter} = {counted}"
+    )
+    if growth := _growth(form):
+        yield Text(growth)
+
+
+def _where(form: ClosedForm) -> str:
+    if form.period == 1:
+        return ""
+    of = f"{form.counted_in} mod {form.period}"
+    others = [f"{macs} where it is {remainder}" for remainder, macs in form.others.items()]
+    rest = "; " + ", ".join(others) if 0 < len(others) <= _MOST_LISTED else ""
+    return f" where {of} = {form.remainder}{rest}"
+
+
+def _growth(form: ClosedForm) -> str:
+    words = {"macs": "MACs", "attention_bytes": "attention memory"}
+    known = {word: form.growth[name] for name, word in words.items() if form.growth.get(name) is not None}
+    if not known:
+        return ""
+    told = ", ".join(f"{word} {exponent:.2f}" for word, exponent in known.items())
+    more = form.N * (form.growth["factor"] or 1)
+    return f"growth, e of cost ~ {form.letter}^e between {form.letter} = {form.N:,} and {more:,.0f}: {told}"

@@ -3,31 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from xfcost.counting.layer_types import LayerLine, LayerTable, explanations
 from xfcost.ledger import units
-from xfcost.report.formats import formatted
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from xfcost.report.output import Format
+from xfcost.ledger.objects import json_text
+from xfcost.report.document import Column, Document, Gap, Items, Lines, Part, table_of
 
 PAPER: Final = "Vaswani et al. 2017, Attention Is All You Need, Table 1 and §4"
 _NUMBERS: Final = ("MACs", "projections")
 _AGREES: Final = {True: "yes", False: "no", None: units.DASH}
 
 
-def tables(table: LayerTable) -> dict[str, list[dict[str, str]]]:
-    """Title -> its rows, as text."""
-    return {
-        "Complexity per layer": [_complexity(line) for line in table.lines],
-        "Sequential operations": [_sequential(line, table.n) for line in table.lines],
-        "Maximum path length": [_path(line, table.n) for line in table.lines],
-    }
+def document(table: LayerTable) -> Document:
+    """The sizes, the three tables, and the explanations."""
+    return Document(
+        parts=lambda: _parts(table),
+        records=lambda: [_record(line, table.n) for line in table.lines],
+        json=lambda: json_text(_object(table)),
+        prose=True,
+    )
+
+
+def _parts(table: LayerTable) -> Iterator[Part]:
+    yield Lines([f"n = {table.n:,}   d = {table.d:,}   k = {table.k:,}   r = {table.r:,}   printed: {PAPER}"])
+    for title, rows in (
+        ("Complexity per layer", [_complexity(line) for line in table.lines]),
+        ("Sequential operations", [_sequential(line, table.n) for line in table.lines]),
+        ("Maximum path length", [_path(line, table.n) for line in table.lines]),
+    ):
+        yield from (Gap(), table_of(rows, _column, title=title))
+    yield from (Gap(), Items(list(explanations(table))), Gap(), Lines(_NOTES, ended=True))
+
+
+def _column(head: str) -> Column:
+    return Column(head, right=head in _NUMBERS or head.startswith("at n"), fold=0 if head == "layer type" else 8)
+
+
+_NOTES: Final = (
+    (
+        "MACs: of the whole layer, from its formulas; projections: those of maps of each token; agrees: is the printed "
+        "order that of all MACs, or in part, of those without projections?"
+    ),
+    (
+        "longest chain: operations of the running module of which each needs the one before, at several lengths; "
+        "its growth is the order"
+    ),
+    (
+        "path: layers of a stack until every token has met every other (causal: all before it), composed from what "
+        "each layer reads, times the steps of a layer that wait for one another"
+    ),
+)
 
 
 def _complexity(line: LayerLine) -> dict[str, str]:
@@ -63,57 +91,6 @@ def _path(line: LayerLine, n: int) -> dict[str, str]:
     }
 
 
-def notes(table: LayerTable) -> Iterator[str]:
-    """What the columns are."""
-    yield (
-        "MACs: of the whole layer, from its formulas; projections: those of maps of each token; agrees: is the printed "
-        "order that of all MACs, or in part, of those without projections?"
-    )
-    yield (
-        "longest chain: operations of the running module of which each needs the one before, at several lengths; "
-        "its growth is the order"
-    )
-    yield (
-        "path: layers of a stack until every token has met every other (causal: all before it), composed from what "
-        "each layer reads, times the steps of a layer that wait for one another"
-    )
-
-
-def heading(table: LayerTable) -> str:
-    """The sizes, and whose table it is."""
-    return f"n = {table.n:,}   d = {table.d:,}   k = {table.k:,}   r = {table.r:,}   printed: {PAPER}"
-
-
-def render(table: LayerTable) -> RenderableType:
-    """The sizes, the three tables, and the explanations."""
-    from rich.console import Group
-    from rich.text import Text
-
-    from xfcost.report.console import bare_table
-
-    parts: list[RenderableType] = [Text(heading(table))]
-    for title, rows in tables(table).items():
-        shown = bare_table()
-        for head in rows[0]:
-            shown.add_column(
-                head, overflow="fold", justify="right" if _is_number(head) else "left", no_wrap=head == "layer type"
-            )
-        for row in rows:
-            shown.add_row(*row.values())
-        parts += [Text(), Text(title, style="bold"), shown]
-    parts += [Text(), *(Text(f"{title}: {why}") for title, why in explanations(table))]
-    return Group(*parts, Text(), *map(Text, notes(table)))
-
-
-def _is_number(head: str) -> bool:
-    return head in _NUMBERS or head.startswith("at n")
-
-
-def records(table: LayerTable) -> list[dict[str, Any]]:
-    """One plain dict per layer type."""
-    return [_record(line, table.n) for line in table.lines]
-
-
 def _record(line: LayerLine, n: int) -> dict[str, Any]:
     printed = {f"printed_{name}": value for name, value in msgspec.to_builtins(line.printed).items()}
     return {
@@ -131,34 +108,8 @@ def _record(line: LayerLine, n: int) -> dict[str, Any]:
     }
 
 
-def layers_text(table: LayerTable, form: Format) -> str:
-    """The table in a format."""
-    from xfcost.ledger.objects import json_text
-
-    return formatted(
-        form,
-        json=lambda: json_text(_object(table)),
-        rows=lambda: records(table),
-        table=lambda width: render(table),
-        markup=lambda: _markup(table, form),
-    )
-
-
 def _object(table: LayerTable) -> dict[str, Any]:
     """The object of `--format json`."""
     sizes = {name: getattr(table, name) for name in ("n", "d", "k", "r")}
     why = [{"layer": title, "text": text} for title, text in explanations(table)]
-    return sizes | {"source": PAPER, "layers": records(table), "explanations": why}
-
-
-def _markup(table: LayerTable, form: Format) -> str:
-    from xfcost.report.export import to_markup
-    from xfcost.report.latex import latex
-
-    texts = [f"{title}: {text}" for title, text in explanations(table)]
-    lines = [*texts, *(f"{note}." for note in notes(table))]
-    if form == "latex":
-        shown = (to_markup(rows, form) for rows in tables(table).values())
-        return "\n".join([f"% {latex(heading(table))}", *shown, *(f"{latex(line)}\n" for line in lines)])
-    shown = (f"{title}:\n\n{to_markup(rows, form)}" for title, rows in tables(table).items())
-    return "\n".join([f"{heading(table)}\n", *shown, *(f"- {line}" for line in lines)]) + "\n"
+    return sizes | {"source": PAPER, "layers": [_record(line, table.n) for line in table.lines], "explanations": why}

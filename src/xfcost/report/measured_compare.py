@@ -1,76 +1,206 @@
-"""The report of `compare --from`: the answer, then what was measured of every series, then what was left out."""
+"""`compare --from`: which series is faster at which N, by how much, where they cross; then what was measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+import msgspec
 
-from xfcost.counting.measured import MeasuredSeries, Slope, local_slopes, upper_slope
+from xfcost.counting.measured import MeasuredSeries, Pair, Ratio, Slope, TimeCrossing, local_slopes, upper_slope
 from xfcost.counting.measured_series import METRICS, Series, at, shared_words
+from xfcost.counting.sweep import TOKENS, SizeAxis
 from xfcost.ledger import units
 from xfcost.ledger.errors import printable
 from xfcost.ledger.measurements import Measurement
-from xfcost.report.chart import slope_text
-from xfcost.report.console import bare_table
-from xfcost.report.measured_answer import pair_texts, span_text
+from xfcost.ledger.objects import json_text
+from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.statistics import Interval
+from xfcost.report.crossovers import order_lines, range_text
+from xfcost.report.document import Column, Document, Gap, Lines, Part, Table, table_of, to_csv
 from xfcost.report.measurements import configuration_text, outcome_text, precision_text
+from xfcost.report.plot import slope_text
 from xfcost.report.style import lowered
 
 # Pairs and rows that a report names.
 _MOST_PAIRS: Final = 6
 _MOST_ROWS: Final = 8
 NOT_DETERMINED: Final = "not determined"
+# Mode -> the part of its work whose MACs cross, where that is not all.
+_PARTS: Final = {"generate": ", of the prefill", "train": ", of the forward"}
+_RUN: Final = ("batch", "dtype", "attention", "mode", "device", "threads", "compiled", "composed")
 
 
-def report(found: MeasuredSeries) -> Group:
-    """The report as rich text."""
-    parts: list[RenderableType] = [*header(found), Text()]
-    for pair in found.pairs[:_MOST_PAIRS]:
-        parts += pair_texts(pair)
-    if (more := len(found.pairs) - _MOST_PAIRS) > 0:
-        parts.append(Text(f"{more} more pairs: --format json has them, or name the systems", style="dim"))
-    for one in found.series:
-        if one.rows:
-            parts += [Text(), Text(one.name, style="bold"), series_table(one), *upper_texts(one)]
-    return Group(*parts, Text(), *(Text(note) for note in notes(found)))
+def document(found: MeasuredSeries) -> Document:
+    """The answer; then what was measured of every series; then what was left out."""
+    return Document(
+        parts=lambda: _parts(found),
+        records=lambda: [_ratio_record(pair, one) for pair in found.pairs for one in pair.ratios],
+        json=lambda: json_text(measured_object(found)),
+    )
 
 
-def header(found: MeasuredSeries) -> list[Text]:
-    """The file, how many rows of it, and what all share."""
+def _parts(found: MeasuredSeries) -> Iterator[Part]:
     rows = sum(len(one.rows) + len(one.missing) for one in found.series)
     without = f", {len(found.missing):,} of them not measured" if found.missing else ""
-    texts = (f"{found.file}: {units.number_of(rows, 'row')}{without}", "   ".join(shared_words(found.series)))
-    return list(map(Text, texts))
+    head = (f"{found.file}: {units.number_of(rows, 'row')}{without}", "   ".join(shared_words(found.series)))
+    yield from (Lines(head, only="terminal"), Gap())
+    for pair in found.pairs[:_MOST_PAIRS]:
+        name = f"{pair.first.name} and {pair.second.name}, time:"
+        yield Lines(["", *(f"  {text}" for text in _pair_texts(pair))], head=name, only="terminal")
+    if (more := len(found.pairs) - _MOST_PAIRS) > 0:
+        yield Lines([f"{more} more pairs: --format json has them, or name the systems"], "dim", only="terminal")
+    for one in found.series:
+        if one.rows:
+            yield from (Gap(), Lines([one.name], "bold", only="terminal"), _series_table(one))
+            yield Lines(list(_upper_texts(one)), only="terminal")
+    yield from (Gap(), Lines(list(_notes(found)), only="terminal"))
+    yield table_of(_points(found), only="paper")
 
 
-def series_table(series: Series) -> Table:
+def _points(found: MeasuredSeries) -> list[dict[str, str]]:
+    """A row per pair and point, for papers."""
+    return [
+        {
+            "first": pair.first.name,
+            "second": pair.second.name,
+            found.axis.word: f"{one.x:,}",
+            "first's time": units.seconds(one.first),
+            "second's time": units.seconds(one.second),
+            "second over first": ratio_text(one),
+            "faster": faster(pair, one) or _why_none(one),
+        }
+        for pair in found.pairs
+        for one in pair.ratios
+    ]
+
+
+def _pair_texts(pair: Pair) -> Iterator[str]:
+    """One pair: who is faster where, crossovers measured and counted."""
+    axis = pair.first.axis
+    if not pair.ratios:
+        yield f"no {axis.word} was measured of both"
+        return
+    for (order, noisy), group in groupby(pair.ratios, key=lambda one: (one.order, bool(one.order) and one.noisy)):
+        yield (_noisy_text if noisy else _order_text)(pair, order, list(group))
+    yield from _measured_texts(pair)
+    yield from counted_texts(pair)
+    if pair.peak_ratios:
+        last = pair.peak_ratios[-1]
+        ratio = _three(max(last.value, 1 / last.value))
+        less = pair.first if last.value > 1 else pair.second
+        how = "the same" if ratio == 1 else f"{units.ratio(ratio)} less in {less.name}"
+        yield f"peak memory at {span_text([last.x], axis)}: {how}"
+
+
+def _order_text(pair: Pair, order: int | None, points: Sequence[Ratio]) -> str:
+    """`Swin-T is 2.1× (1.9 to 2.3) to 4× (3.8 to 4.1) faster at N = 784 to 3,136`."""
+    span = span_text([one.x for one in points], pair.first.axis)
+    quotient = f"{pair.second.name} over {pair.first.name} {_extremes(points, 1)}"
+    if order is None:
+        return f"not determined at {span}: fewer than 6 runs give no interval; {quotient}"
+    if not order:
+        return f"no difference seen at {span}: {quotient}"
+    return f"{(pair.first if order > 0 else pair.second).name} is faster at {span}: {_extremes(points, order)}"
+
+
+def _noisy_text(pair: Pair, order: int | None, points: Sequence[Ratio]) -> str:
+    """`noisy, not decided at N = 784 to 3,136: Swin-T over ViT-S/8 between 1.2× and 2.3×`: over all points."""
+    intervals = [one.interval for one in points if one.interval is not None]
+    low, high = min(one.low for one in intervals), max(one.high for one in intervals)
+    span, names = span_text([one.x for one in points], pair.first.axis), f"{pair.second.name} over {pair.first.name}"
+    if order == -1:
+        low, high, names = 1 / high, 1 / low, f"{pair.first.name} over {pair.second.name}"
+    return f"noisy, not decided at {span}: {names} between {units.ratio(_three(low))} and {units.ratio(_three(high))}"
+
+
+def _extremes(points: Sequence[Ratio], order: int) -> str:
+    """The ratio at one point, or at the first and the last of several."""
+    ends = points if len(points) == 1 else [points[0], points[-1]]
+    return " to ".join(ratio_text(one, order) for one in ends)
+
+
+def ratio_text(one: Ratio, order: int = 1) -> str:
+    """`2.1× (1.9× to 2.3×)`; with `order` -1 the first over the second."""
+    value, interval = one.value, one.interval
+    if order < 0:
+        value, interval = 1 / value, interval and Interval(1 / interval.high, 1 / interval.low)
+    return f"{units.ratio(_three(value))}{interval_text(interval)}"
+
+
+def interval_text(interval: Interval | None) -> str:
+    """` (1.9 to 2.3)`; of no interval nothing."""
+    return "" if interval is None else f" ({_three(interval.low):g} to {_three(interval.high):g})"
+
+
+def _three(value: float) -> float:
+    """Three significant digits."""
+    return float(f"{value:.3g}")
+
+
+def span_text(xs: Sequence[int], axis: SizeAxis) -> str:
+    """`N = 784`, `N = 784 to 3,136`."""
+    ends = f"{xs[0]:,}" if len(xs) == 1 else f"{xs[0]:,} to {xs[-1]:,}"
+    return f"{axis.word} = {ends}"
+
+
+def _measured_texts(pair: Pair) -> Iterator[str]:
+    axis, xs = pair.first.axis, [one.x for one in pair.ratios]
+    if not pair.crossings:
+        seen = sum(bool(one.order) for one in pair.ratios)
+        of_all = f" (a difference is seen at {seen:,} of {len(xs):,} points)" if seen < len(xs) else ""
+        yield f"no crossing measured in {span_text(xs, axis)}{of_all}"
+    for one in pair.crossings:
+        yield f"crossing measured: {crossing_text(one, pair)}"
+
+
+def crossing_text(one: TimeCrossing, pair: Pair) -> str:
+    """`N ≈ 1,520 (1,310 to 1,760), between the points 784 and 3,136; below it ViT-S/8 is faster`."""
+    below = pair.first if one.first_below else pair.second
+    return (
+        f"{pair.first.axis.word} ≈ {one.x:,.0f} ({one.interval.low:,.0f} to {one.interval.high:,.0f}), between the "
+        f"points {one.below:,} and {one.above:,}; below it {below.name} is faster{'; noisy' if one.noisy else ''}"
+    )
+
+
+def counted_texts(pair: Pair) -> Iterator[str]:
+    """Where the MACs cross, as counted."""
+    if pair.not_counted is not None:
+        yield f"crossing counted: none searched for: {pair.not_counted}"
+        return
+    part = _PARTS.get(pair.first.configuration.mode, "")
+    for every in pair.searches:
+        search = msgspec.structs.replace(every, orders=tuple(one for one in every.orders if one.quantity == "macs"))
+        point = "{0}×{0}" if search.kind == "sizes" else "N = {0:,}"
+        lines = [line.plain.strip() for line in order_lines([search], point.format)]
+        cheaper = {one.cheaper for one in search.orders}
+        if not lines and len(cheaper) == 1:
+            lines = [f"MACs: none found; {cheaper.pop()} has fewer"]
+        yield from (f"crossing counted{part}: {line} ({range_text(search)})" for line in lines)
+    if not pair.searches:
+        yield "crossing counted: no input fits both systems"
+
+
+def _series_table(series: Series) -> Table:
     """Every measured point: time, its slope from the point before, the MACs' slope, the peak."""
     axis = series.axis.word
-    table = bare_table(None, axis, "time", "±", "slope", "MACs", "peak", "predicted")
+    columns = [Column(head, right=True) for head in (axis, "time", "±", "slope", "MACs", "peak", "predicted")]
+    rows = []
     time = METRICS["time"]
     slopes = {one.last: one for one in local_slopes(series, time)}
     for row in series.rows:
         timing, memory = row.outcome.timing, row.outcome.memory
         x = at(row, series.axis)
         local = slopes.get(x)
-        table.add_row(
-            f"{x:,}",
-            units.seconds(timing.seconds if timing else None),
-            precision_text(timing),
-            determined_text(local) if local else "",
-            slope_text(local.beside) if local else "",
-            units.size(memory.measured if memory else None),
-            units.size(memory.predicted if memory else None),
-        )
-    return table
+        slope = [determined_text(local), slope_text(local.beside)] if local else ["", ""]
+        peaks = [units.size(memory.measured), units.size(memory.predicted)] if memory else [units.DASH] * 2
+        time_cells = [units.seconds(timing.seconds if timing else None), precision_text(timing)]
+        rows.append([f"{x:,}", *time_cells, *slope, *peaks])
+    return Table(columns, rows, only="terminal")
 
 
-def upper_texts(series: Series) -> Iterator[Text]:
+def _upper_texts(series: Series) -> Iterator[str]:
     """The slopes over the largest points, of time and of memory, each beside what was counted or predicted."""
     lines = []
     for name, reading in METRICS.items():
@@ -79,14 +209,11 @@ def upper_texts(series: Series) -> Iterator[Text]:
             continue
         where = span_text([one.first, one.last], series.axis)
         beside = f", {reading.beside_word} {slope_text(one.beside)}"
-        lines.append((where, f"  {lowered(reading.title)}: {determined_text(one)}{beside}{_why(one)}"))
+        why = "" if one.refused is None else f" ({one.refused})"
+        lines.append((where, f"  {lowered(reading.title)}: {determined_text(one)}{beside}{why}"))
     for where, group in groupby(lines, key=lambda line: line[0]):
-        yield Text(f"slopes at the upper end, {where}:")
-        yield from (Text(text) for _, text in group)
-
-
-def _why(one: Slope) -> str:
-    return "" if one.refused is None else f" ({one.refused})"
+        yield f"slopes at the upper end, {where}:"
+        yield from (text for _, text in group)
 
 
 def determined_text(one: Slope) -> str:
@@ -107,7 +234,7 @@ def data_notes(found: MeasuredSeries) -> Iterator[str]:
             yield f"{name}: {curve.missing}"
 
 
-def notes(found: MeasuredSeries) -> Iterator[str]:
+def _notes(found: MeasuredSeries) -> Iterator[str]:
     """What was left out, was not measured or is noisy; what the figures are."""
     yield from data_notes(found)
     if found.pairs:
@@ -146,3 +273,102 @@ def _noisy_texts(rows: Sequence[Measurement]) -> Iterator[str]:
             f"noisy: {len(noisy):,} of {len(rows):,} points, among them {configuration_text(row.configuration)}: "
             f"{printable(reason or '', 200)}"
         )
+
+
+def faster(pair: Pair, one: Ratio) -> str | None:
+    """The series that is seen to be faster at a point; None where no difference is, or where a time is noisy."""
+    return None if one.noisy else {1: pair.first.name, -1: pair.second.name}.get(one.order or 0)
+
+
+def _why_none(one: Ratio) -> str:
+    """Why no series is said to be faster."""
+    if one.interval is None:
+        return NOT_DETERMINED
+    return "noisy" if one.order else "no difference seen"
+
+
+def _ratio_record(pair: Pair, one: Ratio) -> dict[str, Any]:
+    low, high = one.interval or (None, None)
+    return {
+        "first": pair.first.name,
+        "second": pair.second.name,
+        pair.first.axis.word: one.x,
+        "first_seconds": one.first,
+        "second_seconds": one.second,
+        "ratio": one.value,
+        "ratio_low": low,
+        "ratio_high": high,
+        "paired": one.paired,
+        "noisy": one.noisy,
+        "faster": faster(pair, one),
+    }
+
+
+def measured_object(found: MeasuredSeries) -> dict[str, Any]:
+    """The object of `compare --from --format json`."""
+    return {
+        "file": found.file,
+        "axis": "N" if found.axis is TOKENS else "size",
+        "series": [_series_object(one, found) for one in found.series],
+        "pairs": [_pair_object(one) for one in found.pairs],
+        "notes": list(found.notes),
+    }
+
+
+def _series_object(series: Series, found: MeasuredSeries) -> dict[str, Any]:
+    slopes = {}
+    for name, reading in METRICS.items():
+        upper = upper_slope(series, reading)
+        slopes[name] = {
+            "local": msgspec.to_builtins(local_slopes(series, reading)),
+            "upper_end": msgspec.to_builtins(upper),
+            "beside": reading.beside_word,
+        }
+    curve = found.curves.get(series.name)
+    return {
+        "name": series.name,
+        "slopes": slopes,
+        "formula_missing": curve.missing if curve else None,
+        "measured": msgspec.to_builtins(series.rows),
+        "not_measured": msgspec.to_builtins(series.missing),
+    }
+
+
+def _pair_object(pair: Pair) -> dict[str, Any]:
+    return {
+        "first": pair.first.name,
+        "second": pair.second.name,
+        "ratios": [msgspec.to_builtins(one) | {"faster": faster(pair, one)} for one in pair.ratios],
+        "peak_ratios": [{"x": one.x, "value": one.value} for one in pair.peak_ratios],
+        "crossovers_measured": msgspec.to_builtins(pair.crossings),
+        "crossovers_counted": list(pair.counted),
+        "crossovers_searched": msgspec.to_builtins(pair.searches),
+        "crossovers_not_counted": pair.not_counted,
+    }
+
+
+def points_csv(found: MeasuredSeries) -> str:
+    """`plot --from -o x.csv`: every measured point, and the formula at the N between them."""
+    return to_csv([record for one in found.series if one.rows for record in _records(one, found)])
+
+
+def _records(series: Series, found: MeasuredSeries) -> Iterator[dict[str, Any]]:
+    curve, rows = found.curves[series.name], {at(row, series.axis): row for row in series.rows}
+    counted = dict(zip(curve.xs, zip(curve.work, curve.mixing_macs, strict=True), strict=True))
+    for x in sorted({*rows, *counted}):
+        work, mixing = counted.get(x, (None, None))
+        configuration = series.configuration
+        record: dict[str, Any] = {"series": series.name, "system": configuration.system, found.axis.word: x}
+        record |= {name: getattr(configuration, name) for name in _RUN}
+        record |= {"machine": series.row.machine.host, "device_name": series.row.device_name}
+        yield record | {"work": work, "mixing_macs": mixing} | _measured_record(rows.get(x))
+
+
+def _measured_record(row: Measurement | None) -> dict[str, Any]:
+    timing, memory = (row.outcome.timing, row.outcome.memory) if row else (None, None)
+    by_mixing = (row and row.outcome.seconds_by_mixing) or {}
+    low, high = (timing and timing.interval) or (None, None)
+    record: dict[str, Any] = {"seconds": timing and timing.seconds, "seconds_low": low, "seconds_high": high}
+    record |= {f"seconds_{kind}": by_mixing.get(kind) for kind in MIXINGS}
+    record |= {"noisy": timing and timing.noisy, "peak_bytes": memory and memory.measured}
+    return record | {"predicted_peak_bytes": memory and memory.predicted}

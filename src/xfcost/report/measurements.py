@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from xfcost.counting.sweep import MeasuredSizes
 from xfcost.ledger import units
@@ -19,16 +17,13 @@ from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import nine_in_ten
-from xfcost.report.console import bare_table, plain_text
-from xfcost.report.export import to_csv, to_markup
-from xfcost.report.output import Format
+from xfcost.report.document import Column, Document, Gap, Lines, Part, Table
 
 # Fields that are a column where rows differ in them, and stand above the table where they don't.
 _RUN: Final = ("batch", "dtype", "attention", "mode")
-# Columns that a narrow screen has no room for, the first ones hidden first; between columns, and for a name.
+# Columns that a narrow screen has no room for, the first ones hidden first; and the letters of a name.
 _HIDDEN_FIRST: Final = ("matrices", "predicted", "mixing", "MACs")
-_GAP: Final = 2
-_NAME: Final = 26
+_NAME: Final = 24
 # Rows of the same reason that are named.
 _MOST_REASONS: Final = 8
 # Sizes that are named where a system has none near them.
@@ -38,45 +33,25 @@ _LOAD: Final = ("others", "cores", "stolen", "withheld", "frequency")
 _MEMORY: Final = ("predicted", "measured")
 
 
-def measurements_text(rows: Sequence[Measurement], form: Format) -> str:
-    """The rows in a format."""
-    if form == "json":
-        return json_text({"rows": [_object(row) for row in rows]})
-    if form == "csv":
-        return to_csv([_record(row) for row in rows])
-    if form == "table":
-        return plain_text(lambda width: report(rows, width))
-    titles = _titles(rows)
-    return to_markup([dict(zip(titles, _cells(row, titles), strict=True)) for row in rows], form)
+def document(rows: Sequence[Measurement]) -> Document:
+    """What all rows share, the table, and why some rows were not measured."""
+    return Document(
+        parts=lambda: _parts(rows),
+        records=lambda: [_record(row) for row in rows],
+        json=lambda: json_text({"rows": [_object(row) for row in rows]}),
+    )
 
 
-def report(rows: Sequence[Measurement], width: int) -> Group:
-    """What all rows share, the table, then what it hides at this width, and why some rows were not measured."""
+def _parts(rows: Sequence[Measurement]) -> Iterator[Part]:
     if not rows:
-        return Group(Text("no rows"))
-    every = _titles(rows)
-    titles = _fitting(every, [_cells(row, every) for row in rows], width)
-    table = bare_table(*titles)
-    for row in rows:
-        table.add_row(*_cells(row, titles))
-    parts: list[RenderableType] = [Text(_shared_text(rows)), Text(), table]
-    notes = [Text(note) for note in _notes(rows)]
-    if hidden := [title for title in every if title not in titles]:
-        notes.insert(0, Text(f"hidden at this width: {', '.join(hidden)}", style="dim"))
-    return Group(*parts, *([Text(), *notes] if notes else []))
-
-
-def _fitting(titles: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[str]:
-    """The columns that fit beside the names of the systems; a long name is folded."""
-    lines = [titles, *cells]
-    needed = {title: max(len(line[at]) for line in lines) + _GAP for at, title in enumerate(titles)}
-    needed[titles[0]] = min(needed[titles[0]], _NAME)
-    shown = list(titles)
-    for title in _HIDDEN_FIRST:
-        if sum(needed[one] for one in shown) - _GAP <= width:
-            break
-        shown.remove(title)
-    return shown
+        yield Lines(["no rows"])
+        return
+    titles = _titles(rows)
+    ranks = {title: rank for rank, title in enumerate(_HIDDEN_FIRST)}
+    columns = [Column(title, right=title != "system", rank=ranks.get(title)) for title in titles]
+    columns[0] = columns[0]._replace(fold=_NAME)
+    yield from (Lines([_shared_text(rows)]), Gap(), Table(columns, [_cells(row, titles) for row in rows]))
+    yield from (Gap(), Lines(list(_notes(rows))))
 
 
 def left_out_texts(grids: Mapping[str, MeasuredSizes], word: str) -> Iterator[str]:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from xfcost.counting.reach.result import BlockReach, InputGrid, Met, Reach
 from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
-from xfcost.report.console import bare_table
-from xfcost.report.formats import formatted
-
-if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.text import Text
-
-    from xfcost.report.output import Format
+from xfcost.ledger.objects import json_text
+from xfcost.report.document import Column, Document, Gap, Lines, Part, Table, table_of
 
 
 class Line(NamedTuple):
@@ -62,24 +56,23 @@ def _alike(one: BlockReach, other: BlockReach) -> bool:
     return blocks and (one.group, one.kinds, one.met) == (other.group, other.kinds, other.met)
 
 
-def report(reaches: Sequence[Reach], width: int) -> Group:
+def document(reaches: Sequence[Reach]) -> Document:
     """Of each system the answer, then its blocks, then notes."""
-    from rich.console import Group
-    from rich.text import Text
+    return Document(
+        parts=lambda: _parts(reaches),
+        records=lambda: records(reaches),
+        json=lambda: json_text({"systems": [_object(one) for one in reaches]}),
+        prose=True,
+    )
 
-    parts: list[Any] = []
+
+def _parts(reaches: Sequence[Reach]) -> Iterator[Part]:
     for number, one in enumerate(reaches):
-        parts += [Text()] if number else []
-        parts += [_head(one), *(Text(text, style="bold") for text in answers(one)), Text(), *_table(one, width)]
-        parts += [Text(text) for text in _details(one)]
-        parts += [Text(f"note: {note}") for note in one.notes]
-    return Group(*parts)
-
-
-def _head(found: Reach) -> Text:
-    from rich.text import Text
-
-    return Text.assemble((found.name, "bold"), f"   {inputs_text(found)}")
+        yield from [Gap()] if number else []
+        yield Lines([f"   {inputs_text(one)}"], head=one.name, only="terminal")
+        yield Lines(answers(one), "bold", only="terminal")
+        yield Lines([f"{one.name}, {inputs_text(one)}: {'; '.join(answers(one))}"], only="paper")
+        yield from (Gap(), _table(one), Lines([*_details(one), *(f"note: {note}" for note in one.notes)]))
 
 
 def inputs_text(found: Reach) -> str:
@@ -135,32 +128,18 @@ def _details(found: Reach) -> Iterator[str]:
 _LEFT_OUT: Final = ("tokens", "no.", "share", "median")
 # Letters that the column of what a block is made of has at least.
 _LEAST_MADE_OF: Final = 16
-_GAP: Final = 2
 
 
-def _table(found: Reach, width: int) -> Iterator[Any]:
-    """The table, and a line on the columns that do not fit."""
-    from rich.text import Text
+def _table(found: Reach) -> Table:
+    every = list(lines(found))
+    rows = [_cells(line, several=len(found.inputs) > 1, stages=_stages(found)) for line in every]
+    return table_of(rows, _column, styles=["bold" if line.met.whole else "" for line in every])
 
-    rows = [_cells(line, several=len(found.inputs) > 1, stages=_stages(found)) for line in lines(found)]
-    columns, hidden = list(rows[0]), []
-    for name in _LEFT_OUT:
-        wide = {column: max(len(column), *(len(row[column]) for row in rows)) for column in columns}
-        wide["made of"] = min(wide["made of"], _LEAST_MADE_OF)
-        if name in columns and sum(wide.values()) + _GAP * len(columns) > width:
-            columns.remove(name)
-            hidden.append(name)
-    table = bare_table()
-    for column in columns:
-        if column == "made of":
-            table.add_column(column, overflow="fold")
-        else:
-            table.add_column(column, justify="left" if column in ("block", "input") else "right", no_wrap=True)
-    for line, row in zip(lines(found), rows, strict=True):
-        table.add_row(*(row[column] for column in columns), style="bold" if line.met.whole else "")
-    yield table
-    if hidden:
-        yield Text(f"hidden at this width: {', '.join(hidden)}", style="dim")
+
+def _column(head: str) -> Column:
+    rank = _LEFT_OUT.index(head) if head in _LEFT_OUT else None
+    fold = _LEAST_MADE_OF if head == "made of" else 0
+    return Column(head, right=head not in ("block", "input", "made of"), fold=fold, rank=rank)
 
 
 def _stages(found: Reach) -> bool:
@@ -214,11 +193,6 @@ def records(reaches: Sequence[Reach]) -> list[dict[str, Any]]:
     ]
 
 
-def objects(reaches: Sequence[Reach]) -> dict[str, Any]:
-    """The object of `--format json`."""
-    return {"systems": [_object(one) for one in reaches]}
-
-
 def _object(found: Reach) -> dict[str, Any]:
     rows = [{name: cell for name, cell in row.items() if name != "system"} for row in records([found])]
     return {
@@ -242,38 +216,3 @@ def _reached(first: np.ndarray) -> dict[str, int]:
     """Step -> how many units first influence the token after it; 0 is itself, -1 those that never do."""
     numbers, counts = np.unique(first, return_counts=True)
     return {str(number): int(count) for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)}
-
-
-def reach_text(reaches: Sequence[Reach], form: Format) -> str:
-    """The report in a format."""
-    from xfcost.ledger.objects import json_text
-
-    return formatted(
-        form,
-        json=lambda: json_text(objects(reaches)),
-        rows=lambda: records(reaches),
-        table=lambda width: report(reaches, width),
-        markup=lambda: _markup(reaches, form),
-    )
-
-
-def _markup(reaches: Sequence[Reach], form: Format) -> str:
-    from xfcost.report.export import to_markup
-    from xfcost.report.latex import latex
-
-    texts = [f"{one.name}, {inputs_text(one)}: {'; '.join(answers(one))}" for one in reaches]
-    texts = [latex(text) for text in texts] if form == "latex" else texts
-    return "\n\n".join(texts) + "\n\n" + to_markup(_rounded(reaches), form)
-
-
-def _rounded(reaches: Sequence[Reach]) -> list[dict[str, str]]:
-    several = any(len(one.inputs) > 1 for one in reaches)
-    return [
-        ({"system": one.name} if len(reaches) > 1 else {})
-        | {"block": line.label, "made of": ", ".join(line.first.kinds)}
-        | ({"input": line.met.input} if several else {})
-        | {"smallest": f"{line.met.smallest:,}", "median": median_text(line.met), "largest": f"{line.met.largest:,}"}
-        | {"share of N": units.percent(line.met.median, line.met.units)}
-        for one in reaches
-        for line in lines(one)
-    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, Final
 
@@ -12,9 +13,8 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.residual_stream import ChangedRows, ResidualStream, StreamStep, records
 from xfcost.report.console import bare_table, stacked
-from xfcost.report.formats import formatted
+from xfcost.report.document import Document, Lines, Part, table_of
 from xfcost.report.input_description import input_text
-from xfcost.report.output import Format
 from xfcost.report.residual_matrices import matrix_texts
 from xfcost.report.residual_sentences import block_sums, contradiction_texts, sentences
 from xfcost.report.style import PLAIN_WIDTH, TERMINAL, WORDS
@@ -47,24 +47,20 @@ def _convention(found: ResidualStream) -> str:
     return CONVENTION.format(memory=_OF_MEMORY if reads else "")
 
 
-def stream_text(found: ResidualStream, form: Format) -> str:
-    """The report in a format."""
-    return formatted(
-        form,
+def document(found: ResidualStream) -> Document:
+    """The report in every format."""
+    return Document(
+        parts=lambda: _paper(found),
+        records=lambda: records(found),
         json=found.to_json,
-        rows=lambda: records(found),
-        table=lambda width: report(found, width),
-        markup=lambda: _markup(found, form),
+        prose=True,
+        draw=lambda width: report(found, width),
     )
 
 
-def _markup(found: ResidualStream, form: Format) -> str:
-    from xfcost.report.export import to_markup
-    from xfcost.report.latex import latex
-
-    lines = [*block_sums(found), *sentences(found), *contradiction_texts(found), _convention(found)]
-    lines = [latex(line) for line in lines] if form == "latex" else lines
-    return to_markup(_rows(found), form) + "\n" + "\n\n".join(lines) + "\n"
+def _paper(found: ResidualStream) -> Iterator[Part]:
+    yield table_of(_rows(found))
+    yield Lines([*block_sums(found), *sentences(found), *contradiction_texts(found), _convention(found)])
 
 
 def _table(found: ResidualStream, width: int) -> Table:

@@ -17,8 +17,8 @@ from xfcost.report.console import bare_table, note_texts
 from xfcost.report.decoding import EXPECTED
 from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.on_devices import WITHOUT_TF32
-from xfcost.report.operations import beside_word
 from xfcost.report.style import TERMINAL
+from xfcost.report.table import beside_word
 from xfcost.report.timing import spread_text, where_text
 
 CONVENTION: Final = (

@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost.ledger import units
-from xfcost.ledger.roofline import Roofline
-from xfcost.report.chart_frame import caption_heights, draw_captions, plain_tick
-from xfcost.report.figure import look, to_bytes
-from xfcost.report.roofline import ABOVE, ABOVE_PEAK, names_text, place_text, roofs_text, unseen_share
-from xfcost.report.roofline_legend import LEGEND_HEIGHT, Sizes, draw_legend, sizes_of
-from xfcost.report.roofline_marks import draw_names, draw_points, draw_roofs
+from xfcost.ledger.operation import KINDS, Mixing
+from xfcost.ledger.roofline import Roofline, RooflinePoint
+from xfcost.ledger.roofs import Roofs
+from xfcost.report.figure import (
+    INK,
+    QUIET,
+    TICKS,
+    Box,
+    Captions,
+    Named,
+    Placed,
+    Ticks,
+    caption_heights,
+    draw_captions,
+    extent,
+    log_frame,
+    look,
+    nearest_corner,
+    placed,
+    plain_tick,
+    square,
+    to_bytes,
+)
+from xfcost.report.roofline import (
+    ABOVE,
+    ABOVE_PEAK,
+    memory_text,
+    names_text,
+    peak_text,
+    place_text,
+    roofs_text,
+    unseen_share,
+)
+from xfcost.report.style import FIGURE, WORDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.text import Annotation
 
 # Inches: the axes of a single panel and of several, and the margins around them.
 _SINGLE, _PANEL = (7.2, 4.6), (5.4, 4.0)
@@ -32,12 +63,6 @@ class Limits(NamedTuple):
 
     intensity: tuple[float, float]
     rate: tuple[float, float]
-
-
-class _Captions(NamedTuple):
-    title: str
-    subtitle: str
-    footnote: str
 
 
 def roofline_bytes(found: Sequence[Roofline], form: str) -> bytes:
@@ -92,34 +117,19 @@ def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: Sizes) -> None
 
 
 def _label_axes(axes: Axes, one: Roofline) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    for axis, form in ((axes.xaxis, plain_tick), (axes.yaxis, _rate_tick)):
-        axis.set_major_locator(LogLocator(base=10, numticks=30))
-        axis.set_major_formatter(FuncFormatter(form))
-        axis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("arithmetic intensity (FLOP per byte moved)")
     rate = "FLOP/s at the roof" if one.bounded else "predicted FLOP/s" if one.predicted else "achieved FLOP/s"
-    axes.set_ylabel(rate)
-    axes.grid(visible=True, which="major", color="#e6e6e6", linewidth=0.6, zorder=0)
-    for name in ("top", "right"):
-        axes.spines[name].set_visible(False)
+    log_frame(axes, Ticks("arithmetic intensity (FLOP per byte moved)", plain_tick), Ticks(rate, TICKS["count"]))
     word = "bound " if one.bounded else "predicted " if one.predicted else ""
     noisy = ", noisy" if one.ledger.timing is not None and one.ledger.timing.noisy else ""
     axes.set_title(f"{one.name}, {word}{units.seconds(one.seconds)}{noisy}", loc="left", fontsize=10, fontweight="bold")
 
 
-def _rate_tick(value: float, _position: object = None) -> str:
-    """`1 G`, `100 M`: ticks are powers of ten."""
-    return units.count(value, 1)
-
-
-def _captions(found: Sequence[Roofline]) -> _Captions:
+def _captions(found: Sequence[Roofline]) -> Captions:
     names = ", ".join(one.name for one in found) if len(found) <= _MOST_NAMED else f"{len(found)} systems"
     first = found[0]
     how = ", bounds" if first.bounded else ", predicted" if first.predicted else ""
     title = f"Roofline{how}: {names}"
-    return _Captions(title, f"{place_text(first)}; {roofs_text(first.roofs)}", "  ".join(_remarks(found)))
+    return Captions(title, f"{place_text(first)}; {roofs_text(first.roofs)}", "  ".join(_remarks(found)))
 
 
 def _remarks(found: Sequence[Roofline]) -> Iterator[str]:
@@ -137,3 +147,167 @@ def _of_each(texts: Mapping[str, str], between: str = ", ") -> str:
     if len(texts) == 1:
         return next(iter(texts.values()))
     return between.join(f"{name} {text}" for name, text in texts.items() if text)
+
+
+# Operations that are named.
+_NAMED: Final = 6
+# Places along a line that take room.
+_STEPS: Final = 80
+_NAME_SIZE: Final = 8.5
+
+
+def draw_roofs(axes: Axes, roofs: Roofs) -> list[Box]:
+    """Both roofs up to the ridge point and from it, named along their way; the room that they take, in pixels."""
+    (low, high), (bottom, _) = axes.get_xlim(), axes.get_ylim()
+    ridge = roofs.ridge_point
+    start = max(low, bottom / roofs.bytes_per_second)
+    axes.plot([start, ridge], [roofs.at(start), roofs.at(ridge)], color=INK, linewidth=1.4, gid="memory roof", zorder=2)
+    axes.plot([ridge, high], [roofs.at(ridge), roofs.at(high)], color=INK, linewidth=1.4, gid="peak roof", zorder=2)
+    axes.plot([ridge, ridge], [bottom, roofs.at(ridge)], color=QUIET, linewidth=0.9, linestyle=":", gid="ridge point",
+              zorder=1)  # fmt: skip
+    texts = [_memory_name(axes, roofs, start), _peak_name(axes, roofs), _ridge_name(axes, roofs)]
+    corner = (ridge, roofs.at(ridge))
+    ends = [(start, roofs.at(start)), (high, roofs.at(high)), (ridge, bottom)]
+    return [*(box for end in ends for box in _along(axes, corner, end)), *(extent(axes, text) for text in texts)]
+
+
+def _memory_name(axes: Axes, roofs: Roofs, start: float) -> Annotation:
+    (x0, y0), (x1, y1) = axes.transData.transform([(one, roofs.at(one)) for one in (start, roofs.ridge_point)])
+    at = start * (roofs.ridge_point / start) ** 0.5
+    return axes.annotate(
+        memory_text(roofs), (at, roofs.at(at)), xytext=(-4, 4), textcoords="offset points", ha="center", va="bottom",
+        rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)), rotation_mode="anchor", fontsize=8.5, color=INK,
+    )  # fmt: skip
+
+
+def _peak_name(axes: Axes, roofs: Roofs) -> Annotation:
+    side, offset = ("right", -4) if roofs.nominal else ("left", 2)  # points of a bound lie on the roof itself
+    return axes.annotate(
+        peak_text(roofs), (roofs.ridge_point, roofs.flops_per_second), xytext=(offset, 4), textcoords="offset points",
+        ha=side, va="bottom", fontsize=8.5, color=INK,
+    )  # fmt: skip
+
+
+def _ridge_name(axes: Axes, roofs: Roofs) -> Annotation:
+    return axes.annotate(
+        f"ridge point {roofs.ridge_point:.3g}", (roofs.ridge_point, axes.get_ylim()[0]), xytext=(3, 4),
+        textcoords="offset points", ha="left", va="bottom", fontsize=8, color=QUIET,
+    )  # fmt: skip
+
+
+def draw_points(axes: Axes, one: Roofline, sizes: Sizes) -> None:
+    """A marker per operation, the largest at the back; its gid is the operation's name and kind."""
+    for point in one.drawn:
+        colour = FIGURE[point.mixing]
+        axes.scatter(
+            [point.intensity], [point.flops_per_second], s=sizes.of(point.share, point.mixing),
+            marker=MARKERS[point.mixing], facecolor=f"{colour}80", edgecolor=colour, linewidth=0.8,
+            gid=f"{point.title}, {point.mixing}", zorder=3,
+        )  # fmt: skip
+
+
+def draw_names(axes: Axes, one: Roofline, sizes: Sizes, taken: Sequence[Box]) -> None:
+    """The names of the longest operations, where there is room for them."""
+    longest, others = one.drawn[:_NAMED], one.drawn[_NAMED:]
+    texts = [axes.text(0, 0, point.title, fontsize=_NAME_SIZE) for point in longest]
+    boxes = [extent(axes, text) for text in texts]
+    for text in texts:
+        text.remove()
+    named = [
+        _named(axes, point, sizes, (box.right - box.left, box.top - box.bottom))
+        for point, box in zip(longest, boxes, strict=True)
+    ]
+    places = placed(named, [_named(axes, point, sizes, (0, 0)) for point in others], taken, Box(*axes.bbox.extents))
+    for point, about, place in zip(longest, named, places, strict=True):
+        if place is not None:
+            _write(axes, point, about, place)
+
+
+def _named(axes: Axes, point: RooflinePoint, sizes: Sizes, size: tuple[float, float]) -> Named:
+    """The point in pixels, with the size of its name."""
+    x, y = axes.transData.transform((point.intensity, point.flops_per_second))
+    side = math.sqrt(sizes.of(point.share, point.mixing)) * _pixels_per_point(axes)
+    return Named(float(x), float(y), side / 2 + 1, *size)
+
+
+def _write(axes: Axes, point: RooflinePoint, about: Named, place: Placed) -> None:
+    """The name at its place, with a line to its point where it stands further away."""
+    box, scale = place.box, 1 / _pixels_per_point(axes)
+    centre = ((box.left + box.right) / 2, (box.bottom + box.top) / 2)
+    axes.annotate(
+        point.title, (point.intensity, point.flops_per_second), textcoords="offset points", ha="center", va="center",
+        xytext=((centre[0] - about.x) * scale, (centre[1] - about.y) * scale), fontsize=_NAME_SIZE, color=INK,
+        gid=f"name of {point.title}, {point.mixing}", zorder=5,
+    )  # fmt: skip
+    if place.tied:
+        centre = (about.x, about.y)
+        xs, ys = zip(*axes.transData.inverted().transform([centre, nearest_corner(about, box)]), strict=True)
+        axes.plot(xs, ys, color=INK, linewidth=0.6, marker="o", markevery=[0], markersize=1.8, zorder=4)
+
+
+def _along(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> list[Box]:
+    """The room of a line between two places in data coordinates."""
+    (x0, y0), (x1, y1) = axes.transData.transform([start, end])
+    shares = [number / _STEPS for number in range(_STEPS + 1)]
+    return [square(float(x0 + share * (x1 - x0)), float(y0 + share * (y1 - y0)), 2) for share in shares]
+
+
+def _pixels_per_point(axes: Axes) -> float:
+    figure = axes.get_figure(root=True)
+    return 1.0 if figure is None else figure.dpi / 72
+
+
+# Inches.
+LEGEND_HEIGHT: Final = 0.5
+MARKERS: Final[dict[Mixing, str]] = {"per-token": "o", "local": "s", "global": "^", "unknown": "D"}
+# The area of a marker whose size is 1: matplotlib's sizes are the squares of its markers' widths.
+_UNIT_AREAS: Final[dict[Mixing, float]] = {"per-token": math.pi / 4, "local": 1.0, "global": 0.5, "unknown": 1.0}
+# Square points: the largest area.
+_LARGEST: Final = 300.0
+# Shares that the legend may show.
+_SHARES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+_LISTED: Final = 3
+
+
+class Sizes(NamedTuple):
+    """What a share of time is in square points."""
+
+    area_per_share: float
+    largest: float
+    """The largest share of all points."""
+
+    def of(self, share: float, mixing: Mixing) -> float:
+        """Matplotlib's size of a marker whose area is proportional to the share."""
+        return self.area_per_share * share / _UNIT_AREAS[mixing]
+
+    def listed(self) -> tuple[float, ...]:
+        """Shares for the legend: the largest round ones that some point has."""
+        return tuple(share for share in _SHARES if share <= self.largest)[-_LISTED:]
+
+
+def sizes_of(found: Sequence[Roofline]) -> Sizes:
+    """Sizes at which the largest point of all panels is `_LARGEST`."""
+    largest = max((point.share for one in found for point in one.drawn), default=1.0)
+    return Sizes(_LARGEST / largest, largest)
+
+
+def draw_legend(figure: Figure, found: Sequence[Roofline], sizes: Sizes, at: tuple[float, float]) -> None:
+    """Kinds that some point has, then sizes, in one row whose lower left corner is `at`."""
+    present = {point.mixing for one in found for point in one.drawn}
+    handles = [_mark(kind, 9.0, FIGURE[kind], WORDS[kind]) for kind in KINDS if kind in present]
+    for share in sizes.listed():
+        side = math.sqrt(sizes.of(share, "per-token"))
+        handles.append(_mark("per-token", side, QUIET, f"{100 * share:g} % of the time"))
+    figure.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=at, ncols=len(handles), frameon=False, fontsize=9,
+        handletextpad=0.7, columnspacing=1.8, borderaxespad=0.1, borderpad=0.2,
+    )  # fmt: skip
+
+
+def _mark(kind: Mixing, side: float, colour: str, label: str) -> Line2D:
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [], [], linestyle="none", marker=MARKERS[kind], markersize=side, markerfacecolor=f"{colour}80",
+        markeredgecolor=colour, markeredgewidth=0.8, label=label,
+    )  # fmt: skip

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from xfcost.counting.measured import Curve, MeasuredSeries, upper_slope
+from xfcost.counting.measured_series import METRICS as MEASURED_METRICS
+from xfcost.counting.measured_series import MeasuredMetric, Series, SeriesPoint, shared_words, work_of
 from xfcost.counting.sweep import TF32_LEAST_SECONDS, TOKENS, CountedSweep, slope, traced
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Timing
 from xfcost.ledger.statistics import Estimate, fit_slope, slope_refused, time_ratio
-from xfcost.report.chart import Chart, Line, Points, slope_text
-from xfcost.report.chart_marks import ratio_summary
+from xfcost.report.compare import ratio_text
+from xfcost.report.measured_compare import crossing_text, data_notes, determined_text, span_text
 from xfcost.report.metrics import METRICS
+from xfcost.report.plot import Chart, Line, Points, ratio_summary, slope_text
 from xfcost.report.style import lowered
-from xfcost.report.time_comparison import ratio_text
 from xfcost.report.timing import where_text
 
 # What the bars of a point without an interval are.
@@ -65,7 +68,7 @@ def scaling_chart(
         summary=[*_summary(sweeps, metric), *map(_at_last, tf32), *ratio_summary(lines, axis, mark, chosen.unit)]
         if metric != "time"
         else [
-            *_predicted_summary(lines if predicted else ()),
+            *map(_at_last, lines if predicted else ()),
             *(one.name for one in points),
             *_ratio_texts(sweeps, live),
             *_noisy_texts(sweeps, live),
@@ -127,10 +130,6 @@ def _predicted(
         xs, values = zip(*pairs, strict=True)
         lines.append(Line(f"{one.name}, predicted", xs, values, slope(xs, values)))
     return lines, _timed(sweeps, live)[1] if any(live) else []
-
-
-def _predicted_summary(lines: Sequence[Line]) -> Iterator[str]:
-    yield from map(_at_last, lines)
 
 
 def _at_last(one: Line) -> str:
@@ -255,3 +254,119 @@ def _nothing(one: CountedSweep, metric: str) -> str:
     if any(value is None for value in one.values(METRICS[metric].quantity)) and is_module(one):
         return "has operations whose mixing kind is not known, and no line"
     return f"has no {lowered(METRICS[metric].title)}, and no line"
+
+
+_BARS: Final = {
+    "time": "median, bars its 95 % interval",
+    "mixing-time": "medians",
+    "memory": "one reading each",
+    "activations": "one reading each, less the weights",
+}
+
+
+def measured_chart(found: MeasuredSeries, metric: str, mark: int | None) -> Chart:
+    """The chart of a metric.
+
+    Raises:
+        UsageError: no row has it.
+    """
+    reading = MEASURED_METRICS[metric]
+    drawn = [(one, points) for one in found.series if (points := one.points(reading))]
+    if not drawn:
+        raise UsageError(
+            f"--metric {metric}: no row of {found.file} has it; {' or '.join(MEASURED_METRICS)} may be there"
+        )
+    lines = [_line(one, points, reading, found.curves[one.name]) for one, points in drawn]
+    return Chart(
+        title=f"{reading.title} over {'N' if found.axis is TOKENS else 'image size'}, measured (log–log)",
+        subtitle=" · ".join([f"Measured: {_BARS[metric]}", *shared_words([one for one, _ in drawn])]),
+        value_label=reading.label,
+        unit="byte" if reading.predicted else "second",
+        lines=lines,
+        points=[_points(one, points, reading, number) for number, (one, points) in enumerate(drawn)],
+        axis=found.axis,
+        mark=mark,
+        footnote=" ".join(f"{text}." for text in _footnotes(found, reading)),
+        summary=[*_slope_texts(drawn, reading), *_crossing_texts(found, metric), *data_notes(found)],
+    )
+
+
+def _points(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, number: int) -> Points:
+    upper = upper_slope(series, reading)
+    at_end = "" if upper is None else f", slope {determined_text(upper)} at the upper end"
+    return Points(
+        name=f"{series.name}{at_end}",
+        system=number,
+        xs=[point.x for point in points],
+        values=[point.estimate.value for point in points],
+        intervals=[point.estimate.interval for point in points],
+    )
+
+
+def _line(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, curve: Curve) -> Line:
+    """What was predicted, or what was counted at the rate of the largest point; else the points joined."""
+    if reading.predicted:
+        return _predicted_memory(series, points, reading)
+    if curve.missing is not None:
+        return _joined(series, points, "its points joined, no formula")
+    last = points[-1]
+    if reading is MEASURED_METRICS["time"]:
+        counts, word = curve.work, work_of(last.row.counted)[1]
+    else:
+        counts, word = curve.mixing_macs, "mixing MACs"
+    pairs = [(x, count) for x, count in zip(curve.xs, counts, strict=True) if count]
+    if dict(pairs).get(last.x) is None:
+        return _joined(series, points, f"its points joined, no {word}")
+    rate = dict(pairs)[last.x] / last.estimate.value
+    unit = "FLOP/s" if word == "FLOPs" else "MAC/s"
+    name = f"{word} at {units.count(rate, 3)}{unit}, the rate at {series.axis.word} = {last.x:,}"
+    xs, values = [x for x, _ in pairs], [count / rate for _, count in pairs]
+    return Line(f"{series.name}: {name}", xs, values, slope(xs, values), scaled=True)
+
+
+def _predicted_memory(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric) -> Line:
+    known = [(point.x, value) for point in points if (value := reading.beside(point.row))]
+    if not known:
+        return _joined(series, points, "its points joined, no prediction")
+    xs, values = [x for x, _ in known], [value for _, value in known]
+    return Line(f"{series.name}, predicted", xs, values, slope(xs, values), scaled=True)
+
+
+def _joined(series: Series, points: Sequence[SeriesPoint], words: str) -> Line:
+    xs, values = [point.x for point in points], [point.estimate.value for point in points]
+    return Line(f"{series.name}: {words}", xs, values, slope(xs, values), scaled=True)
+
+
+def _footnotes(found: MeasuredSeries, reading: MeasuredMetric) -> Iterator[str]:
+    if not reading.predicted:
+        yield "Lines: shapes of what is counted, each through the largest point of its series"
+    if found.missing:
+        yield f"Not measured: {len(found.missing):,} row{'s' if len(found.missing) > 1 else ''}"
+    for name, curve in found.curves.items():
+        if curve.missing is not None:
+            yield f"{name}: {curve.missing}"
+    yield f"Rows of {found.file}"
+
+
+def _slope_texts(drawn: Sequence[tuple[Series, Sequence[SeriesPoint]]], reading: MeasuredMetric) -> Iterator[str]:
+    for series, points in drawn:
+        upper = upper_slope(series, reading)
+        if upper is None:
+            yield f"{series.name}: one point, at {span_text([points[0].x], series.axis)}"
+            continue
+        where = span_text([upper.first, upper.last], series.axis)
+        beside = "" if upper.beside is None else f", {reading.beside_word} {upper.beside:.2f}"
+        why = "" if upper.refused is None else f": {upper.refused}"
+        yield f"{series.name}: slope {determined_text(upper)}{beside} from {where}{why}"
+
+
+def _crossing_texts(found: MeasuredSeries, metric: str) -> Iterator[str]:
+    """Where measured times cross."""
+    if metric != "time":
+        return
+    for pair in found.pairs:
+        names = f"{pair.first.name} and {pair.second.name}"
+        for one in pair.crossings:
+            yield f"{names} cross at {crossing_text(one, pair)}"
+        if pair.ratios and not pair.crossings:
+            yield f"{names}: no crossing measured in {span_text([one.x for one in pair.ratios], found.axis)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, Literal
 
 from rich.text import Text
 
@@ -13,15 +13,25 @@ from xfcost.counting.crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS
-from xfcost.report.comparison_answer import cost_texts, exponent_text, growth_words
+from xfcost.report.compare import cost_texts, exponent_text, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
 from xfcost.report.figures import figure_text
 from xfcost.report.header import header
 from xfcost.report.input_description import input_warnings, names_text
-from xfcost.report.page.figures import TOTAL_WORDS
-from xfcost.report.prediction import compared_prediction_texts
 from xfcost.report.style import WORDS, lowered
+from xfcost.report.timing import compared_prediction_texts
 
+Quantity = Literal["params", "macs", "attention_bytes", "mixing_macs", "cache_bytes"]
+
+
+# The quantities of a whole system, with their words.
+TOTAL_WORDS: Final[dict[Quantity, str]] = {
+    "params": "parameters",
+    "macs": "MACs",
+    "mixing_macs": "mixing MACs",
+    "attention_bytes": "attention memory",
+    "cache_bytes": "KV cache and state",
+}
 # Operations that are named as the dearest.
 _DEAREST: Final = 3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,19 +13,22 @@ from markupsafe import Markup
 
 from xfcost import __version__
 from xfcost.counting.crossovers import MOST_PAIRED
-from xfcost.counting.diagram import Diagram
-from xfcost.counting.size_forms import TOTALS
+from xfcost.counting.size_forms import BY_KIND, OWN_OPERATIONS, ROW_QUANTITIES, TOTAL, TOTALS, Piece, SizeForms
+from xfcost.formulas.exact_form import LETTER, ExactForms, Form
 from xfcost.ledger import units
+from xfcost.ledger.grid import near_square, sides_text
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import KINDS
+from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.visible import visible
-from xfcost.report.input_description import names_text, run_text
-from xfcost.report.page.answer import comparison_lines, crossover_lines, spaced
+from xfcost.report.crossovers import search_text
+from xfcost.report.input_description import default_notes, names_text, run_text
+from xfcost.report.page.answer import TOTAL_WORDS, comparison_lines, crossover_lines, spaced
 from xfcost.report.page.content import PageContent, Sizes
-from xfcost.report.page.figures import TOTAL_WORDS
-from xfcost.report.page.method import method_notes
-from xfcost.report.page.roofline_view import roofline_view
-from xfcost.report.page.script_data import script_data, shown_totals, size_label
 from xfcost.report.page.system_view import system_view
+from xfcost.report.roofline import place_text, point_cells, roofs_text
 from xfcost.report.style import WORDS
+from xfcost.report.table import CONVENTION
 
 _FOLDER: Final = Path(__file__).parent
 # More lines on crossovers are folded.
@@ -68,6 +71,9 @@ def _values(content: PageContent) -> dict[str, Any]:
     crossovers, few = crossover_lines(comparison), len(comparison.names) <= MOST_PAIRED
     systems = [system_view(content, place) for place in range(len(comparison.names))]
     specs = [ledger.metadata for ledger in comparison.ledgers if ledger.module is None]
+    drawn = content.diagram
+    columns = TOTAL_WORDS.keys() - {"cache_bytes"} if isinstance(sizes, str) else set(shown_totals(sizes))
+    not_drawn = f"not drawn, for so many columns do not fit side by side: the last {content.not_drawn} of the systems"
     return {
         "title": f"Cost of {names_text(list(comparison.names))}",
         "run": spaced(run_text(specs or [comparison.ledgers[0].metadata])),
@@ -82,11 +88,16 @@ def _values(content: PageContent) -> dict[str, Any]:
         "more_crossovers": crossovers[_MOST_LINES:] if few else crossovers,
         "few": few,
         "systems": systems,
-        "totals": _totals(content),
+        "totals": [(quantity, word) for quantity, word in TOTAL_WORDS.items() if quantity in columns],
         "slider": None if isinstance(sizes, str) else _slider(sizes) | {"streams": streams},
         "no_slider": sizes if isinstance(sizes, str) else "",
         "tree_title": "Stages and modules" if specs else "Modules",
-        "diagram": _diagram(content.diagram, content.not_drawn),
+        "diagram": {
+            "columns": drawn.columns,
+            "rows": [{"boxes": boxes, "mark": drawn.mark(number)} for number, boxes in enumerate(drawn.rows)],
+            "differing": drawn.differing,
+            "notes": [*drawn.notes, *([not_drawn] if content.not_drawn else [])],
+        },
         "roofline": None if isinstance(content.rooflines, str) else roofline_view(content.rooflines),
         "no_roofline": content.rooflines if isinstance(content.rooflines, str) else "",
         "method": list(method_notes(content)),
@@ -105,14 +116,6 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _totals(content: PageContent) -> list[tuple[str, str]]:
-    """The columns of the table of totals: all but those that are zero throughout."""
-    if not isinstance(content.sizes, str):
-        shown = shown_totals(content.sizes)
-        return [(quantity, word) for quantity, word in TOTAL_WORDS.items() if quantity in shown]
-    return [(quantity, word) for quantity, word in TOTAL_WORDS.items() if quantity != "cache_bytes"]
-
-
 def _slider(sizes: Sizes) -> dict[str, Any]:
     shown = shown_totals(sizes)
     return {
@@ -128,15 +131,132 @@ def _slider(sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def _diagram(found: Diagram, not_drawn: int) -> dict[str, Any]:
+def method_notes(content: PageContent) -> Iterator[str]:
+    """Conventions, how the forms were made, which versions counted."""
+    comparison = content.comparison
+    yield f"{CONVENTION}."
+    yield from (f"{note}." for note in default_notes(ledger.metadata for ledger in comparison.ledgers))
+    if any(ledger.module is None for ledger in comparison.ledgers):
+        yield (
+            "Specs are counted in closed form: every operation has a formula, evaluated in whole numbers. "
+            "--trace checks them operation by operation on the real torch model."
+        )
+    if any(ledger.module is not None for ledger in comparison.ledgers):
+        yield (
+            "Torch modules are counted by what they run: every ATen operation of one pass; at other N from "
+            "polynomials through several counts, or by another count."
+        )
+    yield (
+        "Attention memory is that of the attention matrices saved for training in all layers; parameters and MACs "
+        "are of the whole batch and of all blocks."
+    )
+    if not isinstance(content.sizes, str):
+        yield (
+            "The closed forms are read from the same formulas. Each was compared with a count at every N of the "
+            "slider; where an operation follows no such form, the counted integers themselves are in the page."
+        )
+    for searched in dict.fromkeys(search_text(one) for one in comparison.searches):
+        yield f"Crossovers were looked for {searched}."
+    sources = (
+        f"{name}: {ledger.metadata.source}" + "".join(f" --set {one}" for one in ledger.metadata.settings)
+        for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
+    )
+    yield f"Sources: {'; '.join(sources)}."
+    versions = {
+        f"{name} {version}" for ledger in comparison.ledgers for name, version in ledger.metadata.versions.items()
+    }
+    yield f"Versions: {', '.join(sorted(versions))}."
+
+
+def script_data(content: PageContent) -> dict[str, Any]:
+    """The N that can be chosen, and of every system its forms; {} where there is no choice."""
+    if isinstance(content.sizes, str):
+        return {}
+    ledgers, names = content.comparison.ledgers, content.comparison.names
+    systems = zip(names, ledgers, content.sizes.systems, strict=True)
     return {
-        "columns": found.columns,
-        "rows": [{"boxes": boxes, "mark": found.mark(number)} for number, boxes in enumerate(found.rows)],
-        "differing": found.differing,
-        "notes": [*found.notes, *_left_out(not_drawn)],
+        "sizes": list(content.sizes.tokens),
+        "labels": [size_label(n, content.sizes) for n in content.sizes.tokens],
+        "common": content.sizes.common,
+        "systems": [_script_system(*one) for one in systems],
     }
 
 
-def _left_out(number: int) -> Iterator[str]:
-    if number:
-        yield f"not drawn, for so many columns do not fit side by side: the last {number} of the systems"
+def size_label(tokens: int, sizes: Sizes) -> str:
+    """`784 (28×28)`; `784` where no system takes a grid."""
+    grid = near_square(tokens) if any(one.letter == "s" for one in sizes.systems) else None
+    return f"{tokens:,}" + ("" if grid is None else f" ({sides_text(grid)})")
+
+
+def shown_totals(sizes: Sizes) -> list[str]:
+    """The totals that are not zero throughout."""
+    return [name for name in TOTALS if any(piece.form for one in sizes.systems for piece in one.pieces[TOTAL, name])]
+
+
+def _script_system(name: str, ledger: Ledger, found: SizeForms) -> dict[str, Any]:
+    parts = _Parts(found.forms)
+    rows = [
+        {quantity: parts.pieces(found.pieces.get((row.path, quantity), ())) for quantity in ROW_QUANTITIES}
+        for row in ledger.rows
+    ]
+    totals = [(TOTAL, quantity) for quantity in TOTALS]
+    whole = {TOTAL: {key[1]: parts.pieces(found.pieces[key]) for key in (*totals, OWN_OPERATIONS)}}
+    whole |= {kind: {name: parts.pieces(found.pieces[kind, name]) for name in BY_KIND} for kind in KINDS}
+    forms = {"letters": list(found.letters), "parts": parts.listed(), "rows": rows, "whole": whole}
+    return {"name": visible(name)} | forms
+
+
+class _Parts:
+    """The parts that are used, numbered anew from 1; every part comes after those that it is made of."""
+
+    def __init__(self, forms: ExactForms) -> None:
+        self._forms = forms
+        self._numbers: dict[int, int] = {}
+        self._listed: list[list[Any]] = []
+
+    def pieces(self, pieces: Iterable[Piece]) -> list[list[Any]]:
+        """[first place, form] each."""
+        return [[piece.first, None if piece.form is None else self.form(piece.form)] for piece in pieces]
+
+    def form(self, form: Form) -> list[list[Any]]:
+        """[coefficient, [factor, power], …] each."""
+        return [[str(each), *([self._number(factor), power] for factor, power in product)] for product, each in form]
+
+    def listed(self) -> list[list[Any]]:
+        """[kind, form, form] each."""
+        return self._listed
+
+    def _number(self, factor: int) -> int:
+        if factor == LETTER:
+            return LETTER
+        if factor not in self._numbers:
+            kind, first, second = self._forms.parts[factor - 1]
+            made = [kind, self.form(first), self.form(second)]
+            self._listed.append(made)
+            self._numbers[factor] = len(self._listed)
+        return self._numbers[factor]
+
+
+# Points of a system that the table lists, the longest first.
+_MOST_POINTS: Final = 15
+_CELLS: Final = ("title", "mixing", "seconds", "share", "intensity", "rate", "of_roof", "bound")
+
+
+def roofline_view(found: Sequence[Roofline]) -> dict[str, Any] | None:
+    """What the template needs; None where nothing was timed or predicted, and no device named."""
+    if not found:
+        return None
+    from xfcost.report.roofline_figure import roofline_bytes
+
+    names = ", ".join(one.name for one in found)
+    return {
+        "picture": base64.b64encode(roofline_bytes(found, ".svg")).decode(),
+        "words": f"Roofline of {names}; {place_text(found[0])}; {roofs_text(found[0].roofs)}.",
+        "systems": [_roofline_system(one) for one in found],
+    }
+
+
+def _roofline_system(one: Roofline) -> dict[str, Any]:
+    how = "at the roofs" if one.bounded else "predicted" if one.predicted else "measured"
+    points = [dict(zip(_CELLS, point_cells(one, point), strict=True)) for point in one.drawn[:_MOST_POINTS]]
+    return {"name": one.name, "how": how, "seconds": units.seconds(one.seconds), "points": points}

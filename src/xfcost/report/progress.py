@@ -1,17 +1,22 @@
-"""The progress of a sweep on stderr: a bar on a terminal, plain lines elsewhere."""
+"""Progress on stderr: of a sweep its rows, of a search over ranges how long it takes; bars where it is a terminal."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from rich import progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from xfcost.counting.find.search import FindProgress
 from xfcost.ledger.measurements import Configuration, Measurement
 from xfcost.ledger.units import HOUR
 from xfcost.ledger.visible import visible
+from xfcost.report.interrupts import cleaned_up_on_interrupt
 from xfcost.report.measurements import configuration_text, outcome_text
 from xfcost.report.messages import say
 
@@ -29,7 +34,7 @@ def left_text(seconds: float | None) -> str:
     return f"about {seconds / HOUR:.1f} h left"
 
 
-class Lines:
+class SweepLines:
     """A line per row that is measured."""
 
     def __init__(self) -> None:
@@ -59,7 +64,7 @@ class Lines:
         return f"[{number}/{self._total}] {configuration_text(row.configuration)}: {outcome_text(row)}{after}"
 
 
-class Bar(Lines):
+class SweepBar(SweepLines):
     """The same lines above a bar, which is drawn when a row begins or ends: no thread of its own disturbs the clock."""
 
     def __init__(self) -> None:
@@ -89,18 +94,64 @@ class Bar(Lines):
         self._bar.update(self._task, advance=1, refresh=True)
 
 
-def bar() -> Progress:
+def bar() -> progress.Progress:
     """A bar on stderr: how many of all, and a description. Drawn when it is updated, and taken away at the end."""
-    return Progress(
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.description}", markup=False),
+    return progress.Progress(
+        progress.MofNCompleteColumn(),
+        progress.BarColumn(),
+        progress.TextColumn("{task.description}", markup=False),
         console=Console(stderr=True, highlight=False, emoji=False, markup=False),
         auto_refresh=False,
         transient=True,
     )
 
 
-def sweep_progress() -> Lines:
+def sweep_progress() -> SweepLines:
     """A bar where stderr is a terminal."""
-    return Bar() if sys.stderr is not None and sys.stderr.isatty() else Lines()
+    return SweepBar() if sys.stderr is not None and sys.stderr.isatty() else SweepLines()
+
+
+# Searches that are expected to end sooner say nothing.
+_SECONDS: Final = 2.0
+
+
+class Expected:
+    """Says once, after the first answers, how long a long search takes; then draws the bar."""
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float], bar: progress.Progress | None) -> None:
+        self._say, self._clock, self._bar = say, clock, bar
+        self._start = clock()
+        self._first: tuple[float, int] | None = None
+        self._told = False
+        self._task = bar.add_task("", total=None) if bar else None
+
+    def done(self, done: int, total: int) -> None:
+        """So many configurations of all."""
+        now = self._clock()
+        if self._first is None:  # the tables are built before; they say nothing about the rate
+            self._first = now, done
+            return
+        since, before = self._first
+        left = (total - done) * (now - since) / (done - before)
+        if not self._told and left > _SECONDS:
+            self._told = True
+            self._say(f"{left_text(left)} ({(done - before) / (now - since):,.0f} configurations per second)")
+        if self._bar is not None and self._task is not None and self._told:
+            self._bar.start()
+            self._bar.update(self._task, completed=done, total=total, description=left_text(left), refresh=True)
+
+    def close(self) -> None:
+        """The bar is taken away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+@contextmanager
+def find_progress(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Iterator[FindProgress]:
+    """Progress on stderr."""
+    expected = Expected(say, clock, bar() if sys.stderr is not None and sys.stderr.isatty() else None)
+    with cleaned_up_on_interrupt(expected.close):
+        try:
+            yield FindProgress(say, expected.done)
+        finally:
+            expected.close()

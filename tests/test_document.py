@@ -1,0 +1,80 @@
+"""A document in every format: what a narrow terminal leaves out, what papers get, and that nothing is written twice."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from xfcost.report.document import Column, Document, Gap, Items, Lines, Table, fitting, notes
+
+COLUMNS = [
+    Column("name", fold=6),
+    Column("a", right=True, rank=1),
+    Column("bb", right=True, rank=0),
+    Column("", named="c"),
+]
+TABLE = Table(COLUMNS, [["first one", "1", "22", "x"], ["second", "10", "2", "*y"]])
+
+
+def document(*parts, prose=False):
+    return Document(parts=lambda: parts, records=lambda: [{"a": 1, "b": None}], json=lambda: "{}\n", prose=prose)
+
+
+def rendered(found, width):
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None).print(found.terminal(width))
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("width", "least", "shown"),
+    [(20, 1, [0, 1, 2, 3]), (15, 1, [0, 1, 3]), (12, 1, [0, 3]), (1, 1, [0, 3]), (1, 3, [0, 1, 3])],
+)
+def test_the_lowest_ranks_are_left_out_first_and_those_without_never(width, least, shown):
+    # 6, 2, 2 and 1 characters, two blanks between: 17, 13 without the third, 9 without both.
+    assert fitting(COLUMNS, [6, 2, 2, 1], width, least=least) == shown
+
+
+@pytest.mark.parametrize("width", range(9, 60))
+def test_a_table_is_no_wider_than_the_terminal_and_names_what_it_hides(width):
+    lines = rendered(document(TABLE), width)
+    assert max(map(len, lines)) <= width
+    told = " ".join(lines).partition("hidden at this width: ")[2].split(", ")
+    assert sorted([*lines[0].split(), *filter(None, told)]) == ["a", "bb", "name"]
+
+
+def test_a_table_that_does_not_fit_gives_way_to_its_narrow_form():
+    wide = TABLE._replace(narrow=[Lines(["narrow"])])
+    assert rendered(document(wide), 21) == rendered(document(TABLE), 21)
+    assert rendered(document(wide), 19) == ["narrow"]
+
+
+def test_lines_stay_together_in_markdown_and_are_comments_in_latex():
+    text = document(Lines(["   b   c: d", "after:  e"], head="A", strong=True), Gap(), TABLE)
+    assert text.text("markdown").splitlines()[:4] == [
+        "**A, b, c: d**  ",
+        "after: e",
+        "",
+        "| name      | a   | bb   | c   |",
+    ]
+    assert text.text("latex").splitlines()[:3] == ["% A, b, c: d", "% after: e", ""]
+    assert text.text("table").splitlines()[:3] == ["A   b   c: d", "after:  e", ""]
+
+
+def test_lines_of_prose_are_paragraphs_and_sentences_end():
+    text = document(Lines(["a", "* b."], ended=True), Items([("n", "why")]), prose=True)
+    assert text.text("markdown") == "a.\n\n\\* b.\n\n- **n.** Why\n"
+    assert text.text("latex") == "a.\n\n* b.\n\nn: why\n"
+    assert text.text("table") == "a\n* b.\nn: why\n"
+
+
+def test_notes_beyond_a_few_are_counted_on_a_terminal_and_all_in_papers():
+    text = document(*notes(["1", "2", "3"], verbose=False))
+    assert text.text("table") == "note: 1\nnote: 2\n1 more note: --verbose\n"
+    assert text.text("markdown") == "note: 1  \nnote: 2  \nnote: 3\n"
+    assert document(*notes(["1", "2", "3"], verbose=True)).text("table") == "note: 1\nnote: 2\nnote: 3\n"
+
+
+def test_programs_get_the_records():
+    assert document(TABLE).text("csv") == "a,b\n1,\n"
+    assert document(TABLE).text("json") == "{}\n"
