@@ -199,7 +199,8 @@ class Survey(NamedTuple):
     def __repr__(self) -> str:
         return notebook.line(self, number_of(len(self.lines), "system"))
 
-    _repr_html_ = notebook.html
+    def _repr_html_(self) -> str | None:
+        return notebook.html(self)
 
 
 def survey_lines(run: Run, settings: Sequence[str] = (), time: TimeRatio = lambda preset: None) -> list[SurveyLine]:
