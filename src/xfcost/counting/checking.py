@@ -15,7 +15,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.training import Mesh
+from xfcost.ledger.training import DeviceMemory, Mesh
 from xfcost.ledger.units import number_of
 
 _LOGITS: Final = "logits of the loss"
@@ -99,13 +99,7 @@ def _memory(ledger: Ledger, budget: Budget) -> BudgetFigure:
                 "closed form; add --trace"
             )
         if plan is not None:
-            memory_of_device = {
-                "parameters, gradients and optimizer": plan.memory.states,
-                "saved activations": plan.memory.activations,
-                "recomputed activations": plan.memory.recomputed,
-                _LOGITS: plan.memory.logits,
-            }
-            return BudgetFigure(plan.memory.known, "memory of a device", _some(memory_of_device), of_a_device=True)
+            return _device_memory(plan.memory)
         parts = {
             "parameters, gradients and optimizer": step.fixed_bytes or 0,
             "saved activations": step.kept_bytes,
@@ -115,6 +109,16 @@ def _memory(ledger: Ledger, budget: Budget) -> BudgetFigure:
     memory = inference_memory(ledger)
     parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache and state": memory.cache}
     return BudgetFigure(memory.total, "memory", _some(parts))
+
+
+def _device_memory(memory: DeviceMemory) -> BudgetFigure:
+    parts = {
+        "parameters, gradients and optimizer": memory.states,
+        "saved activations": memory.activations,
+        "recomputed activations": memory.recomputed,
+        _LOGITS: memory.logits,
+    }
+    return BudgetFigure(memory.known, "memory of a device", _some(parts), of_a_device=True)
 
 
 def devices_words(ledger: Ledger) -> list[str]:
