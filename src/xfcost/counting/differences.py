@@ -233,7 +233,6 @@ def changes(before: Report, after: Report, first: str = "macs") -> tuple[list[Ch
 def _change(
     before: ReportOperation | None, after: ReportOperation | None, first_element: int, element: int
 ) -> Change | None:
-    """The change of one operation; None where there is none."""
     differences: dict[str, int | float | None] = {
         name: (value(after, element) if after else 0) - (value(before, first_element) if before else 0)
         for name, value in COUNTED.items()
