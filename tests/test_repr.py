@@ -20,7 +20,7 @@ RESULTS = {
     "params 22.06 M -> 28.29 M": lambda: xfcost.diff("vit", "swin"),
     "Report ViT-S/8: 20 operations": lambda: xfcost.diff("vit", "swin").before,
     "Change removed: stages.0.block.1.fc1": lambda: xfcost.diff("vit", "swin").changes[0],
-    "Found 1 model searched, 0 fit": lambda: xfcost.find("vit", max_macs="1G"),
+    "FindResult 1 model searched, 0 fit": lambda: xfcost.find("vit", max_macs="1G"),
     "LayerTable n = 10, d = 4, k = 3, r = 3: 7 layer types": lambda: xfcost.layer_types(N=10, d=4),
     "Reach ViT-S/8: 12 steps": lambda: xfcost.reach("vit"),
     "ResidualStream ViT-Ti/16: 24 sub-layers, seed 0": lambda: xfcost.stream("vit-ti16"),

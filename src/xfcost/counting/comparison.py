@@ -17,6 +17,7 @@ from xfcost.counting.crossovers import (
     size_crossovers,
     token_crossovers,
 )
+from xfcost.counting.sweep import PIXELS
 from xfcost.counting.system import GROWING, Grown, System, mixing_macs
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import TRAFFIC
@@ -272,7 +273,7 @@ def _by_size(
         return {}
 
     def costs_at(system: System, side: int) -> dict[str, int] | None:
-        counted = costs.counted(system, run._replace(tokens=None, size=(side, side)))
+        counted = costs.counted(system, PIXELS.run(run, side))
         return None if counted is None else {"tokens": counted[0]} | counted[1]
 
     return {name: {side: costs_at(one, side) for side in SIZES} for name, one in zip(names, systems, strict=True)}

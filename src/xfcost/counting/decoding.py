@@ -119,7 +119,6 @@ def check_generation(loaded: Loaded, run: Run, architecture: Architecture) -> No
 
 
 def _last(architecture: Architecture, run: Run) -> int:
-    """The tokens that the last pass of a generation reads."""
     prompt: int = architecture.streams[-1].grid.tokens
     return prompt + run.new_tokens - 1
 

@@ -214,7 +214,6 @@ class DeviceFile:
         return given
 
     def _used(self, fields: Mapping[str, Any]) -> dict[str, DeviceSource]:
-        """The sources of the figures in `fields`."""
         link = fields.get("link")
         figures = [*fields.get("peaks", {}).values(), fields.get("memory"), fields.get("bandwidth"), link and link.rate]
         known = self._sources | ({OWN: DeviceSource(title=self._name)} if self._own else {})

@@ -233,7 +233,6 @@ def changes(before: Report, after: Report, first: str = "macs") -> tuple[list[Ch
 def _change(
     before: ReportOperation | None, after: ReportOperation | None, first_element: int, element: int
 ) -> Change | None:
-    """The change of one operation; None where there is none."""
     differences: dict[str, int | float | None] = {
         name: (value(after, element) if after else 0) - (value(before, first_element) if before else 0)
         for name, value in COUNTED.items()
@@ -423,6 +422,11 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
     else:  # a change that was of measured seconds alone is none
         left = [msgspec.structs.replace(one, differences=one.differences | {"seconds": None}) for one in found]
         found = [one for one in left if one.kind != "same" or one.differences["predicted_seconds"] is not None]
+    figures = ((name, figure(before, name) or 0, figure(after, name) or 0) for name in TOTALS)
+    totals = [Total(quantity=name, before=one, after=other) for name, one, other in figures if one or other]
+    values = {total.quantity: (total.before, total.after) for total in totals}
+    if values.get("active_params") == values.get("params"):
+        totals = [total for total in totals if total.quantity != "active_params"]
     predicted = None
     if unpredicted is None and before.prediction is not None and after.prediction is not None:
         # as if their errors were independent: no narrower than it is
@@ -442,7 +446,7 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
         after=after,
         changes=tuple(found),
         same=same,
-        totals=tuple(_totals(before, after)),
+        totals=tuple(totals),
         seconds=seconds,
         predicted_seconds=predicted,
         notes=(
@@ -460,17 +464,6 @@ def figure(report: Report, quantity: str) -> int | None:
     whole = report.generation.with_cache if report.generation else None
     totals = whole if whole is not None and quantity in {"macs", "flops"} else report.totals
     return getattr(totals, quantity)  # type: ignore[no-any-return]
-
-
-def _totals(before: Report, after: Report) -> list[Total]:
-    found = [(name, figure(before, name), figure(after, name)) for name in TOTALS]
-    totals = [
-        Total(quantity=name, before=first or 0, after=second or 0) for name, first, second in found if first or second
-    ]
-    values = {total.quantity: (total.before, total.after) for total in totals}
-    if values.get("active_params") == values.get("params"):
-        totals = [total for total in totals if total.quantity != "active_params"]
-    return totals
 
 
 def diff_object(diff: Diff) -> dict[str, Any]:

@@ -409,6 +409,9 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
     again = all_recomputed_macs(ledger, mesh.checkpoint)
     passes, params = micro_batches * mesh.data, ledger.total("params") or 0
     states = model_states(step, params, params, mesh.gradients)
+    per_parameter = None  # of one replica, before ZeRO
+    if states.optimizer is not None and params:
+        per_parameter = (states.parameters + states.gradients + states.master + states.optimizer) / params
     made = TrainingPlan(
         mesh=mesh,
         micro_batch=batch,
@@ -420,7 +423,7 @@ def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens
         recomputed_flops=passes * 2 * sum(map(again, ledger.rows)),
         least_step_flops=passes * 2 * least_of(ledger, _model_macs),
         least_recomputed_flops=passes * 2 * least_of(ledger, again),
-        bytes_per_parameter=None if states.optimizer is None or not params else sum(states) / params,  # before ZeRO
+        bytes_per_parameter=per_parameter,
         tokens=tokens,
         steps=None if tokens is None else ceil_div(tokens, sequences * sample),
         peak=mesh.on.device.peak(ledger.metadata.dtype),

@@ -312,7 +312,6 @@ def _projects(row: Operation) -> bool:
 
 
 def _path(layer_type: LayerType, sizes: LayerSizes) -> int:
-    """Layers until all have met, times the steps of one layer."""
     place = Place(grid=Grid((sizes.n,)), dim=sizes.d, out_dim=sizes.d)
     steps = max(row.sequential for row in layer_type.layer(sizes).operations(place))
     return steps * layers_until_met(layer_type, sizes)
@@ -329,7 +328,6 @@ def in_papers_letters(text: str, window: str) -> str:
 
 
 def _terms(order: str) -> set[frozenset[str]]:
-    """The terms of an order, whatever the order of factors."""
     return {frozenset(term.split("·")) for term in order.removeprefix("O(").removesuffix(")").split(" + ")}
 
 

@@ -12,9 +12,10 @@ from math import isqrt
 from typing import Any, Final, NamedTuple
 
 from xfcost.counting.forward import count
+from xfcost.counting.sweep import TOKENS
 from xfcost.counting.system import SpecSystem, System, mixing_macs
 from xfcost.formulas.exact_form import ExactForms, Form, constant
-from xfcost.formulas.lettered import LetteredInt, lettered
+from xfcost.formulas.lettered import lettered
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Operation
@@ -88,7 +89,7 @@ def size_forms(system: System, run: Run, tokens: Sequence[int], own: Ledger) -> 
     """
     steps = system.time_steps() if system.axes(run) > 1 else 0
     letters = tuple(isqrt(n // steps) if steps else n for n in tokens)
-    counted = [_figures(_ledger_at(system, run, n), own) for n in tokens]
+    counted = [_figures(_ledger_at(system, TOKENS.run(run, n)), own) for n in tokens]
     read = _Forms(system, run, steps)
     for n in (own.metadata.grid_tokens, *tokens[-1:]):
         read.at(n)
@@ -150,21 +151,17 @@ class _Forms:
             return None
         self.forms.add_letter(letter)
         try:
-            return count(place(self._system.loaded, self._sized(self._system, letter)), orders=False)
+            at = TOKENS.run(self._run, letter)
+            if self._steps:
+                height, width = image_size_for_grid(self._system.loaded, self._run, (letter, letter))
+                at = self._run._replace(tokens=None, size=(height, width))
+            return count(place(self._system.loaded, at), orders=False)
         except XfcostError:
             return None
 
-    def _sized(self, system: SpecSystem, letter: LetteredInt) -> Run:
-        """The run with an input of which `letter` is N, or the side of its grid."""
-        if not self._steps:
-            return self._run._replace(tokens=(letter,), size=None)
-        height, width = image_size_for_grid(system.loaded, self._run, (letter, letter))
-        return self._run._replace(tokens=None, size=(height, width))
 
-
-def _ledger_at(system: System, run: Run, tokens: int) -> Ledger | None:
-    """The ledger at an N; None where the system can't have that, or counting takes too long."""
-    at = run._replace(tokens=(tokens,), size=None)
+def _ledger_at(system: System, at: Run) -> Ledger | None:
+    """None where the system can't have that N, or counting takes too long."""
     try:
         if not isinstance(system, SpecSystem):
             system.costs(at)

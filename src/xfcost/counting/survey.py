@@ -200,7 +200,6 @@ class Survey(NamedTuple):
         return notebook.line(self, number_of(len(self.lines), "system"))
 
     def _repr_html_(self) -> str | None:
-        """The tables that a notebook shows."""
         return notebook.html(self)
 
 

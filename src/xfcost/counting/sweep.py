@@ -230,7 +230,6 @@ def counted_at(each: CountedSweep, xs: Iterable[int], run: Run, *, only_squares:
 
 
 def _between(whole: CountedSweep, low: int, high: int) -> CountedSweep:
-    """The part of a sweep from `low` to `high`."""
     points = [(x, ledger) for x, ledger in zip(whole.xs, whole.ledgers, strict=True) if low <= x <= high]
     xs, ledgers = zip(*points, strict=True) if points else ((), ())
     skipped = {x: why for x, why in whole.skipped.items() if low < x < high}

@@ -94,7 +94,6 @@ def products_of_input(part: Part) -> list[str]:
 
 
 def _learned(rows: Iterable[Operation]) -> list[Operation]:
-    """Those with parameters."""
     return [row for row in rows if row.params or row.shared]
 
 

@@ -55,7 +55,6 @@ def join(
 def _agreement(
     before: Agreement | None, differences: Sequence[dict[str, Any]], uncounted: Iterable[str], *accounts: str
 ) -> Agreement:
-    """The earlier agreement with the new differences and uncounted work."""
     before = before or Agreement(exact=True)
     all_differences = (*before.differences, *differences)
     all_uncounted = (*before.uncounted, *uncounted)

@@ -368,6 +368,13 @@ def _find_result(varied: Varied, part: FindPart, run: Run, question: Question) -
             name=name, values=tuple(values), figures=candidate.figures, front=candidate.number in on_front
         )
 
+    keys = tuple(variable.key for variable in varied.variables)
+    return _result(part, question, run, row, cloud=part.cloud, spec=varied.name, keys=keys, space=varied.size)
+
+
+def _result(
+    part: FindPart, question: Question, run: Run, row: Callable[[Candidate], FoundModel], **more: Any
+) -> FindResult:
     return FindResult(
         question=question,
         run=run,
@@ -376,10 +383,7 @@ def _find_result(varied: Varied, part: FindPart, run: Run, question: Question) -
         rows=tuple(map(row, part.first)),
         front=tuple(map(row, part.front)),
         left_out=tuple(left_out(part, question, row)),
-        cloud=part.cloud,
-        spec=varied.name,
-        keys=tuple(variable.key for variable in varied.variables),
-        space=varied.size,
+        **more,
     )
 
 
@@ -466,19 +470,9 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
             name=one.name, family=one.family, figures=candidate.figures, front=candidate.number in on_front
         )
 
-    rows = tuple(map(row, part.first))
     more, less = question.front
-    return FindResult(
-        question=question,
-        run=run,
-        searched=part.searched,
-        fits=part.fits,
-        rows=rows,
-        front=tuple(map(row, part.front)),
-        left_out=tuple(left_out(part, question, row)),
-        cloud=tuple((one.figures[more], one.figures[less]) for one in rows),
-        not_fitting=tuple(_not_fitting(counted, run, question)),
-    )
+    cloud = tuple((one.figures[more], one.figures[less]) for one in part.first)
+    return _result(part, question, run, row, cloud=cloud, not_fitting=tuple(_not_fitting(counted, run, question)))
 
 
 def _not_fitting(counted: Sequence[_CountedPreset], run: Run, question: Question) -> list[NotFitting]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
@@ -119,8 +118,13 @@ def assigned(data: dict[str, Any], variables: Sequence[tuple[int, Variable]]) ->
             if owners.setdefault(path, variable.key) != variable.key:
                 both = f"{printable(owners[path])} and --vary {printable(variable.key)}"
                 raise UsageError(f"--vary {both}: both set {path_text(path)}; give one of them")
-        places = tuple((reduce(lambda found, step: found[step], path[:-1], data), path[-1], path) for path in paths)
-        found.append(Assigned(number, places, values))
+        places = []
+        for path in paths:
+            container: Any = data
+            for step in path[:-1]:
+                container = container[step]
+            places.append((container, path[-1], path))
+        found.append(Assigned(number, tuple(places), values))
     return found
 
 
