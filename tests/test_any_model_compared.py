@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from xfcost.commands.plotted_modules import Plotted, start_modules
 
 from any_models import two_blocks
 from helpers import xf
-from xfcost.api.systems import drawn_ledger, open_systems
+from xfcost.api.systems import drawn_ledger, first_sizes, open_systems
+from xfcost.commands.plot import start_module
 from xfcost.counting.sweep import TOKENS
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError
@@ -271,6 +271,6 @@ def test_kinds_of_a_module_too_large_for_real_numbers(folder: Path, monkeypatch:
     ledger = drawn_ledger(system, Run(tokens=(16,)), strict=False, mixing=True, progress=said.append)
     assert {row.mixing for row in ledger.rows} == {"unknown"}
     assert said[-1].endswith("its kinds are left out here")
-    plotted = Plotted("mixing", TOKENS, (8, 64), None)
+    runs = [TOKENS.run(Run(), x) for x in first_sizes(TOKENS, (8, 64))]
     with pytest.raises(UsageError, match="or --metric macs, which needs no kinds"):
-        start_modules([system], Run(), plotted, strict=False)
+        start_module(system, runs, "mixing", strict=False)

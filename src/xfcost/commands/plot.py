@@ -130,7 +130,7 @@ def run(  # noqa: PLR0913 - options
         say(how.default_note)
     for one in systems:
         if not isinstance(one, SpecSystem):
-            _start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
+            start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
     narrow = N is None and size is None
     sweeps = _sweeps(systems, how, axis, span, at, narrow=narrow)
     if narrow:
@@ -143,7 +143,7 @@ def run(  # noqa: PLR0913 - options
     shared.deliver(content, target, force=given["force"])
 
 
-def _start_module(one: System, runs: Sequence[Run], metric: str, *, strict: bool) -> None:
+def start_module(one: System, runs: Sequence[Run], metric: str, *, strict: bool) -> None:
     """Count a module once, at the first of `runs` at which it runs.
 
     Raises:
