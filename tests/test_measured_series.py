@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measured import HERE, THERE, row
+from measured import HERE, THERE, changed, row, timed
 from xfcost.counting.measured.choice import Choice, chosen
 from xfcost.counting.measured.ratios import Ratio, crossings, ratios
 from xfcost.counting.measured.readings import READINGS, mixing_macs_of, work_of
@@ -21,23 +21,10 @@ from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.intervals import quotient, weighted_sum
 from xfcost.ledger.measurements import Measurement, Memory, Outcome
-from xfcost.ledger.metadata import Load, Timing
+from xfcost.ledger.metadata import Load
 from xfcost.ledger.statistics import Estimate, Interval
 
 TIME, MEMORY = READINGS["time"], READINGS["memory"]
-
-
-def timed(seconds, low=None, high=None, peak=None, **more) -> Outcome:
-    interval = None if low is None else (low, high)
-    timing = Timing(
-        device="cpu", machine="P", seconds=seconds, spread=0.0, runs=9, threads=4, interval=interval, **more
-    )
-    return Outcome(status="measured", timing=timing, memory=Memory(predicted=60, measured=peak))
-
-
-def changed(one: Measurement, **fields) -> Measurement:
-    """The row with other fields of its configuration."""
-    return msgspec.structs.replace(one, configuration=msgspec.structs.replace(one.configuration, **fields))
 
 
 def one_series(points, system="A"):
