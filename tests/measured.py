@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from xfcost.api.measuring.jobs import DescribedDevice
 from xfcost.ledger.measurements import Configuration, Counted, Header, Machine, MeasuredMemory, Measurement, RowOutcome
 from xfcost.ledger.metadata import Timing
@@ -54,3 +56,16 @@ def spec_file(folder: Path, name: str) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(SPEC.format(name=name), encoding="utf-8")
     return path
+
+
+def timed(seconds, low=None, high=None, peak=None, **more) -> RowOutcome:
+    interval = None if low is None else (low, high)
+    timing = Timing(
+        device="cpu", machine="P", seconds=seconds, spread=0.0, runs=9, threads=4, interval=interval, **more
+    )
+    return RowOutcome(status="measured", timing=timing, memory=MeasuredMemory(predicted=60, measured=peak))
+
+
+def changed(one: Measurement, **fields) -> Measurement:
+    """The row with other fields of its configuration."""
+    return msgspec.structs.replace(one, configuration=msgspec.structs.replace(one.configuration, **fields))

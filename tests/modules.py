@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+
+from xfcost.torch_models.tracing.trace import Traced
 
 
 class Call(nn.Module):
@@ -25,3 +28,14 @@ class Holder(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.it(*inputs)
+
+
+def work(found: Traced) -> dict[str, int]:
+    """The sums over all modules that aren't 0."""
+    quantities = ("macs", "flops", "comparisons", "moved")
+    sums = {one: sum(getattr(costs, one) for costs in found.modules.values()) for one in quantities}
+    return {one: amount for one, amount in sums.items() if amount}
+
+
+def noise(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -105,3 +105,8 @@ def evaluated(system, pieces, place):
         factors.append({"floor": lambda a=a, b=b: a // b, "ceil": lambda a=a, b=b: -(-a // b),
                         "min": lambda a=a, b=b: min(a, b), "max": lambda a=a, b=b: max(a, b)}[kind]())  # fmt: skip
     return value(form)
+
+
+def linear(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]

@@ -14,8 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from any_models import TOKENS, Attention, Model, Pair
 from helpers import xf
-from specs import architecture_of
-from test_presets import WHOLE, thinned
+from specs import WHOLE, architecture_of, thinned
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.training import RunPlan
 from xfcost.report.table import ledger_plain

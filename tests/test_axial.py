@@ -12,10 +12,10 @@ import places
 import xfcost
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
+from contract import example, joined, make
 from places import total
 from refused import refusals
 from strategies import exact, place_for
-from test_every_mechanism import example, joined, make
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from closed_forms import UnreadableError, value
-from specs import counted
-from test_presets import EXACT
+from specs import EXACT, counted
 from xfcost.spec.load import preset_names
 
 DATA = Path(__file__).with_name("data")

@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from pages import linear
 from xfcost.report.plot import STYLES
 from xfcost.report.style import FIGURE, SYSTEMS
 
@@ -23,11 +24,6 @@ WHITE = (0.9505, 1.0, 1.089)
 
 def times(matrix, vector):
     return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
-
-
-def linear(colour):
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
 
 
 def lab(rgb):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from cases.base import Case
+from contract import example, make
 from places import at, total
 from refused import refusals
 from strategies import place_for
-from test_every_mechanism import example, make
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.compressed import Compressed
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from compared import given, options_of
+from modules import noise
+from places import at
 from references.attention import compressed_once, with_memory
 from strategies import placed
-from test_relative import noise, spot
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.mechanisms.compressive import Compressive
@@ -21,17 +22,17 @@ from xfcost.torch_models.modules import MODULES
 
 def twin_of(component: Compressive, tokens: int, seed: int = 0) -> Any:
     torch.manual_seed(seed)
-    return MODULES[Compressive](component, spot(tokens)).double().eval().requires_grad_(requires_grad=False)
+    return MODULES[Compressive](component, at(tokens)).double().eval().requires_grad_(requires_grad=False)
 
 
 def test_notes_tell_what_is_dropped_and_what_is_too_short() -> None:
     component = Compressive(heads=1, memory=2, compressed_memory=3, compression=4)
-    whole, rest, short = (list(component.notes(spot(tokens))) for tokens in (8, 9, 3))
+    whole, rest, short = (list(component.notes(at(tokens))) for tokens in (8, 9, 3))
     assert "8 tokens attend over themselves, 2 positions of the memory and 3 of the compressed memory" in whole[0]
     assert len(whole) == 1
     assert rest[1] == "9 evicted positions make 2 compressed ones of 4 each; the other 1 are dropped"
     assert short[1] == "a segment of 3 evicts fewer positions than the 4 that make a compressed one: nothing is kept"
-    assert next(row for row in component.operations(spot(3)) if row.path == "compress").macs == 0
+    assert next(row for row in component.operations(at(3)) if row.path == "compress").macs == 0
 
 
 # From segment to segment ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -114,8 +114,6 @@ def test_its_costs_grow_with_time_alone() -> None:
 
 # Somebody else's code ────────────────────────────────────────────────────────────────────────────────────────────────
 
-parakeet = pytest.importorskip("transformers.models.parakeet.modeling_parakeet")
-
 
 def parakeet_block(dim: int, heads: int, kernel: int) -> nn.Module:
     config = transformers.ParakeetEncoderConfig(
@@ -126,7 +124,8 @@ def parakeet_block(dim: int, heads: int, kernel: int) -> nn.Module:
         conv_kernel_size=kernel,
         attn_implementation="eager",
     )
-    return parakeet.ParakeetEncoderBlock(config, 0).eval().requires_grad_(requires_grad=False)
+    modeling = transformers.models.parakeet.modeling_parakeet  # takes a second to import
+    return modeling.ParakeetEncoderBlock(config, 0).eval().requires_grad_(requires_grad=False)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +179,8 @@ def test_a_block_with_their_weights(frames: int, attention: str, tmp_path: Path)
     copied(block, theirs)
     tokens = architecture.grid.total
     x_BND = torch.randn(2, tokens, 8, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    positions = parakeet.ParakeetEncoderRelPositionalEncoding(theirs.self_attn.config)(x_BND)
+    encoding = transformers.models.parakeet.modeling_parakeet.ParakeetEncoderRelPositionalEncoding
+    positions = encoding(theirs.self_attn.config)(x_BND)
     with torch.no_grad():
         expected = theirs(x_BND, position_embeddings=positions)
         # both encode positions in single precision, and round angles differently

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from cases.layers import CONVS, NORMS, POOLS, stands
 from compared import options_of
+from contract import joined
 from places import rows_of
 from references.layers import windows
 from strategies import counted_spec, exact, loaded, placed
-from test_every_mechanism import joined
 from whole_probe import kind_of, probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import NormKind, Place, Residual

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from places import at
 from refused import refusals
 from specs import counted
-from test_pvt import at
 from transformers_models import CLASSES, TheirWeights, compare, ours_of, same_totals, theirs_of
 from whole_probe import probe
 from xfcost.formulas.component import Place
@@ -95,7 +95,8 @@ def copied_cvt(theirs: nn.Module, ours: Any) -> None:
     noise = torch.Generator().manual_seed(4)
     for buffer in statistics.values():
         buffer.copy_(torch.rand(buffer.shape, generator=noise) + 0.5)
-    weights, stream = TheirWeights(theirs) | statistics, ours.streams[0]
+    weights, stream = TheirWeights(theirs), ours.streams[0]
+    weights.update(statistics)
     for index, stage in enumerate(stream.stages):
         there = f"cvt.encoder.stages.{index}"
         entry, *tokens = stage.enter if index else stream.embed

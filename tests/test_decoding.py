@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from cases import CASES
 from cases.base import Case
+from contract import BATCH, cache_memory, logits_step_by_step
 from helpers import PLAIN
 from modules import Holder
 from strategies import cases, exact
@@ -29,18 +30,10 @@ from xfcost.mechanisms import MECHANISMS
 from xfcost.report.console import plain_text
 from xfcost.report.table import report
 from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build
-from xfcost.torch_models.layers.context import ContextLayer, TokenOfMemory
-from xfcost.torch_models.mechanisms.cross import CrossAttention
 from xfcost.torch_models.modules import MODULES, optional_arguments
-from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, set_position
+from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Table
-from xfcost.torch_models.shared.recurrent import Attending, RecurrentLayer
-
-BATCH = 2
 
 
 def decodes(component: Mixer, where: Place) -> bool:
@@ -92,21 +85,6 @@ def inputs(where: Place) -> tuple[Tensor, ...]:
     if where.memory:
         shapes.append((BATCH, where.memory.total, where.memory_dim))
     return tuple(torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
-
-
-def cache_memory(decoder: nn.Module, memory: Tensor) -> None:
-    """Compute what every token reads of the encoder's output, and the states that start from it."""
-    for module in decoder.modules():
-        match module:
-            case CrossAttention(cache=MemoryCache() as cache):
-                cache.keys, cache.values = module.keys_and_values(memory)
-            case ContextLayer(cache=TokenOfMemory() as cache):
-                cache.memory_BND = memory
-            case Attending(cache=MemoryCache() as cache, state=RecurrentState() as state):
-                cache.keys, cache.values = module.inner.keys(memory), memory
-                state(*module.first_state(memory))
-            case RecurrentLayer(starts_from_encoder=True, state=RecurrentState() as state):
-                state(*module.first_states()[0])
 
 
 @every_step
@@ -174,25 +152,6 @@ TINY = {
     "mistral-7b-sliding": ["stages.0.depth=2", "**.heads=4", "**.kv_heads=2", "stages.0.dim=8", "**.window=4"],
     "bloom-560m": ["stages.0.depth=2", "**.heads=2", "stages.0.dim=8"],
 }
-
-
-def logits_step_by_step(spec: Any, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """(B, N, V) of the whole forward, and of N steps with the same weights."""
-    torch.manual_seed(0)
-    run = Run(tokens=sizes, batch=BATCH, dtype="float64")
-    whole = build(place(spec, run), "cpu")
-    step = build(place(spec, run._replace(mode="decode")), "cpu")
-    step.model.load_state_dict(whole.model.state_dict())
-    numbers, answers = whole.inputs[-1], []
-    with torch.no_grad():
-        expected = whole.model(*whole.inputs)
-        if len(sizes) > 1:
-            memory = step.model.streams[0](whole.inputs[0], None)
-            cache_memory(step.model.streams[1], memory)
-        for token in range(numbers.shape[1]):
-            set_position(step.model, token)
-            answers.append(step.model(numbers[:, token : token + 1]))
-    return expected, torch.cat(answers, dim=1)
 
 
 @pytest.mark.parametrize("preset", TINY)

@@ -12,8 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cases.base import Case
 from cases.chosen import several
+from contract import example, make
 from specs import architecture_of, counted
-from test_every_mechanism import example, make
 from transformers_models import TheirWeights, parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 import xfcost
-from measured import HEADER, THERE, row
-from test_measured_series import changed, timed
+from measured import HEADER, THERE, changed, row, timed
 from xfcost.api.difference import diff
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.saved_report import read_report, report_of

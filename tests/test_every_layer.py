@@ -6,11 +6,11 @@ import msgspec
 import pytest
 import torch
 import yaml
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from cases.layers import LAYER_CASES, LayerCase
 from compared import given, options_of, scattered
+from contract import LAYERS, agree, on_meta
 from growth import orders_at
 from modules import Holder
 from places import at
@@ -21,7 +21,7 @@ from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Component, tag_of
 from xfcost.formulas.orders import costs
-from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.layers import HEADS
 from xfcost.layers.classifier import Classifier
 from xfcost.layers.moe import Moe
 from xfcost.layers.patch import Patch
@@ -32,22 +32,12 @@ from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.by_row import train, trained_rows
 
 every_case = pytest.mark.parametrize("case", LAYER_CASES, ids=str)
-LAYERS = dict.fromkeys(layer for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for layer in kinds.values())
 every_layer = pytest.mark.parametrize("layer", LAYERS, ids=tag_of)
-
-
-def on_meta(case: LayerCase, batch: int) -> tuple[torch.nn.Module, tuple[Tensor, ...]]:
-    """Its module in a holder, and inputs."""
-    with torch.device("meta"):
-        module = Holder(MODULES[type(case.layer)](case.layer, case.place)).eval().requires_grad_(requires_grad=False)
-    inputs = case.inputs(batch)
-    return module, tuple((one.float() if one.is_floating_point() else one).to("meta") for one in inputs)
 
 
 @every_layer
@@ -78,20 +68,6 @@ def test_an_unknown_key_and_a_list_for_a_value_are_refused(layer: type[Component
 
 
 # Rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def agree(case: LayerCase) -> None:
-    """Counted, traced and dispatched, row by row."""
-    for batch in (1, 3):
-        module, inputs = on_meta(case, batch)
-        rows = tuple(
-            msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
-            for row in case.layer.operations(case.place)
-        )
-        metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
-        ledger = exact(reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"}))
-        assert ledger.total("dispatched_flops") == ledger.total("traced_flops") == ledger.total("flops")
-        assert sum(one.numel() for one in module.parameters()) == ledger.total("params")
 
 
 @every_case

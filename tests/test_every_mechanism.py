@@ -14,34 +14,29 @@ import sympy
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import FlopCounterMode
 
 from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
 from cases.local import kept
 from compared import answers_of, scattered
+from contract import LargestTensor, OneStage, example, joined, make
 from growth import exponent, orders_at
-from modules import Holder
 from specs import architecture_of
 from strategies import answers, as_yaml, exact, examples, place_for, placed, spec_of
 from tiers import tiered_cases, tiered_examples
 from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
-from xfcost.formulas.residual import residual_rows
 from xfcost.layers import SUBLAYERS
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.moe import Moe
 from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.blockwise import Blockwise
@@ -50,7 +45,6 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import SubLayerModel, build
 from xfcost.torch_models.modules import MODULES, ModuleMaker
 from xfcost.torch_models.running.by_row import row_path
@@ -77,22 +71,6 @@ def test_every_mechanism_is_tried(mechanism: type[Mixer]) -> None:
     assert {type(component) for component in case.examples} == {mechanism}
     assert (case.frozen is not None) == mechanism.content_selects_tokens
     assert any(component.reads_memory for component in case.examples) == case.memory
-
-
-def make(case: Case, device: str = "cpu") -> nn.Module:
-    """The torch_module at its place, in float64."""
-    torch.manual_seed(0)
-    with torch.device(device):
-        return MODULES[type(case.component)](case.component, case.place).double().eval()
-
-
-def example(place: Place, batch: int, device: str = "cpu") -> tuple[Tensor, ...]:
-    """x, and the memory where there is one."""
-    noise = torch.Generator().manual_seed(1)
-    shapes = [(batch, place.grid.total, place.dim)]
-    if place.memory:
-        shapes.append((batch, place.memory.total, place.memory_dim))
-    return tuple(torch.randn(shape, generator=noise, dtype=torch.float64).to(device) for shape in shapes)
 
 
 def total(rows: Iterator[Operation], quantity: str = "macs") -> int:
@@ -214,30 +192,6 @@ def test_pairs_of_a_shifted_window_by_hand() -> None:
 
 
 # 3, 4 ── parameters and MACs, row by row ─────────────────────────────────────────────────────────────────────────────
-
-
-class OneStage(Holder):
-    """A stage without a memory."""
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.it(x_BND, None)
-
-
-def joined(component: SubLayer, place: Place, batch: int, residual: Residual | str) -> Ledger:
-    """Closed form and trace of `component` inside its residual, row by row."""
-    rows = [
-        msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
-        for row in residual_rows(component, residual, place)
-    ]
-    counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
-    with torch.device("meta"):
-        model = (
-            Holder(SubLayerModel(Part("it", component, place, residual), ModuleMaker({})))
-            .eval()
-            .requires_grad_(requires_grad=False)
-        )
-    inputs = tuple(tensor.float() for tensor in example(place, batch, "meta"))
-    return reconciled(counted, model, inputs, {"it": "it"})
 
 
 @every_case
@@ -504,21 +458,6 @@ def test_the_windows_of_a_padded_grid_are_those_of_the_grid_cropped(component: W
 
 
 # What no mechanism may do: hold a tensor that grows faster than it claims ────────────────────────────────────────────
-
-
-class LargestTensor(TorchDispatchMode):
-    """The most elements of any tensor that is made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for value in tree_iter(result):
-            if isinstance(value, Tensor):
-                self.elements = max(self.elements, value.numel(), value.untyped_storage().nbytes() // value.itemsize)
-        return result
 
 
 @every_example

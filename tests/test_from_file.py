@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from helpers import csv_of, environment, stdout_of, table_of, xf
-from measured import HEADER, THERE, row, spec_file
-from test_measured_series import changed, timed
+from measured import HEADER, THERE, changed, row, spec_file, timed
 from xfcost.api.measured import measured_file
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.api.specs import account

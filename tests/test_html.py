@@ -8,7 +8,7 @@ import pytest
 from rich.text import Text
 
 import xfcost
-from test_colours import linear
+from pages import linear
 from xfcost.report.console import COLOURS, rich_html, style_sheet
 from xfcost.report.style import TERMINAL
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measured import HERE, THERE, row
+from measured import HERE, THERE, changed, row, timed
 from xfcost.counting.measured import Ratio, crossings, fitted, local_slopes, measured, ratios, upper_slope
 from xfcost.counting.measured_series import (
     METRICS,
@@ -27,23 +27,10 @@ from xfcost.counting.measured_series import (
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import MeasuredMemory, Measurement, RowOutcome
-from xfcost.ledger.metadata import Load, Timing
+from xfcost.ledger.metadata import Load
 from xfcost.ledger.statistics import Estimate, Interval, quotient, weighted_sum
 
 TIME, MEMORY = METRICS["time"], METRICS["memory"]
-
-
-def timed(seconds, low=None, high=None, peak=None, **more) -> RowOutcome:
-    interval = None if low is None else (low, high)
-    timing = Timing(
-        device="cpu", machine="P", seconds=seconds, spread=0.0, runs=9, threads=4, interval=interval, **more
-    )
-    return RowOutcome(status="measured", timing=timing, memory=MeasuredMemory(predicted=60, measured=peak))
-
-
-def changed(one: Measurement, **fields) -> Measurement:
-    """The row with other fields of its configuration."""
-    return msgspec.structs.replace(one, configuration=msgspec.structs.replace(one.configuration, **fields))
 
 
 def one_series(points, system="A"):

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from cases.base import Case
+from contract import example, logits_step_by_step, make
 from places import at
 from refused import refusals
 from strategies import exact
-from test_decoding import logits_step_by_step
-from test_every_mechanism import example, make
 from xfcost.api.analysis import analyze
 from xfcost.ledger.errors import ComponentError
 from xfcost.mechanisms.mla import Mla

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from cases.layers import PACKED, SLOTTED
+from contract import example
 from places import rows_of, total
 from refused import refusals
-from test_every_mechanism import example
 from whole_probe import probe
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place, Residual

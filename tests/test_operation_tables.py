@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry
 
-from modules import Call
-from test_trace_elementwise import work
+from modules import Call, work
 from xfcost.torch_models.running.by_row import dispatch
 from xfcost.torch_models.running.operation_costs import CHOICES, COSTS, FREE, PER_INPUT, PER_OUTPUT
 from xfcost.torch_models.tracing.trace import trace

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from cases import CASES
 from cases.base import Case
 from compared import scattered
+from contract import drawn, example, make
 from strategies import place_for
-from test_every_mechanism import example, make
-from test_references import drawn
 from tiers import tiered_cases
 from xfcost.formulas.component import Mixer, tag_of
 from xfcost.ledger.errors import ComponentError

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 import xfcost
 from cases.layers import POOLING_ATTENTION
+from contract import LargestTensor
 from growth import exponent, orders_at
 from strategies import exact, loaded
-from test_every_mechanism import LargestTensor
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.diagram import diagram

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -13,43 +12,19 @@ import msgspec
 import pytest
 
 from published import MILLION, PUBLISHED, Judgement, Off, PartOf, RoundedDown, Without
-from specs import architecture_of, counted
+from specs import EXACT, WHOLE, architecture_of, counted, thinned
 from tiers import tiered_presets
 from xfcost.counting.forward import count
-from xfcost.spec.architecture import Architecture, Stage
-from xfcost.spec.block_order import BlockOrder
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import gallery, load, preset_files, preset_names
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
-
-# preset -> reference, out of all files data/exact*.csv.
-EXACT: dict[str, dict[str, str]] = {}
-for _file in sorted(Path(__file__).with_name("data").glob("exact*.csv")):
-    with _file.open(encoding="utf-8") as _stream:
-        EXACT |= {row["preset"]: row for row in csv.DictReader(_stream)}
 
 ALIASES = {"vit": "vit-s8", "swin": "swin-t", "gpt3": "gpt3-175b"}
 
 
 def test_the_reference_knows_every_preset_and_no_other():
     assert sorted(EXACT) == sorted(preset_names())
-
-
-def thinned(architecture: Architecture) -> Architecture:
-    """Every block twice at most: a trace of all that a deep model repeats finds the same again, and takes minutes."""
-
-    def thin(stage: Stage) -> Stage:
-        every = tuple(stage.order)
-        order = tuple(block for at, block in enumerate(every) if every[:at].count(block) < 2)
-        blocks = [
-            msgspec.structs.replace(block, times=order.count(number)) for number, block in enumerate(stage.blocks)
-        ]
-        return msgspec.structs.replace(stage, order=BlockOrder(order), blocks=tuple(blocks))
-
-    streams = [
-        msgspec.structs.replace(stream, stages=tuple(map(thin, stream.stages))) for stream in architecture.streams
-    ]
-    return msgspec.structs.replace(architecture, streams=tuple(streams))
 
 
 # family -> its presets; a family is one case, so that what its presets extend is loaded once
@@ -70,10 +45,6 @@ def test_counted_equals_the_reference_to_the_unit(names):
 @pytest.mark.parametrize("name", tiered_presets(preset_names()))
 def test_counted_and_traced_agree_to_the_unit(name):
     agree(architecture_of(name), thinned)
-
-
-# Of every family one is traced whole, as deep as it is.
-WHOLE = {file.parent: name for name, file in reversed(preset_files().items())}.values()
 
 
 @pytest.mark.rest

@@ -7,20 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from cases import CASES
-from cases.base import SPEC_DIM, Case
 from compared import answers_of, options_of, reference_of, scattered
+from contract import drawn, example, make
 from references.plain import Options, Weights, spots
 from references.static import convolved
-from strategies import examples, place_for
-from test_every_mechanism import example, make
+from strategies import examples
 from xfcost.formulas.component import Mixer, tag_of
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import MECHANISMS
 
 FOLDER = Path(__file__).parent / "references"
@@ -102,24 +98,6 @@ def test_a_causal_convolution_by_hand_is_torch_s_after_padding_the_past() -> Non
     ours = convolved(x, (7,), Weights({"weight": weight}), dilation=2, groups=3, causal=True)
     padded = F.pad(x.transpose(1, 2), (6, 0))
     torch.testing.assert_close(ours, F.conv1d(padded, weight, dilation=2, groups=3).transpose(1, 2))
-
-
-MOST_TOKENS = 24
-
-
-def drawn(data: st.DataObject, mechanism: type[Mixer]) -> Case:
-    """Any configuration that needs no table of another one's, on a small grid."""
-    known = CASES[mechanism]
-    component, sides = data.draw(known.components), data.draw(known.sides)
-    while torch.Size(sides).numel() > MOST_TOKENS:
-        sides = tuple(max(1, side // 2) for side in sides)
-    place = place_for(component, Grid(sides, int(known.class_token)), dim=max(SPEC_DIM, known.dim))
-    try:
-        component.check(place)
-    except ComponentError:
-        assume(condition=False)
-    assume(not component.tables(place))
-    return Case(component, place)
 
 
 @pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from compared import given, options_of
+from modules import noise
 from places import at
 from references.attention import with_memory
 from specs import counted
@@ -25,10 +26,6 @@ from xfcost.torch_models.modules import MODULES
 def twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return MODULES[Relative](component, where).double().eval().requires_grad_(requires_grad=False)
-
-
-def noise(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def test_notes_tell_of_the_memory() -> None:

@@ -15,9 +15,9 @@ from cases import CASES
 from cases.base import DIM, Case
 from cases.letters import LETTERS
 from chains import longest_chain, steps_between
+from contract import example, make
 from growth import sequential_steps
 from strategies import examples, place_for
-from test_every_mechanism import example, make
 from tiers import of_rows, tiered
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.grid import Grid

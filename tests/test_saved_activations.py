@@ -10,9 +10,8 @@ import pytest
 from torch.profiler import profile
 
 from saved import saved_bytes
-from specs import architecture_of
+from specs import architecture_of, thinned
 from strategies import as_yaml, spec_of
-from test_presets import thinned
 from tiers import tiered_examples, tiered_presets
 from xfcost.counting.forward import count
 from xfcost.counting.saved_activations import followed, saved_activations

@@ -8,9 +8,8 @@ import pytest
 
 from cases import CASES
 from cases.layers import LAYER_CASES, LayerCase
+from contract import LAYERS, agree, joined
 from strategies import place_for
-from test_every_layer import LAYERS, agree
-from test_every_mechanism import joined
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid

@@ -10,8 +10,7 @@ import pytest
 
 import xfcost
 from helpers import csv_of, error_of, xf
-from measured import HEADER, THERE, row
-from test_measured_series import changed, timed
+from measured import HEADER, THERE, changed, row, timed
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.survey import survey_of
 from xfcost.counting.survey import explanations, growth, mixing_parts, survey_lines, with_keys

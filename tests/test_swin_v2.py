@@ -105,7 +105,7 @@ def theirs_v2(**settings: Any) -> nn.Module:
 
 
 def copied_v2(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = dict(theirs.named_parameters()), ours.streams[0]
+    weights, stream = TheirWeights(theirs), ours.streams[0]
     weights.put(stream.embed[0].projection, "swinv2.embeddings.patch_embeddings.projection")
     weights.put(stream.embed[0].norm, "swinv2.embeddings.norm")
     for index, stage in enumerate(stream.stages):

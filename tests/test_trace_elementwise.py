@@ -10,20 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from modules import Call
+from modules import Call, work
 from xfcost.torch_models.tracing.trace import Traced, trace
 
 
 def traced(function, *shapes: tuple[int, ...], device: str = "cpu") -> Traced:
     module = function if isinstance(function, nn.Module) else Call(function)
     return trace(module.to(device), tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes))
-
-
-def work(found: Traced) -> dict[str, int]:
-    """The sums over all modules that aren't 0."""
-    quantities = ("macs", "flops", "comparisons", "moved")
-    sums = {one: sum(getattr(costs, one) for costs in found.modules.values()) for one in quantities}
-    return {one: amount for one, amount in sums.items() if amount}
 
 
 # On 2·4·6 = 48 numbers; what a number costs is worked out beside it.

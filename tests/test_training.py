@@ -19,9 +19,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from helpers import error_of, stdout_of, xf
 from saved import saved_bytes
-from specs import architecture_of
+from specs import WHOLE, architecture_of, thinned
 from strategies import as_yaml
-from test_presets import WHOLE, thinned
 from xfcost.api.runs import make_plan
 from xfcost.counting.forward import count
 from xfcost.counting.training import with_training

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from contract import OneStage
 from specs import counted
-from test_every_mechanism import OneStage
 from transformers_models import CLASSES, ours_of, parameters, scrambled
 from whole_probe import probe
 from xfcost.counting.forward import count

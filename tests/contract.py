@@ -1,0 +1,172 @@
+"""What the contract runs: a component's module, its inputs, and its rows counted and traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import torch
+from hypothesis import assume
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from cases import CASES
+from cases.base import SPEC_DIM, Case
+from cases.layers import LayerCase
+from modules import Holder
+from strategies import exact, place_for
+from xfcost.counting.forward import batched
+from xfcost.formulas.component import Mixer, Place, Residual, SubLayer
+from xfcost.formulas.residual import residual_rows
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.spec.architecture import Part
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import SubLayerModel, build
+from xfcost.torch_models.layers.context import ContextLayer, TokenOfMemory
+from xfcost.torch_models.mechanisms.cross import CrossAttention
+from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, set_position
+from xfcost.torch_models.shared.recurrent import Attending, RecurrentLayer
+
+
+def make(case: Case, device: str = "cpu") -> nn.Module:
+    """The torch_module at its place, in float64."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        return MODULES[type(case.component)](case.component, case.place).double().eval()
+
+
+def example(place: Place, batch: int, device: str = "cpu") -> tuple[Tensor, ...]:
+    """x, and the memory where there is one."""
+    noise = torch.Generator().manual_seed(1)
+    shapes = [(batch, place.grid.total, place.dim)]
+    if place.memory:
+        shapes.append((batch, place.memory.total, place.memory_dim))
+    return tuple(torch.randn(shape, generator=noise, dtype=torch.float64).to(device) for shape in shapes)
+
+
+class OneStage(Holder):
+    """A stage without a memory."""
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.it(x_BND, None)
+
+
+def joined(component: SubLayer, place: Place, batch: int, residual: Residual | str) -> Ledger:
+    """Closed form and trace of `component` inside its residual, row by row."""
+    rows = [
+        msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
+        for row in residual_rows(component, residual, place)
+    ]
+    counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
+    with torch.device("meta"):
+        model = (
+            Holder(SubLayerModel(Part("it", component, place, residual), ModuleMaker({})))
+            .eval()
+            .requires_grad_(requires_grad=False)
+        )
+    inputs = tuple(tensor.float() for tensor in example(place, batch, "meta"))
+    return reconciled(counted, model, inputs, {"it": "it"})
+
+
+class LargestTensor(TorchDispatchMode):
+    """The most elements of any tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for value in tree_iter(result):
+            if isinstance(value, Tensor):
+                self.elements = max(self.elements, value.numel(), value.untyped_storage().nbytes() // value.itemsize)
+        return result
+
+
+MOST_TOKENS = 24
+
+
+def drawn(data: st.DataObject, mechanism: type[Mixer]) -> Case:
+    """Any configuration that needs no table of another one's, on a small grid."""
+    known = CASES[mechanism]
+    component, sides = data.draw(known.components), data.draw(known.sides)
+    while torch.Size(sides).numel() > MOST_TOKENS:
+        sides = tuple(max(1, side // 2) for side in sides)
+    place = place_for(component, Grid(sides, int(known.class_token)), dim=max(SPEC_DIM, known.dim))
+    try:
+        component.check(place)
+    except ComponentError:
+        assume(condition=False)
+    assume(not component.tables(place))
+    return Case(component, place)
+
+
+def on_meta(case: LayerCase, batch: int) -> tuple[torch.nn.Module, tuple[Tensor, ...]]:
+    """Its module in a holder, and inputs."""
+    with torch.device("meta"):
+        module = Holder(MODULES[type(case.layer)](case.layer, case.place)).eval().requires_grad_(requires_grad=False)
+    inputs = case.inputs(batch)
+    return module, tuple((one.float() if one.is_floating_point() else one).to("meta") for one in inputs)
+
+
+def agree(case: LayerCase) -> None:
+    """Counted, traced and dispatched, row by row."""
+    for batch in (1, 3):
+        module, inputs = on_meta(case, batch)
+        rows = tuple(
+            msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
+            for row in case.layer.operations(case.place)
+        )
+        metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
+        ledger = exact(reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"}))
+        assert ledger.total("dispatched_flops") == ledger.total("traced_flops") == ledger.total("flops")
+        assert sum(one.numel() for one in module.parameters()) == ledger.total("params")
+
+
+def logits_step_by_step(spec: Any, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """(B, N, V) of the whole forward, and of N steps with the same weights."""
+    torch.manual_seed(0)
+    run = Run(tokens=sizes, batch=BATCH, dtype="float64")
+    whole = build(place(spec, run), "cpu")
+    step = build(place(spec, run._replace(mode="decode")), "cpu")
+    step.model.load_state_dict(whole.model.state_dict())
+    numbers, answers = whole.inputs[-1], []
+    with torch.no_grad():
+        expected = whole.model(*whole.inputs)
+        if len(sizes) > 1:
+            memory = step.model.streams[0](whole.inputs[0], None)
+            cache_memory(step.model.streams[1], memory)
+        for token in range(numbers.shape[1]):
+            set_position(step.model, token)
+            answers.append(step.model(numbers[:, token : token + 1]))
+    return expected, torch.cat(answers, dim=1)
+
+
+BATCH = 2
+
+
+def cache_memory(decoder: nn.Module, memory: Tensor) -> None:
+    """Compute what every token reads of the encoder's output, and the states that start from it."""
+    for module in decoder.modules():
+        match module:
+            case CrossAttention(cache=MemoryCache() as cache):
+                cache.keys, cache.values = module.keys_and_values(memory)
+            case ContextLayer(cache=TokenOfMemory() as cache):
+                cache.memory_BND = memory
+            case Attending(cache=MemoryCache() as cache, state=RecurrentState() as state):
+                cache.keys, cache.values = module.inner.keys(memory), memory
+                state(*module.first_state(memory))
+            case RecurrentLayer(starts_from_encoder=True, state=RecurrentState() as state):
+                state(*module.first_states()[0])
+
+
+LAYERS = dict.fromkeys(layer for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for layer in kinds.values())
