@@ -101,6 +101,25 @@ def test_an_image_in_pixels_without_the_pooled_vector():
     assert found.notes[0] == "after its last block the module mixes tokens: its output depends on 144 of 144 pixels"
 
 
+class Transposed(nn.Module):
+    """Its blocks take (N, B, D), as torch's own transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.transpose(0, 1)
+        for block in self.blocks:
+            x = block(x)
+        return x.transpose(0, 1)
+
+
+def test_tokens_before_the_batch_are_positions():
+    found = xfcost.reach(Transposed(), example_inputs=torch.randn(1, 24, 8))
+    assert [(step.tokens, step.met[0].smallest) for step in found.steps] == [(24, 24), (24, 24)]
+
+
 class Above(nn.Module):
     """Gives the numbers above zero alone, as many as there are."""
 

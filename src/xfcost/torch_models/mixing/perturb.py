@@ -44,6 +44,11 @@ class InputUnits(NamedTuple):
         """Is axis 0 the batch's?"""
         return 0 not in self.axes
 
+    def coarser(self) -> InputUnits:
+        """Twice as many positions to a unit along every axis."""
+        sides = tuple(-(-side // 2) for side in self.sides)
+        return self._replace(cell=tuple(2 * cell for cell in self.cell), sides=sides)
+
     def mask(self, shape: Sequence[int], number: int) -> Tensor:
         """Which elements of one sample of this shape are of the unit?"""
         found = torch.zeros(*shape, dtype=torch.bool)
@@ -72,7 +77,7 @@ def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is loo
         run: from an input, as many samples as it is given, to its outputs.
         x: one sample of the input, or an input without a batch.
         units: those of the input.
-        axes: of each output the axes along which its positions lie, the batch's not among them.
+        axes: of each output the axes along which its positions lie.
         noise: other numbers are drawn from it.
         rounding: part of the largest number up to which a difference is rounding (an FFT's over all tokens).
         numbers: the units that are changed; all by default.
@@ -85,6 +90,10 @@ def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is loo
     size = max(1, sum(one.numel() for one in alone))
     samples = min(max(_MOST_NUMBERS // size, 1), _MOST_SAMPLES, len(numbers)) if units.batched else 1
     unchanged, columns = {1: alone}, []
+    if samples > 1:
+        unchanged[samples] = run(x.expand(samples, *x.shape[1:]).contiguous())
+        if any(len(many) != samples * len(one) for many, one in zip(unchanged[samples], alone, strict=True)):
+            samples = 1  # an output's first axis is not that of samples
     for at in range(0, len(numbers), samples):
         part = numbers[at : at + samples]
         masks = torch.cat([units.mask((1, *x.shape[1:]) if units.batched else x.shape, one) for one in part])
@@ -98,7 +107,7 @@ def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is loo
                 raise ShapeChanged(number, one.shape, other.shape)
         columns.append(
             [
-                _changed(one, other, (0, *kept) if units.batched else tuple(kept), rounding, len(part))
+                _changed(one, other, tuple(dict.fromkeys((0, *kept) if units.batched else kept)), rounding, len(part))
                 for one, other, kept in zip(before, after, axes, strict=True)
             ]
         )

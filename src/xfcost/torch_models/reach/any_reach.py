@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from math import isqrt, prod
 from time import process_time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -190,16 +190,15 @@ def affordable(model: nn.Module, given: Given, axes: Axes, full: Run, clock: Cal
     _, copy = next(with_weights(model, 1))
     inside = _watched(copy)
     smaller = [one for one in small_sizes(model, given, axes, full).inputs if one is not given]
-    sizes = [_in_doubles(one) for one in (given, *reversed(smaller))]
+    sizes = [_one_sample(one, axes) for one in (given, *reversed(smaller))]
     outputs = [outputs_of(copy, one, inside) for one in sizes]
     for number, one in enumerate(sizes):
         inputs = _inputs(model, one, axes)
-        batch = len(dict(inputs_of(one))[next(iter(inputs.values())).key])
         along = position_axes(outputs[number], outputs[number - 1], batched=_batched(inputs))
         calls = [
             BlockCall(name, type(inside[name]).__name__, own, tuple(value.shape[axis] for axis in own))
             for (name, value), own in zip(outputs[number], along, strict=True)
-            if name or not _batched(inputs) or len(value) == batch
+            if name or len(value) == 1 or not _batched(inputs)
         ]
         size = Size(one, inputs, calls)
         if number:
@@ -208,15 +207,12 @@ def affordable(model: nn.Module, given: Given, axes: Axes, full: Run, clock: Cal
             size = size._replace(notes=(f"reduced: the given size takes too long to change each; found at {found_at}",))
         if _seconds(copy, size, clock) <= MOST_SECONDS:
             return size
-    reduced, inputs = size.notes, size.inputs
-    while _seconds(copy, size, clock) > MOST_SECONDS and any(
-        side > 1 for one in inputs.values() for side in one.units.sides
-    ):
-        for name, one in inputs.items():
-            cell, sides = tuple(2 * cell for cell in one.units.cell), tuple(-(-side // 2) for side in one.units.sides)
-            inputs[name] = one._replace(units=one.units._replace(cell=cell, sides=sides))
-        cell = next(iter(inputs.values())).units.cell
-        size = size._replace(notes=(*reduced, f"a unit is {sides_text(cell)} places, changed together"))
+    reduced = size.notes
+    while _seconds(copy, size, clock) > MOST_SECONDS and any(one.units.total > 1 for one in size.inputs.values()):
+        coarser = {name: tokens._replace(units=tokens.units.coarser()) for name, tokens in size.inputs.items()}
+        cell = next(iter(coarser.values())).units.cell
+        notes = (*reduced, f"a unit is {sides_text(cell)} places, changed together")
+        size = size._replace(inputs=coarser, notes=notes)
     return size
 
 
@@ -238,7 +234,7 @@ def _seconds(model: nn.Module, size: Size, clock: Callable[[], float]) -> float:
     """What all changes will take, from a run of a few samples."""
     total = 0.0
     for one in size.inputs.values():
-        x = _sample(size.given, one)
+        x = dict(inputs_of(size.given))[one.key]
         samples = min(_SAMPLES, one.units.total) if one.units.batched else 1
         few = x.expand(samples, *x.shape[1:]) if one.units.batched else x
         began = clock()
@@ -247,26 +243,27 @@ def _seconds(model: nn.Module, size: Size, clock: Callable[[], float]) -> float:
     return total
 
 
-def _in_doubles(given: Given) -> Given:
-    args, kwargs = pytree.tree_map_only(
-        Tensor, lambda one: one.double() if one.is_floating_point() else one, (given.args, given.kwargs)
-    )
+def _one_sample(given: Given, axes: Axes) -> Given:
+    """The first of the batch, in float64."""
+    samples = {len(value) for key, value in inputs_of(given) if axes.get(key)}
+    batched = not any(0 in own for own in axes.values())
+
+    def first(tensor: Tensor) -> Tensor:
+        tensor = tensor.double() if tensor.is_floating_point() else tensor
+        return tensor[:1] if batched and tensor.dim() and len(tensor) in samples else tensor
+
+    args, kwargs = pytree.tree_map_only(Tensor, first, given)
     return Given(args, kwargs)
-
-
-def _sample(given: Given, one: Input) -> Tensor:
-    x: Tensor = dict(inputs_of(given))[one.key]
-    return x[:1] if one.units.batched else x
 
 
 def _run_of(model: nn.Module, size: Size, one: Input) -> Callable[[Tensor], list[Tensor]]:
     """From other numbers of an input, as many samples as there are, to the outputs of the blocks."""
-    batch, watched = dict(inputs_of(size.given))[one.key].shape[0], _watched(model)
+    watched = _watched(model)
 
     def run(x: Tensor) -> list[Tensor]:
         def several(tensor: Tensor) -> Tensor:
-            has_batch = one.units.batched and tensor.dim() > 0 and tensor.shape[0] == batch
-            return tensor[:1].expand(len(x), *tensor.shape[1:]).contiguous() if has_batch else tensor
+            has_batch = one.units.batched and tensor.dim() > 0 and len(tensor) == 1
+            return tensor.expand(len(x), *tensor.shape[1:]).contiguous() if has_batch else tensor
 
         args, kwargs = pytree.tree_map_only(Tensor, several, size.given)
         if isinstance(one.key, str):
@@ -284,7 +281,7 @@ def _influences(model: nn.Module, size: Size, rounding: float) -> dict[str, list
     for seed, copy in with_weights(model, SEEDS):
         for name, one in size.inputs.items():
             noise = torch.Generator().manual_seed(seed)
-            x = random_like(_sample(size.given, one), noise)
+            x = random_like(dict(inputs_of(size.given))[one.key], noise)
             try:
                 with Smooth() if seed == SEEDS - 1 else nullcontext():
                     axes = [call.axes for call in size.calls]
@@ -320,7 +317,7 @@ def position_axes(
         others = outputs
     found = []
     for shape, other in ((one.value.shape, another.value.shape) for one, another in zip(outputs, others, strict=True)):
-        axes = range(int(batched), min(len(shape), len(other)))
+        axes = range(min(len(shape), len(other)))
         found.append(tuple(axis for axis in axes if shape[axis] != other[axis]) or _usual(shape, batched=batched))
     return found
 
@@ -361,7 +358,7 @@ def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token
     inputs = {}
     for one, (_, units) in size.inputs.items():
         met = next((own for number in numbers if (own := seen[one][number]).any()), np.ones((1, units.total), bool))
-        unit = "pixel" if len(units.sides) > 1 else "token"
+        unit: Literal["pixel", "token"] = "pixel" if len(units.sides) > 1 else "token"
         inputs[one] = InputGrid(name=one, sides=units.sides, unit=unit, read=int(met.any(axis=0).sum()))
     times: Counter[str] = Counter()
     count: Counter[str] = Counter()
@@ -383,8 +380,8 @@ def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token
             tokens=grid.total,
             sequential=1,
         )
-        own = {one: seen[one][number] for one in seen if one == stream or seen[one][number].any()}
-        steps.append(ReachStep(block, grid, {one: _reached(sets, inputs[one].sides) for one, sets in own.items()}))
+        names = [one for one in seen if one == stream or seen[one][number].any()]
+        steps.append(ReachStep(block, grid, {one: _reached(seen[one][number], inputs[one].sides) for one in names}))
     found = reach_of(name, inputs, steps, causal, streams[numbers[-1]][0], token)
     how = (
         f"found by changing one {inputs[first].unit} at a time, with {SEEDS} random inputs and weights; where "

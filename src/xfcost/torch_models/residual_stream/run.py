@@ -343,8 +343,9 @@ class _Watch:
                 added = self._taken()
                 return [out_BND if added is None else added.delta_BND]
 
-            units = InputUnits((1,), given[which].shape[1:2], (1,))
-            (rows,) = influences(written, given[which], units, [(1,)], self.noise, LEAST, [token])
+            x_BND: Tensor = inputs[which].double()
+            units = InputUnits((1,), (x_BND.shape[1],), (1,))
+            (rows,) = influences(written, x_BND, units, [(1,)], self.noise, LEAST, [token])
             own = int(rows[token, 0]) if token < len(rows) else 0
             same_grid = which == 0 and component.out(place)[0] == place.grid
             count = int(rows.sum())
