@@ -194,7 +194,8 @@ class CountedSizes:
         """The polynomials of all costs that vary, and the first and last size up to which they meet the counts."""
         own = self.costs(self.own)
         for fit in self.fits():
-            if fit.forms.keys() == own.keys() and all(self._same_rows(size) for size in fit.sizes):
+            enough = len(fit.sizes) >= _POINTS and fit.forms.keys() == own.keys()
+            if enough and all(self._same_rows(size) for size in fit.sizes):
                 varying = {one for size in fit.sizes for one, number in self.costs(size).items() if number != own[one]}
                 forms = {series: form for series, form in fit.forms.items() if series in varying}
                 ends = (self._reach(forms, up=False), self._reach(forms, up=True))
