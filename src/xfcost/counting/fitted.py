@@ -175,12 +175,10 @@ class CountedSizes:
         if self._sides:
             steps, macs = filter(lambda step: self.runs(own + step), sorted(_GRAINS)), self.counted(own).total("macs")
             return SizeAxis(next((step for step in steps if self.counted(own + step).total("macs") != macs), own))
-        if self.runs(own + 1):
+        if self.runs(own + 1) or (own > 1 and self.runs(own - 1)):
             return SizeAxis()
         if side * side == own and self.runs((side + 1) ** 2):
             return SizeAxis(squares=True)
-        if own > 1 and self.runs(own - 1):
-            return SizeAxis()
         divisors = (number for number in range(2, own) if own % number == 0)
         return SizeAxis(next((one for one in divisors if self.runs(own + one) or self.runs(own - one)), own))
 
@@ -194,7 +192,8 @@ class CountedSizes:
         """The polynomials of all costs that vary, and the first and last size up to which they meet the counts."""
         own = self.costs(self.own)
         for fit in self.fits():
-            if fit.forms.keys() == own.keys() and all(self._same_rows(size) for size in fit.sizes):
+            enough = len(fit.sizes) >= _POINTS and fit.forms.keys() == own.keys()
+            if enough and all(self._same_rows(size) for size in fit.sizes):
                 varying = {one for size in fit.sizes for one, number in self.costs(size).items() if number != own[one]}
                 forms = {series: form for series, form in fit.forms.items() if series in varying}
                 ends = (self._reach(forms, up=False), self._reach(forms, up=True))
@@ -302,10 +301,12 @@ def closed_form(
     Of `images` N are the pixels of square ones; the forms are in P = H·W, and rows have no order.
     """
     counts = CountedSizes(tokens, lambda size: own if size == tokens else ledger_at(size), math.inf, slow=math.inf)
+    side = math.isqrt(tokens)
     if images:
-        side = math.isqrt(tokens)
         grains = (grain for grain in _GRAINS if side % grain == 0 and counts.runs((side + grain) ** 2))
         counts.axis = SizeAxis(next(grains, side), squares=True)
+    elif side * side == tokens and not counts.runs(tokens + 1) and counts.runs((side + 1) ** 2):
+        counts.axis = SizeAxis(squares=True)  # of grids near to a square some N run, and costs are those of the sides
     fit = _best(counts, slow=slow, ends=None if patience is None else process_time() + patience, images=images)
     form = msgspec.structs.replace(_written(counts, fit, "P" if images else "N"), growth=_growth(counts))
     if not images:
