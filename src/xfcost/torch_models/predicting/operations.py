@@ -32,7 +32,7 @@ _ENCODER_DECODER = ("encoder.stages.0.depth=1", "decoder.stages.0.depth=1")
 
 
 class Trial(NamedTuple):
-    """A preset, or one with fewer blocks, at several N; None is the preset's own."""
+    """A network that a calibration runs: a preset, or one with fewer blocks, at several N; None is its own."""
 
     preset: str
     tokens: Sequence[int | None] = (None,)

@@ -140,7 +140,7 @@ class Seconds(NamedTuple):
     """Row path -> seconds of all its blocks."""
     whole: float
     unknown: dict[str, float]
-    """SingleOperations that the calibration never measured -> seconds."""
+    """Operations that the calibration never measured -> seconds."""
     update: float | None = None
     """Seconds of the optimizer, in a training step."""
 

@@ -34,7 +34,7 @@ _OWN_LOOPS: Final = 400
 # Steps and rows of products that find their weights in the caches.
 _STEPS: Final = 32
 _FEW_ROWS: Final = 4
-# SingleOperations over lines of numbers, each along the last axis.
+# Operations over lines of numbers, each along the last axis.
 _ALONG_LINES: Final = frozenset((
     "aten._softmax", "aten._log_softmax", "aten.native_layer_norm", "aten.native_group_norm", "aten.mean", "aten.sum",
     "aten.var_mean", "aten.amax", "aten.logsumexp", "aten._softmax_backward_data", "aten._log_softmax_backward_data",

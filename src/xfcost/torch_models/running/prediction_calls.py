@@ -120,8 +120,10 @@ def calls_by_place(
 def calls_of(run: Run) -> tuple[StepCalls, StepCalls]:
     """The calls of a forward, and of a backward pass."""
     calls, views = calls_by_place(run, lambda call: call.phase == "forward")
-    phases = [{call: times for (place, call), times in calls.items() if place is phase} for phase in (True, False)]
-    return StepCalls(Counter(phases[0]), views[True]), StepCalls(Counter(phases[1]), views[False])
+    found = StepCalls(Counter(), views[True]), StepCalls(Counter(), views[False])
+    for (is_forward, call), times in calls.items():
+        found[not is_forward].calls[call] = times
+    return found
 
 
 def in_all_steps(fewer: StepCalls, more: StepCalls, numbers: tuple[int, int], steps: int) -> StepCalls:

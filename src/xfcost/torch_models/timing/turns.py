@@ -89,8 +89,11 @@ def take_turns(
         clock = waiting_clock(device, meters.clock)
         timed = [_Timed(subject, clock, threads) for subject in subjects]
         start, began = meters.read(), clock()
-        for one in timed:
-            one.warm(clock)
+        for one in timed:  # the first call of each phase loads code and takes memory; with a compiler it compiles
+            warming = clock()
+            for call in one.subject.calls.values():
+                call()
+            one.warm_up = clock() - warming
         turns, turns_began = 0, clock()
         while not _enough(plan, timed, turns, clock() - turns_began, clock() - began):
             for one in timed:
@@ -124,13 +127,6 @@ class _Timed:
         self.phases: dict[str, list[float]] = {phase: [] for phase in subject.calls}
         self.passes: list[dict[str, float]] = []
         self.warm_up = 0.0
-
-    def warm(self, clock: Clock) -> None:
-        """The first call of each phase: it loads code and takes memory; with a compiler it compiles."""
-        began = clock()
-        for call in self.subject.calls.values():
-            call()
-        self.warm_up = clock() - began
 
     def take_turn(self, seconds: float) -> None:
         """One measurement of each phase, for about `seconds`; then a pass over the rows.

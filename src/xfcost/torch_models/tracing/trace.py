@@ -21,7 +21,7 @@ from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.running.by_row import leaf_rows, rows_by_path
-from xfcost.torch_models.running.contractions import Costs, SizesAlone
+from xfcost.torch_models.running.contractions import Costs, Formula, SizesAlone
 from xfcost.torch_models.running.operation_costs import COSTS, FREE
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import grouped_mm, handed_to_numpy, layer_norm, unchanged
@@ -296,10 +296,7 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     return Traced(modules, dict(sorted(unsupported.items())), unused)
 
 
-Count = Callable[[tuple[Any, ...], Any], Costs | None]
-
-
-def _handle(kind: str, formula: Count) -> Handle:
+def _handle(kind: str, formula: Formula) -> Handle:
     """What fvcore calls for a node: its costs, or its name if it can't be counted; nothing for shape arithmetic."""
 
     def count(inputs: list[Value], outputs: list[Value]) -> Costs:
