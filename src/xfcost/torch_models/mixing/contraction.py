@@ -222,25 +222,17 @@ def scored(call: Call, homes: Tensor, contents: Tensor) -> tuple[Tensor, Finding
         call.places.has_read(call.sequence, homes, ids(read))
         call.run.queries.meet(homes, read)
     call.places.meet(homes, read)
-    finding = Finding(
-        mixes=True, computed=_owned(counts, known), places=ids(read), content_dependent=True, single=single
+    return owners, Finding(
+        mixes=True, computed=counts[known.any(-1)], places=ids(read), content_dependent=True, single=single
     )
-    return owners, finding
-
-
-def _owned(counts: Tensor, known: Tensor) -> Tensor:
-    return counts[known.any(-1)] if known.shape[:-1] == counts.shape else counts
 
 
 def _weights_by_position(call: Call, operand: int, owners: Tensor, finding: Finding) -> tuple[Tensor, Finding]:
     """Weights from the query alone, or learned ones: what made them out of the vector mixes by position."""
-    call.run.by_position(_matrices(call)[operand], finding, with_product=False) if finding.mixes else None
+    if finding.mixes:
+        factors = [value for value in call.args if isinstance(value, Tensor)][-2:]
+        call.run.by_position(factors[operand], finding, with_product=False)
     return owners, finding
-
-
-def _matrices(call: Call) -> list[Tensor]:
-    """The two factors among the arguments."""
-    return [value for value in call.args if isinstance(value, Tensor)][-2:]
 
 
 def _weighted_sum(

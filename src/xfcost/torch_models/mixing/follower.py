@@ -41,12 +41,8 @@ def lost(call: Call, reason: str) -> Outcome:
     return Outcome([everywhere(CONSTANT, result.shape) for result in call.results], unknown(reason))
 
 
-def _with_new_tokens(call: Call, given: Sequence[Tensor], outcome: Outcome) -> Outcome:
-    """An outcome of unknown kind; new tokens in its results, along the axes along which those of an argument lie."""
-    return outcome._replace(owners=[_renewed(call, given, result) for result in call.results])
-
-
-def _renewed(call: Call, given: Sequence[Tensor], result: Tensor) -> Tensor:
+def _new_tokens(call: Call, given: Sequence[Tensor], result: Tensor) -> Tensor:
+    """Of a result of unknown kind, along the axes along which the tokens of an argument lie; CONSTANT without any."""
     for value in given:
         owners, rank = call.owners(value), result.dim()
         axes = varying(owners) if value.dim() == rank and result.is_floating_point() else []
@@ -263,11 +259,12 @@ class Follower(TorchDispatchMode):
         if self._clock.is_over():
             outcome = lost(call, f"looking at all operations takes more than {self._clock.seconds:g} s (--mixing-time)")
         elif behind and not (is_movement(call) or (is_pointwise(call) and self._is_of_one(given))):
-            outcome = _with_new_tokens(call, given, lost(call, BEHIND))
+            outcome = lost(call, BEHIND)
         else:
             outcome = self._outcome(call, given, packet)
-            if is_unknown(outcome.finding):
-                behind, outcome = True, _with_new_tokens(call, given, outcome)
+        if is_unknown(outcome.finding) and not self._clock.is_over():
+            behind, owners = True, [_new_tokens(call, given, result) for result in results]
+            outcome = outcome._replace(owners=owners)
         if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         outcome = self._among_latents(outcome)

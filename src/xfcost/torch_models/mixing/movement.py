@@ -184,7 +184,7 @@ def scattered(call: Call) -> Outcome:
     """Numbers written into a copy: `scatter`, `index_put`, `index_copy`, `slice_scatter`, `copy_` and their like."""
     names = [argument.name for argument in schema_of(call.func).arguments]
     given = tuple(
-        value if name in _INDICES else pytree.tree_map(lambda one: _owners_of_values(call, one), value)
+        value if name in _INDICES else pytree.tree_map_only(Tensor, call.owners, value)
         for name, value in zip(names, call.args, strict=False)
     )
     given = (given[0].clone(), *given[1:])  # it may be written in place
@@ -230,10 +230,6 @@ def _groups_at(owners: Tensor, axis: int, index: Tensor, source: Tensor) -> list
         if place >= 0:
             groups[row].add(place)
     return [frozenset(group) for group in groups]
-
-
-def _owners_of_values(call: Call, value: Any) -> Any:
-    return call.owners(value) if isinstance(value, Tensor) else value
 
 
 def _as_list(answer: Any) -> list[Tensor]:

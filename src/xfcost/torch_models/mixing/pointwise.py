@@ -183,22 +183,13 @@ def _each_once(owners: Tensor) -> bool:
     return len(torch.unique(places)) == places.numel()
 
 
-def new_names(call: Call, relation: Relation) -> bool:
-    """Are the ones new names for the others: places that an operation made, in as many positions?"""
+def renamed_by(call: Call, relation: Relation) -> list[tuple[int, int]] | None:
+    """The operations that made both sides, in pairs; None unless one has new names for the places of the other."""
     lefts, rights = set(relation.lefts.tolist()), set(relation.rights.tolist())
-    if lefts & rights:
-        return False
     makers = [{call.places.makers.get(place) for place in side} for side in (lefts, rights)]
-    return makers[0] != makers[1] and any(None not in side for side in makers)
-
-
-def paired_makers(call: Call, relation: Relation) -> list[tuple[int, int]]:
-    """The operations that made the places of both sides, in pairs."""
-    makers = [
-        {maker for place in side.tolist() if (maker := call.places.makers.get(place)) is not None}
-        for side in (relation.lefts, relation.rights)
-    ]
-    return [(one, other) for one in makers[0] for other in makers[1]]
+    if lefts & rights or makers[0] == makers[1] or all(None in side for side in makers):
+        return None
+    return [(one, other) for one in makers[0] for other in makers[1] if one is not None and other is not None]
 
 
 # ── element-wise operations: which of several owners an output has, and whether tokens meet ──
@@ -321,8 +312,9 @@ def _two_places(call: Call, left: Operand, right: Operand, both: Tensor) -> tupl
     one, other = left.owners, right.owners
     call.places.check_acquainted(ids(home(one)[both]) | ids(home(other)[both]))
     renamed = Relation.of(one, other, both & (home(one) != home(other)))
-    if renamed.one_to_one and renamed.pairs > 1 and new_names(call, renamed):
-        call.places.paired_makers += paired_makers(call, renamed)
+    makers = renamed_by(call, renamed) if renamed.one_to_one and renamed.pairs > 1 else None
+    if makers is not None:
+        call.places.paired_makers += makers
         return torch.minimum(one, other), PER_TOKEN
     relation = Relation.of(one, other, both)
     if relation.one_each:

@@ -62,14 +62,11 @@ def convolved(call: Call, owners: Tensor, weight: Tensor, kernel: Kernel, *, tra
         return Outcome([everywhere(value, shape)], None)
     if varies(home(owners), 1):
         return _over_channels(call, owners, kernel, groups, transposed=transposed)
-    outcome = _transposed(call, owners, kernel, shape) if transposed else _placed(call, owners, kernel, shape)
+    if transposed:  # an output reads the inputs whose kernels, laid `stride` apart, cover it
+        owners, kernel = _spread(owners, kernel.stride), kernel.of_transposed()
+    outcome = _placed(call, owners, kernel, shape)
     finding = outcome.finding
     return outcome._replace(finding=None if finding is None else finding._replace(kernel=True))
-
-
-def _transposed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Outcome:
-    """An output reads the inputs whose kernels, laid `stride` apart, cover it."""
-    return _placed(call, _spread(owners, kernel.stride), kernel.of_transposed(), shape)
 
 
 def _spread(owners: Tensor, stride: list[int]) -> Tensor:
