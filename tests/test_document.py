@@ -5,15 +5,15 @@ import io
 import pytest
 from rich.console import Console
 
-from xfcost.report.document import Column, Document, Gap, Items, Lines, Table, fitting, notes
+from xfcost.report.document import DataTable, Document, Gap, Items, Lines, TableColumn, fitting, notes
 
 COLUMNS = [
-    Column("name", fold=6),
-    Column("a", right=True, rank=1),
-    Column("bb", right=True, rank=0),
-    Column("", named="c"),
+    TableColumn("name", fold=6),
+    TableColumn("a", right=True, rank=1),
+    TableColumn("bb", right=True, rank=0),
+    TableColumn("", named="c"),
 ]
-TABLE = Table(COLUMNS, [["first one", "1", "22", "x"], ["second", "10", "2", "*y"]])
+TABLE = DataTable(COLUMNS, [["first one", "1", "22", "x"], ["second", "10", "2", "*y"]])
 
 
 def document(*parts, prose=False):

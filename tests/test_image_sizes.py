@@ -74,7 +74,8 @@ def test_many_systems_are_named_by_the_image_that_they_see() -> None:
 def test_the_page_of_operations_carries_the_images(form: str, words: str) -> None:
     done = xf("glance", "vit", "swin", "--N", "784", "--format", form)
     assert words in flat(done.stdout)
-    assert "ViT-S/8: image 224×224 tokens 784 (28×28) + 1" in flat(done.stdout)
+    between = ", " if form == "markdown" else " "
+    assert f"ViT-S/8: image 224×224{between}tokens 784 (28×28) + 1" in flat(done.stdout)
 
 
 def test_the_page_of_operations_as_data() -> None:

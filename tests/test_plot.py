@@ -22,7 +22,7 @@ from xfcost.ledger.errors import OutputError, SpecError, UsageError
 from xfcost.ledger.metadata import Timing
 from xfcost.report.figure import look
 from xfcost.report.metrics import METRICS
-from xfcost.report.plot import Chart, Line, chart_bytes, chart_figure, spread
+from xfcost.report.plot import Chart, ChartLine, chart_bytes, chart_figure, spread
 from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
 
@@ -311,7 +311,7 @@ def test_neighbours_are_moved_both_ways():
 
 @pytest.mark.parametrize(("systems", "legend"), [(8, True), (9, False)])
 def test_more_than_eight_lines_are_named_at_their_ends(systems, legend):
-    lines = [Line(f"system {number}", [10, 100], [10 + number, 1000 + number], 2.0) for number in range(systems)]
+    lines = [ChartLine(f"system {number}", [10, 100], [10 + number, 1000 + number], 2.0) for number in range(systems)]
     figure = chart_figure(Chart("T", "s", "v", "count", lines))
     assert len(figure.axes) == (1 if legend else 2)
     assert all((axes.get_legend() is not None) == legend for axes in figure.axes)

@@ -24,7 +24,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.roofline import points_of, records, roofline
 from xfcost.ledger.roofs import roofs_of
 from xfcost.report.console import plain_text
-from xfcost.report.figure import Box, Named, look, placed
+from xfcost.report.figure import LabelBox, Named, look, placed
 from xfcost.report.roofline import report
 from xfcost.report.roofline_figure import roofline_bytes, roofline_figure
 from xfcost.report.style import FIGURE
@@ -310,10 +310,10 @@ PLACES = st.floats(0, 400)
 @given(
     st.lists(st.builds(Named, PLACES, PLACES, st.floats(1, 20), st.floats(10, 90), st.just(12.0)), max_size=8),
     st.lists(st.builds(Named, PLACES, PLACES, st.floats(1, 20)), max_size=8),
-    st.lists(st.builds(lambda x, y, w: Box(x, y, x + w, y + 12), PLACES, PLACES, st.floats(1, 90)), max_size=4),
+    st.lists(st.builds(lambda x, y, w: LabelBox(x, y, x + w, y + 12), PLACES, PLACES, st.floats(1, 90)), max_size=4),
 )
 def test_a_placed_name_is_on_nothing(points, others, taken):
-    frame = Box(0, 0, 400, 400)
+    frame = LabelBox(0, 0, 400, 400)
     names = [one.box for one in placed(points, others, taken, frame) if one is not None]
     solid = [*taken, *(one.box for one in (*points, *others))]
     assert not any(name.overlaps(box) for name in names for box in solid)
@@ -323,9 +323,9 @@ def test_a_placed_name_is_on_nothing(points, others, taken):
 
 def test_a_lonely_name_stands_right_of_its_point_and_a_crowded_one_is_tied_to_it():
     one = Named(100, 100, 5, 40, 10)
-    frame = Box(0, 0, 400, 400)
+    frame = LabelBox(0, 0, 400, 400)
     (alone,) = placed([one], [], [], frame)
-    assert alone == (Box(109, 95, 149, 105), False)
+    assert alone == (LabelBox(109, 95, 149, 105), False)
     (crowded,) = placed([one], [Named(103, 100, 2)], [], frame)
     assert crowded.tied
 

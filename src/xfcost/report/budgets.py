@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from xfcost.counting.checking import BudgetResult, Checked, CheckResult, growing, held_object
 from xfcost.ledger import units
 from xfcost.ledger.budgets import BUDGETS
 from xfcost.report.differences import signed
-from xfcost.report.document import Cell, Column, Document, Gap, Lines, Part, Table, table_of
+from xfcost.report.document import Cell, DataTable, Document, Gap, Lines, Part, TableColumn, table_of
 
 _BYTES: Final = ("memory", "kv_cache")
 
@@ -62,12 +62,12 @@ def _answer(found: CheckResult) -> str:
     return ", ".join(counts)
 
 
-def _column(head: str) -> Column:
+def _column(head: str) -> TableColumn:
     words = head in ("", "block", "operation")
-    return Column(head, right=not words, fold=20 if words and head else 0, named="" if head else "change")
+    return TableColumn(head, right=not words, fold=20 if words and head else 0, named="" if head else "change")
 
 
-def _budgets(every: list[BudgetResult]) -> Table:
+def _budgets(every: Sequence[BudgetResult]) -> DataTable:
     """The verdict, what, ours, the limit, and by how much over or under."""
     rows: list[list[str | Cell]] = []
     for held in every:
@@ -77,8 +77,8 @@ def _budgets(every: list[BudgetResult]) -> Table:
         distance = f"{value(abs(held.difference))} {word} ({_share(held)})" if held.difference else "exactly the limit"
         limit = BUDGETS[held.budget.quantity].shown(held.budget.limit)
         rows.append([Cell(held.verdict, _STYLES[held.verdict]), held.figure.words, ours, limit, distance])
-    columns = [Column("", named="verdict"), Column("what", fold=20)]
-    return Table([*columns, *(Column(head, right=True) for head in ("ours", "limit", "by"))], rows)
+    columns = [TableColumn("", named="verdict"), TableColumn("what", fold=20)]
+    return DataTable([*columns, *(TableColumn(head, right=True) for head in ("ours", "limit", "by"))], rows)
 
 
 def _share(held: BudgetResult) -> str:

@@ -27,7 +27,7 @@ from xfcost.report.crossovers import (
     size_crossover_texts,
 )
 from xfcost.report.decoding import EXPECTED, cache_name
-from xfcost.report.document import Column
+from xfcost.report.document import TableColumn
 from xfcost.report.figures import bounded, figure_text, figures_table, recurs
 from xfcost.report.header import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.input_description import (
@@ -234,9 +234,9 @@ class OverviewColumn(NamedTuple):
     """The quantity itself, over the first system's, its exponent in N, or where it becomes less than the first's."""
     style: str = ""
 
-    def typed(self) -> Column:
+    def typed(self) -> TableColumn:
         """As a column of a table."""
-        return Column(self.title, right=True, rank=self.rank, width=self.width, style=self.style)
+        return TableColumn(self.title, right=True, rank=self.rank, width=self.width, style=self.style)
 
     def cell(self, comparison: Comparison, name: str) -> str:
         """The text of a system's cell."""
@@ -340,7 +340,7 @@ def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Gr
     head += (Text(warning, style="bold yellow") for warning in warnings)
     filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]
     rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
-    table = document.Table([Column("", fold=_NAME), *(column.typed() for column in filled)], rows)
+    table = document.DataTable([TableColumn("", fold=_NAME), *(column.typed() for column in filled)], rows)
     notes = _overview_notes(comparison, short, verbose=verbose)
     return Group(*head, Text(), document.drawn([table], width), Text(), *notes)
 

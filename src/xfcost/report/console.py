@@ -145,7 +145,7 @@ def _css(style: Style) -> str:
 _INDENT = 2
 
 
-class Row(NamedTuple):
+class AlignedRow(NamedTuple):
     """Cells, and the style of all of them."""
 
     cells: Sequence[str]
@@ -157,7 +157,7 @@ class Aligned(NamedTuple):
 
     widths: Sequence[int]
     right: Sequence[bool]
-    rows: Sequence[Row]
+    rows: Sequence[AlignedRow]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         widths = self._fitting(options.max_width)
@@ -174,7 +174,7 @@ class Aligned(NamedTuple):
             widths[widths.index(max(widths))] -= 1
         return widths
 
-    def _lines(self, console: Console, row: Row, widths: Sequence[int]) -> Iterator[str]:
+    def _lines(self, console: Console, row: AlignedRow, widths: Sequence[int]) -> Iterator[str]:
         texts = map(one_line, row.cells)
         cells = [_wrapped(console, *cell) for cell in zip(texts, widths, self.right, strict=True)]
         for number in range(max(map(len, cells))):

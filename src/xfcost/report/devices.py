@@ -10,7 +10,7 @@ import msgspec
 from xfcost.ledger import units
 from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Column, Document, Gap, Lines, Part, table_of
+from xfcost.report.document import Document, Gap, Lines, Part, TableColumn, table_of
 
 # Peaks of the table of all devices; the others are in csv, json and the table of one device.
 _SHOWN: Final = ("float32", "tf32", "bfloat16", "float16", "float8", "int8")
@@ -38,10 +38,10 @@ def document(found: Sequence[Device]) -> Document:
     )
 
 
-def _column(head: str) -> Column:
+def _column(head: str) -> TableColumn:
     rank = _HIDDEN_FIRST.index(head) if head in _HIDDEN_FIRST else None
     words = head in ("device", "figure", "source")
-    return Column(head, right=not words, fold=30 if head == "source" else 0, rank=rank)
+    return TableColumn(head, right=not words, fold=30 if head == "source" else 0, rank=rank)
 
 
 def _several(found: Sequence[Device]) -> Iterator[Part]:

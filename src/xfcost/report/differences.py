@@ -11,7 +11,7 @@ from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.saved_report import Report
 from xfcost.ledger.statistics import TimeRatio
-from xfcost.report.document import Column, Document, Gap, Lines, Part, Table, notes, table_of
+from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, notes, table_of
 from xfcost.report.figures import figure_text
 from xfcost.report.measurements import configuration_text
 
@@ -74,12 +74,12 @@ def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
     yield Lines(same)
     if totals := list(total_lines(found)):
         columns = [
-            Column("", named="quantity"),
-            Column("change", right=True),
-            Column("before → after"),
-            Column("where", fold=20),
+            TableColumn("", named="quantity"),
+            TableColumn("change", right=True),
+            TableColumn("before → after"),
+            TableColumn("where", fold=20),
         ]
-        yield Table(columns, totals, headed=False)
+        yield DataTable(columns, totals, headed=False)
     if shown:
         yield from (Gap(), table_of(_cells(shown), _column))
     more = (
@@ -91,7 +91,8 @@ def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
         same_text = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
         more.append(f"{same_text}; differences are of all blocks together")
     if more or found.notes:
-        yield from (Gap(), Lines(more, "dim"), *notes(found.notes, verbose=verbose))
+        yield from (Gap(), Lines(more, "dim"))
+        yield from notes(found.notes, verbose=verbose)
 
 
 def title(found: Diff) -> str:
@@ -125,10 +126,10 @@ def _cells(lines: Sequence[ChangeLine]) -> list[dict[str, str]]:
     ]
 
 
-def _column(head: str) -> Column:
+def _column(head: str) -> TableColumn:
     words = head in ("block", "operation")
     rank = _HIDDEN_FIRST.index(head) if head in _HIDDEN_FIRST else None
-    return Column(
+    return TableColumn(
         head, right=bool(head) and not words, fold=_NAMES if words else 0, rank=rank, named="" if head else "change"
     )
 
@@ -283,9 +284,9 @@ def _parts_of_runs(found: RunsDiff) -> Iterator[Part]:
     yield Lines([f"note: {note}" for note in found.notes])
 
 
-def _row_column(head: str) -> Column:
+def _row_column(head: str) -> TableColumn:
     words = head in ("run", "verdict")
-    return Column(head, right=not words, fold=20 if words else 0)
+    return TableColumn(head, right=not words, fold=20 if words else 0)
 
 
 def _answer(found: RunsDiff) -> str:

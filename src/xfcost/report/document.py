@@ -33,7 +33,7 @@ class Cell(NamedTuple):
     style: str = ""
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table."""
 
     head: str
@@ -76,10 +76,10 @@ class Items(NamedTuple):
     only: Only = ""
 
 
-class Table(NamedTuple):
+class DataTable(NamedTuple):
     """Rows of cells under typed columns."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[Sequence[str | Cell]]
     styles: Sequence[str] = ()
     """Of each row."""
@@ -98,7 +98,7 @@ class Table(NamedTuple):
         ]
 
 
-Part = Gap | Lines | Items | Table
+Part = Gap | Lines | Items | DataTable
 
 
 class Document(NamedTuple):
@@ -141,13 +141,15 @@ def notes(texts: Iterable[str], *, verbose: bool) -> Iterator[Lines]:
         yield Lines([f"{units.number_of(hidden, 'more note')}: --verbose"], "dim", only="terminal")
 
 
-def table_of(rows: Sequence[dict[str, str]], column: Callable[[str], Column] = Column, **more: Any) -> Table:
+def table_of(
+    rows: Sequence[dict[str, str]], column: Callable[[str], TableColumn] = TableColumn, **more: Any
+) -> DataTable:
     """A table of rows under their keys; `column` makes the column of a heading."""
-    return Table([column(head) for head in rows[0]], [list(row.values()) for row in rows], **more)
+    return DataTable([column(head) for head in rows[0]], [list(row.values()) for row in rows], **more)
 
 
 def fitting(
-    columns: Sequence[Column], needed: Sequence[int], width: int, *, gap: int = GAP, least: int = 1
+    columns: Sequence[TableColumn], needed: Sequence[int], width: int, *, gap: int = GAP, least: int = 1
 ) -> list[int]:
     """The places of the columns that fit side by side, the lowest ranks left out first; at least so many stay."""
     places = list(range(len(columns)))
@@ -159,7 +161,7 @@ def fitting(
     return places
 
 
-def fitted(table: Table, width: int) -> tuple[Table, list[str]]:
+def fitted(table: DataTable, width: int) -> tuple[DataTable, list[str]]:
     """The table with the columns that fit, and the headings of the others."""
     sized = zip(table.widths(), table.columns, strict=True)
     needed = [min(natural, column.fold) if column.fold else natural for natural, column in sized]
@@ -186,7 +188,7 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
     for part in parts:
         if part.only == "paper":
             continue
-        if isinstance(part, Table):
+        if isinstance(part, DataTable):
             if part.narrow and sum(part.widths(), GAP * (len(part.columns) - 1)) > width:
                 shown.append(drawn(part.narrow, width))
                 continue
@@ -201,7 +203,7 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
     return Group(*shown)
 
 
-def _rich_table(table: Table) -> RenderableType:
+def _rich_table(table: DataTable) -> RenderableType:
     from rich.text import Text
 
     from xfcost.report.console import bare_table, stacked
@@ -236,7 +238,7 @@ def in_paper(parts: Iterable[Part], form: Format, *, prose: bool) -> str:
 
 def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:
     written = _latex if form == "latex" else _markdown
-    if isinstance(part, Table):
+    if isinstance(part, DataTable):
         if part.title:
             yield f"% {_latex(part.title)}" if form == "latex" else f"{part.title}:"
         heads = [column.named or column.head for column in part.columns]
@@ -301,11 +303,11 @@ def to_markup(rows: Sequence[dict[str, str]], form: Format) -> str:
             heads = [heads[place] for place in places]
         written = [{markdown(head): markdown(row[head]) for head in heads} for row in rows]
         return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
-    from xfcost.report.latex import Group, latex_table
+    from xfcost.report.latex import RowGroup, latex_table
 
     right = [all(row[head][:1].isdigit() or row[head] in (units.DASH, "") for row in rows) for head in heads]
     cells = [[_latex_cell(head, row[head], right=one) for head, one in zip(heads, right, strict=True)] for row in rows]
-    return latex_table(heads, right, [Group("", cells)])
+    return latex_table(heads, right, [RowGroup("", cells)])
 
 
 def _latex_cell(head: str, cell: str, *, right: bool) -> str:

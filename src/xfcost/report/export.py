@@ -39,7 +39,7 @@ def ledger_text(
 
 def _ledger_latex(ledger: Ledger, counts: Mapping[str, str]) -> str:
     """A row per operation under the heading of its block; neighbours with the same rows are one, moves are left out."""
-    from xfcost.report.latex import Group, formula, latex, latex_table, number, title
+    from xfcost.report.latex import RowGroup, formula, latex, latex_table, number, title
     from xfcost.report.table import share_cell
 
     def cells(row: Operation) -> list[str]:
@@ -55,7 +55,7 @@ def _ledger_latex(ledger: Ledger, counts: Mapping[str, str]) -> str:
     groups = []
     for written, alike in groupby((block for block in blocks if block[1]), key=lambda block: block[1]):
         *first, last = [label for label, _ in alike]
-        groups.append(Group(latex(f"{', '.join(first)} and {last}" if first else last), written))
+        groups.append(RowGroup(latex(f"{', '.join(first)} and {last}" if first else last), written))
     heads = ["operation", "mixing", "order", "reads", *counts, "share"]
     totals = (number(units.count(ledger.total(quantity))) for quantity in counts.values())
     total = ["total", "", "", "", *totals, number("100 %")]

@@ -62,7 +62,7 @@ _NEAR: Final = 5
 _STEP: Final = 3
 
 
-class Box(NamedTuple):
+class LabelBox(NamedTuple):
     """A rectangle that takes room."""
 
     left: float
@@ -70,12 +70,12 @@ class Box(NamedTuple):
     right: float
     top: float
 
-    def overlaps(self, other: Box) -> bool:
+    def overlaps(self, other: LabelBox) -> bool:
         """Is some of the other one inside?"""
         across = self.left < other.right and other.left < self.right
         return across and self.bottom < other.top and other.bottom < self.top
 
-    def holds(self, other: Box) -> bool:
+    def holds(self, other: LabelBox) -> bool:
         """Is all of the other one inside?"""
         across = self.left <= other.left and other.right <= self.right
         return across and self.bottom <= other.bottom and other.top <= self.top
@@ -91,7 +91,7 @@ class Named(NamedTuple):
     height: float = 0.0
 
     @property
-    def box(self) -> Box:
+    def box(self) -> LabelBox:
         """The room of the point."""
         return square(self.x, self.y, self.radius)
 
@@ -99,16 +99,18 @@ class Named(NamedTuple):
 class Placed(NamedTuple):
     """Where a name stands, and whether a line ties it to its point."""
 
-    box: Box
+    box: LabelBox
     tied: bool
 
 
-def square(x: float, y: float, half: float) -> Box:
+def square(x: float, y: float, half: float) -> LabelBox:
     """The box around a place."""
-    return Box(x - half, y - half, x + half, y + half)
+    return LabelBox(x - half, y - half, x + half, y + half)
 
 
-def placed(points: Sequence[Named], others: Sequence[Named], taken: Sequence[Box], frame: Box) -> list[Placed | None]:
+def placed(
+    points: Sequence[Named], others: Sequence[Named], taken: Sequence[LabelBox], frame: LabelBox
+) -> list[Placed | None]:
     """A place for the name of each point, the first points served first; None where there is no room.
 
     No name stands on a point, of these or of the `others`, on a box that is `taken` by a line or a text, or on the
@@ -127,7 +129,7 @@ def placed(points: Sequence[Named], others: Sequence[Named], taken: Sequence[Box
     return found
 
 
-def _places(point: Named) -> Iterator[tuple[Box, bool]]:
+def _places(point: Named) -> Iterator[tuple[LabelBox, bool]]:
     """Places around a point, the nearest first, and whether they are far."""
     for distance in _DISTANCES:
         for degrees in _DIRECTIONS:
@@ -135,7 +137,7 @@ def _places(point: Named) -> Iterator[tuple[Box, bool]]:
             x = point.x + (point.radius + distance) * across + _side(across) * point.width / 2
             y = point.y + (point.radius + distance) * up + _side(up) * point.height / 2
             half_width, half_height = point.width / 2, point.height / 2
-            yield Box(x - half_width, y - half_height, x + half_width, y + half_height), distance > _NEAR
+            yield LabelBox(x - half_width, y - half_height, x + half_width, y + half_height), distance > _NEAR
 
 
 def _side(direction: float) -> int:
@@ -143,13 +145,13 @@ def _side(direction: float) -> int:
     return 0 if abs(direction) < 0.15 else int(math.copysign(1, direction))  # noqa: PLR2004 - within 9°
 
 
-def _free(point: Named, box: Box, discs: Sequence[Box], room: Sequence[Box], frame: Box) -> bool:
+def _free(point: Named, box: LabelBox, discs: Sequence[LabelBox], room: Sequence[LabelBox], frame: LabelBox) -> bool:
     way = _way(point, box)
     over = any(box.overlaps(one) for one in (*discs, *room)) or any(step.overlaps(one) for step in way for one in room)
     return frame.holds(box) and not over
 
 
-def _way(point: Named, box: Box) -> list[Box]:
+def _way(point: Named, box: LabelBox) -> list[LabelBox]:
     """The room of the way from the point's edge to its name."""
     x, y = nearest_corner(point, box)
     length = math.hypot(x - point.x, y - point.y)
@@ -158,7 +160,7 @@ def _way(point: Named, box: Box) -> list[Box]:
     return [square(point.x + share * (x - point.x), point.y + share * (y - point.y), 0.5) for share in shares]
 
 
-def nearest_corner(point: Named, box: Box) -> tuple[float, float]:
+def nearest_corner(point: Named, box: LabelBox) -> tuple[float, float]:
     """The place of the box's edge that is nearest to the point."""
     return min(max(point.x, box.left), box.right), min(max(point.y, box.bottom), box.top)
 
@@ -196,13 +198,13 @@ def log_frame(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
         axes.spines[name].set_visible(False)
 
 
-def extent(axes: Axes, text: Text) -> Box:
+def extent(axes: Axes, text: Text) -> LabelBox:
     """The room of a text, in pixels."""
     from matplotlib.backends.backend_agg import RendererAgg
 
     width, height = axes.figure.bbox.size
     renderer = RendererAgg(width, height, axes.figure.dpi)  # type: ignore[no-untyped-call]
-    return Box(*text.get_window_extent(renderer).extents)
+    return LabelBox(*text.get_window_extent(renderer).extents)
 
 
 # Inches.

@@ -9,7 +9,7 @@ from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.decoding import cache_name, intensity_number
-from xfcost.report.document import Column, Table
+from xfcost.report.document import DataTable, TableColumn
 from xfcost.report.header import at_least
 from xfcost.report.style import TERMINAL
 from xfcost.report.timing import share_text
@@ -176,7 +176,7 @@ def _against(ratio: float | None) -> str:
     return f"(hardly {word})" if text == "1×" else f"({text} {word})"
 
 
-def figures_table(comparison: Comparison, *, verbose: bool) -> Table:
+def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:
     """Figures side by side, ratios beside them, or below them on a narrow screen; rows that differ, or all."""
     every = list(_figures(comparison))
     figures = comparison.figures.values()
@@ -192,6 +192,6 @@ def figures_table(comparison: Comparison, *, verbose: bool) -> Table:
     ]
     below = [[words, *(f"{one}\n{ratio}".rstrip() for one, ratio in cells)] for _, words, cells in rows]
     names = zip(comparison.names, widths, strict=True)
-    columns = [Column("", fold=1), *(Column(name.rjust(wide), fold=1) for name, (wide, _) in names)]
-    stacked = [Column("", fold=1), *(Column(name, right=True, fold=1) for name in comparison.names)]
-    return Table(columns, beside, styles, narrow=[Table(stacked, below, styles)])
+    columns = [TableColumn("", fold=1), *(TableColumn(name.rjust(wide), fold=1) for name, (wide, _) in names)]
+    stacked = [TableColumn("", fold=1), *(TableColumn(name, right=True, fold=1) for name in comparison.names)]
+    return DataTable(columns, beside, styles, narrow=[DataTable(stacked, below, styles)])

@@ -9,7 +9,7 @@ from xfcost.counting.find.result import QUANTITIES, FindResult, FoundModel, Left
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Column, Document, Gap, Lines, Part, Table
+from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn
 from xfcost.report.on_devices import WITHOUT_TF32
 
 # Columns of figures that are always there.
@@ -42,8 +42,8 @@ def _parts(found: FindResult, *, front_only: bool, left_out: bool) -> Iterator[P
     if reasons := list(_reasons(found, every=left_out)):
         yield from (Gap(), Lines(["left out"], "bold", only="terminal"), Lines(reasons))
     if left_out and found.not_fitting:
-        heads = [Column("preset", fold=20), Column("why it is left out", fold=20)]
-        yield from (Gap(), Table(heads, [(one.name, one.reason) for one in found.not_fitting], only="terminal"))
+        heads = [TableColumn("preset", fold=20), TableColumn("why it is left out", fold=20)]
+        yield from (Gap(), DataTable(heads, [(one.name, one.reason) for one in found.not_fitting], only="terminal"))
     yield from (Gap(), Lines(notes(found), "dim"))
 
 
@@ -117,17 +117,17 @@ def short_keys(keys: Sequence[str]) -> list[str]:
 _WILD: Final = ("*", "**", "each")
 
 
-def _table(found: FindResult, rows: Sequence[FoundModel]) -> Table:
+def _table(found: FindResult, rows: Sequence[FoundModel]) -> DataTable:
     """The models with their figures; on a narrow terminal all varied keys are one column."""
     question = found.question
     asked = (*_COLUMNS, question.sort, *question.front, *map(limited, question.budgets), *_timed(found))
     figures = [name for name in QUANTITIES if name in asked]
     families = found.spec is None and any(row.family for row in rows)
     keys = short_keys(found.keys)
-    first = [Column("", named="front", fold=1)]
-    first += [Column("preset", fold=20)] if not found.keys else []
-    first += [Column("family", fold=20)] if families else []
-    last = [Column(QUANTITIES[name].title, right=True) for name in figures]
+    first = [TableColumn("", named="front", fold=1)]
+    first += [TableColumn("preset", fold=20)] if not found.keys else []
+    first += [TableColumn("family", fold=20)] if families else []
+    last = [TableColumn(QUANTITIES[name].title, right=True) for name in figures]
     cells = []
     for row in rows:
         words = [_MARK if row.front else "", *([row.name] if not found.keys else [])]
@@ -136,13 +136,13 @@ def _table(found: FindResult, rows: Sequence[FoundModel]) -> Table:
         cells.append((words, values, [QUANTITIES[name].text(row.figures[name]) for name in figures]))
     styles = ["bold" if row.front else "" for row in rows]
     wide = [[*words, *values, *numbers] for words, values, numbers in cells]
-    columns = [*first, *(Column(key, right=True, fold=4) for key in keys), *last]
+    columns = [*first, *(TableColumn(key, right=True, fold=4) for key in keys), *last]
     narrow: list[Part] = []
     if keys:
         joined = [[words[0], " · ".join(values), *words[1:], *numbers] for words, values, numbers in cells]
-        heads = [first[0], Column("values", fold=20), *first[1:], *last]
-        narrow = [Table(heads, joined, styles), Lines([f"values: {' · '.join(keys)}"])]
-    return Table(columns, wide, styles, narrow=narrow)
+        heads = [first[0], TableColumn("values", fold=20), *first[1:], *last]
+        narrow = [DataTable(heads, joined, styles), Lines([f"values: {' · '.join(keys)}"])]
+    return DataTable(columns, wide, styles, narrow=narrow)
 
 
 def _timed(found: FindResult) -> tuple[str, ...]:

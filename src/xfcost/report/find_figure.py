@@ -14,8 +14,8 @@ from xfcost.report.figure import (
     INK,
     QUIET,
     TICKS,
-    Box,
     Captions,
+    LabelBox,
     Named,
     Placed,
     Ticks,
@@ -104,7 +104,7 @@ def _label_axes(axes: Axes, found: FindResult) -> None:
         low, high = axis.get_view_interval()
         subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)  # noqa: PLR2004 - labels would touch
         ticks.append(Ticks(f"{one.title} ({better} is better)", TICKS[_UNITS.get(one.text, "count")], subs))
-    log_frame(axes, *ticks)
+    log_frame(axes, ticks[0], ticks[1])
 
 
 def _draw_budgets(axes: Axes, found: FindResult) -> None:
@@ -143,7 +143,9 @@ def _draw_names(axes: Axes, found: FindResult) -> None:
     places = {(row.figures[less], row.figures[more]) for row in found.front}
     others += [Named(*_pixels(axes, x, y), 3.0) for y, x in found.cloud if (x, y) not in places]
     taken = [*_steps(front), *_lines(axes, found)]
-    for row, point, place in zip(rows, points, placed(points, others, taken, Box(*axes.bbox.extents)), strict=True):
+    for row, point, place in zip(
+        rows, points, placed(points, others, taken, LabelBox(*axes.bbox.extents)), strict=True
+    ):
         if place is not None:
             _write(axes, _name(found, row), point, place)
 
@@ -158,24 +160,24 @@ def _pixels(axes: Axes, x: float, y: float) -> tuple[float, float]:
     return float(across), float(up)
 
 
-def _steps(front: list[tuple[float, float]]) -> Iterator[Box]:
+def _steps(front: list[tuple[float, float]]) -> Iterator[LabelBox]:
     """The room of the line between the points, in steps: across, then up."""
     for (x0, y0), (x1, y1) in pairwise(front):
-        yield Box(x0 + _ROOM + 4, y0 - _ROOM, x1, y0 + _ROOM)
-        yield Box(x1 - _ROOM, y0, x1 + _ROOM, y1 - _ROOM - 4)
+        yield LabelBox(x0 + _ROOM + 4, y0 - _ROOM, x1, y0 + _ROOM)
+        yield LabelBox(x1 - _ROOM, y0, x1 + _ROOM, y1 - _ROOM - 4)
 
 
-def _lines(axes: Axes, found: FindResult) -> Iterator[Box]:
+def _lines(axes: Axes, found: FindResult) -> Iterator[LabelBox]:
     """The room of the budgets' lines and texts."""
     more, less = found.question.front
-    frame = Box(*axes.bbox.extents)
+    frame = LabelBox(*axes.bbox.extents)
     for budget in found.question.budgets:
         x, y = _pixels(axes, budget.limit, budget.limit)
         if limited(budget) == less:
-            yield Box(x - _ROOM, frame.bottom, x + _ROOM, frame.top)
-            yield Box(x - 5 * _ROOM, frame.bottom, x, frame.bottom + _TEXT * (frame.top - frame.bottom))
+            yield LabelBox(x - _ROOM, frame.bottom, x + _ROOM, frame.top)
+            yield LabelBox(x - 5 * _ROOM, frame.bottom, x, frame.bottom + _TEXT * (frame.top - frame.bottom))
         if limited(budget) == more:
-            yield Box(frame.left, y - _ROOM, frame.right, y + _ROOM)
+            yield LabelBox(frame.left, y - _ROOM, frame.right, y + _ROOM)
 
 
 def _text_size(axes: Axes, text: str) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from typing import Any
 from xfcost.counting.gallery import QUANTITIES
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Cell, Column, Document, Part, Table, table_of
+from xfcost.report.document import Cell, DataTable, Document, Part, TableColumn, table_of
 
 
 def document(rows: list[dict[str, Any]]) -> Document:
@@ -18,17 +18,19 @@ def document(rows: list[dict[str, Any]]) -> Document:
 
 def _parts(rows: list[dict[str, Any]]) -> Iterator[Part]:
     if "name" in rows[0]:
-        columns = [Column(head, fold=8) for head in ("preset", "name", "tokens")]
-        columns += [Column(head, right=True, fold=8) for head in ("parameters", "MACs")]
+        columns = [TableColumn(head, fold=8) for head in ("preset", "name", "tokens")]
+        columns += [TableColumn(head, right=True, fold=8) for head in ("parameters", "MACs")]
         cells = [
             [row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in QUANTITIES)]
             for row in rows
         ]
-        yield Table(columns, cells, only="terminal")
+        yield DataTable(columns, cells, only="terminal")
     else:
         families: dict[str, list[str]] = {}
         for row in rows:
             families.setdefault(row["family"], []).append(row["preset"])
-        listed = [[Cell(family, "bold"), "  ".join(presets)] for family, presets in families.items()]
-        yield Table([Column("family", fold=8), Column("presets", fold=8)], listed, only="terminal")
+        listed: list[list[str | Cell]] = [
+            [Cell(family, "bold"), "  ".join(presets)] for family, presets in families.items()
+        ]
+        yield DataTable([TableColumn("family", fold=8), TableColumn("presets", fold=8)], listed, only="terminal")
     yield table_of([{key: str(value) for key, value in row.items()} for row in rows], only="paper")

@@ -12,7 +12,7 @@ from xfcost.counting.glance import MIXING_FIRST, Glance, GlanceEntry
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import Mixing
-from xfcost.report.document import Cell, Column, Document, Gap, Lines, Part, Table, table_of
+from xfcost.report.document import Cell, DataTable, Document, Gap, Lines, Part, TableColumn, table_of
 from xfcost.report.input_description import circumstances, image_cell, input_object, input_warnings
 from xfcost.report.style import TERMINAL, WORDS, letters_text, lowered
 
@@ -65,14 +65,19 @@ def _parts(page: Glance) -> Iterator[Part]:
     yield Lines([f"note: {note}" for note in page.notes])
 
 
-def _sections(page: Glance) -> Table:
+def _sections(page: Glance) -> DataTable:
     several = len(page.systems) > 1
     words = ("Order", "Reads", *(("System",) if several else ()), "Where")
-    columns = [Column("Operation"), *(Column(head, fold=6) for head in words), Column("Parameters", right=True)]
+    columns = [
+        TableColumn("Operation"),
+        *(TableColumn(head, fold=6) for head in words),
+        TableColumn("Parameters", right=True),
+    ]
     rows: list[list[str | Cell]] = []
     for kind in MIXING_FIRST:
         entries = [entry for entry in page.entries if entry.mixing == kind]
-        style, blank = TERMINAL[kind], [""] * len(columns)
+        style = TERMINAL[kind]
+        blank: list[str | Cell] = [""] * len(columns)
         if entries:
             rows += [blank, [Cell(WORDS[kind].capitalize(), f"bold {style}"), *blank[1:]]]
         for entry in entries:
@@ -83,7 +88,7 @@ def _sections(page: Glance) -> Table:
                 rows.append([*names, *system, stages_text(one.stages), units.count(one.params)])
                 names = ["", "", ""]
     title = "Operations at a glance: " + ", ".join(page.systems)
-    return Table(columns, rows, title=title, only="terminal")
+    return DataTable(columns, rows, title=title, only="terminal")
 
 
 def _mixing_lines(page: Glance) -> Iterator[str]:

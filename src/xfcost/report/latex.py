@@ -57,14 +57,16 @@ _MATH_SPECIAL: Final = {
 _PARTS: Final = re.compile(rf"√[A-Za-z]|[A-Za-z]{{2,}}|[{''.join(map(re.escape, _SUPER))}]+|[{''.join(_SUB)}]+|.")
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """Rows under a heading; cells and heading are LaTeX already."""
 
     heading: str
     rows: Sequence[Sequence[str]]
 
 
-def latex_table(heads: Sequence[str], right: Sequence[bool], groups: Iterable[Group], total: Sequence[str] = ()) -> str:
+def latex_table(
+    heads: Sequence[str], right: Sequence[bool], groups: Iterable[RowGroup], total: Sequence[str] = ()
+) -> str:
     r"""A `tabular` with the rules of booktabs: headings in italics, the total below a rule.
 
     It is no wider than the text of a page: columns for which there is no room are left out, unless `--columns` chooses
@@ -88,7 +90,7 @@ def _tabular(
     points: float,
     right: Sequence[bool],
     titles: Sequence[str],
-    groups: Sequence[Group],
+    groups: Sequence[RowGroup],
     total: Sequence[str],
 ) -> Iterator[str]:
     headings = [rf"\textit{{{group.heading}}}" if group.heading else "" for group in groups]

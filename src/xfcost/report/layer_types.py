@@ -10,7 +10,7 @@ import msgspec
 from xfcost.counting.layer_types import LayerLine, LayerTable, explanations
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Column, Document, Gap, Items, Lines, Part, table_of
+from xfcost.report.document import Document, Gap, Items, Lines, Part, TableColumn, table_of
 
 PAPER: Final = "Vaswani et al. 2017, Attention Is All You Need, Table 1 and §4"
 _NUMBERS: Final = ("MACs", "projections")
@@ -38,8 +38,8 @@ def _parts(table: LayerTable) -> Iterator[Part]:
     yield from (Gap(), Items(list(explanations(table))), Gap(), Lines(_NOTES, ended=True))
 
 
-def _column(head: str) -> Column:
-    return Column(head, right=head in _NUMBERS or head.startswith("at n"), fold=0 if head == "layer type" else 8)
+def _column(head: str) -> TableColumn:
+    return TableColumn(head, right=head in _NUMBERS or head.startswith("at n"), fold=0 if head == "layer type" else 8)
 
 
 _NOTES: Final = (

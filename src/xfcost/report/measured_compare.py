@@ -18,7 +18,7 @@ from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import Interval
 from xfcost.report.crossovers import order_lines, range_text
-from xfcost.report.document import Column, Document, Gap, Lines, Part, Table, table_of, to_csv
+from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, table_of, to_csv
 from xfcost.report.measurements import configuration_text, outcome_text, precision_text
 from xfcost.report.plot import slope_text
 from xfcost.report.style import lowered
@@ -182,10 +182,10 @@ def counted_texts(pair: Pair) -> Iterator[str]:
         yield "crossing counted: no input fits both systems"
 
 
-def _series_table(series: Series) -> Table:
+def _series_table(series: Series) -> DataTable:
     """Every measured point: time, its slope from the point before, the MACs' slope, the peak."""
     axis = series.axis.word
-    columns = [Column(head, right=True) for head in (axis, "time", "±", "slope", "MACs", "peak", "predicted")]
+    columns = [TableColumn(head, right=True) for head in (axis, "time", "±", "slope", "MACs", "peak", "predicted")]
     rows = []
     time = METRICS["time"]
     slopes = {one.last: one for one in local_slopes(series, time)}
@@ -197,7 +197,7 @@ def _series_table(series: Series) -> Table:
         peaks = [units.size(memory.measured), units.size(memory.predicted)] if memory else [units.DASH] * 2
         time_cells = [units.seconds(timing.seconds if timing else None), precision_text(timing)]
         rows.append([f"{x:,}", *time_cells, *slope, *peaks])
-    return Table(columns, rows, only="terminal")
+    return DataTable(columns, rows, only="terminal")
 
 
 def _upper_texts(series: Series) -> Iterator[str]:

@@ -17,7 +17,7 @@ from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import nine_in_ten
-from xfcost.report.document import Column, Document, Gap, Lines, Part, Table
+from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn
 
 # Fields that are a column where rows differ in them, and stand above the table where they don't.
 _RUN: Final = ("batch", "dtype", "attention", "mode")
@@ -48,9 +48,9 @@ def _parts(rows: Sequence[Measurement]) -> Iterator[Part]:
         return
     titles = _titles(rows)
     ranks = {title: rank for rank, title in enumerate(_HIDDEN_FIRST)}
-    columns = [Column(title, right=title != "system", rank=ranks.get(title)) for title in titles]
+    columns = [TableColumn(title, right=title != "system", rank=ranks.get(title)) for title in titles]
     columns[0] = columns[0]._replace(fold=_NAME)
-    yield from (Lines([_shared_text(rows)]), Gap(), Table(columns, [_cells(row, titles) for row in rows]))
+    yield from (Lines([_shared_text(rows)]), Gap(), DataTable(columns, [_cells(row, titles) for row in rows]))
     yield from (Gap(), Lines(list(_notes(rows))))
 
 

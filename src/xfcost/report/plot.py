@@ -111,7 +111,7 @@ def panel_figure(chart: Chart) -> Figure:
     return figure
 
 
-def grouped_by_slope(lines: Sequence[Line]) -> list[list[int]]:
+def grouped_by_slope(lines: Sequence[ChartLine]) -> list[list[int]]:
     """The numbers of the lines in panels of about equal size, slopes ascending."""
     order = sorted(range(len(lines)), key=lambda number: (lines[number].slope or 0.0, lines[number].values[-1]))
     panels = -(-len(order) // _MOST_LINES)
@@ -148,7 +148,7 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _LABEL_LETTERS else f"{name[: _LABEL_LETTERS - 1].rstrip()}…"
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """One system's formula over N or image sizes."""
 
     name: str
@@ -159,7 +159,7 @@ class Line(NamedTuple):
     """Is it scaled to a measured point, to compare shapes? Then it is drawn faint."""
 
 
-class Points(NamedTuple):
+class ChartPoints(NamedTuple):
     """Traced or measured points of the line number `system`."""
 
     name: str
@@ -192,8 +192,8 @@ class Chart(NamedTuple):
     subtitle: str
     value_label: str
     unit: Unit
-    lines: Sequence[Line]
-    points: Sequence[Points] = ()
+    lines: Sequence[ChartLine]
+    points: Sequence[ChartPoints] = ()
     axis: SizeAxis = TOKENS
     mark: int | None = None
     footnote: str = ""
@@ -217,12 +217,12 @@ STYLES: Final = (
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
-def line_label(line: Line) -> str:
+def line_label(line: ChartLine) -> str:
     """Its words in the legend."""
     return f"{line.name}, slope {slope_text(line.slope)}"
 
 
-def draw_line(axes: Axes, line: Line, number: int) -> None:
+def draw_line(axes: Axes, line: ChartLine, number: int) -> None:
     """A system's line in the colour and style of its number."""
     axes.plot(
         line.xs, line.values, color=SYSTEMS[number % len(SYSTEMS)], linestyle=STYLES[number % len(STYLES)],
@@ -231,12 +231,12 @@ def draw_line(axes: Axes, line: Line, number: int) -> None:
     )  # fmt: skip
 
 
-def draw_context(axes: Axes, line: Line) -> None:
+def draw_context(axes: Axes, line: ChartLine) -> None:
     """A line of another panel, muted: it shows where this panel's lines are among all."""
     axes.plot(line.xs, line.values, color=CONTEXT, linewidth=0.7, zorder=1)
 
 
-def draw_points(axes: Axes, points: Points, number: int) -> None:
+def draw_points(axes: Axes, points: ChartPoints, number: int) -> None:
     """Traced or measured points, error bars where they were timed, in the colour of their system."""
     axes.errorbar(
         points.xs, points.values, yerr=points.bars(), color=SYSTEMS[number % len(SYSTEMS)], linestyle="none",
@@ -253,7 +253,7 @@ _LEAST = 1.5
 
 def draw_guides(axes: Axes, chart: Chart) -> None:
     """Thin grey lines of the axis's two slopes, beside the data and not on it, named along their way."""
-    drawn: list[Line | Points] = [*chart.lines, *chart.points]
+    drawn: list[ChartLine | ChartPoints] = [*chart.lines, *chart.points]
     for number, (power, name) in enumerate(chart.axis.guides):
         # The steeper above everything, the other below everything: the least offset at which no line is crossed.
         offsets = [
@@ -312,7 +312,7 @@ def draw_ratio(axes: Axes, chart: Chart) -> None:
     )  # fmt: skip
 
 
-def ratio_summary(lines: Sequence[Line], axis: SizeAxis, mark: int | None, unit: Unit) -> list[str]:
+def ratio_summary(lines: Sequence[ChartLine], axis: SizeAxis, mark: int | None, unit: Unit) -> list[str]:
     """`at N = 784: ViT-S/8 616,225, Swin-T 38,416: 16.04×`, of two lines only."""
     pair = _at_mark(lines, mark)
     if not pair:
@@ -324,7 +324,7 @@ def ratio_summary(lines: Sequence[Line], axis: SizeAxis, mark: int | None, unit:
     return [f"at {axis.word} = {mark:,}: {each}: {units.ratio(max(pair) / min(pair))}"]
 
 
-def _at_mark(lines: Sequence[Line], mark: int | None) -> list[float]:
+def _at_mark(lines: Sequence[ChartLine], mark: int | None) -> list[float]:
     """The values of two lines at the mark; nothing where there are not two that both have that point."""
     if mark is None or len(lines) != 2 or any(line.scaled or mark not in line.xs for line in lines):  # noqa: PLR2004
         return []
@@ -376,7 +376,7 @@ def set_limits(axes: Axes, chart: Chart) -> None:
     """Log axes with room around the data: a little at the sides, more above and below, where the guides are."""
     axes.set_xscale("log")
     axes.set_yscale("log")
-    drawn: list[Line | Points] = [*chart.lines, *chart.points]
+    drawn: list[ChartLine | ChartPoints] = [*chart.lines, *chart.points]
     tokens = [n for one in drawn for n in one.xs]
     values = [value for one in drawn for value in one.values]
     low, high = min(tokens), max(tokens)

@@ -11,7 +11,7 @@ from xfcost.counting.reach.result import BlockReach, InputGrid, Met, Reach
 from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Column, Document, Gap, Lines, Part, Table, table_of
+from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, table_of
 
 
 class Line(NamedTuple):
@@ -130,16 +130,16 @@ _LEFT_OUT: Final = ("tokens", "no.", "share", "median")
 _LEAST_MADE_OF: Final = 16
 
 
-def _table(found: Reach) -> Table:
+def _table(found: Reach) -> DataTable:
     every = list(lines(found))
     rows = [_cells(line, several=len(found.inputs) > 1, stages=_stages(found)) for line in every]
     return table_of(rows, _column, styles=["bold" if line.met.whole else "" for line in every])
 
 
-def _column(head: str) -> Column:
+def _column(head: str) -> TableColumn:
     rank = _LEFT_OUT.index(head) if head in _LEFT_OUT else None
     fold = _LEAST_MADE_OF if head == "made of" else 0
-    return Column(head, right=head not in ("block", "input", "made of"), fold=fold, rank=rank)
+    return TableColumn(head, right=head not in ("block", "input", "made of"), fold=fold, rank=rank)
 
 
 def _stages(found: Reach) -> bool:

@@ -14,8 +14,8 @@ from xfcost.report.figure import (
     INK,
     QUIET,
     TICKS,
-    Box,
     Captions,
+    LabelBox,
     Named,
     Placed,
     Ticks,
@@ -105,7 +105,7 @@ def limits_of(found: Sequence[Roofline]) -> Limits:
     return Limits((min(intensities) / 2.5, max(intensities) * 4), (low / 2.5, max(rates) * 2.5))
 
 
-def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: Sizes) -> None:
+def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: MarkerSizes) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(*limits.intensity)
@@ -156,7 +156,7 @@ _STEPS: Final = 80
 _NAME_SIZE: Final = 8.5
 
 
-def draw_roofs(axes: Axes, roofs: Roofs) -> list[Box]:
+def draw_roofs(axes: Axes, roofs: Roofs) -> list[LabelBox]:
     """Both roofs up to the ridge point and from it, named along their way; the room that they take, in pixels."""
     (low, high), (bottom, _) = axes.get_xlim(), axes.get_ylim()
     ridge = roofs.ridge_point
@@ -195,7 +195,7 @@ def _ridge_name(axes: Axes, roofs: Roofs) -> Annotation:
     )  # fmt: skip
 
 
-def draw_points(axes: Axes, one: Roofline, sizes: Sizes) -> None:
+def draw_points(axes: Axes, one: Roofline, sizes: MarkerSizes) -> None:
     """A marker per operation, the largest at the back; its gid is the operation's name and kind."""
     for point in one.drawn:
         colour = FIGURE[point.mixing]
@@ -206,7 +206,7 @@ def draw_points(axes: Axes, one: Roofline, sizes: Sizes) -> None:
         )  # fmt: skip
 
 
-def draw_names(axes: Axes, one: Roofline, sizes: Sizes, taken: Sequence[Box]) -> None:
+def draw_names(axes: Axes, one: Roofline, sizes: MarkerSizes, taken: Sequence[LabelBox]) -> None:
     """The names of the longest operations, where there is room for them."""
     longest, others = one.drawn[:_NAMED], one.drawn[_NAMED:]
     texts = [axes.text(0, 0, point.title, fontsize=_NAME_SIZE) for point in longest]
@@ -217,13 +217,15 @@ def draw_names(axes: Axes, one: Roofline, sizes: Sizes, taken: Sequence[Box]) ->
         _named(axes, point, sizes, (box.right - box.left, box.top - box.bottom))
         for point, box in zip(longest, boxes, strict=True)
     ]
-    places = placed(named, [_named(axes, point, sizes, (0, 0)) for point in others], taken, Box(*axes.bbox.extents))
+    places = placed(
+        named, [_named(axes, point, sizes, (0, 0)) for point in others], taken, LabelBox(*axes.bbox.extents)
+    )
     for point, about, place in zip(longest, named, places, strict=True):
         if place is not None:
             _write(axes, point, about, place)
 
 
-def _named(axes: Axes, point: RooflinePoint, sizes: Sizes, size: tuple[float, float]) -> Named:
+def _named(axes: Axes, point: RooflinePoint, sizes: MarkerSizes, size: tuple[float, float]) -> Named:
     """The point in pixels, with the size of its name."""
     x, y = axes.transData.transform((point.intensity, point.flops_per_second))
     side = math.sqrt(sizes.of(point.share, point.mixing)) * _pixels_per_point(axes)
@@ -245,7 +247,7 @@ def _write(axes: Axes, point: RooflinePoint, about: Named, place: Placed) -> Non
         axes.plot(xs, ys, color=INK, linewidth=0.6, marker="o", markevery=[0], markersize=1.8, zorder=4)
 
 
-def _along(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> list[Box]:
+def _along(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> list[LabelBox]:
     """The room of a line between two places in data coordinates."""
     (x0, y0), (x1, y1) = axes.transData.transform([start, end])
     shares = [number / _STEPS for number in range(_STEPS + 1)]
@@ -269,7 +271,7 @@ _SHARES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 _LISTED: Final = 3
 
 
-class Sizes(NamedTuple):
+class MarkerSizes(NamedTuple):
     """What a share of time is in square points."""
 
     area_per_share: float
@@ -285,13 +287,13 @@ class Sizes(NamedTuple):
         return tuple(share for share in _SHARES if share <= self.largest)[-_LISTED:]
 
 
-def sizes_of(found: Sequence[Roofline]) -> Sizes:
+def sizes_of(found: Sequence[Roofline]) -> MarkerSizes:
     """Sizes at which the largest point of all panels is `_LARGEST`."""
     largest = max((point.share for one in found for point in one.drawn), default=1.0)
-    return Sizes(_LARGEST / largest, largest)
+    return MarkerSizes(_LARGEST / largest, largest)
 
 
-def draw_legend(figure: Figure, found: Sequence[Roofline], sizes: Sizes, at: tuple[float, float]) -> None:
+def draw_legend(figure: Figure, found: Sequence[Roofline], sizes: MarkerSizes, at: tuple[float, float]) -> None:
     """Kinds that some point has, then sizes, in one row whose lower left corner is `at`."""
     present = {point.mixing for one in found for point in one.drawn}
     handles = [_mark(kind, 9.0, FIGURE[kind], WORDS[kind]) for kind in KINDS if kind in present]

@@ -17,7 +17,7 @@ from xfcost.ledger.statistics import Estimate, fit_slope, slope_refused, time_ra
 from xfcost.report.compare import ratio_text
 from xfcost.report.measured_compare import crossing_text, data_notes, determined_text, span_text
 from xfcost.report.metrics import METRICS
-from xfcost.report.plot import Chart, Line, Points, ratio_summary, slope_text
+from xfcost.report.plot import Chart, ChartLine, ChartPoints, ratio_summary, slope_text
 from xfcost.report.style import lowered
 from xfcost.report.timing import where_text
 
@@ -41,7 +41,7 @@ def scaling_chart(
         UsageError: the metric is 0 or not known for every system, and log axes have no 0.
     """
     chosen, axis = METRICS[metric], sweeps[0].axis
-    tf32: list[Line] = []
+    tf32: list[ChartLine] = []
     if metric != "time":
         lines, points = _counted(sweeps, live, chosen.quantity)
         tf32 = _counted(sweeps, (), TF32_LEAST_SECONDS, ", with TF32")[0] if metric == "least-time" else []
@@ -78,24 +78,26 @@ def scaling_chart(
 
 def _counted(
     sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]], quantity: str, name: str = ""
-) -> tuple[list[Line], list[Points]]:
+) -> tuple[list[ChartLine], list[ChartPoints]]:
     """Formulas as lines, traced figures as points; where a system's figure is 0, it is left out."""
-    lines: list[Line] = []
-    points: list[Points] = []
+    lines: list[ChartLine] = []
+    points: list[ChartPoints] = []
     for one, ledgers in zip(sweeps, live or [()] * len(sweeps), strict=True):
         pairs = [(x, value) for x, value in zip(one.xs, one.values(quantity), strict=True) if value]
         if not pairs:
             continue
         number = len(lines)
         xs, values = zip(*pairs, strict=True)
-        lines.append(Line(f"{one.name}{name}", xs, values, slope(xs, values)))
+        lines.append(ChartLine(f"{one.name}{name}", xs, values, slope(xs, values)))
         seen = [(one.at(ledger), value) for ledger in ledgers if (value := traced(ledger, quantity))]
         if seen:
-            points.append(Points(f"{one.name}, traced", number, *zip(*seen, strict=True)))
+            points.append(ChartPoints(f"{one.name}, traced", number, *zip(*seen, strict=True)))
     return lines, points
 
 
-def _timed(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> tuple[list[Line], list[Points]]:
+def _timed(
+    sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]
+) -> tuple[list[ChartLine], list[ChartPoints]]:
     """Medians as points; as faint lines the MACs, at the rate of the smallest N that was measured."""
     lines, points = [], []
     for number, (one, ledgers) in enumerate(zip(sweeps, live, strict=True)):
@@ -104,11 +106,11 @@ def _timed(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> 
         spread, intervals = [timing.spread for _, timing in timings], [timing.interval for _, timing in timings]
         derived = max(_derived(xs, ledgers), default=None)
         name = f"{one.name}, measured, slope {fitted_text(fit_slope(xs, seconds), derived)}"
-        points.append(Points(name, number, xs, seconds, spread, intervals))
+        points.append(ChartPoints(name, number, xs, seconds, spread, intervals))
         rate = seconds[0] / (ledgers[0].total("macs") or 1)
         values = [(macs or 0) * rate for macs in one.values("macs")]
         fitted = slope(one.xs, values)
-        lines.append(Line(f"{one.name}, its MACs at the first point's rate", one.xs, values, fitted, scaled=True))
+        lines.append(ChartLine(f"{one.name}, its MACs at the first point's rate", one.xs, values, fitted, scaled=True))
     return lines, points
 
 
@@ -122,17 +124,17 @@ def _derived(xs: Sequence[int], ledgers: Sequence[Ledger]) -> Iterator[float]:
 
 def _predicted(
     sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]], predicted: Sequence[Sequence[Ledger]]
-) -> tuple[list[Line], list[Points]]:
+) -> tuple[list[ChartLine], list[ChartPoints]]:
     """Predicted seconds as lines, medians as points."""
     lines = []
     for one, ledgers in zip(sweeps, predicted, strict=True):
         pairs = [(one.at(ledger), ledger.prediction.seconds) for ledger in ledgers if ledger.prediction]
         xs, values = zip(*pairs, strict=True)
-        lines.append(Line(f"{one.name}, predicted", xs, values, slope(xs, values)))
+        lines.append(ChartLine(f"{one.name}, predicted", xs, values, slope(xs, values)))
     return lines, _timed(sweeps, live)[1] if any(live) else []
 
 
-def _at_last(one: Line) -> str:
+def _at_last(one: ChartLine) -> str:
     return f"{one.name}: slope {slope_text(one.slope)}, {one.values[-1]:.3g} s at {one.xs[-1]:,}"
 
 
@@ -291,10 +293,10 @@ def measured_chart(found: MeasuredSeries, metric: str, mark: int | None) -> Char
     )
 
 
-def _points(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, number: int) -> Points:
+def _points(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, number: int) -> ChartPoints:
     upper = upper_slope(series, reading)
     at_end = "" if upper is None else f", slope {determined_text(upper)} at the upper end"
-    return Points(
+    return ChartPoints(
         name=f"{series.name}{at_end}",
         system=number,
         xs=[point.x for point in points],
@@ -303,7 +305,7 @@ def _points(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetr
     )
 
 
-def _line(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, curve: Curve) -> Line:
+def _line(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, curve: Curve) -> ChartLine:
     """What was predicted, or what was counted at the rate of the largest point; else the points joined."""
     if reading.predicted:
         return _predicted_memory(series, points, reading)
@@ -321,20 +323,20 @@ def _line(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric
     unit = "FLOP/s" if word == "FLOPs" else "MAC/s"
     name = f"{word} at {units.count(rate, 3)}{unit}, the rate at {series.axis.word} = {last.x:,}"
     xs, values = [x for x, _ in pairs], [count / rate for _, count in pairs]
-    return Line(f"{series.name}: {name}", xs, values, slope(xs, values), scaled=True)
+    return ChartLine(f"{series.name}: {name}", xs, values, slope(xs, values), scaled=True)
 
 
-def _predicted_memory(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric) -> Line:
+def _predicted_memory(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric) -> ChartLine:
     known = [(point.x, value) for point in points if (value := reading.beside(point.row))]
     if not known:
         return _joined(series, points, "its points joined, no prediction")
     xs, values = [x for x, _ in known], [value for _, value in known]
-    return Line(f"{series.name}, predicted", xs, values, slope(xs, values), scaled=True)
+    return ChartLine(f"{series.name}, predicted", xs, values, slope(xs, values), scaled=True)
 
 
-def _joined(series: Series, points: Sequence[SeriesPoint], words: str) -> Line:
+def _joined(series: Series, points: Sequence[SeriesPoint], words: str) -> ChartLine:
     xs, values = [point.x for point in points], [point.estimate.value for point in points]
-    return Line(f"{series.name}: {words}", xs, values, slope(xs, values), scaled=True)
+    return ChartLine(f"{series.name}: {words}", xs, values, slope(xs, values), scaled=True)
 
 
 def _footnotes(found: MeasuredSeries, reading: MeasuredMetric) -> Iterator[str]:

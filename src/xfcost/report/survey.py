@@ -10,7 +10,7 @@ from xfcost.counting.measured import Ratio
 from xfcost.counting.survey import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Column, Document, Gap, Items, Lines, Part, table_of
+from xfcost.report.document import Document, Gap, Items, Lines, Part, TableColumn, table_of
 from xfcost.report.style import letters_text
 from xfcost.spec.survey import CLASSES
 
@@ -51,9 +51,9 @@ def _parts(found: Survey, *, verbose: bool) -> Iterator[Part]:
         yield Lines(["--verbose explains every order"], "dim", only="terminal")
 
 
-def _column(head: str, *, derived: bool) -> Column:
+def _column(head: str, *, derived: bool) -> TableColumn:
     folded = head in _FOLDED or (derived and head == "system")
-    return Column(head, right=head not in _TEXTS, fold=8 if folded else 0)
+    return TableColumn(head, right=head not in _TEXTS, fold=8 if folded else 0)
 
 
 def _orders(line: SurveyLine) -> dict[str, str]:

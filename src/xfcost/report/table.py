@@ -19,9 +19,9 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrix_multiplies import matrix_multiplies
 from xfcost.ledger.objects import AnyView, grouped
 from xfcost.ledger.operation import Operation
-from xfcost.report.console import Aligned, Row, bare_table, note_texts, plain_text
+from xfcost.report.console import Aligned, AlignedRow, bare_table, note_texts, plain_text
 from xfcost.report.decoding import generation_table
-from xfcost.report.document import Column, fitting
+from xfcost.report.document import TableColumn, fitting
 from xfcost.report.header import active_params, header
 from xfcost.report.input_description import default_notes
 from xfcost.report.probe import probe_parts
@@ -304,17 +304,21 @@ def operation_tables(ledger: Ledger, width: int, *, verbose: bool = False) -> It
     """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
     columns, totals = fitting_columns(ledger, width, verbose=verbose), _totals(ledger)
     grid = partial(Aligned, [column.width for column in columns], [column.right for column in columns])
-    yield grid([Row([column.title for column in columns], "bold")])
+    yield grid([AlignedRow([column.title for column in columns], "bold")])
     for block, rows in ledger.by("block").items():
         shown = [row for row in rows if not row.only_moves]
         if not shown:
             continue
         times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
         yield Text(f"{block}{times}", style="bold")
-        yield grid([Row([column.cell(row, totals) for column in columns], TERMINAL[row.mixing]) for row in shown])
+        yield grid(
+            [AlignedRow([column.cell(row, totals) for column in columns], TERMINAL[row.mixing]) for row in shown]
+        )
     if beside := beside_rows(ledger):
         yield Text("beside the operations", style="bold")
-        yield grid([Row([_beside(column.title, *one, totals) for column in columns], "") for one in beside.items()])
+        yield grid(
+            [AlignedRow([_beside(column.title, *one, totals) for column in columns], "") for one in beside.items()]
+        )
 
 
 def beside_word(name: str, seconds: float | None) -> str:
@@ -348,7 +352,7 @@ def _totals(ledger: Ledger) -> Totals:
 def fitting_columns(ledger: Ledger, width: int, *, verbose: bool = False) -> list[OperationColumn]:
     """The columns that have values, the lowest ranks hidden until they fit."""
     columns = filled_columns(ledger, verbose=verbose)
-    typed = [Column(column.title, rank=column.rank) for column in columns]
+    typed = [TableColumn(column.title, rank=column.rank) for column in columns]
     # the rows are indented by two, and a blank follows every column
     places = fitting(typed, [column.width for column in columns], width - 3, gap=1, least=_LEAST_COLUMNS)
     return [columns[place] for place in places]

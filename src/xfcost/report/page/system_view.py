@@ -27,9 +27,9 @@ class OperationLine(NamedTuple):
     kind_word: str
     order: str
     reads: str
-    params: Figure
-    macs: Figure
-    memory: Figure
+    params: PageFigure
+    macs: PageFigure
+    memory: PageFigure
 
 
 class KindLine(NamedTuple):
@@ -37,8 +37,8 @@ class KindLine(NamedTuple):
 
     kind: Mixing
     word: str
-    macs: Figure
-    params: Figure
+    macs: PageFigure
+    params: PageFigure
 
 
 class FormLine(NamedTuple):
@@ -57,7 +57,7 @@ class SystemView(NamedTuple):
     paper: str
     source: str
     lines: list[str]
-    totals: dict[str, Figure]
+    totals: dict[str, PageFigure]
     kinds: list[KindLine]
     operations: list[OperationLine]
     letters: str
@@ -128,7 +128,7 @@ def _forms(sizes: Sizes, found: SizeForms) -> Iterator[FormLine]:
             yield FormLine(word, text, where)
 
 
-class Figure(NamedTuple):
+class PageFigure(NamedTuple):
     """A quantity of a system: of the whole, of a mixing kind, or summed over some rows."""
 
     text: str
@@ -152,25 +152,25 @@ class Figures:
         self._rows = [row_figures(row, ledger.bytes_per_element) for row in ledger.rows]
         self._macs = ledger.total("macs") or 0
 
-    def of_rows(self, quantity: Literal["params", "macs", "attention_bytes"], rows: Iterable[int]) -> Figure:
+    def of_rows(self, quantity: Literal["params", "macs", "attention_bytes"], rows: Iterable[int]) -> PageFigure:
         """`quantity` over the rows at these places."""
         places = list(rows)
         value = sum(self._rows[place][quantity] for place in places)
         return self._figure(quantity, value)._replace(rows=" ".join(map(str, places)))
 
-    def of_kind(self, quantity: Literal["params", "macs"], kind: Mixing) -> Figure:
+    def of_kind(self, quantity: Literal["params", "macs"], kind: Mixing) -> PageFigure:
         """`quantity` of all operations of a mixing kind."""
         value = self._ledger.total(quantity, lambda row: row.mixing == kind) or 0
         return self._figure(quantity, value)._replace(whole=kind)
 
-    def total(self, quantity: Quantity) -> Figure:
+    def total(self, quantity: Quantity) -> PageFigure:
         """`quantity` of the whole."""
         value = self._ledger.total("params") or 0 if quantity == "params" else GROWING[quantity](self._ledger)
         return self._figure(quantity, value)._replace(whole=TOTAL)
 
-    def _figure(self, quantity: Quantity, value: int | None) -> Figure:
+    def _figure(self, quantity: Quantity, value: int | None) -> PageFigure:
         share = units.percent(value or 0, self._macs) if quantity == "macs" else ""
-        return Figure(figure_text(quantity, value), value, quantity, self._place, share=share)
+        return PageFigure(figure_text(quantity, value), value, quantity, self._place, share=share)
 
 
 def figure_text(quantity: str, value: int | None) -> str:
@@ -184,8 +184,8 @@ class Node(NamedTuple):
     name: str
     times: int
     """How often it stands there; 1 where its operations differ in that."""
-    macs: Figure
-    params: Figure
+    macs: PageFigure
+    params: PageFigure
     inside: tuple[Node, ...]
     kind: str = ""
     """The mixing kind, of an operation."""
