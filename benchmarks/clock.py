@@ -19,7 +19,7 @@ import torch
 from torch.utils import benchmark
 
 import xfcost
-from xfcost.counting.run_options import make_run
+from xfcost.api.runs import make_run
 from xfcost.ledger.statistics import fit_slope, median
 from xfcost.spec.load import load
 from xfcost.spec.placement import place

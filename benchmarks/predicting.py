@@ -30,8 +30,8 @@ from typing import NamedTuple
 import torch
 
 from xfcost.api.predictions import predictor
+from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
-from xfcost.counting.run_options import make_run
 from xfcost.ledger.calibration import Calibration, same_pace
 from xfcost.ledger.errors import DeviceError, XfcostError
 from xfcost.ledger.statistics import nine_in_ten
