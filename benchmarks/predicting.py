@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import torch
 
-from xfcost.api.predictions import predictor
+from xfcost.api.predictions import predictors
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
 from xfcost.ledger.calibration import Calibration, same_pace
@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int)
     given = parser.parse_args()
-    predict = predictor("cpu", "float32", given.threads)
+    predict = predictors("cpu", given.threads)("float32")
     torch.set_num_threads(predict.calibration.machine.threads)
     calibrating = {network.preset for network in (TRAINED if given.mode == "train" else NETWORKS)}
     names = given.presets or [name for name in preset_names() if name not in calibrating]
