@@ -28,9 +28,8 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 import torch
-from xfcost.torch_models.predicting.calls import Recorded
 
-from xfcost.api.predictions import predictor
+from xfcost.api.predictions import predictors
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
 from xfcost.ledger.calibration import Calibration, same_pace
@@ -41,11 +40,11 @@ from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import peak_bytes
-from xfcost.torch_models.memory.shortage import batch_statistics, tightest
+from xfcost.torch_models.memory.shortage import tightest, within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calibrate import pace
 from xfcost.torch_models.predicting.operations import NETWORKS, TRAINED
-from xfcost.torch_models.predicting.predict import Predictor, Seconds, recorded, recorded_step
+from xfcost.torch_models.predicting.predict import Predictor, Recorded, Seconds, recorded, recorded_step
 from xfcost.torch_models.predicting.regression import features_of
 
 TOKENS = {"forward": (196, 784, 3136), "train": (196, 784)}
@@ -132,7 +131,7 @@ class Step(Forward):
 
     def predicted(self, predict: Predictor) -> Seconds:
         """Without a run."""
-        with batch_statistics(self.architecture.spec.name):
+        with within_torch(count(self.architecture)):
             return predict.step_seconds(partial(build, self.architecture), OPTIMIZER)
 
     def peak(self) -> int:
@@ -225,7 +224,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int)
     given = parser.parse_args()
-    predict = predictor("cpu", "float32", given.threads)
+    predict = predictors("cpu", given.threads)("float32")
     torch.set_num_threads(predict.calibration.machine.threads)
     calibrating = {network.preset for network in (TRAINED if given.mode == "train" else NETWORKS)}
     names = given.presets or [name for name in preset_names() if name not in calibrating]

@@ -44,7 +44,7 @@ class Device:
         self.turns: list[tuple[int, list[str]]] = []
         self.refuses = refuses
 
-    def __call__(self, systems: Sequence[System], run: Run, **how: object) -> list[Ledger]:
+    def __call__(self, systems: Sequence[System], run: Run, how: object) -> list[Ledger]:
         (n,) = run.tokens or (0,)
         names = [one.name for one in systems]
         if any(self.refuses(name, n) for name in names):
@@ -105,8 +105,8 @@ def test_a_system_that_runs_nowhere_is_an_error(device: Device) -> None:
 
 def test_a_forward_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Device):
-        def __call__(self, systems: Sequence[System], run: Run, **how: object) -> list[Ledger]:
-            ledgers = super().__call__(systems, run, **how)
+        def __call__(self, systems: Sequence[System], run: Run, how: object) -> list[Ledger]:
+            ledgers = super().__call__(systems, run, how)
             return [msgspec.structs.replace(one, timing=timing(*[15.0] * 6)) for one in ledgers]
 
     slow = Slow()

@@ -59,24 +59,22 @@ def _steps(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
     return step
 
 
-def predictor(device: str, dtype: str, threads: int | None) -> Predictor:
-    """The predictions of this machine's calibration.
-
-    Raises:
-        DeviceError: the device does not exist.
-        UsageError: it is not calibrated for this dtype and number of threads.
-    """
-    from xfcost.torch_models.predicting.predict import Predictor
-
-    try:
-        return Predictor(calibration_of(device, dtype, threads))
-    except UsageError as error:
-        raise UsageError(f"--predict: {error}") from None
-
-
 def predictors(device: str, threads: int | None) -> Callable[[str], Predictor]:
-    """dtype -> the predictions of this machine's calibration for it, each read once."""
-    return cache(lambda dtype: predictor(device, dtype, threads))
+    """dtype -> the predictions of this machine's calibration for it, each read once.
+
+    It raises a DeviceError where the device does not exist, and a UsageError where it is not calibrated so.
+    """
+
+    @cache
+    def predictor(dtype: str) -> Predictor:
+        from xfcost.torch_models.predicting.predict import Predictor
+
+        try:
+            return Predictor(calibration_of(device, dtype, threads))
+        except UsageError as error:
+            raise UsageError(f"--predict: {error}") from None
+
+    return predictor
 
 
 def calibration_of(device: str, dtype: str, threads: int | None) -> Calibration:

@@ -156,58 +156,40 @@ def _target_entry(table: Mapping[str, Any], where: str) -> CheckEntry:
 def _entry(table: Mapping[str, Any], where: str, also: tuple[str, ...]) -> CheckEntry:
     budgets: dict[str, Budget] = {}
     options: dict[str, Any] = {}
-    for key, value in table.items():
-        if key in _BUDGETS:
-            budgets[_BUDGETS[key]] = _budget(key, value, where)
-        elif key in _LISTS:
-            options[_LISTS[key]] = _texts(key, value, where)
-        elif key == "trace":
-            options["trace"] = _flag(key, value, where)
-        elif key in _FLAGS:
-            options[_FLAGS[key]] = _flag(key, value, where)
-        elif key in _OPTIONS:
-            options[_OPTIONS[key]] = _option(key, value, where)
-        else:
-            known = [*also, *_BUDGETS, *_LISTS, "trace", *_OPTIONS]
-            raise UsageError(f"{where}: unknown key {printable(key)!r}; {nearest(key, known)}")
+    for key, given in table.items():
+        try:
+            name, value = _read(key, given, also)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+        (budgets if isinstance(value, Budget) else options)[name] = value
     return CheckEntry("", budgets, options)
 
 
-def _budget(key: str, value: Any, where: str) -> Budget:
-    quantity = _BUDGETS[key]
-    text = str(value) if isinstance(value, int | float) else value  # a number has no unit here either
-    try:
-        return Budget(quantity, BUDGETS[quantity].read(key, text))
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
-
-
-def _texts(key: str, value: Any, where: str) -> list[str]:
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
-        raise UsageError(f"{where}: {key}: expected a text or a list of texts, got {shown(value)}")
-    return texts
-
-
-def _flag(key: str, value: Any, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{where}: {key}: expected true or false, got {shown(value)}")
-    return value
-
-
-def _option(key: str, value: Any, where: str) -> Any:
-    """An option of the run, read as on the command line.
+def _read(key: str, value: Any, also: tuple[str, ...]) -> tuple[str, Any]:
+    """The name of a budget or of an option, and its value, read as on the command line.
 
     Raises:
-        UsageError: it can't be.
+        UsageError: it can't be, or there is no such key.
     """
+    if key in _BUDGETS:
+        text = str(value) if isinstance(value, int | float) else value  # a number has no unit here either
+        return _BUDGETS[key], Budget(_BUDGETS[key], BUDGETS[_BUDGETS[key]].read(key, text))
+    if key in _LISTS:
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+            raise UsageError(f"{key}: expected a text or a list of texts, got {shown(value)}")
+        return _LISTS[key], texts
+    if key == "trace" or key in _FLAGS:
+        if not isinstance(value, bool):
+            raise UsageError(f"{key}: expected true or false, got {shown(value)}")
+        return _FLAGS.get(key, key), value
+    if key not in _OPTIONS:
+        known = [*also, *_BUDGETS, *_LISTS, "trace", *_OPTIONS]
+        raise UsageError(f"unknown key {printable(key)!r}; {nearest(key, known)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise UsageError(f"{where}: {key}: expected a number or a text, got {shown(value)}")
-    try:
-        OPTIONS[_OPTIONS[key]].read(value)
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
-    return value
+        raise UsageError(f"{key}: expected a number or a text, got {shown(value)}")
+    OPTIONS[_OPTIONS[key]].read(value)
+    return _OPTIONS[key], value
 
 
 class PlannedCheck(NamedTuple):
