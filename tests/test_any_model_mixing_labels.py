@@ -286,11 +286,21 @@ def test_a_set_of_more_than_a_quarter_may_grow_with_the_tokens() -> None:
     assert kinds(ledger) == [(name, "unknown", None, False) for name in ("bmm", "_softmax", "bmm_2")]  # 25 of 64
 
 
-def test_a_product_of_a_sparse_matrix_leaves_linear_maps_per_token() -> None:
-    graph = torch.eye(30).roll(1, 0).to_sparse()
-    module = Module(lambda self, x: torch.sparse.mm(graph, self.first(x)), first=nn.Linear(D, D))
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+def test_a_product_of_a_sparse_matrix_leaves_linear_maps_per_token(layout: str) -> None:
+    graph = getattr(torch.eye(30).roll(1, 0), layout)()
+    module = Module(lambda self, x: self.second(graph @ self.first(x)), first=nn.Linear(D, D), second=nn.Linear(D, D))
     ledger = xfcost.analyze(module, example_inputs=torch.randn(30, D), mixing=True, trace=False)
-    assert {row.path: row.mixing for row in ledger.rows}["first.addmm"] == "per-token"
+    assert [row.mixing for row in ledger.rows] == ["per-token", "unknown", "per-token"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_what_follows_an_int8_map_has_its_kind() -> None:
+    quantised = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(D, 20)), {nn.Linear}, dtype=torch.qint8)
+    module = nn.Sequential(quantised, nn.LayerNorm(20), nn.Linear(20, D)).eval()
+    ledger = xfcost.analyze(module, example_inputs=TOKENS, mixing=True, trace=False)
+    assert [row.mixing for row in ledger.rows] == ["unknown", "per-token", "per-token"]
 
 
 @torch.library.custom_op("labels::reversed", mutates_args=())

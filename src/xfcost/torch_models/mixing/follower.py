@@ -263,8 +263,8 @@ class Follower(TorchDispatchMode):
         else:
             outcome = self._outcome(call, given, packet)
         if is_unknown(outcome.finding) and not self._clock.is_over():
-            behind, owners = True, [_new_tokens(call, given, result) for result in results]
-            outcome = outcome._replace(owners=owners)
+            behind = True
+            outcome = outcome._replace(owners=[_new_tokens(call, given, result) for result in results])
         if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         outcome = self._among_latents(outcome)

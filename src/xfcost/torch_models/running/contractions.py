@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.shared.private_torch import elements_stored
+from xfcost.torch_models.shared.private_torch import disable_current_modes, elements_stored
 
 Costs = Counter[str]
 # (positional arguments, result) -> costs; None where the convention has none
@@ -220,7 +220,8 @@ def sparse_costs(operation: str, args: tuple[Any, ...], result: Any) -> Costs | 
 
 def _quantised(args: tuple[Any, ...], result: Tensor) -> Costs:
     """(x, packed weights and bias, …), a linear map or a convolution: the weights of an output element, and a sum."""
-    weight, bias = args[1].unpack()
+    with disable_current_modes():  # unpacking makes tensors, which the model does not
+        weight, bias = args[1].unpack()
     macs = result.numel() * prod(weight.shape[1:])
     return contraction(result, macs, 0 if bias is None else result.numel() * ADD)
 
