@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 import xfcost
-from helpers import error_of, stdout_of
+from helpers import csv_of, error_of, stdout_of, table_of, xf
 from specs import counted
 from strategies import exact
 from tiers import tiered_presets
+from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
-from xfcost.counting.sweep import PIXELS, sweep
-from xfcost.counting.system import SpecSystem
-from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.ledger.operation import Operation
+from xfcost.counting.size_forms import BY_KIND, OWN_OPERATIONS, TOTAL, size_forms
+from xfcost.counting.sweep import PIXELS, default_span, size_list, sweep
+from xfcost.counting.system import CURVES, SpecSystem
+from xfcost.ledger.errors import SpecError, UsageError, XfcostError
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.operation import KINDS, Operation
 from xfcost.report.compare import comparison_plain
+from xfcost.report.export import comparison_text, ledger_text
+from xfcost.report.input_description import circumstances, input_warnings
 from xfcost.report.table import ledger_plain
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import Loaded, load, preset_names
@@ -201,3 +207,218 @@ def test_places_traded_again_and_again_take_one_line():
         f"{len(orders) - 1} times up to N = 4,096 (Swin-T at {points['Swin-T']}, SwinV2-T (window 8, 256) at "
         f"{points['SwinV2-T (window 8, 256)']}, equal at {points[None]} of 64); counted above: "
     ) in told
+
+
+# The costs at every N of a page's slider: the counted integers, and one closed form wherever formulas have one
+
+
+# preset: how many forms its MACs have over the default range of N, and how the form of the own N reads
+BY_HAND = {
+    "vit-s8": (1, "9,216·N² + 21,325,824·N + 21,626,880"),
+    "llama3-8b": (1, "262,144·N² + 7,504,658,432·N"),
+    "swin-t": (1, None),  # padded windows: ⌈s/min(7, s)⌉
+    "gpt2": (2, "18,432·N² + 123,532,032·N"),  # beyond 1,024 positions there is none
+    "transformer-base": (1, "18,432·N² + 62,984,192·N"),
+    "mvit-b-16": (1, None),
+    "bigbird-base": (None, None),  # few tokens: other operations
+    "common-routing": (None, None),  # √N clusters: the integers themselves
+    "axial-transformer-imagenet64": (None, None),
+}
+
+
+def found(name, **options):
+    system, run = SpecSystem(load(name, ())), make_run(**options)
+    own = system.ledger(run)
+    tokens = size_list([system], run, [own.metadata.grid_tokens], default_span([own.metadata.grid_tokens]))
+    return system, run, tokens, size_forms(system, run, tokens, own)
+
+
+def ledger_at(system, run, n):
+    try:
+        return system.ledger(run._replace(tokens=(n,)))
+    except (SpecError, UsageError):
+        return None
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_at_every_n_the_forms_give_what_is_counted_there(name):
+    system, run, tokens, forms = found(name)
+    assert len(tokens) > 40
+    paths = {row.path for row in system.ledger(run).rows}
+    for position in range(0, len(tokens), 7):
+        ledger = ledger_at(system, run, tokens[position])
+        totals = {quantity: forms.value((TOTAL, quantity), position) for quantity in CURVES}
+        if ledger is None:
+            assert set(totals.values()) == {None}
+            continue
+        assert totals == {quantity: curve(ledger) for quantity, curve in CURVES.items()}
+        for kind in KINDS:
+            for quantity in BY_KIND:
+                counted = ledger.total(quantity, lambda row, kind=kind: row.mixing == kind)
+                assert forms.value((kind, quantity), position) == (counted or 0)
+        same = {row.path: row.mixing for row in ledger.rows}.keys() == paths and forms.value(OWN_OPERATIONS, position)
+        for row in ledger.rows if same else ():
+            if row.macs:
+                assert forms.value((row.path, "macs"), position) == row.macs * row.times
+
+
+@pytest.mark.parametrize(("name", "expected"), BY_HAND.items(), ids=BY_HAND)
+def test_a_spec_has_as_few_forms_as_its_formulas(name, expected):
+    system, run, tokens, forms = found(name)
+    pieces, text = expected
+    if pieces is not None:
+        assert len(forms.pieces[TOTAL, "macs"]) == pieces
+    own = tokens.index(system.ledger(run).metadata.grid_tokens)
+    if text is not None:
+        assert forms.form_text((TOTAL, "macs"), own) == text
+    assert len(forms.letters) == len(tokens)
+
+
+def test_where_other_operations_run_the_totals_stand_and_the_operations_do_not():
+    system, run, tokens, forms = found("bigbird-base")
+    others = [place for place in range(len(tokens)) if forms.value(OWN_OPERATIONS, place) == 0]
+    assert others
+    scores = next(row.path for row in system.ledger(run).rows if row.macs)
+    assert {forms.value((scores, "macs"), place) for place in others} == {None}
+    assert None not in {forms.value((TOTAL, "macs"), place) for place in others}
+
+
+def test_a_form_of_a_single_n_is_the_count_itself():
+    _, _, tokens, forms = found("common-routing")
+    pieces = [*forms.pieces[TOTAL, "macs"]]
+    ends = [*(piece.first for piece in pieces[1:]), len(tokens)]
+    alone = [piece for piece, end in zip(pieces, ends, strict=True) if end == piece.first + 1]
+    assert len(alone) > 50
+    assert all(product == () for piece in alone for product, _ in piece.form)
+
+
+def test_a_decode_step_has_forms_too():
+    system, run, tokens, forms = found("llama3-8b", mode="decode")
+    assert len(forms.pieces[TOTAL, "cache_bytes"]) == 1
+    ledger = system.ledger(run._replace(tokens=(tokens[-1],)))
+    assert forms.value((TOTAL, "cache_bytes"), len(tokens) - 1) == ledger.cached_bytes
+
+
+def test_images_have_square_grids_and_texts_round_lengths():
+    _, _, tokens, _ = found("vit-s8")
+    assert tokens == [side * side for side in range(7, 225)]
+    _, _, tokens, _ = found("llama3-8b")
+    assert {512, 8192, 524_288} <= set(tokens)
+    assert all(n % 32 == 0 for n in tokens)
+    both = [SpecSystem(load(name, ())) for name in ("vit-s8", "gpt2")]
+    listed = size_list(both, make_run(), [784, 1000], (100, 2000))
+    assert 1000 in listed
+    assert all(math.isqrt(n) ** 2 == n for n in listed if n != 1000)
+
+
+# Every report says which image a system sees and where they differ; figures in print stand beside what they are of
+
+
+# Patches of 8: 28·8 = 224. Patches of 4: 28·4 = 112.
+DIFFER = "images differ: ViT-S/8 sees 224×224, Swin-T 112×112; --size compares equal images"
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_image_is_that_of_the_run() -> None:
+    assert xfcost.analyze("vit", trace=False).metadata.image == (224, 224)
+    assert xfcost.analyze("vit", N=196, trace=False).metadata.image == (112, 112)
+    assert xfcost.analyze("swin-t", size="224x320", trace=False).metadata.image == (224, 320)
+    # 16 frames of 224×224, of which N = 8·28² takes half the side
+    assert xfcost.analyze("mvit-b-16x4", trace=False).metadata.image == (16, 224, 224)
+    assert xfcost.analyze("mvit-b-16x4", N=8 * 28 * 28, trace=False).metadata.image == (16, 112, 112)
+    assert xfcost.analyze("gpt2", trace=False).metadata.image is None
+
+
+def test_every_header_carries_the_image() -> None:
+    vit = xfcost.analyze("vit", trace=False)
+    assert "image 224×224   tokens 784 (28×28) + 1   batch 1" in ledger_plain(vit)
+    assert json.loads(vit.to_json())["image"] == [224, 224]
+    assert "image 224×224 tokens 784" in ledger_text(vit, "markdown")
+    assert json.loads(xfcost.analyze("gpt2", trace=False).to_json())["image"] is None
+    assert "image" not in ledger_plain(xfcost.analyze("gpt2", trace=False)).splitlines()[1]
+    video = xfcost.analyze("mvit-b-16x4", trace=False)
+    assert "video 16×224×224   tokens" in circumstances(video.metadata)
+
+
+def test_a_comparison_at_one_n_says_that_images_differ() -> None:
+    comparison = xfcost.compare("vit", "swin", N=784)
+    text = comparison_plain(comparison)
+    assert "ViT-S/8   image 224×224   tokens 784 (28×28) + 1\nSwin-T    image 112×112   tokens 784 (28×28)\n" in text
+    assert DIFFER in flat(text)
+    rows = table_of(comparison_text(comparison, "csv"))
+    assert [row["image"] for row in rows] == ["224x224", "112x112"]
+    assert [one["image"] for one in json.loads(comparison.to_json())["systems"]] == [[224, 224], [112, 112]]
+    assert "image 112×112" in comparison_text(comparison, "markdown")
+
+
+def test_equal_images_do_not_differ() -> None:
+    text = comparison_plain(xfcost.compare("vit", "swin", size=224))
+    assert "images differ" not in text
+    assert "each at its own N" in text
+    assert "Swin-T    image 224×224   tokens 3,136 (56×56)" in text
+
+
+def test_many_systems_are_named_by_the_image_that_they_see() -> None:
+    text = flat(comparison_plain(xfcost.compare("vit-s16", "swin-t", "swin-s", "swin-b", "pvt-tiny", N=784)))
+    assert "images differ: vit-s16 sees 448×448, swin-t, swin-s and 2 more 112×112; --size compares equal" in text
+    assert "N = 784 batch 1" in text
+    same = flat(comparison_plain(xfcost.compare("swin-t", "swin-s", "swin-b", "pvt-tiny", "pvt-small")))
+    assert "image 224×224 N = 3,136 batch 1" in same
+    assert "differ" not in same
+
+
+@pytest.mark.parametrize(("form", "words"), [("markdown", DIFFER), ("table", DIFFER)])
+def test_the_page_of_operations_carries_the_images(form: str, words: str) -> None:
+    done = xf("glance", "vit", "swin", "--N", "784", "--format", form)
+    assert words in flat(done.stdout)
+    between = ", " if form == "markdown" else " "
+    assert f"ViT-S/8: image 224×224{between}tokens 784 (28×28) + 1" in flat(done.stdout)
+
+
+def test_the_page_of_operations_as_data() -> None:
+    told = json.loads(xf("glance", "vit", "gpt2", "--N", "784", "--format", "json").stdout)
+    assert told["inputs"]["ViT-S/8"] == {"tokens": 784, "extra_tokens": 1, "image": [224, 224], "batch": 1}
+    assert told["inputs"]["GPT-2 (124M)"]["image"] is None
+    rows = csv_of("glance", "vit", "gpt2", "--N", "784")
+    assert {(row["system"], row["N"], row["image"]) for row in rows} == {
+        ("ViT-S/8", "784", "224x224"),
+        ("GPT-2 (124M)", "784", ""),
+    }
+
+
+def test_a_text_beside_an_image_is_no_other_image() -> None:
+    image, text = (
+        Metadata(name=name, tokens="4", grid_tokens=4, image=sides) for name, sides in (("a", (8, 8)), ("b", None))
+    )
+    assert list(input_warnings({"a": image, "b": text})) == []
+    wide = Metadata(name="{c}", tokens="4", grid_tokens=4, image=(8, 16))
+    # --size would be refused by the text
+    assert list(input_warnings({"a": image, "b": text, "{c}": wide})) == ["images differ: a sees 8×8, {c} 8×16"]
+
+
+def test_figures_in_print_are_of_one_sample_and_one_forward() -> None:
+    # Published MACs are per image; eight of them are no +698 %.
+    assert xfcost.analyze("swin-t", trace=False).published_beside_ours()
+    batch = xfcost.analyze("swin-t", batch=8, trace=False)
+    assert batch.published_beside_ours() == []
+    assert batch.metadata.published_left_out > 0
+    assert "left out: they are of one forward of the spec as written, at its own size, batch 1" in flat(
+        ledger_plain(batch, verbose=True)
+    )
+    for mode, stays in {"forward": True, "train": True, "prefill": False, "decode": False}.items():
+        told = xfcost.analyze("llama2-7b", mode=mode, trace=False).published_beside_ours()  # type: ignore[arg-type]
+        assert bool(told) is stays, mode
+
+
+@pytest.mark.parametrize("preset", ["swin-t", "sasa-50", "mixtral-8x7b"])
+def test_neither_dtype_nor_execution_changes_what_is_published(preset: str) -> None:
+    # What is in print are parameters, MACs and FLOPs; bytes would be another matter.
+    plain = xfcost.analyze(preset, trace=False).published_beside_ours()
+    assert plain
+    for dtype in ("float32", "bf16"):
+        for attention in ("eager", "fused"):
+            other = xfcost.analyze(preset, dtype=dtype, attention=attention, trace=False)  # type: ignore[arg-type]
+            assert other.published_beside_ours() == plain
