@@ -16,8 +16,10 @@ from xfcost.counting.reach.composed import reach
 from xfcost.counting.reach.reached import DependenceSets, along_axes, part_reads
 from xfcost.counting.reach.result import Reach
 from xfcost.counting.reach.sets import Bits, Intervals, read_sets
+from xfcost.formulas.component import tag_of
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.load import load
+from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 
@@ -299,6 +301,7 @@ def test_a_range_is_read_like_the_list_of_its_numbers():
         ("convnext-t", (64, 32)),
         ("cvt-13", (32, 32)),
         ("mobilevit-s", (64, 64)),
+        ("mvit-b-16", (64, 64)),
     ],
 )
 def test_sets_along_axes_are_those_of_the_whole_grid(
@@ -309,6 +312,17 @@ def test_sets_along_axes_are_those_of_the_whole_grid(
     whole = composed(small(preset, size=size))
     for (label, mine), (_, others) in zip(along, whole, strict=True):
         assert (mine["input"] == others["input"]).all(), label
+
+
+def test_products_beside_special_tokens_are_those_of_every_token():
+    parts = [part for part, *_ in place(load("mvit-b-16"), Run(size=(64, 64))).parts()]
+    reading = part_reads(next(part for part in parts if tag_of(type(part.component)) == "pooling"))
+    grid, pattern = reading.grid, along_axes(reading)
+    assert grid.special == 1
+    assert pattern is not None
+    each = DependenceSets.identity((grid.total,))
+    found = each.beside_special(grid, pattern, read_sets([reading.reads.own(0)]))
+    assert found.axes == each.of_tokens(reading.read_sets()).axes
 
 
 def test_a_pattern_that_is_no_product_is_not_taken_for_one():

@@ -199,6 +199,9 @@ class Walk:
             pattern = self._once("axes", part, partial(along_axes, reading))
             if pattern is not None:
                 return state.of_places(pattern)
+        if grid.special and (pattern := self._once("axes", part, partial(along_axes, reading))) is not None:
+            special = self._once("special", part, lambda: read_sets(map(own, range(out.special))))
+            return state.beside_special(grid, pattern, special)
         return state.of_tokens(self._once("own", part, reading.read_sets))
 
     def _once(self, which: str, part: Part, made: Callable[[], _T]) -> _T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from math import prod
+from operator import or_
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -81,12 +82,14 @@ def _with_itself(own: Reads, *, joined: bool) -> Reads:
 
 
 def along_axes(reading: PartReads) -> AxisReads | None:
-    """The pattern axis by axis; None where what a token reads is no such product."""
+    """The pattern axis by axis, special tokens aside; None where what a token reads is no such product."""
     grid, out = reading.grid, reading.out
-    if grid.special or out.special or len(grid.sides) != len(out.sides):
+    if grid.special != out.special or len(grid.sides) != len(out.sides):
         return None
     if reading.reads.products:
         return [tuple(map(read_sets, axes)) for axes in reading.reads.products]
+    if grid.special:
+        return None
     if len(grid.sides) == 1:
         return [(reading.read_sets(),)]
     own, lines = reading.reads.own, []
@@ -161,6 +164,23 @@ class DependenceSets(NamedTuple):
             if any(mine != mine.joined(its) for mine, its in zip(largest.axes, other.axes, strict=True)):
                 return reduce(DependenceSets.joined, found)
         return largest
+
+    def beside_special(self, grid: Grid, pattern: AxisReads, special: ReadSets) -> DependenceSets:
+        """The same for the tokens of `grid`, which read all its special tokens too; those read what `special` says."""
+        tokens, found = self.per_token().bits(), list[int]()
+        beside = reduce(or_, tokens.integers[: grid.special])
+        for product in pattern:
+            rows = tokens.integers[grid.special :]
+            for axis, relation in enumerate(product):
+                step = prod(grid.sides[axis + 1 :])  # the axes before it have their new lengths already
+                inside, made = step * grid.sides[axis], list[int]()
+                for start in range(0, len(rows), inside):
+                    block = rows[start : start + inside]
+                    lines = [Bits(block[at::step], tokens.units).union(relation).integers for at in range(step)]
+                    made += [row for places in zip(*lines, strict=True) for row in places]
+                rows = made
+            found = [one | other for one, other in zip(rows, found or [beside] * len(rows), strict=True)]
+        return DependenceSets((Bits([*tokens.union(special).integers, *found], tokens.units),), self.units)
 
     def joined(self, other: DependenceSets) -> DependenceSets:
         """Token by token, the union with another's of the same units."""
