@@ -63,7 +63,7 @@ def test_lines_stay_together_in_markdown_and_are_comments_in_latex():
 
 def test_lines_of_prose_are_paragraphs_and_sentences_end():
     text = document(Lines(["a", "* b."], ended=True), Items([("n", "why")]), prose=True)
-    assert text.text("markdown") == "a.\n\n\\* b.\n\n- **n.** Why\n"
+    assert text.text("markdown") == "a.\n\n\\* b.\n\n- **n.** why\n"
     assert text.text("latex") == "a.\n\n* b.\n\nn: why\n"
     assert text.text("table") == "a\n* b.\nn: why\n"
 

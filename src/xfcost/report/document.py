@@ -247,9 +247,7 @@ def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:
         if form == "latex":
             yield from (_latex(f"{name}: {text}") for name, text in part.pairs)
         elif part.pairs:
-            yield "\n".join(
-                f"- **{_markdown(name)}.** {_markdown(text[:1].upper() + text[1:])}" for name, text in part.pairs
-            )
+            yield "\n".join(f"- **{_markdown(name)}.** {_markdown(text)}" for name, text in part.pairs)
     elif isinstance(part, Lines) and part.texts:
         texts = [_spaced(text) for text in (part.head + part.texts[0], *part.texts[1:])]
         texts = [written(f"{text}." if part.ended and not text.endswith(".") else text) for text in texts]
