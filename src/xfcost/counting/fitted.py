@@ -70,7 +70,7 @@ _MOST_TIMES: Final = 32
 _GRAINS: Final = (1, 2, 4, 8, 16, 32, 7, 14, 28)
 
 
-class SizeAxis(NamedTuple):
+class PointGrid(NamedTuple):
     """The sizes that a module can have: multiples of a number, or the squares of these."""
 
     grain: int = 1
@@ -166,7 +166,7 @@ class CountedSizes:
         return self._costs[size]
 
     @cached_property
-    def axis(self) -> SizeAxis:
+    def axis(self) -> PointGrid:
         """The sizes that it can have: all, squares, or multiples of a divisor of its own.
 
         Sides of images are multiples of the least step that costs something else.
@@ -174,13 +174,13 @@ class CountedSizes:
         own, side = self.own, math.isqrt(self.own)
         if self._sides:
             steps, macs = filter(lambda step: self.runs(own + step), sorted(_GRAINS)), self.counted(own).total("macs")
-            return SizeAxis(next((step for step in steps if self.counted(own + step).total("macs") != macs), own))
+            return PointGrid(next((step for step in steps if self.counted(own + step).total("macs") != macs), own))
         if self.runs(own + 1) or (own > 1 and self.runs(own - 1)):
-            return SizeAxis()
+            return PointGrid()
         if side * side == own and self.runs((side + 1) ** 2):
-            return SizeAxis(squares=True)
+            return PointGrid(squares=True)
         divisors = (number for number in range(2, own) if own % number == 0)
-        return SizeAxis(next((one for one in divisors if self.runs(own + one) or self.runs(own - one)), own))
+        return PointGrid(next((one for one in divisors if self.runs(own + one) or self.runs(own - one)), own))
 
     @property
     def evaluated(self) -> bool:
@@ -304,9 +304,9 @@ def closed_form(
     side = math.isqrt(tokens)
     if images:
         grains = (grain for grain in _GRAINS if side % grain == 0 and counts.runs((side + grain) ** 2))
-        counts.axis = SizeAxis(next(grains, side), squares=True)
+        counts.axis = PointGrid(next(grains, side), squares=True)
     elif side * side == tokens and not counts.runs(tokens + 1) and counts.runs((side + 1) ** 2):
-        counts.axis = SizeAxis(squares=True)  # of grids near to a square some N run, and costs are those of the sides
+        counts.axis = PointGrid(squares=True)  # of grids near to a square some N run, and costs are those of the sides
     fit = _best(counts, slow=slow, ends=None if patience is None else process_time() + patience, images=images)
     form = msgspec.structs.replace(_written(counts, fit, "P" if images else "N"), growth=_growth(counts))
     if not images:
