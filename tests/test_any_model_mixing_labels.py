@@ -227,6 +227,11 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         torch.randn(1, 3, 32, 32),
         [("along.convolution", "local", 13, False)],
     ),
+    "a map of a pixel beside the patch that holds it": (
+        Module(finer_and_coarser, down=nn.Conv2d(3, 3, 2, 2), along=nn.Conv2d(6, 8, 1)),
+        torch.randn(1, 3, 32, 32),
+        [("along.convolution", "local", 2, False)],
+    ),
     "a convolution over pixels of patches": (  # 3 × 3 patches of 2 × 2 pixels
         Module(lambda self, x: self.c(F.pixel_unshuffle(x, 2)), c=nn.Conv2d(12, 8, 3, padding=1)),
         torch.randn(1, 3, 32, 32),

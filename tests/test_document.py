@@ -61,9 +61,13 @@ def test_lines_stay_together_in_markdown_and_are_comments_in_latex():
     assert text.text("table").splitlines()[:3] == ["A   b   c: d", "after:  e", ""]
 
 
+def test_a_comma_before_blanks_is_not_doubled():
+    assert document(Lines(["a,  b   c"])).text("markdown") == "a, b, c\n"
+
+
 def test_lines_of_prose_are_paragraphs_and_sentences_end():
     text = document(Lines(["a", "* b."], ended=True), Items([("n", "why")]), prose=True)
-    assert text.text("markdown") == "a.\n\n\\* b.\n\n- **n.** why\n"
+    assert text.text("markdown") == "a.\n\n\\* b.\n\n- **n:** why\n"
     assert text.text("latex") == "a.\n\n* b.\n\nn: why\n"
     assert text.text("table") == "a\n* b.\nn: why\n"
 

@@ -133,7 +133,7 @@ _OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
                 "--columns",
                 metavar="NAME,…",
                 callback=_choose_columns,
-                help="Columns of markdown and latex, by their headings; latex leaves out those without room.",
+                help="Columns of markdown and latex, by heading; the one that names the rows stays.",
                 rich_help_panel="Output",
             ),
         ],

@@ -10,7 +10,7 @@ from typing import Final
 from xfcost.ledger.errors import UsageError, nearest, printable
 
 # Headings of the columns that name the rows, where the first column does not.
-_NAMES: Final = ("operation", "preset")
+_NAMES: Final = ("operation", "preset", "block")
 
 
 class _Chosen:

@@ -247,7 +247,10 @@ def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:
         if form == "latex":
             yield from (_latex(f"{name}: {text}") for name, text in part.pairs)
         elif part.pairs:
-            yield "\n".join(f"- **{_markdown(name)}.** {_markdown(text)}" for name, text in part.pairs)
+            yield "\n".join(
+                f"- **{_markdown(name)}{':' if text[:1].islower() else '.'}** {_markdown(text)}"
+                for name, text in part.pairs
+            )
     elif isinstance(part, Lines) and part.texts:
         texts = [_spaced(text) for text in (part.head + part.texts[0], *part.texts[1:])]
         texts = [written(f"{text}." if part.ended and not text.endswith(".") else text) for text in texts]
@@ -265,7 +268,7 @@ def _text(cell: str | Cell) -> str:
 
 def _spaced(text: str) -> str:
     """A line whose figures blanks keep apart on a terminal."""
-    return re.sub(r"\s{2,}", ", ", re.sub(r"(?<=:)\s+", " ", text.strip()))
+    return re.sub(r",?\s{2,}", ", ", re.sub(r"(?<=:)\s+", " ", text.strip()))
 
 
 def _markdown(text: str) -> str:

@@ -52,7 +52,7 @@ _NOTES: Final = (
         "its growth is the order"
     ),
     (
-        "path: layers of a stack until every token has met every other (causal: all before it), composed from what "
+        "path: layers of a stack until every token depends on every other (causal: all before it), composed from what "
         "each layer reads, times the steps of a layer that wait for one another"
     ),
 )

@@ -139,7 +139,8 @@ def _table(found: Reach) -> DataTable:
 def _column(head: str) -> TableColumn:
     rank = _LEFT_OUT.index(head) if head in _LEFT_OUT else None
     fold = _LEAST_MADE_OF if head == "made of" else 0
-    return TableColumn(head, right=head not in ("block", "input", "made of"), fold=fold, rank=rank)
+    named = "share of N" if head == "share" else ""
+    return TableColumn(head, right=head not in ("block", "input", "made of"), fold=fold, rank=rank, named=named)
 
 
 def _stages(found: Reach) -> bool:

@@ -46,6 +46,12 @@ _TWO_KEYS: Final = 2
 # ── several tokens in one line of numbers: new tokens, summaries, or static mixing ──
 
 
+def _is_summary(call: Call, youngest: Tensor, rows: int) -> bool:
+    """Does one place stand beside every token of a sample, as no coarser map's does?"""
+    found = set(youngest.unique().tolist()) - {-1}
+    return rows > 1 and len(found) == len({call.places.samples[place] for place in found}) > 0
+
+
 def merged_lines(
     call: Call, lines_bmk: Tensor, outputs: int, *, channels: bool = False, overlapping: bool = False
 ) -> tuple[Tensor, Finding]:
@@ -60,10 +66,12 @@ def merged_lines(
     several = set(filter(None, groups))
     for group in several:
         call.places.check_acquainted(group)
-    call.places.meet(homes.amax(-1, keepdim=True).expand(homes.shape), homes)  # a summary is the youngest
-    sizes = {group: len(call.places.with_members(group)) for group in several}
-    counts = torch.tensor([sizes[group] for group in groups if group])
-    finding = Finding(mixes=True, computed=counts, places=ids(homes))
+    counts, youngest = distinct(homes, -1), homes.amax(-1, keepdim=True)
+    if _is_summary(call, youngest, rows):
+        call.places.meet(youngest.expand(homes.shape), homes)
+        sizes = {group: len(call.places.with_members(group)) for group in several}
+        counts = torch.tensor([sizes.get(group, 0) for group in groups])
+    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(homes))
     alike = all(len(set(filter(None, groups[at * rows : (at + 1) * rows]))) <= 1 for at in range(batch))
     if alike and rows > 1 and outputs >= 1 and not channels:
         return vectors(call.made(groups, outputs)).reshape(batch, rows, outputs), finding
