@@ -87,8 +87,9 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any], tuple[int, int], dict[st
         TEXT | {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 4},
         (12, 20),
         {"use_cache": False},
-        [(name, "local", 4, 12) for name in ("bmm", "add", "_softmax", "bmm")]
-        + [(name, "global", 12, None) for name in ("bmm", "add", "_softmax", "bmm")],
+        # scaled, capped (÷, tanh, ×) and masked, pair by pair
+        [(name, "local", 4, 12) for name in ("bmm", "mul", "div", "tanh", "mul", "add", "_softmax", "bmm")]
+        + [(name, "global", 12, None) for name in ("bmm", "mul", "div", "tanh", "mul", "add", "_softmax", "bmm")],
     ),
     "Mamba": (
         "MambaConfig",

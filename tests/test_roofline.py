@@ -13,7 +13,7 @@ import xfcost
 from helpers import PLAIN, error_of, stdout_of, table_of, xf
 from xfcost.api import roofline as api
 from xfcost.api.runs import make_run
-from xfcost.commands.roofline import run
+from xfcost.cli import app
 from xfcost.counting.forward import count
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Overhead
@@ -419,20 +419,12 @@ def test_without_a_calibration_the_peaks_are_measured_and_that_is_said(
         calibrated.write_text("{")
     else:
         calibrated.unlink()
-    run(
-        ["vit-ti16"], size="32", settings=["stages.0.depth=1"], device="cpu", runs="1", threads="1",
-        output=tmp_path / "roof.csv",
-        **usual("precision", "max_time", "min_time", "compile", "composed", "N", "logits"),
-        batch="1", dtype="float32", attention="eager", mode="forward",
-    )  # fmt: skip
+    words = ("--size", "32", "--set", "stages.0.depth=1", "--device", "cpu", "--runs", "1", "--threads", "1")
+    app(["roofline", "vit-ti16", *words, "-o", str(tmp_path / "roof.csv")], standalone_mode=False)
     told = capsys.readouterr()
     assert "measured just now, not calibrated" in " ".join(told.out.split())
     assert says in told.err
     assert "xfcost calibrate --device cpu" in told.err
-
-
-def usual(*names):
-    return dict.fromkeys(names)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def mixing_seconds(mixing: bool | None, seconds: float | None) -> float:
     Raises:
         UsageError: the number is none of seconds.
     """
-    if seconds is not None and not seconds >= 0:
+    if seconds is not None and not 0 <= seconds < math.inf:
         raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds from 0, which looks for no kinds")
     if seconds is None:
         seconds = math.inf if mixing else _MIXING_SECONDS
