@@ -23,6 +23,7 @@ from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.mixing.follower import Clock, Follower, own_inputs
 from xfcost.torch_models.mixing.verdict import verdicts
+from xfcost.torch_models.shared.collector import collector_paused
 from xfcost.torch_models.shared.private_torch import pytree
 
 MOST_BYTES: Final = 2 * 2**30
@@ -58,7 +59,7 @@ def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: 
     end = monotonic() + seconds
     try:
         check_parameters(model, name, seconds)
-        with catch_warnings():  # what its code warns of was seen in the run before
+        with catch_warnings(), collector_paused():  # what its code warns of was seen in the run before
             simplefilter("ignore")
             return _found(full, on_cpu(), Clock(lambda: monotonic() > end, seconds), said)
     except XfcostError as error:

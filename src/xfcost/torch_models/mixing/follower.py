@@ -334,6 +334,8 @@ class Follower(TorchDispatchMode):
             for place, past in one.items():
                 before = history.get(place, _NO_PAST)
                 history[place] = Past(before.places | past.places, before.operations | past.operations)
+                if len(history) > _MOST_STATES:
+                    break
         if len(history) > _MOST_STATES:  # steps put together are no state
             history = {}
         recent: frozenset[int] = frozenset().union(*(self._recent.get(value, frozenset()) for value in given))

@@ -23,6 +23,7 @@ from xfcost.torch_models.mixing.owners import (
     home,
     masked,
     narrow,
+    reshaped,
     varies,
     vectors,
     with_chosen,
@@ -64,7 +65,7 @@ def moved(call: Call) -> Outcome:
         return Outcome([compact(call.func(owners, call.args[1], CONSTANT))], None)
     rest = call.args[1:]
     if call.packet in _RESHAPING:
-        return Outcome([owners.reshape(call.result.shape)], None)
+        return Outcome([reshaped(owners, call.result.shape)], None)
     if call.packet is aten.as_strided:
         owners = call.run.laid(call.args[0])
     if call.packet in {aten.tril, aten.triu}:
