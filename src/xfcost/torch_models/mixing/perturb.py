@@ -1,8 +1,8 @@
-"""Which positions of a running module's outputs change with which units of an input, one unit changed at a time.
+"""Which positions of outputs change with which units of an input, one unit changed at a time.
 
 Changed and unchanged inputs stand at the same positions of two batches, where equal numbers are computed equally, so
-that outputs are compared bit by bit, in float64. A change can vanish (in a ReLU, in rounding): callers try several
-inputs and weights, and what changes with any of them counts.
+that outputs are compared bit by bit, in float64. A change can vanish (in a ReLU, in a maximum, in rounding): callers
+try several changes, inputs or weights, and what changes with any of them counts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +23,24 @@ _MOST_NUMBERS: Final = 2**24
 _MOST_SAMPLES: Final = 64
 # So many times a usual number a changed one is.
 _LARGE: Final = 4.0
+
+
+class Units(Protocol):
+    """Parts of an input that are changed one at a time."""
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        raise NotImplementedError
+
+    @property
+    def batched(self) -> bool:
+        """Is axis 0 of the input the batch's?"""
+        raise NotImplementedError
+
+    def mask(self, shape: Sequence[int], number: int) -> Tensor:
+        """Which elements of one sample of this shape are of the unit?"""
+        raise NotImplementedError
 
 
 class InputUnits(NamedTuple):
@@ -41,7 +59,6 @@ class InputUnits(NamedTuple):
 
     @property
     def batched(self) -> bool:
-        """Is axis 0 the batch's?"""
         return 0 not in self.axes
 
     def coarser(self) -> InputUnits:
@@ -50,7 +67,6 @@ class InputUnits(NamedTuple):
         return self._replace(cell=tuple(2 * cell for cell in self.cell), sides=sides)
 
     def mask(self, shape: Sequence[int], number: int) -> Tensor:
-        """Which elements of one sample of this shape are of the unit?"""
         found = torch.zeros(*shape, dtype=torch.bool)
         index: list[Any] = [slice(None)] * found.dim()
         for axis, place, cell in zip(self.axes, np.unravel_index(number, self.sides), self.cell, strict=True):
@@ -68,8 +84,8 @@ class ShapeChanged(Exception):  # noqa: N818 - the caller says what it means
 
 
 def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is looked at
-    run: Callable[[Tensor], Sequence[Tensor]], x: Tensor, units: InputUnits, axes: Sequence[Sequence[int]],
-    noise: torch.Generator, rounding: float = 0.0, numbers: Sequence[int] | None = None,
+    run: Callable[[Tensor], Sequence[Tensor]], x: Tensor, units: Units, axes: Sequence[Sequence[int]],
+    noise: torch.Generator, rounding: float = 0.0, numbers: Sequence[int] | None = None, changes: int = 1,
 ) -> list[np.ndarray]:  # fmt: skip
     """Of each output, (positions, units): does the unit influence the position?
 
@@ -81,6 +97,7 @@ def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is loo
         noise: other numbers are drawn from it.
         rounding: part of the largest number up to which a difference is rounding (an FFT's over all tokens).
         numbers: the units that are changed; all by default.
+        changes: so many of each, one after the other: a maximum changes only where a number passes all others.
 
     Raises:
         ShapeChanged: an output's shape depends on the content.
@@ -101,24 +118,34 @@ def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is loo
         if len(part) not in unchanged:
             unchanged[len(part)] = run(plain)
         before = unchanged[len(part)]
-        after = run(torch.where(masks, other_than(plain, noise), plain))
-        for number, (one, other) in enumerate(zip(before, after, strict=True)):
-            if one.shape != other.shape:
-                raise ShapeChanged(number, one.shape, other.shape)
+        changed = [torch.zeros((), dtype=torch.bool)] * len(before)
+        for _ in range(changes):
+            after = run(torch.where(masks, other_than(plain, noise), plain))
+            for number, (one, other) in enumerate(zip(before, after, strict=True)):
+                if one.shape != other.shape:
+                    raise ShapeChanged(number, one.shape, other.shape)
+            changed = [
+                found | differs(one, other, rounding) for found, one, other in zip(changed, before, after, strict=True)
+            ]
         columns.append(
             [
-                _changed(one, other, tuple(dict.fromkeys((0, *kept) if units.batched else kept)), rounding, len(part))
-                for one, other, kept in zip(before, after, axes, strict=True)
+                _positions(one, tuple(dict.fromkeys((0, *kept) if units.batched else kept)), len(part))
+                for one, kept in zip(changed, axes, strict=True)
             ]
         )
     return [np.concatenate(calls, axis=1) for calls in zip(*columns, strict=True)]
 
 
-def _changed(before: Tensor, after: Tensor, kept: tuple[int, ...], rounding: float, samples: int) -> np.ndarray:
-    """(positions, samples): do any numbers at the position differ?"""
-    differs = (after != before) & ~(after.isnan() & before.isnan())
+def differs(before: Tensor, after: Tensor, rounding: float) -> Tensor:
+    """Which numbers are others, by more than this part of the largest of them?"""
+    found = (after != before) & ~(after.isnan() & before.isnan())
     if rounding:
-        differs &= ~((after - before).abs() <= rounding * before.abs().nan_to_num(posinf=0).max())
+        found &= ~((after - before).abs() <= rounding * before.abs().nan_to_num(posinf=0).max())
+    return found
+
+
+def _positions(differs: Tensor, kept: tuple[int, ...], samples: int) -> np.ndarray:
+    """(positions, samples): do any numbers at the position differ?"""
     rest = [axis for axis in range(differs.dim()) if axis not in kept]
     found = differs.permute(*kept, *rest).reshape(samples, prod(differs.shape[axis] for axis in kept) // samples, -1)
     return found.any(-1).T.numpy()
@@ -126,15 +153,15 @@ def _changed(before: Tensor, after: Tensor, kept: tuple[int, ...], rounding: flo
 
 def random_like(tensor: Tensor, noise: torch.Generator, size: float = 1.0) -> Tensor:
     """Numbers from a normal distribution; words up to the largest that is there."""
-    if tensor.is_floating_point():
+    if tensor.is_floating_point() or tensor.is_complex():
         return torch.randn(tensor.shape, generator=noise, dtype=tensor.dtype) * size
     return torch.randint(0, _words(tensor), tensor.shape, generator=noise, dtype=tensor.dtype)
 
 
 def other_than(tensor: Tensor, noise: torch.Generator) -> Tensor:
     """Other numbers, large ones; other words."""
-    if tensor.is_floating_point():
-        return random_like(tensor, noise, _LARGE * (float(tensor.square().mean().sqrt()) or 1.0))
+    if tensor.is_floating_point() or tensor.is_complex():
+        return random_like(tensor, noise, _LARGE * (float(tensor.abs().square().mean().sqrt()) or 1.0))
     words = _words(tensor)
     step = 1 + torch.randint(0, words - 1, tensor.shape, generator=noise, dtype=tensor.dtype)
     return (tensor + step) % words
