@@ -195,14 +195,13 @@ class Walk:
             return DependenceSets.full(out.total, state.units)
         if reading.reads.whole and state.met_by_any() == prod(state.units):
             return DependenceSets.full(out.total, state.units)
+        pattern = self._once("axes", part, partial(along_axes, reading))
+        if pattern is None:
+            return state.of_tokens(self._once("own", part, reading.read_sets))
         if tuple(axis.rows for axis in state.axes) == grid.sides:
-            pattern = self._once("axes", part, partial(along_axes, reading))
-            if pattern is not None:
-                return state.of_places(pattern)
-        if grid.special and (pattern := self._once("axes", part, partial(along_axes, reading))) is not None:
-            special = self._once("special", part, lambda: read_sets(map(own, range(out.special))))
-            return state.beside_special(grid, pattern, special)
-        return state.of_tokens(self._once("own", part, reading.read_sets))
+            return state.of_places(pattern)
+        special = self._once("special", part, lambda: read_sets(map(own, range(out.special))))
+        return state.beside_special(grid, pattern, special)
 
     def _once(self, which: str, part: Part, made: Callable[[], _T]) -> _T:
         """What was made of an equal part before, else made now."""

@@ -166,9 +166,9 @@ class DependenceSets(NamedTuple):
         return largest
 
     def beside_special(self, grid: Grid, pattern: AxisReads, special: ReadSets) -> DependenceSets:
-        """The same for the tokens of `grid`, which read all its special tokens too; those read what `special` says."""
+        """The same token by token; all of `grid` read its special tokens too, which read what `special` says."""
         tokens, found = self.per_token().bits(), list[int]()
-        beside = reduce(or_, tokens.integers[: grid.special])
+        beside = reduce(or_, tokens.integers[: grid.special], 0)
         for product in pattern:
             rows = tokens.integers[grid.special :]
             for axis, relation in enumerate(product):
