@@ -84,7 +84,7 @@ def inputs_text(found: Reach) -> str:
 def input_text(one: InputGrid) -> str:
     """`3,136 (56×56) tokens`."""
     sides = f" ({sides_text(one.sides)})" if len(one.sides) > 1 else ""
-    return f"{one.units:,}{sides} {one.unit}s"
+    return f"{one.units:,}{sides} {one.unit}{'s' if one.units != 1 else ''}"
 
 
 def answers(found: Reach) -> list[str]:
@@ -103,10 +103,11 @@ def _answer(found: Reach, stream: str) -> str:
     others = [one.input for one in steps[-1].met if one.input != stream]
     every += "".join(f" and all {other} tokens" for other in others)
     if length is None:
-        met = steps[-1].met[0]
+        met = next((one for one in steps[-1].met if not one.whole), steps[-1].met[0])
         counts = f"{met.smallest:,}" + (f" to {met.largest:,}" if met.largest != met.smallest else "")
         after = "its one block" if len(blocks) == 1 else f"all {len(blocks):,} blocks"
-        return f"not every token depends on {every}: after {after} a token depends on {counts} of {met.units:,} {unit}s"
+        of = f"{met.units:,}{'' if met.input == stream else f' {met.input}'} {unit}{'s' if met.units != 1 else ''}"
+        return f"not every token depends on {every}: after {after} a token depends on {counts} of {of}"
     when = f"after block {length} of {len(blocks)}" if length else "before the first block"
     return f"every token depends on {every} {when}"
 
