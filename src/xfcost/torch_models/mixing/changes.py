@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids
 from xfcost.torch_models.mixing.owners import CONSTANT, content, everywhere, home, vectors
-from xfcost.torch_models.mixing.perturb import differs, influences, random_like
+from xfcost.torch_models.mixing.perturb import OwnedUnits, differs, influences, random_like
 from xfcost.torch_models.shared.private_torch import pytree, schema_of
 
 _MOST_PLACES: Final = 300
 _MOST_OUTPUTS: Final = 20_000_000
 _ROUNDING: Final = 1e-9
 _CHANGES: Final = 3
-
-
-class OwnedUnits(NamedTuple):
-    """The numbers of each place in a line of numbers (1, numbers)."""
-
-    places: list[int]
-    owners: Tensor
-
-    @property
-    def total(self) -> int:
-        return len(self.places)
-
-    @property
-    def batched(self) -> bool:
-        return True
-
-    def mask(self, shape: Sequence[int], number: int) -> Tensor:
-        place = self.places[number]
-        return ((home(self.owners) == place) | (content(self.owners) == place)).reshape(shape)
 
 
 def by_changes(call: Call) -> Outcome:

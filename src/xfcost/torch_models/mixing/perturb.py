@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -18,29 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from xfcost.torch_models.mixing.owners import content, home
+
 # Numbers of the watched outputs of one batch, and samples of it.
 _MOST_NUMBERS: Final = 2**24
 _MOST_SAMPLES: Final = 64
 # So many times a usual number a changed one is.
 _LARGE: Final = 4.0
-
-
-class Units(Protocol):
-    """Parts of an input that are changed one at a time."""
-
-    @property
-    def total(self) -> int:
-        """How many there are."""
-        raise NotImplementedError
-
-    @property
-    def batched(self) -> bool:
-        """Is axis 0 of the input the batch's?"""
-        raise NotImplementedError
-
-    def mask(self, shape: Sequence[int], number: int) -> Tensor:
-        """Which elements of one sample of this shape are of the unit?"""
-        raise NotImplementedError
 
 
 class InputUnits(NamedTuple):
@@ -59,6 +43,7 @@ class InputUnits(NamedTuple):
 
     @property
     def batched(self) -> bool:
+        """Is axis 0 the batch's?"""
         return 0 not in self.axes
 
     def coarser(self) -> InputUnits:
@@ -67,12 +52,30 @@ class InputUnits(NamedTuple):
         return self._replace(cell=tuple(2 * cell for cell in self.cell), sides=sides)
 
     def mask(self, shape: Sequence[int], number: int) -> Tensor:
+        """Which elements of one sample of this shape are of the unit?"""
         found = torch.zeros(*shape, dtype=torch.bool)
         index: list[Any] = [slice(None)] * found.dim()
         for axis, place, cell in zip(self.axes, np.unravel_index(number, self.sides), self.cell, strict=True):
             index[axis] = slice(int(place) * cell, (int(place) + 1) * cell)
         found[tuple(index)] = True
         return found
+
+
+class OwnedUnits(NamedTuple):
+    """The numbers of each place in one sample (1, numbers)."""
+
+    places: list[int]
+    owners: Tensor
+    batched: bool = True
+
+    @property
+    def total(self) -> int:
+        return len(self.places)
+
+    def mask(self, shape: Sequence[int], number: int) -> Tensor:
+        """Which elements are of the place, or about it?"""
+        place = self.places[number]
+        return ((home(self.owners) == place) | (content(self.owners) == place)).reshape(shape)
 
 
 class ShapeChanged(Exception):  # noqa: N818 - the caller says what it means
@@ -84,8 +87,9 @@ class ShapeChanged(Exception):  # noqa: N818 - the caller says what it means
 
 
 def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is looked at
-    run: Callable[[Tensor], Sequence[Tensor]], x: Tensor, units: Units, axes: Sequence[Sequence[int]],
-    noise: torch.Generator, rounding: float = 0.0, numbers: Sequence[int] | None = None, changes: int = 1,
+    run: Callable[[Tensor], Sequence[Tensor]], x: Tensor, units: InputUnits | OwnedUnits,
+    axes: Sequence[Sequence[int]], noise: torch.Generator, rounding: float = 0.0,
+    numbers: Sequence[int] | None = None, changes: int = 1,
 ) -> list[np.ndarray]:  # fmt: skip
     """Of each output, (positions, units): does the unit influence the position?
 
