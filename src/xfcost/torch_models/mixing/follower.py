@@ -102,6 +102,8 @@ _MOST_STATES: Final = 64
 _NO_PAST: Final = Past(frozenset(), frozenset())
 _SORTING: Final = frozenset((aten.sort, aten.topk))
 _INDICES: Final = frozenset((aten.argmax, aten.argmin))
+# Of parameters they make learned vectors, each a place.
+_OF_VECTORS: Final = frozenset((aten.mm, aten.bmm, aten.addmm, aten.baddbmm))
 # They write constants.
 _ERASING: Final = frozenset((aten.fill_, aten.zero_, aten.normal_, aten.uniform_, aten.bernoulli_))
 
@@ -351,8 +353,9 @@ class Follower(TorchDispatchMode):
 
     def _outcome(self, call: Call, given: list[Tensor], packet: Any) -> Outcome:
         owned = self._any_owned(given)
-        if packet in _ERASING:
-            return Outcome([everywhere(CONSTANT, result.shape) for result in call.results], None)
+        erased = packet in _ERASING
+        if erased or not (owned or call.packet in _OF_VECTORS or is_movement(call) or is_new(call)):
+            return self._of_parameters(call, [] if erased else given)
         rule = rule_of(call.packet, call.func)
         try:
             if rule is not None:
@@ -361,13 +364,16 @@ class Follower(TorchDispatchMode):
             if owned:
                 return lost(call, f"its rule fails here: {str(error).splitlines()[0]}")
         if not owned or not _makes_floats(call.results):
-            learned = any(any_learned(self.owners(value)) for value in given)
-            value = LEARNED if learned else CONSTANT
-            return Outcome([everywhere(value, result.shape) for result in call.results], None)
+            return self._of_parameters(call, given)
         try:
             return _fitting(call, by_changes(call))
         except Exception:  # noqa: BLE001 - an operation that does not run on such numbers stays unknown
             return lost(call, "no rule knows it")
+
+    def _of_parameters(self, call: Call, given: list[Tensor]) -> Outcome:
+        """Of parameters and constants alone."""
+        value = LEARNED if any(any_learned(self.owners(one)) for one in given) else CONSTANT
+        return Outcome([everywhere(value, result.shape) for result in call.results], None)
 
     def _any_owned(self, given: list[Tensor]) -> bool:
         return any(any_owned(self.owners(value)) for value in given)

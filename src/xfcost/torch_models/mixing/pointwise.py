@@ -11,8 +11,6 @@ from torch import Tensor
 from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, History, Outcome, ids
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
-    LEARNED,
-    any_learned,
     any_owned,
     are_pairs,
     compact,
@@ -210,9 +208,6 @@ def pointwise(call: Call) -> Outcome:
     owning = [
         (value, one) for value, one in operands if any_owned(one) and (not held or any(one is other for other in held))
     ]
-    if not owning:
-        learned = any(any_learned(one) for _, one in operands)
-        return Outcome([everywhere(LEARNED if learned else CONSTANT, shape)], None)
     if len(owning) == 1 and all(value.numel() == 1 for value, one in operands if one is not owning[0][1]):
         alone = call.run.settled(owning[0][1])
         if not are_pairs(alone):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
 from xfcost.torch_models.mixing.contraction import complete_tap, merged_lines
-from xfcost.torch_models.mixing.owners import CONSTANT, along, any_owned, distinct, everywhere, home, varies, vectors
+from xfcost.torch_models.mixing.owners import CONSTANT, along, distinct, everywhere, home, varies, vectors
 
 # Channels of a convolution that hold different tokens at one position.
 _MOST_MAPS: Final = 64
@@ -57,9 +57,6 @@ class TapKernel:
 def convolved(call: Call, owners: Tensor, kernel: TapKernel, *, transposed: bool, groups: int) -> Outcome:
     """Owners (B, C, *S) -> (B, C', *S')."""
     shape = call.result.shape
-    if not any_owned(owners):
-        value = int(owners.max()) if owners.numel() else CONSTANT
-        return Outcome([everywhere(value, shape)], None)
     if varies(home(owners), 1):
         return _over_channels(call, owners, kernel, groups, transposed=transposed)
     if transposed:  # an output reads the inputs whose kernels, laid `stride` apart, cover it
@@ -82,8 +79,6 @@ def pooled(call: Call, owners: Tensor, kernel: TapKernel, *, dependent: bool) ->
     if owners.dim() == kernel.rank + 1:
         owners = owners.unsqueeze(0)
     shape = call.result.shape if call.result.dim() == kernel.rank + 2 else (1, *call.result.shape)
-    if not any_owned(owners):
-        return Outcome([everywhere(CONSTANT, out.shape) for out in call.results], None)
     outcome = _placed(call, owners, kernel, torch.Size(shape))
     finding = outcome.finding
     if finding is not None and finding.mixes:
@@ -94,8 +89,6 @@ def pooled(call: Call, owners: Tensor, kernel: TapKernel, *, dependent: bool) ->
 def adaptively_pooled(call: Call, owners: Tensor, out: list[int]) -> Outcome:
     """Means of about equal groups, as many as `out` says: (B, C, *S) -> (B, C, *out)."""
     shape = call.result.shape
-    if not any_owned(owners):
-        return Outcome([everywhere(CONSTANT, shape)], None)
     places = home(along(owners, 1))
     for axis, size in enumerate(out, start=1):
         length = owners.shape[axis + 1]
