@@ -267,7 +267,8 @@ class Follower(TorchDispatchMode):
         if is_unknown(outcome.finding) and not self._clock.is_over():
             behind = True
             outcome = outcome._replace(owners=[_new_tokens(call, given, result) for result in results])
-        if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
+        chosen = any(any_chosen(self.owners(value)) for value in given)
+        if chosen and outcome.finding is not None and outcome.finding.kept is not None:
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         outcome = self._among_latents(outcome)
         chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
@@ -377,9 +378,6 @@ class Follower(TorchDispatchMode):
 
     def _any_owned(self, given: list[Tensor]) -> bool:
         return any(any_owned(self.owners(value)) for value in given)
-
-    def _any_chosen(self, given: list[Tensor]) -> bool:
-        return any(any_chosen(self.owners(value)) for value in given)
 
     def _write(self, target: Tensor, owners: Tensor) -> None:
         """Writes through to the owners of all that share the memory of `target`."""

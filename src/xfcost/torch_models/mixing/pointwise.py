@@ -316,7 +316,9 @@ def _two_places(call: Call, left: Operand, right: Operand, both: Tensor) -> tupl
         read = torch.where(both, call.places.without_learned(home(other)), -1)
         call.run.queries.meet(home(one), read)
         finding = _one_each(call, home(one), read, right.history)
-        return _summed_states(call, one, other, relation) if _are_states(call, relation) else one, finding
+        if {*relation.lefts.tolist(), *relation.rights.tolist()} <= call.places.states:
+            one = _summed_states(call, one, other, relation)
+        return one, finding
     read = torch.where(both, call.places.without_learned(content(other)), -1)
     return pair(home(one), content(other)), reading(call, home(one), read)._replace(content_dependent=True)
 
@@ -336,10 +338,6 @@ def _one_each(call: Call, homes: Tensor, read: Tensor, history: History) -> Find
     if not any(steps):
         return finding._replace(step=True)
     return finding._replace(computed=torch.tensor(steps), single=False, step=True, recurs=True)
-
-
-def _are_states(call: Call, relation: Relation) -> bool:
-    return set(relation.lefts.tolist()) | set(relation.rights.tolist()) <= call.places.states
 
 
 def _summed_states(call: Call, left: Tensor, right: Tensor, relation: Relation) -> Tensor:
