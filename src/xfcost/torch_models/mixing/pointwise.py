@@ -13,6 +13,7 @@ from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     any_owned,
     are_pairs,
+    at,
     compact,
     content,
     distinct,
@@ -21,6 +22,7 @@ from xfcost.torch_models.mixing.owners import (
     home,
     masked,
     narrowed,
+    repetitions,
     varies,
     varying,
     vectors,
@@ -97,6 +99,10 @@ def hidden_by(call: Call, owners: Tensor, where: Tensor) -> Outcome:
 def masking(call: Call, owners: Tensor) -> Finding:
     """Of pairs by position: the keys of each query, and those that are not masked."""
     owners = compact(owners)  # heads have the same
+    if owners.dim() > 2:  # noqa: PLR2004 - and so where they lie on one axis with the batch
+        entries = owners.flatten(0, -3)
+        repeated = repetitions(entries)
+        owners = owners if repeated is None else at(entries, repeated[0])
     contents, gone = call.places.without_learned(content(owners)), masked(owners)
     finding = reading(call, home(owners), contents)
     if not finding.mixes:
@@ -281,12 +287,12 @@ def _positional(call: Call, first: Operand, second: Operand, both: Tensor) -> tu
     """Pairs, and numbers by position for the same queries: learned ones, or ones out of the query alone."""
     ranks = [_rank(call, one.owners) for one in (first, second)]
     same_home = bool((home(first.owners)[both] == home(second.owners)[both]).all())
-    for at, one in enumerate((first, second)):
-        pairs = (second, first)[at].owners
-        if not bool((ranks[1 - at][both] == _PAIR).any()):
+    for number, one in enumerate((first, second)):
+        pairs = (second, first)[number].owners
+        if not bool((ranks[1 - number][both] == _PAIR).any()):
             continue
-        learned = bool((ranks[at][both] == _LEARNED).all())
-        of_query = same_home and bool((ranks[at][both] < _PAIR).all())
+        learned = bool((ranks[number][both] == _LEARNED).all())
+        of_query = same_home and bool((ranks[number][both] < _PAIR).all())
         if learned or (of_query and follows_keys(one.wide, pairs)):
             finding = masking(call, pairs)
             call.run.by_position(one.value, finding, with_product=True)
