@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from polynomials import read
 from xfcost.formulas.arithmetic import ceil_div, ceil_log2, greater, lesser, round_up
-from xfcost.formulas.exact_form import ExactForms
-from xfcost.formulas.interpolation import through, value, written
-from xfcost.formulas.lettered import lettered
+from xfcost.formulas.exact_form import ExactForms, through, value, written
+from xfcost.formulas.letters import lettered
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from specs import architecture_of, counted
-from xfcost.formulas.additive_attention import Additive, Maxout, Sum
 from xfcost.formulas.component import Place
-from xfcost.formulas.recurrent import Recurrent
-from xfcost.layers.token import Token
+from xfcost.formulas.recurrent import Additive, Maxout, Recurrent, Sum
+from xfcost.layers.tokens import Token
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gru import Gru

@@ -12,7 +12,7 @@ import transformers_models as hf
 from strategies import exact
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers.masked_language_model import MaskedLanguageModel
+from xfcost.layers.heads import MaskedLanguageModel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.accounts import reconciled

@@ -6,7 +6,7 @@ import pytest
 
 from places import at, rows_of
 from xfcost.formulas.component import Place
-from xfcost.formulas.receptive_field import pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
+from xfcost.formulas.conv_kernel import pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.bottleneck import Bottleneck

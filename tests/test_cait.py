@@ -16,7 +16,7 @@ from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.mlps import Mlp
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.class_attention import ClassAttention

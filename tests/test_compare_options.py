@@ -18,7 +18,7 @@ from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED
-from xfcost.formulas.traffic import plain, tiled
+from xfcost.formulas.attention import plain, tiled
 from xfcost.ledger.matrices import AttentionCore
 from xfcost.report.compare import report
 from xfcost.report.export import comparison_text

@@ -20,14 +20,10 @@ from references.layers import windows
 from strategies import counted_spec, exact, loaded, placed
 from whole_probe import kind_of, probe
 from xfcost.counting.forward import count
-from xfcost.formulas.component import NormKind, Place, Residual
+from xfcost.formulas.component import Embed, NormKind, Place, Residual
 from xfcost.formulas.conv_kernel import Kernel, kernel_of
-from xfcost.formulas.layer import Embed
-from xfcost.layers.conv import Conv
-from xfcost.layers.dense import Dense
-from xfcost.layers.mlp import Mlp
-from xfcost.layers.norm import Norm, NormSubLayer
-from xfcost.layers.pool import Pool
+from xfcost.layers.mlps import Dense, Mlp, Norm, NormSubLayer
+from xfcost.layers.stems import Conv, Pool
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Part

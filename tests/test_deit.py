@@ -14,8 +14,8 @@ from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
-from xfcost.layers.classifier import Classifier
-from xfcost.layers.distillation_token import DistillationToken
+from xfcost.layers.heads import Classifier
+from xfcost.layers.tokens import DistillationToken
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load

@@ -32,9 +32,8 @@ from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.layers import SUBLAYERS
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.mlps import Mlp, Swiglu
 from xfcost.layers.moe import Moe
-from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation

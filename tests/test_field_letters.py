@@ -12,8 +12,7 @@ import pytest
 from cases.layers import LAYER_CASES
 from strategies import cases
 from xfcost.formulas.component import Component, Place, tag_of
-from xfcost.formulas.lettered import LetteredInt
-from xfcost.formulas.lettering import letter_of
+from xfcost.formulas.letters import LetteredInt, letter_of
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import COUNTED

@@ -13,9 +13,8 @@ import places
 from places import rows_of
 from refused import refusals
 from strategies import counted_spec
-from xfcost.formulas.position_buckets import Buckets
 from xfcost.ledger.errors import ComponentError
-from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.full import Buckets, Full
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.positions import Rotary, alibi, bucket_rows

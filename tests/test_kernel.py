@@ -17,10 +17,9 @@ from refused import refusals
 from strategies import as_yaml, counted_spec
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place
-from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.ledger.errors import DeviceError
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.kernel import KernelAttention
 from xfcost.torch_models.shared.features import SoftmaxFeatures, orthogonal_features

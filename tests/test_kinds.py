@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 import xfcost
-from xfcost.formulas.component import tag_of
-from xfcost.formulas.kinds import Kinds
+from xfcost.formulas.component import Kinds, tag_of
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.full import Full

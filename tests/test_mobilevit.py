@@ -14,7 +14,7 @@ from specs import counted
 from strategies import counted_spec, placed
 from transformers_models import TheirWeights, same_totals, scrambled, theirs_of
 from xfcost.formulas.component import Residual
-from xfcost.layers.dense import Dense
+from xfcost.layers.mlps import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.inverted_residual import InvertedResidual

@@ -18,9 +18,8 @@ from refused import refusals
 from whole_probe import probe
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.mlps import Mlp, Swiglu
 from xfcost.layers.moe import Groups, Moe
-from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.modules import MODULES
 

@@ -20,9 +20,9 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.conv import Conv
-from xfcost.layers.mlp import Mlp
-from xfcost.layers.position import Position
+from xfcost.layers.mlps import Mlp
+from xfcost.layers.positions import Position
+from xfcost.layers.stems import Conv
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import Grid, video_sides
 from xfcost.mechanisms.pooling import Pooling

@@ -14,12 +14,10 @@ from specs import architecture_of
 from strategies import place_for
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, SubLayer, single_token
-from xfcost.formulas.lettered import LetteredInt, lettered
-from xfcost.formulas.orders import costs, order, orders
+from xfcost.formulas.letters import LetteredInt, costs, lettered, order, orders
 from xfcost.formulas.residual import residual_rows
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.mlps import Mlp, Swiglu
 from xfcost.layers.moe import Moe
-from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation

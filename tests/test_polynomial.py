@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xfcost.formulas.arithmetic import ceil_div, ceil_log2, floor_sqrt, greater, lesser, root_divisor, round_up, rounded
-from xfcost.formulas.lettered import LetteredInt, form_of, lettered
-from xfcost.formulas.letters import LETTERS
-from xfcost.formulas.polynomial import TWELFTHS, Polynomial, constant, exponents
+from xfcost.formulas.letters import LETTERS, TWELFTHS, LetteredInt, Polynomial, constant, exponents, form_of, lettered
 
 # A letter, the number that it is, and its symbol.
 VALUES = {"N": 4096, "W": 7, "d": 96, "h": 6, "dₖ": 16, "k": 32, "b": 64}

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from xfcost.formulas.component import Component, Place
-from xfcost.formulas.feature_maps import RandomFeatures
-from xfcost.layers.context import Context
+from xfcost.layers.layouts import Context
 from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
@@ -18,7 +17,7 @@ from xfcost.mechanisms.basic import Basic
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.global_local import GlobalLocal
-from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.kernel import Kernel, RandomFeatures
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.pooling import Pooling

@@ -17,8 +17,8 @@ from specs import counted
 from strategies import placed
 from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
-from xfcost.layers.mlp import Mlp
-from xfcost.layers.position import Position
+from xfcost.layers.mlps import Mlp
+from xfcost.layers.positions import Position
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build

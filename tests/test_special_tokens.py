@@ -16,7 +16,7 @@ from contract import LAYERS, agree, joined
 from strategies import exact, place_for, placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
-from xfcost.layers.memory_tokens import MemoryTokens
+from xfcost.layers.tokens import MemoryTokens
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger

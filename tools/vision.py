@@ -11,7 +11,7 @@ from functools import cache
 import msgspec
 
 from xfcost.formulas.component import Component, Mixer, Place, SubLayer, tag_of
-from xfcost.formulas.orders import order
+from xfcost.formulas.letters import order
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS

@@ -8,39 +8,15 @@ import torch
 from torch import Tensor
 
 from xfcost.formulas.component import Component, NormKind, Place, Residual
-from xfcost.layers.axis_position import AxisPosition
-from xfcost.layers.class_token import ClassToken
-from xfcost.layers.classifier import Classifier
-from xfcost.layers.concatenate import Concatenate
-from xfcost.layers.context import Context
-from xfcost.layers.conv import Conv
-from xfcost.layers.dense import Dense
-from xfcost.layers.distillation_token import DistillationToken
-from xfcost.layers.flatten_classifier import FlattenClassifier
-from xfcost.layers.fold import Fold
-from xfcost.layers.fold_axis import FoldAxis
-from xfcost.layers.fourier import Fourier
-from xfcost.layers.geglu import Geglu
-from xfcost.layers.language_model import LanguageModel
+from xfcost.layers.heads import Classifier, FlattenClassifier, LanguageModel, MaskedLanguageModel, Pooler
+from xfcost.layers.layouts import Context, Fold, FoldAxis, Shift
 from xfcost.layers.local_relation import LocalRelationEmbed
-from xfcost.layers.masked_language_model import MaskedLanguageModel
-from xfcost.layers.memory_tokens import MemoryTokens
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.mlps import Dense, Geglu, Mlp, Norm, NormSubLayer, Projection, Swiglu
 from xfcost.layers.moe import Groups, Moe, Shared
-from xfcost.layers.norm import Norm, NormSubLayer
-from xfcost.layers.patch import Patch
-from xfcost.layers.patch_merging import PatchMerging
-from xfcost.layers.pixels import Pixels
-from xfcost.layers.pool import Pool
-from xfcost.layers.pooler import Pooler
 from xfcost.layers.pooling_attention import PoolingAttention
-from xfcost.layers.position import Position
-from xfcost.layers.projection import Projection
-from xfcost.layers.shift import Shift
-from xfcost.layers.swiglu import Swiglu
-from xfcost.layers.token import Token
-from xfcost.layers.token_type import TokenType
-from xfcost.layers.upsample import Upsample
+from xfcost.layers.positions import AxisPosition, Fourier, Position
+from xfcost.layers.stems import Concatenate, Conv, Patch, PatchMerging, Pool, Upsample
+from xfcost.layers.tokens import ClassToken, DistillationToken, MemoryTokens, Pixels, Token, TokenType
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 

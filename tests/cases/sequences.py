@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
-from xfcost.formulas.additive_attention import Additive, Maxout, Sum
-from xfcost.formulas.recurrent import Recurrent
+from xfcost.formulas.recurrent import Additive, Maxout, Recurrent, Sum
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.hyena import Hyena

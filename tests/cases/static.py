@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import DIM, GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
-from xfcost.formulas.convolution_mixer import ConvolutionMixer
+from xfcost.formulas.conv_kernel import ConvolutionMixer
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.average_pool import AveragePool
 from xfcost.mechanisms.basic import Basic

@@ -19,9 +19,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.interpolation import CHECKS, Points, leading_term, through, value, with_form, written
-from xfcost.formulas.orders import order
-from xfcost.formulas.polynomial import Polynomial
+from xfcost.formulas.exact_form import CHECKS, Points, leading_term, through, value, with_form, written
+from xfcost.formulas.letters import Polynomial, order
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger

@@ -15,8 +15,7 @@ import numpy as np
 
 from xfcost.counting.reach.sets import Intervals, ReadSets, Sets, read_sets
 from xfcost.formulas.component import Grid, Mixer, Operation, Place, tag_of
-from xfcost.formulas.lettered import form_of
-from xfcost.formulas.polynomial import Polynomial, exact_quotient
+from xfcost.formulas.letters import Polynomial, exact_quotient, form_of
 from xfcost.ledger import notebook
 from xfcost.ledger.units import number_of
 from xfcost.mechanisms.bytenet import ByteNet

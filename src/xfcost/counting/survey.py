@@ -16,8 +16,7 @@ from xfcost.counting.measured import Ratio, ratios
 from xfcost.counting.measured_series import METRICS, Series, grouped, identity, shared_words
 from xfcost.counting.sweep import TOKENS
 from xfcost.formulas.component import Component, ComponentError, Mixer, Place, tag_of
-from xfcost.formulas.lettered import form_of, lettered
-from xfcost.formulas.lettering import grid_in_letters
+from xfcost.formulas.letters import form_of, grid_in_letters, lettered
 from xfcost.ledger import notebook, units
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.ledger import Ledger

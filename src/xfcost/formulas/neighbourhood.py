@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.component import Grid, Number, Operation, check_no_special_tokens, check_odd
-from xfcost.formulas.raster import numbers, position
+from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.rows import letter_power, move
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.grid import sides_text

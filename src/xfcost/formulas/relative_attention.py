@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.attention import DenseAttention
+from xfcost.formulas.attention import DenseAttention, masked
 from xfcost.formulas.component import Number, Operation
-from xfcost.formulas.core_tensors import masked
 from xfcost.formulas.rows import elementwise, linear, matmul, move, with_gradient_operands
 from xfcost.formulas.tensors import product, view
 from xfcost.ledger.matrices import matrix

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from xfcost.formulas.component import Side, Width
-from xfcost.formulas.hidden_width import Ratio
+from xfcost.formulas.component import Ratio, Side, Width
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.family import Draft, Family
 from xfcost.importing.images import STAGES, check_lengths

@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.formulas.component import Heads, Rows, Side, Width
-from xfcost.formulas.hidden_width import Ratio
+from xfcost.formulas.component import Heads, Ratio, Rows, Side, Width
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.family import Draft, Family, Values, check_heads
 from xfcost.importing.images import STAGES, check_lengths, image

@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.formulas.component import Heads, Side, Width
-from xfcost.formulas.hidden_width import Ratio
+from xfcost.formulas.component import Heads, Ratio, Side, Width
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.family import Aliases, Draft, Family, check_heads, classes
 from xfcost.importing.images import STAGES, Size, check_patches, image, sides, square

@@ -1,29 +1,28 @@
 """The layers around the mixers; the written lists say in which file each is, and where a kind may stand."""
 
-from xfcost.formulas.kinds import Kinds
-from xfcost.formulas.layer import Embed, Enter, Head, PerToken
+from xfcost.formulas.component import Embed, Enter, Head, Kinds, PerToken
 
 # kind: file:class in layers/, file:class of its torch module in torch_models/layers/
 EMBEDS: Kinds[Embed] = Kinds(
     __name__,
     {
-        "patch": ("patch:Patch", "patch:PatchEmbedding"),
-        "token": ("token:Token", "token:TokenEmbedding"),
-        "class_token": ("class_token:ClassToken", "class_token:ClassTokenEmbedding"),
-        "distillation_token": ("distillation_token:DistillationToken", "distillation_token:DistillationTokenEmbedding"),
-        "memory_tokens": ("memory_tokens:MemoryTokens", "memory_tokens:MemoryTokenEmbedding"),
-        "position": ("position:Position", "position:PositionEmbedding"),
-        "token_type": ("token_type:TokenType", "token_type:TokenTypeEmbedding"),
-        "norm": ("norm:Norm", "norm:NormLayer"),
-        "fold": ("fold:Fold", "fold:FoldLayer"),
-        "fold_axis": ("fold_axis:FoldAxis", "fold_axis:FoldAxisLayer"),
-        "pixels": ("pixels:Pixels", "pixels:PixelEmbedding"),
-        "fourier": ("fourier:Fourier", "fourier:FourierEmbedding"),
-        "projection": ("projection:Projection", "projection:ProjectionLayer"),
-        "axis_position": ("axis_position:AxisPosition", "axis_position:AxisPositionEmbedding"),
-        "shift": ("shift:Shift", "shift:ShiftLayer"),
-        "conv": ("conv:Conv", "conv:ConvolutionStem"),
-        "pool": ("pool:Pool", "pool:PoolingStem"),
+        "patch": ("stems:Patch", "patch:PatchEmbedding"),
+        "token": ("tokens:Token", "token:TokenEmbedding"),
+        "class_token": ("tokens:ClassToken", "class_token:ClassTokenEmbedding"),
+        "distillation_token": ("tokens:DistillationToken", "distillation_token:DistillationTokenEmbedding"),
+        "memory_tokens": ("tokens:MemoryTokens", "memory_tokens:MemoryTokenEmbedding"),
+        "position": ("positions:Position", "position:PositionEmbedding"),
+        "token_type": ("tokens:TokenType", "token_type:TokenTypeEmbedding"),
+        "norm": ("mlps:Norm", "norm:NormLayer"),
+        "fold": ("layouts:Fold", "fold:FoldLayer"),
+        "fold_axis": ("layouts:FoldAxis", "fold_axis:FoldAxisLayer"),
+        "pixels": ("tokens:Pixels", "pixels:PixelEmbedding"),
+        "fourier": ("positions:Fourier", "fourier:FourierEmbedding"),
+        "projection": ("mlps:Projection", "projection:ProjectionLayer"),
+        "axis_position": ("positions:AxisPosition", "axis_position:AxisPositionEmbedding"),
+        "shift": ("layouts:Shift", "shift:ShiftLayer"),
+        "conv": ("stems:Conv", "conv:ConvolutionStem"),
+        "pool": ("stems:Pool", "pool:PoolingStem"),
         "local_relation": ("local_relation:LocalRelationEmbed", "local_relation:LocalRelationStem"),
     },
 )
@@ -31,35 +30,35 @@ EMBEDS: Kinds[Embed] = Kinds(
 ENTERS: Kinds[Embed | Enter] = Kinds(
     __name__,
     {
-        "patch_merging": ("patch_merging:PatchMerging", "patch_merging:PatchMergingLayer"),
+        "patch_merging": ("stems:PatchMerging", "patch_merging:PatchMergingLayer"),
         "pooling_attention": ("pooling_attention:PoolingAttention", "pooling_attention:PoolingByAttention"),
-        "upsample": ("upsample:Upsample", "upsample:UpsampleLayer"),
+        "upsample": ("stems:Upsample", "upsample:UpsampleLayer"),
         **EMBEDS.some("conv", "pool", "norm", "class_token", "position"),
-        "concatenate": ("concatenate:Concatenate", "concatenate:ConcatenateLayer"),
+        "concatenate": ("stems:Concatenate", "concatenate:ConcatenateLayer"),
     },
 )
 SUBLAYERS: Kinds[PerToken] = Kinds(
     __name__,
     {
-        "mlp": ("mlp:Mlp", "mlp:FeedForward"),
-        "swiglu": ("swiglu:Swiglu", "swiglu:SwigluFeedForward"),
-        "geglu": ("geglu:Geglu", "geglu:GegluFeedForward"),
+        "mlp": ("mlps:Mlp", "mlp:FeedForward"),
+        "swiglu": ("mlps:Swiglu", "swiglu:SwigluFeedForward"),
+        "geglu": ("mlps:Geglu", "geglu:GegluFeedForward"),
         "moe": ("moe:Moe", "moe:MixtureOfExperts"),
-        "dense": ("dense:Dense", "dense:DenseLayer"),
-        "context": ("context:Context", "context:ContextLayer"),
-        "norm": ("norm:NormSubLayer", "norm:NormLayer"),
+        "dense": ("mlps:Dense", "dense:DenseLayer"),
+        "context": ("layouts:Context", "context:ContextLayer"),
+        "norm": ("mlps:NormSubLayer", "norm:NormLayer"),
     },
 )
 HEADS: Kinds[Head] = Kinds(
     __name__,
     {
-        "classifier": ("classifier:Classifier", "classifier:ClassifierHead"),
-        "flatten_classifier": ("flatten_classifier:FlattenClassifier", "flatten_classifier:FlattenClassifierHead"),
-        "language_model": ("language_model:LanguageModel", "language_model:LanguageModelHead"),
+        "classifier": ("heads:Classifier", "classifier:ClassifierHead"),
+        "flatten_classifier": ("heads:FlattenClassifier", "flatten_classifier:FlattenClassifierHead"),
+        "language_model": ("heads:LanguageModel", "language_model:LanguageModelHead"),
         "masked_language_model": (
-            "masked_language_model:MaskedLanguageModel",
+            "heads:MaskedLanguageModel",
             "masked_language_model:MaskedLanguageModelHead",
         ),
-        "pooler": ("pooler:Pooler", "pooler:PoolerHead"),
+        "pooler": ("heads:Pooler", "pooler:PoolerHead"),
     },
 )

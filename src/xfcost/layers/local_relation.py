@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from xfcost.formulas.component import ActKind, Grid, Letter, NormKind, Number, Operation, Place, Side, Sources, Width
-from xfcost.formulas.layer import Embed
+from xfcost.formulas.component import (
+    ActKind,
+    Embed,
+    Grid,
+    Letter,
+    NormKind,
+    Number,
+    Operation,
+    Place,
+    Side,
+    Sources,
+    Width,
+)
 from xfcost.formulas.neighbourhood import WindowSide
 from xfcost.formulas.rows import elementwise, norm
 from xfcost.mechanisms.local_relation import LocalRelation

@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.formulas.attention import CrossAttention
 from xfcost.formulas.component import (
+    Enter,
     Grid,
     Heads,
     Joining,
@@ -20,7 +21,6 @@ from xfcost.formulas.component import (
     check_heads,
     check_output,
 )
-from xfcost.formulas.layer import Enter
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, norm
 from xfcost.formulas.tensors import of_input, reading, weights

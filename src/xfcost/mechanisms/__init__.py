@@ -3,8 +3,7 @@
 A mechanism's fields are its YAML schema, its docstring is its formula, its methods are its pattern and its cost.
 """
 
-from xfcost.formulas.component import Mixer
-from xfcost.formulas.kinds import Kinds
+from xfcost.formulas.component import Kinds, Mixer
 
 # kind: file:class in mechanisms/, file:class of its torch module in torch_models/mechanisms/
 MECHANISMS: Kinds[Mixer] = Kinds(

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.centred_kernel import CentredKernelMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
-from xfcost.formulas.conv_kernel import check_mean_pool, pooling
+from xfcost.formulas.conv_kernel import CentredKernelMixer, check_mean_pool, pooling
 from xfcost.formulas.rows import elementwise
 from xfcost.ledger.tensors import BEFORE, INPUT
 

@@ -7,8 +7,7 @@ from math import prod
 
 from xfcost.formulas.component import Grid, Number, Operation, Place
 from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
-from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.receptive_field import kernel_of_three, pairs_of_two_kernels
+from xfcost.formulas.conv_kernel import Kernel, kernel_of_three, pairs_of_two_kernels
 from xfcost.formulas.rows import elementwise
 
 

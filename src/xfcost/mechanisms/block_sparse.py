@@ -11,10 +11,9 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.band_tensors import padded
-from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.banded_attention import padded
+from xfcost.formulas.component import Grid, Letter, Number, Operation, PaddingNote, Place
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.operation import Mixing
 from xfcost.ledger.tensors import OUTPUT, Merged, Tensor, Tensors

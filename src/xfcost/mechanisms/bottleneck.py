@@ -19,9 +19,17 @@ from xfcost.formulas.component import (
     Width,
     check_divides,
 )
-from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
-from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.receptive_field import (
+from xfcost.formulas.conv_block import (
+    ConvBlock,
+    Squeeze,
+    check_squeeze,
+    convolution_and_norm,
+    squeeze_rows,
+    squeezed_width,
+    strided_grid,
+)
+from xfcost.formulas.conv_kernel import (
+    Kernel,
     kernel_of_three,
     pairs_of_one_kernel,
     pointwise_kernel,
@@ -29,7 +37,6 @@ from xfcost.formulas.receptive_field import (
     tokens_read,
 )
 from xfcost.formulas.rows import elementwise
-from xfcost.formulas.squeeze_excitation import Squeeze, check_squeeze, squeeze_rows, squeezed_width
 from xfcost.formulas.tensors import channels_first, within
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import sides_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.component import ComponentError, Operation, Place
-from xfcost.formulas.convolution_mixer import ConvolutionMixer
+from xfcost.formulas.conv_kernel import ConvolutionMixer
 from xfcost.formulas.rows import convolution, elementwise, linear, norm
 
 

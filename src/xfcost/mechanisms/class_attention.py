@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Grid, Number, Operation, Place, check_class_token
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import linear, on_raw_input
 from xfcost.formulas.tensors import saving_copies
 from xfcost.ledger.tensors import Strided

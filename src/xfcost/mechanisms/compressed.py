@@ -8,12 +8,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, check_divides
+from xfcost.formulas.attention import attention_of, with_mask
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, PaddingNote, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.core_tensors import with_mask
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Tensor, Tensors

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Operation, Place
-from xfcost.formulas.convolution_mixer import ConvolutionMixer
+from xfcost.formulas.conv_kernel import ConvolutionMixer
 from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, glu, linear
 from xfcost.formulas.tensors import reading
 from xfcost.ledger.tensors import RESIDUAL

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Letter, Operation, Place, Side, check_odd
 from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import depthwise_convolution, elementwise, letter_power, linear, move, norm, on_raw_input
 from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Tensor, Tensors
 

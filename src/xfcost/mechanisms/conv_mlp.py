@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import ActKind, Number, Operation, Place, Width
-from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
+from xfcost.formulas.component import ActKind, Number, Operation, Place, Ratio, Width, check_hidden, hidden_width
+from xfcost.formulas.conv_kernel import CentredKernelMixer
 from xfcost.formulas.rows import depthwise_convolution, elementwise, linear
 
 

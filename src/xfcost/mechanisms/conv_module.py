@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.centred_kernel import centred_kernel
-from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, Place, Side
-from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.component import ComponentError, Grid, Letter, Mixer, Number, Operation, PaddingNote, Place, Side
+from xfcost.formulas.conv_kernel import Kernel, centred_kernel
 from xfcost.formulas.rows import depthwise_convolution, elementwise, glu, linear, norm
 from xfcost.formulas.tensors import channels_first
 from xfcost.ledger.tensors import BEFORE

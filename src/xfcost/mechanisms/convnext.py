@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from xfcost.formulas.centred_kernel import CentredKernelMixer
-from xfcost.formulas.component import ActKind, Letter, NormKind, Number, Operation, Place, Side, Width
-from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
+from xfcost.formulas.component import (
+    ActKind,
+    Letter,
+    NormKind,
+    Number,
+    Operation,
+    Place,
+    Ratio,
+    Side,
+    Width,
+    check_hidden,
+    hidden_width,
+)
+from xfcost.formulas.conv_kernel import CentredKernelMixer
 from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, norm
 
 

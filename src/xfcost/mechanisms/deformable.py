@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -20,6 +19,7 @@ from xfcost.formulas.component import (
     check_no_special_tokens,
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.formulas.tensors import copied, product
 from xfcost.ledger.matrices import matrix

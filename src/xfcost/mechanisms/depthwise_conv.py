@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from xfcost.formulas.centred_kernel import CentredKernelMixer
 from xfcost.formulas.component import Letter, Operation, Place, Side
+from xfcost.formulas.conv_kernel import CentredKernelMixer
 from xfcost.formulas.rows import depthwise_convolution
 
 

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.component import ActKind, ComponentError, NormKind, Number, Operation, Place, Width
-from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
+from xfcost.formulas.component import (
+    ActKind,
+    ComponentError,
+    NormKind,
+    Number,
+    Operation,
+    Place,
+    Ratio,
+    Width,
+    check_hidden,
+    hidden_width,
+)
+from xfcost.formulas.mixers import StaticGlobalMixer
 from xfcost.formulas.rows import elementwise, linear, linear_over_tokens, norm
-from xfcost.formulas.static_mixer import StaticGlobalMixer
 from xfcost.formulas.tensors import saving_copies
 from xfcost.ledger.tensors import BEFORE, Merged
 

@@ -15,15 +15,22 @@ from xfcost.formulas.component import (
     Number,
     Operation,
     Place,
+    Ratio,
     Width,
+    check_hidden,
     check_odd,
+    hidden_width,
 )
-from xfcost.formulas.conv_block import convolution_and_norm, strided_grid
-from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
-from xfcost.formulas.receptive_field import centred_kernel, pointwise_kernel
+from xfcost.formulas.conv_block import (
+    Squeeze,
+    check_squeeze,
+    convolution_and_norm,
+    squeeze_rows,
+    squeezed_width,
+    strided_grid,
+)
+from xfcost.formulas.conv_kernel import Kernel, centred_kernel, pointwise_kernel
 from xfcost.formulas.rows import elementwise
-from xfcost.formulas.squeeze_excitation import Squeeze, check_squeeze, squeeze_rows, squeezed_width
 from xfcost.ledger.tensors import BEFORE, INPUT
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Length, Letter, Number, Operation, Place
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import linear, matmul
 from xfcost.ledger.tensors import OUTPUT, Merged, Saved, Tensor, Tensors
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import Letter, Number, Operation, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.mixers import AlwaysCausalMixer
 from xfcost.formulas.rows import causal_depthwise_convolution, elementwise, global_mixing, linear, matmul, recurrence
 from xfcost.formulas.tensors import channels_first, exponential_of_weights, gated, reading, skipped
 from xfcost.ledger.tensors import OUTPUT, Saved, Tensor, Tensors

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import msgspec
 
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width
+from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, norm, on_raw_input, rotary
 from xfcost.formulas.tensors import reading
 from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors

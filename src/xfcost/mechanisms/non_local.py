@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import ComponentError, Grid, Mixer, NormKind, Number, Operation, Place, Side, Width
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.pooled_keys import PooledKeys
+from xfcost.formulas.pooled import PooledKeys
 from xfcost.formulas.rows import linear, norm, on_raw_input
 from xfcost.formulas.tensors import of_grid, of_input
 from xfcost.ledger.tensors import INPUT

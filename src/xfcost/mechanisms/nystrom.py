@@ -8,10 +8,9 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import greater, round_up
-from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, Place, check_odd
+from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, PaddingNote, Place, check_odd
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.formulas.tensors import copied, passed, product, reading
 from xfcost.ledger.matrices import matrix

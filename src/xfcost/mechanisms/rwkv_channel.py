@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import Grid, Number, Operation, Place, Width
+from xfcost.formulas.mixers import TokenShiftMixer, mixture
 from xfcost.formulas.rows import elementwise, linear
 from xfcost.formulas.tensors import reading
-from xfcost.formulas.token_shift import TokenShiftMixer, mixture
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors
 
 

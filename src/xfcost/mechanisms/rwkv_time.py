@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.component import Number, Operation, Place
+from xfcost.formulas.mixers import TokenShiftMixer, mixture
 from xfcost.formulas.rows import elementwise, global_mixing, linear, recurrence
 from xfcost.formulas.tensors import exponential_of_weights, reading
-from xfcost.formulas.token_shift import TokenShiftMixer, mixture
 from xfcost.ledger.tensors import OUTPUT, Saved, Tensor, Tensors
 
 

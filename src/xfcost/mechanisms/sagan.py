@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import ComponentError, Grid, Mixer, Number, Operation, Place, Side, Width, check_divides
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.pooled_keys import PooledKeys
+from xfcost.formulas.pooled import PooledKeys
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.formulas.tensors import of_grid, reading, scaled_by_weights
 from xfcost.ledger.tensors import INPUT

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import root_divisor
-from xfcost.formulas.causal_mixers import CausalMixer
+from xfcost.formulas.attention import masked
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -21,8 +21,8 @@ from xfcost.formulas.component import (
     check_divides,
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.core_tensors import masked
-from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import lettered
+from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
 from xfcost.formulas.tensors import product, weights
 from xfcost.ledger.matrices import matrix

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.component import Operation, Place
+from xfcost.formulas.mixers import StaticGlobalMixer
 from xfcost.formulas.rows import linear_over_tokens
-from xfcost.formulas.static_mixer import StaticGlobalMixer
 
 
 class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linear"):

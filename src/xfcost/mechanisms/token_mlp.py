@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from xfcost.formulas.component import ActKind, Letter, Operation, Place, Width
+from xfcost.formulas.mixers import StaticGlobalMixer
 from xfcost.formulas.rows import elementwise, linear_over_tokens
-from xfcost.formulas.static_mixer import StaticGlobalMixer
 
 
 class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):

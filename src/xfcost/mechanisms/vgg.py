@@ -18,8 +18,7 @@ from xfcost.formulas.component import (
     Place,
     check_no_special_tokens,
 )
-from xfcost.formulas.conv_kernel import Kernel, pooling, unread_note
-from xfcost.formulas.receptive_field import kernel_of_three
+from xfcost.formulas.conv_kernel import Kernel, kernel_of_three, pooling, unread_note
 from xfcost.formulas.rows import convolution, elementwise, letter_power, norm, on_raw_input
 from xfcost.ledger.grid import sides_text
 

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.component import Component, Joining, Place
-from xfcost.formulas.layer import Enter, Head
+from xfcost.formulas.component import Component, Enter, Head, Joining, Place
 from xfcost.ledger.execution import Execution, Logits, Mode
 from xfcost.ledger.grid import Grid
 from xfcost.spec.block_order import BlockOrder

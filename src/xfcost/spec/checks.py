@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual, SubLayer, tag_of
-from xfcost.formulas.layer import Embed
+from xfcost.formulas.component import Component, Embed, Joining, Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.execution import Logits, Mode

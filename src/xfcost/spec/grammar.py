@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from xfcost.formulas.component import Length, Residual, Rows, Side, SubLayer, Width
-from xfcost.formulas.layer import Embed, Enter, Head, Takes
+from xfcost.formulas.component import Embed, Enter, Head, Length, Residual, Rows, Side, SubLayer, Takes, Width
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.grid import Grid, maps_grid
 from xfcost.mechanisms import MECHANISMS

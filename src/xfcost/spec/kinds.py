@@ -6,8 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from xfcost.formulas.component import Component
-from xfcost.formulas.kinds import Kinds
+from xfcost.formulas.component import Component, Kinds
 
 T = TypeVar("T")
 

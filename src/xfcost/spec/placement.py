@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost.formulas.component import Component, Joining, Place, Residual, SubLayer
-from xfcost.formulas.layer import Enter
+from xfcost.formulas.component import Component, Enter, Joining, Place, Residual, SubLayer
 from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import SpecError, combined
 from xfcost.ledger.execution import Mode

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Mixer, SubLayer
-from xfcost.formulas.layer import Enter
+from xfcost.formulas.component import Enter, Mixer, SubLayer
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput

@@ -30,8 +30,7 @@ from xfcost.counting.find.costs import (
     spread,
 )
 from xfcost.counting.find.variables import Assigned, Variable, assigned
-from xfcost.formulas.component import Mixer, Place, Residual
-from xfcost.formulas.layer import Enter
+from xfcost.formulas.component import Enter, Mixer, Place, Residual
 from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.spec.architecture import LabelledPart, Part, Stream
 from xfcost.spec.block_placement import Shape

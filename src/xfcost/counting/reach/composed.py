@@ -13,8 +13,7 @@ from xfcost.counting.reach.reached import DependenceSets, PartReads, along_axes,
 from xfcost.counting.reach.receptive import receptive_field
 from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, ReachStep, reach_of
 from xfcost.counting.reach.sets import TooManyTokens, read_sets
-from xfcost.formulas.component import Grid, Mixer, tag_of
-from xfcost.formulas.sources import itself
+from xfcost.formulas.component import Grid, Mixer, itself, tag_of
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, VideoInput, grid_of
 from xfcost.spec.load import Loaded

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from xfcost.counting.reach.sets import Bits, Intervals, ReadSets, Sets, check_room, read_sets
-from xfcost.formulas.component import Grid, Mixer
+from xfcost.formulas.component import Grid, Mixer, Product, Reads, Sources, itself
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.raster import numbers, position
-from xfcost.formulas.sources import Product, Reads, Sources, itself
+from xfcost.formulas.grid_axes import numbers, position
 from xfcost.spec.architecture import Part
 
 # Tokens of a grid at which it is seen whether a pattern is one of each axis: all of a small grid, else a sample.

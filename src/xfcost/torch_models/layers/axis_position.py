@@ -1,4 +1,4 @@
-"""Module of `layers/axis_position.py`: a learned vector per row and per column.
+"""Module of `layers/positions.py`: a learned vector per row and per column.
 
 B batch, N tokens on a Y×X grid, D width.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.axis_position import AxisPosition
+from xfcost.layers.positions import AxisPosition
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
 
 

@@ -1,9 +1,9 @@
-"""Module of `layers/class_token.py`: a learned token before the others. B batch, N tokens, D width."""
+"""Module of `layers/tokens.py`: a learned token before the others. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.class_token import ClassToken
+from xfcost.layers.tokens import ClassToken
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.tokens import Prepend
 

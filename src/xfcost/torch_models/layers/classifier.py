@@ -1,4 +1,4 @@
-"""Module of `layers/classifier.py`: class logits from pooled tokens, or from every token.
+"""Module of `layers/heads.py`: class logits from pooled tokens, or from every token.
 
 B batch, N tokens, D width, V classes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.classifier import Classifier
+from xfcost.layers.heads import Classifier
 from xfcost.torch_models.shared.leaves import Leaf, Linear, through
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.tokens import Pool

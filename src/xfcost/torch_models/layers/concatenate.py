@@ -1,4 +1,4 @@
-"""Module of `layers/concatenate.py`: joins an earlier stage's output.
+"""Module of `layers/stems.py`: joins an earlier stage's output.
 
 B batch, N tokens, D width, E width of the earlier stage.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.concatenate import Concatenate
+from xfcost.layers.stems import Concatenate
 from xfcost.torch_models.shared.leaves import Leaf, joined
 
 

@@ -1,11 +1,11 @@
-"""Module of `layers/context.py`: adds the encoder's token at the same position. B batch, N tokens, D width."""
+"""Module of `layers/layouts.py`: adds the encoder's token at the same position. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.context import Context
+from xfcost.layers.layouts import Context
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.shift import ByOne

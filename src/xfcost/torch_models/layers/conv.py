@@ -1,4 +1,4 @@
-"""Module of `layers/conv.py`: a convolution of pixels or tokens.
+"""Module of `layers/stems.py`: a convolution of pixels or tokens.
 
 B batch, N tokens, D width, C channels, Y and X the grid's sides.
 """
@@ -6,7 +6,7 @@ B batch, N tokens, D width, C channels, Y and X the grid's sides.
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.conv import Conv
+from xfcost.layers.stems import Conv
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import TokenConvolution
 from xfcost.torch_models.shared.leaves import ACTIVATIONS

@@ -1,9 +1,9 @@
-"""Module of `layers/dense.py`: a linear map with an activation. B batch, N tokens, D width."""
+"""Module of `layers/mlps.py`: a linear map with an activation. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.dense import Dense
+from xfcost.layers.mlps import Dense
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm

@@ -1,4 +1,4 @@
-"""Module of `layers/distillation_token.py`: a learned token after the class token. B batch, N tokens, D width."""
+"""Module of `layers/tokens.py`: a learned token after the class token. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from xfcost.formulas.component import Place
-from xfcost.layers.distillation_token import DistillationToken
+from xfcost.layers.tokens import DistillationToken
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import Table
 

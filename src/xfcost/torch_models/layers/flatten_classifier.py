@@ -1,4 +1,4 @@
-"""Module of `layers/flatten_classifier.py`: class logits from a flattened grid.
+"""Module of `layers/heads.py`: class logits from a flattened grid.
 
 B batch, N tokens, D width, P side of the pooled grid, H hidden width, V classes.
 """
@@ -10,7 +10,7 @@ from math import prod
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.flatten_classifier import FlattenClassifier
+from xfcost.layers.heads import FlattenClassifier
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import adaptive_mean, on_grid
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Leaf, Linear

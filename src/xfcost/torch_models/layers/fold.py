@@ -1,11 +1,11 @@
-"""Module of `layers/fold.py`: lays a sequence out on a grid. B batch, N tokens, D width."""
+"""Module of `layers/layouts.py`: lays a sequence out on a grid. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.fold import Fold
+from xfcost.layers.layouts import Fold
 from xfcost.torch_models.shared.chain import Chain
 
 

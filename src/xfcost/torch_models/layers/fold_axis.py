@@ -1,4 +1,4 @@
-"""Module of `layers/fold_axis.py`: concatenates the tokens of one axis.
+"""Module of `layers/layouts.py`: concatenates the tokens of one axis.
 
 B batch, N tokens, X length of the folded axis, D width.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from xfcost.formulas.component import Place
-from xfcost.layers.fold_axis import FoldAxis
+from xfcost.layers.layouts import FoldAxis
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import Leaf
 

@@ -1,4 +1,4 @@
-"""Module of `layers/fourier.py`: constant Fourier features of positions.
+"""Module of `layers/positions.py`: constant Fourier features of positions.
 
 B batch, N tokens, D width, F features, R axes of the grid.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.fourier import Fourier
+from xfcost.layers.positions import Fourier
 from xfcost.torch_models.shared.chain import Chain
 
 

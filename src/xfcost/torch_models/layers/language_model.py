@@ -1,11 +1,11 @@
-"""Module of `layers/language_model.py`: logits of the vocabulary. B batch, N tokens, D width, V vocabulary."""
+"""Module of `layers/heads.py`: logits of the vocabulary. B batch, N tokens, D width, V vocabulary."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from xfcost.formulas.component import Place
-from xfcost.layers.language_model import LanguageModel
+from xfcost.layers.heads import LanguageModel
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import NO_TABLES, Leaf, Scale, Scoring, Tables
 from xfcost.torch_models.shared.norms import norm

@@ -1,12 +1,11 @@
-"""Module of `layers/masked_language_model.py`: BERT's head. B batch, N tokens, D width, V vocabulary."""
+"""Module of `layers/heads.py`: BERT's head. B batch, N tokens, D width, V vocabulary."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.masked_language_model import MaskedLanguageModel
-from xfcost.layers.pooler import Pooler
+from xfcost.layers.heads import MaskedLanguageModel, Pooler
 from xfcost.torch_models.layers.language_model import LanguageModelHead
 from xfcost.torch_models.layers.pooler import PoolerHead
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables

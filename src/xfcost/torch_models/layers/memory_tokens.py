@@ -1,9 +1,9 @@
-"""Module of `layers/memory_tokens.py`: learned tokens before the others. B batch, N tokens, D width."""
+"""Module of `layers/tokens.py`: learned tokens before the others. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.memory_tokens import MemoryTokens
+from xfcost.layers.tokens import MemoryTokens
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.tokens import Prepend
 

@@ -1,4 +1,4 @@
-"""Module of `layers/mlp.py`: a feed-forward network of linear maps. B batch, N tokens, D width, D' output width."""
+"""Module of `layers/mlps.py`: a feed-forward network of linear maps. B batch, N tokens, D width, D' output width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.mlps import Mlp
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Leaf, Linear, joined
 
 

@@ -1,9 +1,9 @@
-"""Module of `layers/norm.py`: a norm as a layer. B batch, N tokens, D width."""
+"""Module of `layers/mlps.py`: a norm as a layer. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.norm import Norm, NormSubLayer
+from xfcost.layers.mlps import Norm, NormSubLayer
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.norms import norm
 

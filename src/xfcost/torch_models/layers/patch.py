@@ -1,4 +1,4 @@
-"""Module of `layers/patch.py`: a linear map of patches of pixels.
+"""Module of `layers/stems.py`: a linear map of patches of pixels.
 
 B batch, N tokens, D width, C channels, Y and X the grid's sides.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.patch import Patch
+from xfcost.layers.stems import Patch
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.uninitialised import Uninitialised

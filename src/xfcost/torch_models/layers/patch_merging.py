@@ -1,4 +1,4 @@
-"""Module of `layers/patch_merging.py`: merges 2×2 neighbours into one token.
+"""Module of `layers/stems.py`: merges 2×2 neighbours into one token.
 
 B batch, N tokens, D width, Y and X the grid's sides.
 """
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.stems import PatchMerging
 from xfcost.torch_models.shared.leaves import Leaf, Linear
 from xfcost.torch_models.shared.norms import LayerNorm
 

@@ -1,11 +1,11 @@
-"""Module of `layers/pixels.py`: each pixel is a token. B batch, N tokens, C channels, Y and X the grid's sides."""
+"""Module of `layers/tokens.py`: each pixel is a token. B batch, N tokens, C channels, Y and X the grid's sides."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from xfcost.formulas.component import Place
-from xfcost.layers.pixels import Pixels
+from xfcost.layers.tokens import Pixels
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import Leaf
 

@@ -1,4 +1,4 @@
-"""Module of `layers/pool.py`: max or mean pooling of a grid.
+"""Module of `layers/stems.py`: max or mean pooling of a grid.
 
 B batch, N tokens, D width, C channels, Y and X the grid's sides.
 """
@@ -6,7 +6,7 @@ B batch, N tokens, D width, C channels, Y and X the grid's sides.
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.pool import Pool
+from xfcost.layers.stems import Pool
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import TokenPooling
 

@@ -1,11 +1,11 @@
-"""Module of `layers/pooler.py`: BERT's pooler of the class token. B batch, N tokens, D width."""
+"""Module of `layers/heads.py`: BERT's pooler of the class token. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.pooler import Pooler
+from xfcost.layers.heads import Pooler
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm

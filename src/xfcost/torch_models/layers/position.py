@@ -1,4 +1,4 @@
-"""Module of `layers/position.py`: learned or sinusoidal absolute positions. B batch, N tokens, D width."""
+"""Module of `layers/positions.py`: learned or sinusoidal absolute positions. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.position import Position
+from xfcost.layers.positions import Position
 from xfcost.torch_models.shared.cache import Positioned
 from xfcost.torch_models.shared.leaves import Add, Leaf, Table
 

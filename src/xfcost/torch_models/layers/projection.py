@@ -1,9 +1,9 @@
-"""Module of `layers/projection.py`: a linear map of input vectors. B batch, N tokens, C channels, D width."""
+"""Module of `layers/mlps.py`: a linear map of input vectors. B batch, N tokens, C channels, D width."""
 
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.projection import Projection
+from xfcost.layers.mlps import Projection
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import Linear
 

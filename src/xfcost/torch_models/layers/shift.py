@@ -1,4 +1,4 @@
-"""Module of `layers/shift.py`: shifts the tokens by one along an axis. B batch, N tokens, D width."""
+"""Module of `layers/layouts.py`: shifts the tokens by one along an axis. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.grid_axes import Axis, axis_index
-from xfcost.layers.shift import Shift
+from xfcost.layers.layouts import Shift
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.shift import ByOne

@@ -1,9 +1,9 @@
-"""Module of `layers/token.py`: a learned vector per token number. B batch, N tokens, D width."""
+"""Module of `layers/tokens.py`: a learned vector per token number. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.token import Token
+from xfcost.layers.tokens import Token
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import NO_TABLES, Lookup, Scale, Tables
 

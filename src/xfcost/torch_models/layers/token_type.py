@@ -1,4 +1,4 @@
-"""Module of `layers/token_type.py`: a learned vector per token type. B batch, N tokens, D width."""
+"""Module of `layers/tokens.py`: a learned vector per token type. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.token_type import TokenType
+from xfcost.layers.tokens import TokenType
 from xfcost.torch_models.shared.leaves import Add, Lookup
 
 

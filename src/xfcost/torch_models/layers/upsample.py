@@ -1,4 +1,4 @@
-"""Module of `layers/upsample.py`: repeats pooled tokens and adds an earlier stage's output.
+"""Module of `layers/stems.py`: repeats pooled tokens and adds an earlier stage's output.
 
 B batch, P input tokens, N output tokens, D width.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.upsample import Upsample
+from xfcost.layers.stems import Upsample
 from xfcost.torch_models.shared.leaves import Add
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.receptive_field import kernel_of_three, pointwise_kernel
+from xfcost.formulas.conv_kernel import kernel_of_three, pointwise_kernel
 from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation

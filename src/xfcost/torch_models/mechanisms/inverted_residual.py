@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.receptive_field import pointwise_kernel
+from xfcost.formulas.conv_kernel import pointwise_kernel
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid

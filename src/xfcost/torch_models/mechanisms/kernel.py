@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.feature_maps import RandomFeatures
-from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.kernel import Kernel, RandomFeatures
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
 from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Scale, Scores, WeightedSum, join_heads, split_heads

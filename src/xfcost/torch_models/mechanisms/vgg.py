@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.receptive_field import kernel_of_three
+from xfcost.formulas.conv_kernel import kernel_of_three
 from xfcost.mechanisms.vgg import Vgg
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import Convolution, Pooling, in_rows, on_grid

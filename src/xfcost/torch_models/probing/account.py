@@ -11,8 +11,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Component, Mixer, Observed, SubLayer
-from xfcost.formulas.layer import Embed, Enter, Head
+from xfcost.formulas.component import Component, Embed, Enter, Head, Mixer, Observed, SubLayer
 from xfcost.formulas.residual import component_rows
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.lettered import form_of
-from xfcost.formulas.polynomial import Polynomial
+from xfcost.formulas.letters import Polynomial, form_of
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.mixing.changes import dependents

@@ -1,4 +1,4 @@
-"""Modules of `formulas/additive_attention.py`: additive attention of a recurrent decoder, and its readout.
+"""Modules of `formulas/recurrent.py`: additive attention of a recurrent decoder, and its readout.
 
 B batch, T steps side by side, M memory tokens of width E, H hidden units, K of the alignment, D width.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.additive_attention import Additive, Maxout, Readout, Sum
+from xfcost.formulas.recurrent import Additive, Maxout, Readout, Sum
 from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Softmax, WeightedSum
 
 

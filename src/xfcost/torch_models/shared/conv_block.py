@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_block import ConvBlock
-from xfcost.formulas.receptive_field import pointwise_kernel
+from xfcost.formulas.conv_kernel import pointwise_kernel
 from xfcost.torch_models.shared.convolution import Convolution
 from xfcost.torch_models.shared.norms import GridNorm
 

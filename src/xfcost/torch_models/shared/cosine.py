@@ -1,4 +1,4 @@
-"""Module of `formulas/cosine_attention.py`: scaled cosine attention.
+"""Module of `mechanisms/window.py`: scaled cosine attention.
 
 B batch, G windows of T tokens, H heads, K head width.
 """

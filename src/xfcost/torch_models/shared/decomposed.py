@@ -1,4 +1,4 @@
-"""Module of `formulas/decomposed_bias.py`: relative position biases, one axis at a time.
+"""Module of `mechanisms/pooling.py`: relative position biases, one axis at a time.
 
 B batch, H heads, K head width, e special tokens; P queries and M keys on the grid, q and k of them along one axis.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.decomposed_bias import distances
+from xfcost.mechanisms.pooling import distances
 from xfcost.torch_models.shared.leaves import Table
 
 Sides = tuple[int, ...]

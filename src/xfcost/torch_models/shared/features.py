@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
+from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
 
 # The ε that the public implementation of FAVOR+ adds to each feature, by function.
 EPSILON = {"softmax": 1e-4, "relu": 1e-3}

@@ -1,4 +1,4 @@
-"""Module of `formulas/gated_mlp.py`: a gated feed-forward network. B batch, N tokens, D width."""
+"""Module of `layers/mlps.py`: a gated feed-forward network. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.gated_mlp import GatedMlp
+from xfcost.layers.mlps import GatedMlp
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply
 
 

@@ -1,4 +1,4 @@
-"""Module of `formulas/grouped_query.py`: projections with fewer heads of keys and values.
+"""Module of `formulas/mixers.py`: projections with fewer heads of keys and values.
 
 B batch, N tokens, D width, H heads of queries, G heads of keys and values, K head width, V width of values.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from xfcost.formulas.grouped_query import GroupedQueryMixer
+from xfcost.formulas.mixers import GroupedQueryMixer
 from xfcost.torch_models.shared.leaves import Linear, split_heads
 from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 

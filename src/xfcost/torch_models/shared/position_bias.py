@@ -1,4 +1,4 @@
-"""Modules of `formulas/position_bias.py`: biases of the pairs in a window.
+"""Modules of `mechanisms/window.py`: biases of the pairs in a window.
 
 T tokens of a window with R offsets along r axes, H heads.
 """
@@ -11,7 +11,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.position_bias import HIDDEN
+from xfcost.mechanisms.window import HIDDEN
 from xfcost.torch_models.shared.leaves import Linear
 
 

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.position_buckets import Buckets
+from xfcost.mechanisms.full import Buckets
 from xfcost.torch_models.shared.cache import Positioned
 from xfcost.torch_models.shared.leaves import Table, TableUser
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.additive_attention import Maxout
 from xfcost.formulas.component import Place, tag_of
-from xfcost.formulas.recurrent import Recurrent
+from xfcost.formulas.recurrent import Maxout, Recurrent
 from xfcost.torch_models.shared.additive import AdditiveAttention, FirstState, JoinSteps, readout
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState
 from xfcost.torch_models.shared.leaves import Add, Linear

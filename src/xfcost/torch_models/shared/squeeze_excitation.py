@@ -1,11 +1,11 @@
-"""Module of `formulas/squeeze_excitation.py`. B batch, W width, Y and X the grid's sides."""
+"""Module of `formulas/conv_block.py`. B batch, W width, Y and X the grid's sides."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from xfcost.formulas.component import ActKind, Place
-from xfcost.formulas.receptive_field import pointwise_kernel
+from xfcost.formulas.conv_kernel import pointwise_kernel
 from xfcost.torch_models.shared.convolution import Convolution
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Leaf, Multiply
 

@@ -1,4 +1,4 @@
-"""Dilated convolutions of `formulas/convolution_mixer.py`, and their causal padding. B batch, N tokens, D width."""
+"""Dilated convolutions of `formulas/conv_kernel.py`, and their causal padding. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.convolution_mixer import ConvolutionMixer
+from xfcost.formulas.conv_kernel import ConvolutionMixer
 from xfcost.torch_models.shared.convolution import Convolution
 
 

@@ -1,4 +1,4 @@
-"""Modules of `formulas/token_shift.py`: each token mixed with the one before. B batch, N tokens, D width."""
+"""Modules of `formulas/mixers.py`: each token mixed with the one before. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

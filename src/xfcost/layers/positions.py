@@ -1,18 +1,29 @@
-"""Absolute positions, added to the tokens."""
+"""Positions of tokens: learned, fixed, by axis, and by sines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import ComponentError, Length, Letter, Number, Operation, Place, Width
-from xfcost.formulas.layer import Embed
+from xfcost.formulas.component import (
+    ComponentError,
+    Embed,
+    Grid,
+    Length,
+    Letter,
+    Number,
+    Operation,
+    Place,
+    Share,
+    Width,
+    check_no_special_tokens,
+)
 from xfcost.formulas.rows import elementwise, move
-from xfcost.formulas.tensors import sum_with_held, weights
+from xfcost.formulas.tensors import copied, sum_with_held, weights
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors
@@ -146,3 +157,68 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
             )
         else:
             yield f"{rows}: another N needs new weights"
+
+
+class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
+    """x + R + C: a learned vector per column and one per row of an H×W grid, added (Ho et al. 2019, §4.1).
+
+    (H + W)·d parameters; R + C is computed once per batch. With `share: name` the tables (`name_rows`, `name_columns`)
+    are counted once, in rows of their own.
+    """
+
+    binds_tables: ClassVar[bool] = True
+
+    share: Share | None = None
+    """Name under which the two tables are shared; by default they are this component's own."""
+
+    def check(self, place: Place) -> None:
+        grid = place.grid
+        if len(grid.sides) != 2 or grid.special:  # noqa: PLR2004 - height and width
+            raise ComponentError(
+                "kind",
+                f"'axis_position' needs a 2-D grid without special tokens, not {grid.shape_text()}; "
+                "lay a sequence out by {kind: fold} before it",
+            )
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        height, width = place.grid.sides
+        shapes = {"rows": (height, place.dim), "columns": (width, place.dim)}
+        return {f"{self.share}_{axis}": shape for axis, shape in shapes.items()} if self.share else {}
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        work, d = place.grid.tokens * place.dim, place.dim
+        own: dict[str, Any] = {"params": sum(place.grid.sides) * d, "bound": True}
+        used: dict[str, Any] = {"shared": self.share} if self.share else own
+        shape = (place.grid.tokens, d)
+        used["tensors"] = Tensors((), (Tensor(OUTPUT, shape),), beside=True)
+        yield elementwise("tables", "Row and column positions", "add", work, once=True, **used)
+        yield elementwise("add", "Add positions", "add", work, tensors=sum_with_held(shape, "tables"))
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield f"the position tables hold {place.grid.shape_text()} places: another grid needs new weights"
+
+
+class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
+    """[x, p, sin(π·f·p), cos(π·f·p)]: fixed Fourier features of the position p beside x (Jaegle et al. 2021, §3.2).
+
+    Along each of the grid's r sides p runs from -1 to 1 and f takes `bands` values from 1 to half the side, equally
+    spaced: C channels become C + r·(2·bands + 1). No parameters, no FLOPs: the features are constants.
+    """
+
+    bands: Annotated[int, msgspec.Meta(ge=1, le=2**12), Letter(None)] = 64
+    """Number of frequencies along each axis."""
+
+    def check(self, place: Place) -> None:
+        check_no_special_tokens(place.grid, "'fourier' encodes positions on a grid")
+
+    def features(self, place: Place) -> int:
+        """Number of added channels."""
+        return len(place.grid.sides) * (2 * self.bands + 1)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, place.dim + self.features(place)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, width = self.out(place)
+        reads, writes = (grid.tokens, place.dim), (grid.tokens, width)
+        yield move("concatenate", "Fourier features", grid.tokens * width, tensors=copied(reads, writes))
