@@ -22,7 +22,7 @@ from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.mlps import Mlp
 from xfcost.layers.positions import Position
-from xfcost.layers.stems import Conv
+from xfcost.layers.stems import ConvEmbed
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import Grid, video_sides
 from xfcost.mechanisms.pooling import Pooling
@@ -274,7 +274,7 @@ def test_heads_divide_the_width_that_comes_out() -> None:
 
 def test_orders_along_one_two_and_three_axes() -> None:
     stem_layers = [
-        orders_at(Conv(size=3), Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]
+        orders_at(ConvEmbed(size=3), Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]
     ]
     assert [entry["conv"] for entry in stem_layers] == ["O(N·W·d²)", "O(N·W²·d²)", "O(N·W³·d²)"]
     # Frames have no strides: l² tokens to a key, whatever the kernel's reach in time.

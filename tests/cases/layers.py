@@ -15,7 +15,7 @@ from xfcost.layers.mlps import Dense, Geglu, Mlp, Norm, NormSubLayer, Projection
 from xfcost.layers.moe import Groups, Moe, Shared
 from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.layers.positions import AxisPosition, Fourier, Position
-from xfcost.layers.stems import Concatenate, Conv, Patch, PatchMerging, Pool, Upsample
+from xfcost.layers.stems import Concatenate, ConvEmbed, Patch, PatchMerging, Pool, Upsample
 from xfcost.layers.tokens import ClassToken, DistillationToken, MemoryTokens, Pixels, Token, TokenType
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -56,13 +56,13 @@ class LayerCase(NamedTuple):
 OBLONG, ODD, VOLUME, ROW = Grid((4, 6)), Grid((3, 5)), Grid((2, 3, 4)), Grid((7,))
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
 CONVS = (
-    Conv(size=3),
-    Conv(size=3, stride=2, channels=6, groups=2, bias=False, norm="batch_norm", act="relu"),
-    Conv(size=2, stride=1, padding=0, norm="layer_norm", act="silu"),
-    Conv(size=1, norm="group_norm"),
-    Conv(size=2, stride=2, padding=1, groups=3, norm="affine", act="gelu"),
-    Conv(size=1, stride=3, norm="rms_norm"),
-    Conv(size=3, stride=1, padding=4),
+    ConvEmbed(size=3),
+    ConvEmbed(size=3, stride=2, channels=6, groups=2, bias=False, norm="batch_norm", act="relu"),
+    ConvEmbed(size=2, stride=1, padding=0, norm="layer_norm", act="silu"),
+    ConvEmbed(size=1, norm="group_norm"),
+    ConvEmbed(size=2, stride=2, padding=1, groups=3, norm="affine", act="gelu"),
+    ConvEmbed(size=1, stride=3, norm="rms_norm"),
+    ConvEmbed(size=3, stride=1, padding=4),
 )
 POOLS = (
     Pool(),
@@ -179,7 +179,7 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(Pooler(norm="layer_norm", width=5, act="gelu", classes=3), ROW),
     LayerCase(MaskedLanguageModel(), ROW),
     *(LayerCase(kernel, grid) for kernel in (*CONVS, *POOLS) for grid in KERNEL_GRIDS if stands(kernel, grid)),
-    LayerCase(Conv(size=2, stride=2, channels=4, groups=2, bias=False, act="relu"), OBLONG, out_dim=4),
+    LayerCase(ConvEmbed(size=2, stride=2, channels=4, groups=2, bias=False, act="relu"), OBLONG, out_dim=4),
     *(
         LayerCase(pooling, grid, fused=fused)
         for pooling in POOLING_ATTENTION

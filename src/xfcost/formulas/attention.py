@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal, NamedTuple
+from math import prod
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -42,9 +43,6 @@ def tiled(core: AttentionCore, on_chip: Number) -> Number:
     return core.times * (core.keys * core.key_value_width + blocks * per_block)
 
 
-# Tensors of the attention core softmax(QKᵀ/√d_k + bias)V: what its rows read and write, and what autograd saves.
-
-
 CONSTANT_BIAS: Final = Tensor("bias", (), once=True, held=True)
 
 
@@ -52,155 +50,9 @@ MaskKind = Literal["causal", "groups", "held"]
 """A mask made in every pass, one for all groups or one for each; or a buffer, or nothing at all."""
 
 
-def made_masks(kind: MaskKind, pairs: Shape) -> tuple[Tensor, ...]:
-    """The mask of `pairs` (groups, queries, keys), where it is made in every pass."""
-    if kind == "held":
-        return ()
-    return (Tensor("mask", pairs if kind == "groups" else pairs[1:], "bool", once=True),)
-
-
 def masks_of_groups(groups: Number, queries: Number, keys: Number) -> Tensors:
     """The masks of a fused kernel, one for each group: a row beside the stream."""
     return Tensors((), (Tensor(OUTPUT, (groups, queries, keys), "bool", once=True, constant=True),), beside=True)
-
-
-class CoreTensors(NamedTuple):
-    """G `groups` of n `queries` and m `keys` in h heads, h·d_k = `inner`, h·d_v = `values`.
-
-    Queries, keys and values are parts of `operands`, heads beside each other in every token: a product that merges
-    batch and heads copies them. Query heads that share a key head are stacked first, which copies the queries.
-    """
-
-    groups: Number
-    queries: Number
-    keys: Number
-    heads: Number
-    inner: Number
-    values: Number
-    shared: Number
-    operands: tuple[str, str, str]
-    prefix: str
-    scaled: bool
-    bias: Tensor | None
-    """What is added to the scores."""
-    gathered: bool = False
-    """Are keys and values contiguous, heads outermost, so that no product copies them?"""
-    gathered_queries: bool = False
-    """Are the queries too?"""
-    mask_kind: MaskKind = "causal"
-    """The mask, where there is one."""
-    fused_copies: tuple[Copy | None, ...] = ()
-    """Copies of queries, keys and values that the fused kernel is given."""
-    between: tuple[Tensor, ...] = ()
-    """Copies that are made before, outside all rows."""
-    apart: bool = False
-    """Are the heads of queries and keys apart, (B, H, N, K) in memory, so that no product copies them?"""
-
-    @property
-    def _shapes(self) -> tuple[Shape, Shape, Shape]:
-        """Queries, keys, values."""
-        g, m, heads = self.groups, self.keys, self.heads
-        kv = heads // self.shared
-        return (g, self.queries, self.inner), (g, m, self.inner // heads * kv), (g, m, self.values // heads * kv)
-
-    @property
-    def _entries(self) -> Shape:
-        return self.groups, self.heads, self.queries, self.keys
-
-    @property
-    def _written(self) -> Shape:
-        return self.groups, self.queries, self.values
-
-    def _merged(self, shape: Shape, tokens: Number, heads: Number) -> Merged:
-        return Merged(shape, heads, tokens, self.groups)
-
-    def _merged_keys(self, shape: Shape, operand: Literal[1, 2]) -> Copy | None:
-        """The copy of keys (operand 1) or values (2)."""
-        heads = self.heads // self.shared
-        if self.gathered:
-            return None
-        return self.fused_copies[operand] if self._alone else self._merged(shape, self.keys, heads)
-
-    def _merged_queries(self, shape: Shape) -> Copy | None:
-        if self.gathered_queries or self.apart:
-            return None
-        return self.fused_copies[0] if self._alone else self._merged(shape, self.queries, self.heads)
-
-    @property
-    def _alone(self) -> bool:
-        """Is there one head, so that a product merges batch and groups as the fused kernel does?"""
-        return bool(self.heads == 1 and self.fused_copies)
-
-    @property
-    def scale(self) -> Tensors:
-        """Queries times 1/√d_k."""
-        q = self._shapes[0]
-        return Tensors((Tensor(self.operands[0], q),), (Tensor(OUTPUT, q),), between=self.between)
-
-    @property
-    def scores(self) -> Tensors:
-        """QKᵀ saves both."""
-        query_shape, key_shape, _ = self._shapes
-        q = Tensor(f"{self.prefix}scale" if self.scaled else self.operands[0], query_shape)
-        k = Tensor(self.operands[1], key_shape)
-        keys = Saved(k.name, q.name, None if self.apart else self._merged_keys(key_shape, 1))
-        if self.shared > 1:
-            stacked = Tensor("stacked", query_shape)
-            return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (keys,), (stacked,))
-        queries = Saved(q.name, k.name, self._merged_queries(query_shape))
-        return Tensors((q, k), (Tensor(OUTPUT, self._entries),), (queries, keys))
-
-    @property
-    def add_bias(self) -> Tensors:
-        """A sum saves nothing."""
-        bias = self.bias or CONSTANT_BIAS
-        bias = msgspec.structs.replace(bias, shape=bias.shape or self._entries)
-        return Tensors((Tensor(BEFORE, self._entries), bias), (Tensor(OUTPUT, self._entries),))
-
-    def mask(self, *, in_place: bool) -> Tensors:
-        """The mask itself is saved, one bit in a byte for each pair, unless it is held."""
-        writes = () if in_place else (Tensor(OUTPUT, self._entries),)
-        return Tensors((Tensor(BEFORE, self._entries),), writes, (), made_masks(self.mask_kind, self._pairs))
-
-    @property
-    def _pairs(self) -> Shape:
-        return self.groups, self.queries, self.keys
-
-    @property
-    def softmax(self) -> Tensors:
-        """Its output is saved."""
-        return Tensors((Tensor(BEFORE, self._entries),), (Tensor(OUTPUT, self._entries),), (Saved(OUTPUT),))
-
-    @property
-    def weighted_sum(self) -> Tensors:
-        """AV saves both, the weights being the softmax's output."""
-        shape = self._shapes[2]
-        weights, values = Tensor(BEFORE, self._entries), Tensor(self.operands[2], shape)
-        return product(weights, values, self._written, None, self._merged_keys(shape, 2))
-
-    @property
-    def fused(self) -> Tensors:
-        """Queries, keys, values, output and a log-sum-exp per query are saved.
-
-        The kernel's output lies in memory as the queries do: where their heads are beside each other in every token,
-        joining them copies nothing. It reads a mask as zeros and -∞ of the queries' type. Groups with a bias of each
-        head are merged with the heads, which copies what is merged.
-        """
-        reads = tuple(Tensor(name, shape) for name, shape in zip(self.operands, self._shapes, strict=True))
-        copies = self.fused_copies or (None,) * len(reads)
-        apart = self.heads if self.gathered_queries else self.groups if self.bias is not None else 1
-        joined = Exchanged(self._written, (apart, self.heads, self.queries))
-        if self.bias is not None and not self.gathered:
-            copies = tuple(Exchanged(each.shape, (self.groups, self.heads)) for each in reads)
-        saves = tuple(Saved(each.name, copied=copy) for each, copy in zip(reads, copies, strict=True))
-        makes: tuple[Tensor, ...] = (Tensor("statistics", (self.groups, self.heads, self.queries), "statistic"),)
-        if self.mask_kind == "groups":  # repeated for every sample
-            reads = (*reads, Tensor("masks", self._pairs, "bool", held=True))
-            makes = (*makes, Tensor("masks", self._pairs))
-        if self.bias is not None:
-            reads = (*reads, msgspec.structs.replace(self.bias, shape=self._entries))
-            saves = (*saves, Saved(self.bias.name, copied=Spread(self._entries)))
-        return Tensors(reads, (Tensor(OUTPUT, self._written),), (*saves, Saved(OUTPUT)), makes, joined, self.between)
 
 
 def masked(entries: Shape, mask: Shape) -> Tensors:
@@ -293,40 +145,56 @@ class DenseAttention(msgspec.Struct, frozen=True):
                 yield row
 
     @property
+    def _value_width(self) -> Number:
+        return self.inner if self.values is None else self.values
+
+    @property
     def _macs(self) -> tuple[Number, Number]:
         """MACs of the scores and of the weighted sum."""
         pairs = self.groups * self.queries * self.keys
-        return pairs * self.inner, pairs * (self.inner if self.values is None else self.values)
+        return pairs * self.inner, pairs * self._value_width
 
     @property
     def _flops(self) -> tuple[Number, Number, Number]:
         """Element-wise FLOPs of the scale, the bias and the softmax."""
+        entries = prod(self._matrix)
         scale = self.groups * self.queries * self.inner * FLOPS_PER_ELEMENT["multiply"] if self.scaled else 0
-        bias = self._entries * FLOPS_PER_ELEMENT["add"] if self.biased else 0
-        return scale, bias, self._entries * FLOPS_PER_ELEMENT["softmax"]
+        bias = entries * FLOPS_PER_ELEMENT["add"] if self.biased else 0
+        return scale, bias, entries * FLOPS_PER_ELEMENT["softmax"]
 
     @property
-    def _tensors(self) -> CoreTensors:
-        values = self.inner if self.values is None else self.values
-        sizes = (self.groups, self.queries, self.keys, self.heads, self.inner, values, self.shared)
-        bias = (self.bias or CONSTANT_BIAS) if self.biased else None
-        return CoreTensors(
-            *sizes,
-            self.operands,
-            self.prefix,
-            scaled=self.scaled,
-            bias=bias,
-            gathered=self.gathered,
-            gathered_queries=self.gathered_queries,
-            mask_kind=self.mask_kind if self.masked else "held",
-            fused_copies=self.fused_copies,
-            between=self.between,
-            apart=self.apart,
-        )
+    def _matrix(self) -> Shape:
+        return self.groups, self.heads, self.queries, self.keys
 
     @property
-    def _entries(self) -> Number:
-        return self.groups * self.heads * self.queries * self.keys
+    def _written(self) -> tuple[Tensor, ...]:
+        return (Tensor(OUTPUT, (self.groups, self.queries, self._value_width)),)
+
+    @property
+    def _read(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values: heads lie beside each other in every token."""
+        of_keys = self.groups, self.keys
+        widths = (width // self.heads * (self.heads // self.shared) for width in (self.inner, self._value_width))
+        q, k, v = self.operands
+        keys, values = (Tensor(name, (*of_keys, width)) for name, width in zip((k, v), widths, strict=True))
+        return Tensor(q, (self.groups, self.queries, self.inner)), keys, values
+
+    def _merged(self, operand: Literal[0, 1, 2]) -> Copy | None:
+        """The copy of queries (0), keys or values in a product, which merges batch and groups with heads."""
+        if (self.gathered if operand else self.gathered_queries) or (self.apart and operand != 2):  # noqa: PLR2004
+            return None
+        if self.heads == 1 and self.fused_copies:  # it merges batch and groups as the fused kernel does
+            return self.fused_copies[operand]
+        tokens, heads = (self.keys, self.heads // self.shared) if operand else (self.queries, self.heads)
+        return Merged(self._read[operand].shape, heads, tokens, self.groups)
+
+    @property
+    def _bias(self) -> Tensor:
+        return self.bias or CONSTANT_BIAS
+
+    @property
+    def _groups_masked(self) -> bool:
+        return self.masked and self.mask_kind == "groups"
 
     @property
     def _mixing(self) -> dict[str, Any]:
@@ -335,11 +203,11 @@ class DenseAttention(msgspec.Struct, frozen=True):
 
     @property
     def _core(self) -> AttentionCore:
-        widths = self.inner // self.heads, (self.inner if self.values is None else self.values) // self.heads
+        widths = self.inner // self.heads, self._value_width // self.heads
         return AttentionCore(self.groups * self.heads // self.shared, self.queries * self.shared, self.keys, *widths)
 
     def _fused_row(self) -> Operation:
-        (scores, weighted_sum), statistics = self._macs, self.groups * self.heads * self.queries
+        (scores, weighted_sum), statistics = self._macs, (self.groups, self.heads, self.queries)
         return Operation(
             path="attention",
             title="Fused attention softmax(QKᵀ)V",
@@ -347,40 +215,76 @@ class DenseAttention(msgspec.Struct, frozen=True):
             flops=2 * (scores + weighted_sum) + sum(self._flops),
             fused=True,
             backward_macs=3 * scores + 2 * weighted_sum,
-            attention_entries=statistics,
-            matrix=Matrix(0, self.other_entries, statistics=statistics),
+            attention_entries=prod(statistics),
+            matrix=Matrix(0, self.other_entries, statistics=prod(statistics)),
             pairs=self.pairs,
             core=self._core,
             content_dependent=True,
             symbol="fused QKᵀ, softmax, AV",
-            tensors=self._tensors.fused,
+            tensors=self._fused_tensors(Tensor("statistics", statistics, "statistic")),
             **self._mixing,
         )
 
+    def _fused_tensors(self, *makes: Tensor) -> Tensors:
+        """Queries, keys, values, output and a log-sum-exp per query are saved.
+
+        The kernel's output lies in memory as the queries do: where their heads are beside each other in every token,
+        joining them copies nothing. It reads a mask as zeros and -∞ of the queries' type. Groups with a bias of each
+        head are merged with the heads, which copies what is merged.
+        """
+        reads: tuple[Tensor, ...] = self._read
+        copies = self.fused_copies or (None,) * len(reads)
+        apart = self.heads if self.gathered_queries else self.groups if self.biased else 1
+        joined = Exchanged(self._written[0].shape, (apart, self.heads, self.queries))
+        if self.biased and not self.gathered:
+            copies = tuple(Exchanged(each.shape, (self.groups, self.heads)) for each in reads)
+        saves = tuple(Saved(each.name, copied=copy) for each, copy in zip(reads, copies, strict=True))
+        if self._groups_masked:  # repeated for every sample
+            pairs = self.groups, self.queries, self.keys
+            reads = (*reads, Tensor("masks", pairs, "bool", held=True))
+            makes = (*makes, Tensor("masks", pairs))
+        if self.biased:
+            reads = (*reads, msgspec.structs.replace(self._bias, shape=self._matrix))
+            saves = (*saves, Saved(self._bias.name, copied=Spread(self._matrix)))
+        return Tensors(reads, self._written, (*saves, Saved(OUTPUT)), makes, joined, self.between)
+
     def _eager_rows(self) -> Iterator[Operation]:
-        (scores, weighted_sum), (scale, bias, softmax), entries = self._macs, self._flops, self._entries
+        (scores, weighted_sum), (scale, bias, softmax) = self._macs, self._flops
         positional, content = self._mixing, self._mixing | {"content_dependent": True}
-        tensors = self._tensors
-        if self.scaled:
-            yield Operation(path="scale", title="Scale queries 1/√d_k", flops=scale, symbol="", tensors=tensors.scale)
+        entries, matrices = prod(self._matrix), (Tensor(BEFORE, self._matrix),)
         first, later = matrix(entries, self.other_entries), matrix(entries, entries + self.other_entries)
+        q, k, v = self._read
+        written = (Tensor(OUTPUT, self._matrix),)
+        if self.scaled:
+            tensors = Tensors((q,), (Tensor(OUTPUT, q.shape),), between=self.between)
+            yield Operation(path="scale", title="Scale queries 1/√d_k", flops=scale, symbol="", tensors=tensors)
+            q = msgspec.structs.replace(q, name=f"{self.prefix}scale")
+        saves = (Saved(k.name, q.name, self._merged(1)),)
+        # query heads that share a key head are stacked first, which copies the queries
+        stacked = (Tensor("stacked", q.shape),) if self.shared > 1 else ()
+        if not stacked:
+            saves = (Saved(q.name, k.name, self._merged(0)), *saves)
         facts = {"attention_entries": entries, "matrix": first, "pairs": self.pairs, "core": self._core}
-        facts |= {"tensors": tensors.scores}
+        facts |= {"tensors": Tensors((q, k), written, saves, stacked)}
         yield matmul("scores", "Attention scores QKᵀ", scores, symbol="QKᵀ", **facts, **content)
         if self.biased:
-            facts = {"flops": bias, "matrix": later, "tensors": tensors.add_bias}
+            added = msgspec.structs.replace(self._bias, shape=self._bias.shape or self._matrix)
+            facts = {"flops": bias, "matrix": later, "tensors": Tensors((*matrices, added), written)}
             yield Operation(path="add_bias", title="Add position bias", symbol="+ bias", **facts, **positional)
         if self.masked:
+            # one bit in a byte for each pair, unless it is held
+            pairs = (self.groups, self.queries, self.keys) if self._groups_masked else (self.queries, self.keys)
+            made = () if self.mask_kind == "held" else (Tensor("mask", pairs, "bool", once=True),)
             facts = {
                 "matrix": None if self.mask_in_place else later,
-                "tensors": tensors.mask(in_place=self.mask_in_place),
+                "tensors": Tensors(matrices, () if self.mask_in_place else written, (), made),
             }
             yield Operation(path="mask", title="Mask", symbol="mask", **facts, **positional)
-        weights = later._replace(saved=entries)
-        facts = {"flops": softmax, "matrix": weights, "tensors": tensors.softmax}
+        facts = {"flops": softmax, "matrix": later._replace(saved=entries)}
+        facts |= {"tensors": Tensors(matrices, written, (Saved(OUTPUT),))}
         yield Operation(path="softmax", title="Softmax", symbol="softmax", **facts, **content)
-        facts = {"symbol": "AV", "tensors": tensors.weighted_sum}
-        yield matmul("weighted_sum", "Weighted sum AV", weighted_sum, **facts, **content)
+        tensors = product(matrices[0], v, self._written[0].shape, None, self._merged(2))
+        yield matmul("weighted_sum", "Weighted sum AV", weighted_sum, symbol="AV", tensors=tensors, **content)
 
 
 def attention_of(mixer: MultiHead, place: Place, **options: Any) -> Iterator[Operation]:

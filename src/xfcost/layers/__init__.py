@@ -21,7 +21,7 @@ EMBEDS: Kinds[Embed] = Kinds(
         "projection": ("mlps:Projection", "projection:ProjectionLayer"),
         "axis_position": ("positions:AxisPosition", "axis_position:AxisPositionEmbedding"),
         "shift": ("layouts:Shift", "shift:ShiftLayer"),
-        "conv": ("stems:Conv", "conv:ConvolutionStem"),
+        "conv": ("stems:ConvEmbed", "conv:ConvolutionStem"),
         "pool": ("stems:Pool", "pool:PoolingStem"),
         "local_relation": ("local_relation:LocalRelationEmbed", "local_relation:LocalRelationStem"),
     },

@@ -94,7 +94,7 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
         yield from norm(self.norm, "norm", grid.tokens, d)
 
 
-class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
+class ConvEmbed(Embed, frozen=True, kw_only=True, tag="conv"):
     """A convolution, then a norm and an activation if any: a stem, an overlapping patch embedding, a down-sampling.
 
         conv   N'·k·(d/g)·d' MACs, N' output positions, k of the kernel, g groups
@@ -140,7 +140,7 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         width = place.out_dim if self.channels is None else self.channels
         return Grid(self.kernel(place).out(place.grid.sides)), width
 
-    def in_letters(self, place: Place) -> tuple[Conv, Place]:
+    def in_letters(self, place: Place) -> tuple[ConvEmbed, Place]:
         return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
 
     def sources(self, place: Place) -> Sources:

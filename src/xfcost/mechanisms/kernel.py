@@ -159,11 +159,15 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         )
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.scheme == "chunked":
-            yield pad_to_chunks(n, sizes.padded, 3 * inner, tensors=sizes.tensors.pad)
+            view = None if sizes.pads else "qkv"
+            names = (OUTPUT, _KEYS, _VALUES)
+            writes = tuple(Tensor(name, sizes.wide, view_of=view) for name in names)
+            tensors = Tensors(3 * (Tensor("qkv", (sizes.tokens, sizes.inner)),), writes)
+            yield pad_to_chunks(n, sizes.padded, 3 * inner, tensors=tensors)
         yield from _feature_rows(sizes, causal=bool(self.causal))
         rows = {None: _bidirectional, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
         yield from rows(sizes)
-        divided = sizes.tensors.divide(*_DIVIDED[self.scheme])
+        divided = sizes.divide(*_DIVIDED[self.scheme])
         title = "Divide by the normaliser"
         yield Operation(path="divide", title=title, flops=sizes.padded * inner * COSTS["multiply"], tensors=divided)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
@@ -207,7 +211,18 @@ _DIVIDED: Final[dict[Form | None, tuple[str, str | None]]] = {
 }
 
 
+# What a row that runs twice or three times writes for keys, values, and sums of features.
+_KEYS: Final = "chunked keys"
+_VALUES: Final = "chunked values"
+_SCALED_KEYS: Final = "scaled keys"
+_PROJECTED_KEYS: Final = "projected keys"
+_EARLIER_SUMS: Final = "earlier sums"
+_NORMALISERS: Final = "normalisers"
+
+
 class _Sizes(NamedTuple):
+    """N `tokens`, `padded` to chunks in the `chunked` scheme; h heads, h·d_k = `inner`, with m `features` each."""
+
     tokens: Number
     padded: Number
     inner: Number
@@ -218,35 +233,141 @@ class _Sizes(NamedTuple):
     scheme: Form | None
 
     @property
-    def tensors(self) -> KernelTensors:
-        """What the rows read, write and save."""
-        form = "elu" if isinstance(self.kind, EluPlusOne) else self.kind.function
-        return KernelTensors(*self[:6], scheme=self.scheme, form=form)
+    def form(self) -> Literal["elu", "relu", "softmax"]:
+        return "elu" if isinstance(self.kind, EluPlusOne) else self.kind.function
 
     @property
-    def normaliser(self) -> Number:
+    def epsilon(self) -> Number:
         """FLOPs of adding ε to the normalisers of all heads."""
         return self.padded * self.heads * COSTS["add"] if self.kind.epsilon else 0
+
+    @property
+    def chunked(self) -> bool:
+        """Are tokens cut into chunks?"""
+        return self.scheme == "chunked"
+
+    @property
+    def state_count(self) -> Number:
+        """One state, one of each chunk, or of each token."""
+        return self.tokens if self.scheme == "recurrent" else self.chunks
+
+    @property
+    def size(self) -> Number:
+        return self.padded // self.chunks
+
+    @property
+    def wide(self) -> Shape:
+        return self.padded, self.inner
+
+    @property
+    def featured(self) -> Shape:
+        return self.padded, self.heads * self.features
+
+    @property
+    def entries(self) -> Shape:
+        return self.chunks, self.heads, self.size, self.size
+
+    @property
+    def weights(self) -> Shape:
+        return self.padded, self.heads
+
+    @property
+    def states(self) -> Shape:
+        return self.state_count, self.features, self.inner
+
+    @property
+    def sums(self) -> Shape:
+        return self.state_count, self.features, self.heads
+
+    @property
+    def pads(self) -> bool:
+        return bool(self.padded != self.tokens)
+
+    def merged(self, shape: Shape) -> Merged | None:
+        """A product's copy of what lies as the projections do; behind padding heads are apart."""
+        return None if self.pads else Merged(shape, self.heads, self.size, self.chunks)
+
+    def copied(self, shape: Shape) -> Merged | None:
+        """The same of features: random ones are products, whose heads are apart."""
+        return self.merged(shape) if self.form == "elu" else None
+
+    @property
+    def values(self) -> Tensor:
+        return Tensor(_VALUES if self.chunked else "qkv", self.wide)
+
+    def feature_map(self, *, keys: bool, lowered: bool) -> Tensors:
+        """Features: elu saves its input, relu and the exponential their output, a maximum what it is of and itself."""
+        writes = (Tensor(OUTPUT, self.featured),)
+        if self.form == "elu":
+            name = "qkv" if not self.chunked else _KEYS if keys else "pad"
+            return Tensors((Tensor(name, self.wide),), writes, (Saved(name),))
+        projected = Tensor(_PROJECTED_KEYS if keys else "project", self.featured)
+        scaled = Tensor(_SCALED_KEYS if keys else "scale", self.wide)
+        made = Tensor("mapped", self.featured)
+        if self.form == "relu":
+            return Tensors((projected, scaled), writes, makes=(made,))
+        if not lowered:
+            return Tensors((projected, scaled), writes, (Saved(scaled.name),), (made,))
+        most = Tensor("most", (self.heads,) if keys else self.weights)
+        saves = (Saved(scaled.name), Saved(projected.name))
+        return Tensors((projected, scaled), writes, saves, (made, most))
+
+    @property
+    def state(self) -> Tensors:
+        """φ(K)ᵀV; token by token it is added to the state before."""
+        keys = Tensor("k_features", self.featured)
+        added = product(keys, self.values, self.states, self.copied(keys.shape), self.merged(self.wide))
+        return self.added(added)
+
+    @property
+    def key_sum(self) -> Tensors:
+        """Σφ(k), likewise."""
+        return self.added(Tensors((Tensor("k_features", self.featured),), (Tensor(OUTPUT, self.sums),)))
+
+    def added(self, tensors: Tensors) -> Tensors:
+        if self.scheme != "recurrent":
+            return tensors
+        before = Tensor("before", tensors.writes[0].shape, held=True)
+        return msgspec.structs.replace(tensors, reads=(before, *tensors.reads))
+
+    @property
+    def read(self) -> Tensors:
+        """φ(Q)S."""
+        states = Tensor("prefix_sum" if self.chunked else "state", self.states)
+        q = Tensor("q_features", self.featured)
+        return product(q, states, self.wide, self.copied(q.shape))
+
+    def divide(self, values: str, normalisers: str | None) -> Tensors:
+        """Both are saved; heads are joined, and padding is cut off, after it."""
+        both = Tensor(values, self.wide), Tensor(normalisers or _NORMALISERS, self.weights)
+        saves = tuple(Saved(each.name) for each in both)
+        joined = Exchanged((self.tokens, self.inner), (self.heads, self.tokens))
+        return Tensors(both, (Tensor(OUTPUT, self.wide),), saves, rearranged=joined)
 
 
 def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
     """φ(Q) and φ(K)."""
     elements = sizes.padded * sizes.heads * sizes.features
     titles = {"q_features": "Features of the queries φ(Q)", "k_features": "Features of the keys φ(K)"}
-    tensors = sizes.tensors
     if isinstance(sizes.kind, EluPlusOne):
         for path, title in titles.items():
-            mapped = tensors.feature_map(keys=path == "k_features", lowered=False)
+            mapped = sizes.feature_map(keys=path == "k_features", lowered=False)
             yield elementwise(path, title, "elu + add", elements, tensors=mapped)
         return
     both, title = 2 * sizes.padded * sizes.inner, "Scale queries and keys 1/d_k^¼"
-    yield elementwise("scale", title, "multiply", both, symbol="", tensors=tensors.scale)
+    names = ("pad", _KEYS) if sizes.chunked else ("qkv", "qkv")
+    reads = tuple(Tensor(name, sizes.wide) for name in names)
+    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.wide), Tensor(_SCALED_KEYS, sizes.wide)))
+    yield elementwise("scale", title, "multiply", both, symbol="", tensors=tensors)
     title = "Random projections of queries and keys"
-    project = matmul("project", title, both * sizes.features, tensors=tensors.project)
+    # Products with features that are fixed: of queries and keys nothing is saved
+    reads = (Tensor("scale", sizes.wide), Tensor(_SCALED_KEYS, sizes.wide))
+    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.featured), Tensor(_PROJECTED_KEYS, sizes.featured)))
+    project = matmul("project", title, both * sizes.features, tensors=tensors)
     yield with_gradient_operands(project, 1)  # the features are drawn once
     if sizes.kind.function == "relu":
         for path, title in titles.items():
-            mapped = tensors.feature_map(keys=path == "k_features", lowered=False)
+            mapped = sizes.feature_map(keys=path == "k_features", lowered=False)
             yield elementwise(path, title, "relu + add", elements, tensors=mapped)
         return
     for path, title in titles.items():
@@ -257,7 +378,7 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
             title=title,
             flops=_exponential(sizes, elements) + (sizes.padded * sizes.heads * COSTS["add"] if lowered else 0),
             comparisons=elements if lowered else 0,
-            tensors=tensors.feature_map(keys=keys, lowered=lowered),
+            tensors=sizes.feature_map(keys=keys, lowered=lowered),
             **(global_mixing(sizes.tokens) if keys and lowered else {}),
         )
 
@@ -270,24 +391,29 @@ def _exponential(sizes: _Sizes, elements: Number) -> Number:
 
 def _normaliser(sizes: _Sizes) -> Operation:
     macs = sizes.padded * sizes.heads * sizes.features
-    mixing = global_mixing(sizes.tokens) | {"tensors": sizes.tensors.normaliser}
-    return matmul("normaliser", "Normaliser φ(Q)·Σφ(K)", macs, work=sizes.normaliser, **mixing)
+    sums = Tensor(_EARLIER_SUMS if sizes.chunked else "key_sum", sizes.sums)
+    q = Tensor("q_features", sizes.featured)
+    tensors = product(q, sums, sizes.weights, sizes.copied(q.shape))
+    mixing = global_mixing(sizes.tokens) | {"tensors": tensors}
+    return matmul("normaliser", "Normaliser φ(Q)·Σφ(K)", macs, work=sizes.epsilon, **mixing)
 
 
 def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
     """One state for all tokens."""
     macs = sizes.padded * sizes.features * sizes.inner
-    mixing, tensors = global_mixing(sizes.tokens), sizes.tensors
-    yield matmul("state", "State φ(K)ᵀV", macs, tensors=tensors.state, **mixing)
+    mixing = global_mixing(sizes.tokens)
+    yield matmul("state", "State φ(K)ᵀV", macs, tensors=sizes.state, **mixing)
     sums, title = sizes.padded * sizes.heads * sizes.features, "Sum of the keys' features"
-    yield elementwise("key_sum", title, "sum", sums, tensors=tensors.key_sum, **static_weights(mixing))
-    yield matmul("read", "Read the state φ(Q)S", macs, tensors=tensors.read, **mixing)
+    yield elementwise("key_sum", title, "sum", sums, tensors=sizes.key_sum, **static_weights(mixing))
+    yield matmul("read", "Read the state φ(Q)S", macs, tensors=sizes.read, **mixing)
     yield _normaliser(sizes)
 
 
 def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """The masked products of `groups` groups of `tokens` tokens, and their sums."""
     entries = groups * sizes.heads * tokens * tokens
+    q, k = (Tensor(name, sizes.featured) for name in ("q_features", "k_features"))
+    tensors = product(q, k, sizes.entries, sizes.copied(q.shape), sizes.copied(k.shape))
     yield matmul(
         f"{prefix}scores",
         "Products of features φ(Q)φ(K)ᵀ",
@@ -297,19 +423,23 @@ def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str,
         symbol=None if prefix else "QKᵀ",
         heads=sizes.heads,
         pairs=pairs_in_chunks(sizes.tokens, groups, tokens),
-        tensors=sizes.tensors.scores,
+        tensors=tensors,
         **mixing,
     )
+    # Zeros after the diagonal: nothing is saved
+    tensors = Tensors((Tensor(BEFORE, sizes.entries),), (Tensor(OUTPUT, sizes.entries),))
     masked = static_weights(mixing) | {
         "matrix": matrix(entries, entries, saved=True),
         "symbol": None if prefix else "mask",
-        "tensors": sizes.tensors.mask,
+        "tensors": tensors,
     }
     yield Operation(path=f"{prefix}mask", title="Mask", **masked)
-    weighted = mixing | {"symbol": None if prefix else "AV", "tensors": sizes.tensors.weighted_sum}
+    tensors = product(Tensor(BEFORE, sizes.entries), sizes.values, sizes.wide, None, sizes.merged(sizes.wide))
+    weighted = mixing | {"symbol": None if prefix else "AV", "tensors": tensors}
     yield matmul(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * sizes.inner, **weighted)
-    flops = entries * COSTS["sum"] + (0 if prefix else sizes.normaliser)
-    facts = static_weights(mixing) | {"tensors": sizes.tensors.row_sum(f"{prefix}mask")}
+    flops = entries * COSTS["sum"] + (0 if prefix else sizes.epsilon)
+    tensors = Tensors((Tensor((f"{prefix}mask"), sizes.entries),), (Tensor(OUTPUT, sizes.weights),))
+    facts = static_weights(mixing) | {"tensors": tensors}
     yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **facts)
 
 
@@ -323,230 +453,41 @@ def _chunked(sizes: _Sizes) -> Iterator[Operation]:
     within_chunk = chunk_mixing(size)
     yield from _masked_products(sizes, sizes.chunks, size, "local_", **within_chunk)
     macs, sums = sizes.padded * sizes.features * sizes.inner, sizes.padded * sizes.heads * sizes.features
-    tensors, static = sizes.tensors, static_weights(within_chunk)
-    yield matmul("state", "State of every chunk φ(K)ᵀV", macs, tensors=tensors.state, **within_chunk)
-    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, tensors=tensors.key_sum, **static)
+    static = static_weights(within_chunk)
+    yield matmul("state", "State of every chunk φ(K)ᵀV", macs, tensors=sizes.state, **within_chunk)
+    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, tensors=sizes.key_sum, **static)
     states = sizes.chunks * sizes.features * (sizes.inner + sizes.heads)
-    earlier = static_weights(global_mixing(sizes.tokens)) | {"tensors": tensors.prefix_sum}
+    reads = (Tensor("state", sizes.states), Tensor("key_sum", sizes.sums))
+    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.states), Tensor(_EARLIER_SUMS, sizes.sums)))
+    earlier = static_weights(global_mixing(sizes.tokens)) | {"tensors": tensors}
     yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **earlier)
-    yield matmul("read", "Read the states φ(Q)S", macs, tensors=tensors.read, **global_mixing(sizes.tokens))
+    yield matmul("read", "Read the states φ(Q)S", macs, tensors=sizes.read, **global_mixing(sizes.tokens))
     yield _normaliser(sizes)
     both = sizes.padded * (sizes.inner + sizes.heads)
-    yield elementwise("add", "Add what the chunk gives", "add", both, tensors=tensors.add)
+    reads = (
+        *(Tensor(name, sizes.wide) for name in ("local_weighted_sum", "read")),
+        *(Tensor(name, sizes.weights) for name in ("local_normaliser", "normaliser")),
+    )
+    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.wide), Tensor(_NORMALISERS, sizes.weights)))
+    yield elementwise("add", "Add what the chunk gives", "add", both, tensors=tensors)
 
 
 def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = sizes.tokens * sizes.features * sizes.inner, sizes.tokens * sizes.heads * sizes.features
     mixing = global_mixing(sizes.tokens)
-    tensors = sizes.tensors
     update = matmul(
-        "state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], tensors=tensors.state, **mixing
+        "state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], tensors=sizes.state, **mixing
     )
     yield msgspec.structs.replace(update, sequential=sizes.tokens)
     yield elementwise(
-        "key_sum", "Add to the sum of features", "add", sums, tensors=tensors.key_sum, **static_weights(mixing)
+        "key_sum", "Add to the sum of features", "add", sums, tensors=sizes.key_sum, **static_weights(mixing)
     )
-    yield matmul("read", "Read the state φ(q)S", macs, tensors=tensors.read, **mixing)
+    yield matmul("read", "Read the state φ(q)S", macs, tensors=sizes.read, **mixing)
     yield _normaliser(sizes)
     numbers, title = sizes.inner + sizes.heads, "State and sum for the next token"
     next_state = state_write(title, sizes.features * numbers, path="cache")
-    facts = {"in_decode": (next_state,), "tensors": tensors.join}
+    reads = (Tensor("read", sizes.wide), Tensor("normaliser", sizes.weights))
+    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.wide), Tensor(_NORMALISERS, sizes.weights)))
+    facts = {"in_decode": (next_state,), "tensors": tensors}
     yield move("join", "Put the tokens side by side", sizes.tokens * numbers, **facts)
-
-
-# Tensors of kernel attention: features, masked products, states and normalisers ──────────────────────────────────────
-
-
-# What a row that runs twice or three times writes for keys, values, and sums of features.
-_KEYS: Final = "chunked keys"
-_VALUES: Final = "chunked values"
-_SCALED_KEYS: Final = "scaled keys"
-_PROJECTED_KEYS: Final = "projected keys"
-_EARLIER_SUMS: Final = "earlier sums"
-_NORMALISERS: Final = "normalisers"
-
-
-class KernelTensors(NamedTuple):
-    """N `tokens`, `padded` to chunks in the `chunked` scheme; h heads, h·d_k = `inner`, with m `features` each."""
-
-    tokens: Number
-    padded: Number
-    inner: Number
-    heads: int
-    features: Number
-    chunks: Number
-    scheme: Literal["parallel", "chunked", "recurrent"] | None
-    form: Literal["elu", "relu", "softmax"]
-
-    @property
-    def chunked(self) -> bool:
-        """Are tokens cut into chunks?"""
-        return self.scheme == "chunked"
-
-    @property
-    def _state_count(self) -> Number:
-        """One state, one of each chunk, or of each token."""
-        return self.tokens if self.scheme == "recurrent" else self.chunks
-
-    @property
-    def _size(self) -> Number:
-        return self.padded // self.chunks
-
-    @property
-    def _wide(self) -> Shape:
-        return self.padded, self.inner
-
-    @property
-    def _featured(self) -> Shape:
-        return self.padded, self.heads * self.features
-
-    @property
-    def _entries(self) -> Shape:
-        return self.chunks, self.heads, self._size, self._size
-
-    @property
-    def _weights(self) -> Shape:
-        return self.padded, self.heads
-
-    @property
-    def _states(self) -> Shape:
-        return self._state_count, self.features, self.inner
-
-    @property
-    def _sums(self) -> Shape:
-        return self._state_count, self.features, self.heads
-
-    @property
-    def _pads(self) -> bool:
-        return bool(self.padded != self.tokens)
-
-    def _merged(self, shape: Shape) -> Merged | None:
-        """A product's copy of what lies as the projections do; behind padding heads are apart."""
-        return None if self._pads else Merged(shape, self.heads, self._size, self.chunks)
-
-    def _copied(self, shape: Shape) -> Merged | None:
-        """The same of features: random ones are products, whose heads are apart."""
-        return self._merged(shape) if self.form == "elu" else None
-
-    @property
-    def _values(self) -> Tensor:
-        return Tensor(_VALUES if self.chunked else "qkv", self._wide)
-
-    @property
-    def pad(self) -> Tensors:
-        """Queries, keys and values in chunks."""
-        view = None if self._pads else "qkv"
-        names = (OUTPUT, _KEYS, _VALUES)
-        writes = tuple(Tensor(name, self._wide, view_of=view) for name in names)
-        return Tensors(3 * (Tensor("qkv", (self.tokens, self.inner)),), writes)
-
-    @property
-    def scale(self) -> Tensors:
-        """Queries and keys by a constant."""
-        names = ("pad", _KEYS) if self.chunked else ("qkv", "qkv")
-        reads = tuple(Tensor(name, self._wide) for name in names)
-        return Tensors(reads, (Tensor(OUTPUT, self._wide), Tensor(_SCALED_KEYS, self._wide)))
-
-    @property
-    def project(self) -> Tensors:
-        """Products with features that are fixed: of queries and keys nothing is saved."""
-        reads = (Tensor("scale", self._wide), Tensor(_SCALED_KEYS, self._wide))
-        return Tensors(reads, (Tensor(OUTPUT, self._featured), Tensor(_PROJECTED_KEYS, self._featured)))
-
-    def feature_map(self, *, keys: bool, lowered: bool) -> Tensors:
-        """Features: elu saves its input, relu and the exponential their output, a maximum what it is of and itself."""
-        writes = (Tensor(OUTPUT, self._featured),)
-        if self.form == "elu":
-            name = "qkv" if not self.chunked else _KEYS if keys else "pad"
-            return Tensors((Tensor(name, self._wide),), writes, (Saved(name),))
-        projected = Tensor(_PROJECTED_KEYS if keys else "project", self._featured)
-        scaled = Tensor(_SCALED_KEYS if keys else "scale", self._wide)
-        made = Tensor("mapped", self._featured)
-        if self.form == "relu":
-            return Tensors((projected, scaled), writes, makes=(made,))
-        if not lowered:
-            return Tensors((projected, scaled), writes, (Saved(scaled.name),), (made,))
-        most = Tensor("most", (self.heads,) if keys else self._weights)
-        saves = (Saved(scaled.name), Saved(projected.name))
-        return Tensors((projected, scaled), writes, saves, (made, most))
-
-    @property
-    def scores(self) -> Tensors:
-        """φ(Q)φ(K)ᵀ."""
-        q, k = (Tensor(name, self._featured) for name in ("q_features", "k_features"))
-        return product(q, k, self._entries, self._copied(q.shape), self._copied(k.shape))
-
-    @property
-    def mask(self) -> Tensors:
-        """Zeros after the diagonal: nothing is saved."""
-        return Tensors((Tensor(BEFORE, self._entries),), (Tensor(OUTPUT, self._entries),))
-
-    @property
-    def weighted_sum(self) -> Tensors:
-        """Masked products and values."""
-        return product(Tensor(BEFORE, self._entries), self._values, self._wide, None, self._merged(self._wide))
-
-    def row_sum(self, mask: str) -> Tensors:
-        """The sum of a query's masked products."""
-        return Tensors((Tensor(mask, self._entries),), (Tensor(OUTPUT, self._weights),))
-
-    @property
-    def state(self) -> Tensors:
-        """φ(K)ᵀV; token by token it is added to the state before."""
-        keys = Tensor("k_features", self._featured)
-        added = product(keys, self._values, self._states, self._copied(keys.shape), self._merged(self._wide))
-        return self._added(added)
-
-    @property
-    def key_sum(self) -> Tensors:
-        """Σφ(k), likewise."""
-        return self._added(Tensors((Tensor("k_features", self._featured),), (Tensor(OUTPUT, self._sums),)))
-
-    def _added(self, tensors: Tensors) -> Tensors:
-        if self.scheme != "recurrent":
-            return tensors
-        before = Tensor("before", tensors.writes[0].shape, held=True)
-        return msgspec.structs.replace(tensors, reads=(before, *tensors.reads))
-
-    @property
-    def join(self) -> Tensors:
-        """What all steps read, and their normalisers."""
-        reads = (Tensor("read", self._wide), Tensor("normaliser", self._weights))
-        return Tensors(reads, (Tensor(OUTPUT, self._wide), Tensor(_NORMALISERS, self._weights)))
-
-    @property
-    def prefix_sum(self) -> Tensors:
-        """States and sums of all earlier chunks."""
-        reads = (Tensor("state", self._states), Tensor("key_sum", self._sums))
-        return Tensors(reads, (Tensor(OUTPUT, self._states), Tensor(_EARLIER_SUMS, self._sums)))
-
-    @property
-    def read(self) -> Tensors:
-        """φ(Q)S."""
-        states = Tensor("prefix_sum" if self.chunked else "state", self._states)
-        q = Tensor("q_features", self._featured)
-        return product(q, states, self._wide, self._copied(q.shape))
-
-    @property
-    def normaliser(self) -> Tensors:
-        """φ(Q)·Σφ(k)."""
-        sums = Tensor(_EARLIER_SUMS if self.chunked else "key_sum", self._sums)
-        q = Tensor("q_features", self._featured)
-        return product(q, sums, self._weights, self._copied(q.shape))
-
-    @property
-    def add(self) -> Tensors:
-        """What the chunk gives and what is before it, and the same of the normalisers."""
-        reads = (
-            *(Tensor(name, self._wide) for name in ("local_weighted_sum", "read")),
-            *(Tensor(name, self._weights) for name in ("local_normaliser", "normaliser")),
-        )
-        return Tensors(reads, (Tensor(OUTPUT, self._wide), Tensor(_NORMALISERS, self._weights)))
-
-    def divide(self, values: str, normalisers: str | None) -> Tensors:
-        """Both are saved; heads are joined, and padding is cut off, after it."""
-        both = Tensor(values, self._wide), Tensor(normalisers or _NORMALISERS, self._weights)
-        saves = tuple(Saved(each.name) for each in both)
-        joined = Exchanged((self.tokens, self.inner), (self.heads, self.tokens))
-        return Tensors(both, (Tensor(OUTPUT, self._wide),), saves, rearranged=joined)

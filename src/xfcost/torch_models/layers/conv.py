@@ -6,7 +6,7 @@ B batch, N tokens, D width, C channels, Y and X the grid's sides.
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.stems import Conv
+from xfcost.layers.stems import ConvEmbed
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import TokenConvolution
 from xfcost.torch_models.shared.leaves import ACTIVATIONS
@@ -16,7 +16,7 @@ from xfcost.torch_models.shared.norms import norm
 class ConvolutionStem(Chain):
     """(B, C, Y, X) or (B, N, C) -> (B, N', D)."""
 
-    def __init__(self, config: Conv, place: Place) -> None:
+    def __init__(self, config: ConvEmbed, place: Place) -> None:
         width, options = config.out(place)[1], {"groups": config.groups, "bias": config.bias}
         conv = TokenConvolution(place.grid.sides, place.dim, width, config.kernel(place), **options)
         act = None if config.act == "none" else ACTIVATIONS[config.act]()
