@@ -167,7 +167,12 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         yield from _feature_rows(sizes, causal=bool(self.causal))
         rows = {None: _bidirectional, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
         yield from rows(sizes)
-        divided = sizes.divide(*_DIVIDED[self.scheme])
+        # heads are joined, and padding is cut off, after the division
+        values, normalisers = _DIVIDED[self.scheme]
+        both = Tensor(values, sizes.wide), Tensor(normalisers, sizes.weights)
+        saves = tuple(Saved(each.name) for each in both)
+        joined = Exchanged((n, inner), (self.heads, n))
+        divided = Tensors(both, (Tensor(OUTPUT, sizes.wide),), saves, rearranged=joined)
         title = "Divide by the normaliser"
         yield Operation(path="divide", title=title, flops=sizes.padded * inner * COSTS["multiply"], tensors=divided)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
@@ -202,15 +207,6 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
             yield f"with {m} features this is cheaper than full attention only where N exceeds {least}"
 
 
-# The rows whose outputs are divided by each other; None: the first row gives both.
-_DIVIDED: Final[dict[Form | None, tuple[str, str | None]]] = {
-    None: ("read", "normaliser"),
-    "parallel": ("weighted_sum", "normaliser"),
-    "chunked": ("add", None),
-    "recurrent": ("join", None),
-}
-
-
 # What a row that runs twice or three times writes for keys, values, and sums of features.
 _KEYS: Final = "chunked keys"
 _VALUES: Final = "chunked values"
@@ -218,6 +214,14 @@ _SCALED_KEYS: Final = "scaled keys"
 _PROJECTED_KEYS: Final = "projected keys"
 _EARLIER_SUMS: Final = "earlier sums"
 _NORMALISERS: Final = "normalisers"
+
+# The rows whose outputs are divided by each other.
+_DIVIDED: Final[dict[Form | None, tuple[str, str]]] = {
+    None: ("read", "normaliser"),
+    "parallel": ("weighted_sum", "normaliser"),
+    "chunked": ("add", _NORMALISERS),
+    "recurrent": ("join", _NORMALISERS),
+}
 
 
 class _Sizes(NamedTuple):
@@ -336,13 +340,6 @@ class _Sizes(NamedTuple):
         states = Tensor("prefix_sum" if self.chunked else "state", self.states)
         q = Tensor("q_features", self.featured)
         return product(q, states, self.wide, self.copied(q.shape))
-
-    def divide(self, values: str, normalisers: str | None) -> Tensors:
-        """Both are saved; heads are joined, and padding is cut off, after it."""
-        both = Tensor(values, self.wide), Tensor(normalisers or _NORMALISERS, self.weights)
-        saves = tuple(Saved(each.name) for each in both)
-        joined = Exchanged((self.tokens, self.inner), (self.heads, self.tokens))
-        return Tensors(both, (Tensor(OUTPUT, self.wide),), saves, rearranged=joined)
 
 
 def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:

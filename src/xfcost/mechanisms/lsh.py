@@ -113,7 +113,10 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         yield _normalised(copies, self.heads, inner, t)
         if not fits_one_chunk:
             # the previous chunk rolled to its place, then both side by side: of keys and of values
-            yield move("look_back", "Chunks beside those before them", 2 * 3 * copies * inner, tensors=t.look_back)
+            reads = (t.rows("normalise"), t.order("sort"), t.rows(_GATHERED_VALUES))
+            stands = Tensor(_STANDS, (t.heads, 2 * t.copies), "int64", constant=True)
+            tensors = Tensors(reads, (t.rows(OUTPUT, 2), stands, t.rows(_VALUES, 2)))
+            yield move("look_back", "Chunks beside those before them", 2 * 3 * copies * inner, tensors=tensors)
         yield from self._core(grid, copies, inner, t)
         if not fits_one_chunk:
             several = self.rounds != 1
@@ -123,26 +126,37 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
                 yield from _combined(copies, self.heads, inner, t)
         yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
 
-    def _tensors(self, grid: Grid, copies: Number, inner: Number) -> LshTensors:
+    def _tensors(self, grid: Grid, copies: Number, inner: Number) -> _LshTensors:
         whole = self.fits_one_chunk(grid)
         keys = grid.total if whole else 2 * self.bucket
-        return LshTensors(self.padded(grid), copies, self.rounds, self.heads, inner, keys, whole)
+        return _LshTensors(self.padded(grid), copies, self.rounds, self.heads, inner, keys, whole)
 
-    def _sorted(self, grid: Grid, inner: Number, t: LshTensors) -> Iterator[Operation]:
+    def _sorted(self, grid: Grid, inner: Number, t: _LshTensors) -> Iterator[Operation]:
         """Hashing, sorting and gathering."""
         padded, rounds, heads = self.padded(grid), self.rounds, self.heads
         buckets = sum(self.factors(grid))
         hashed = rounds * heads * padded * buckets
         columns = rounds * (buckets // 2)
-        rotate = matmul("rotate", "Random rotations xR", padded * inner * columns, tensors=t.rotate(columns))
+        # No gradient passes
+        output = Tensor(OUTPUT, (t.heads, t.tokens, columns), constant=True)
+        tensors = Tensors((Tensor("query_key", (t.tokens, t.inner)),), (output,))
+        rotate = matmul("rotate", "Random rotations xR", padded * inner * columns, tensors=tensors)
         yield with_gradient_operands(rotate, 0)  # a choice has none
         opposite = rounds * heads * padded * len(self.factors(grid)) * FLOPS_PER_ELEMENT["multiply"]
-        yield maximum("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite, tensors=t.hashed(columns))
-        yield sort("sort", "Sort by bucket", rounds * heads, padded, tensors=t.sort)
+        tensors = Tensors((Tensor(BEFORE, (t.heads, t.tokens, columns)),), (t.order(OUTPUT),))
+        yield maximum("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite, tensors=tensors)
+        # The order, and the place of each token in it
+        tensors = Tensors((t.order(BEFORE),), (t.order(OUTPUT), t.order(_UNDO)))
+        yield sort("sort", "Sort by bucket", rounds * heads, padded, tensors=tensors)
         moved = 2 * rounds * padded * inner
-        yield move("gather", "Gather queries and values by bucket", moved, tensors=t.gather)
+        # What is gathered is saved, and the order
+        order = t.order("sort")
+        reads = tuple(Tensor(name, (t.tokens, t.inner)) for name in ("query_key", "value"))
+        saves = tuple(one for read in reads for one in (Saved(read.name), t.index("sort")))
+        tensors = Tensors((reads[0], order, reads[1], order), (t.rows(OUTPUT), t.rows(_GATHERED_VALUES)), saves)
+        yield move("gather", "Gather queries and values by bucket", moved, tensors=tensors)
 
-    def _core(self, grid: Grid, queries: Number, inner: Number, t: LshTensors) -> Iterator[Operation]:
+    def _core(self, grid: Grid, queries: Number, inner: Number, t: _LshTensors) -> Iterator[Operation]:
         """Attention in the chunks, or full where one holds all tokens."""
         if self.fits_one_chunk(grid):
             keys = grid.total
@@ -161,11 +175,29 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
             "tensors": t.scores,
         }  # the log-sum-exp keeps them
         yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
-        tensors = t.mask(padded=bool(self.padded(grid) != grid.total), causal=bool(self.causal))
+        # In place; saved are the masks of padding, of later tokens and of the token itself
+        masks = 2 if (bool(self.causal)) else 1
+        stands: tuple[Tensor, ...]
+        if t.whole:
+            stands = (Tensor("tokens", (t.tokens,), "int64", once=True, held=True),)
+            makes = [Tensor("masks", (masks, t.tokens, t.tokens), "bool", once=True)]
+        else:
+            stands = t.order("sort"), Tensor(_STANDS, (t.heads, 2 * t.copies), "int64")
+            makes = [Tensor("masks", (masks, *t.entries("").shape), "bool")]
+        if bool(self.padded(grid) != grid.total):
+            makes.append(Tensor("padding", (t.heads, 2 * t.copies), "bool"))
+        output = Tensor(OUTPUT, (0,), view_of=BEFORE)  # the scores themselves, which count once
+        tensors = Tensors((t.entries(BEFORE), *stands), (output,), (), tuple(makes))
         yield Operation(path="mask", title="Mask", symbol="mask", tensors=tensors, **mixing)
-        facts = content | {"tensors": t.logsumexp}
+        # The scores and itself are saved
+        output = Tensor(OUTPUT, (t.heads, t.copies))
+        tensors = Tensors((t.entries(BEFORE),), (output,), (Saved(BEFORE), Saved(OUTPUT)))
+        facts = content | {"tensors": tensors}
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **facts)
-        weights = content | {"matrix": matrix(entries, entries, saved=True), "tensors": t.softmax}
+        # Its output is saved
+        reads = (t.entries("mask"), Tensor("logsumexp", (t.heads, t.copies)))
+        tensors = Tensors(reads, (t.entries(OUTPUT),), (Saved(OUTPUT),))
+        weights = content | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
         yield elementwise("softmax", "Softmax", "add + exp", entries, symbol="softmax", **weights)
         yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", tensors=t.weighted_sum, **content)
 
@@ -189,19 +221,27 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
             )
 
 
-def _combined(copies: Number, heads: int, inner: Number, t: LshTensors) -> Iterator[Operation]:
+def _combined(copies: Number, heads: int, inner: Number, t: _LshTensors) -> Iterator[Operation]:
     """The rounds' outputs, weighted by the softmax of their normalisers."""
     title = "Softmax over the rounds"
-    yield elementwise("round_weights", title, "softmax", copies * heads, tensors=t.round_weights)
-    yield elementwise("combine", "Weighted sum of the rounds", "multiply + sum", copies * inner, tensors=t.combine)
+    shape = (t.heads, t.copies)
+    tensors = Tensors((Tensor(_LOGITS, shape),), (Tensor(OUTPUT, shape),), (Saved(OUTPUT),))
+    yield elementwise("round_weights", title, "softmax", copies * heads, tensors=tensors)
+    weights = Tensor(BEFORE, (t.heads, t.copies))
+    tensors = product(t.rows("undo"), weights, (t.tokens, t.inner))
+    yield elementwise("combine", "Weighted sum of the rounds", "multiply + sum", copies * inner, tensors=tensors)
 
 
-def _normalised(copies: Number, heads: int, inner: Number, t: LshTensors) -> Operation:
+def _normalised(copies: Number, heads: int, inner: Number, t: _LshTensors) -> Operation:
     """Normalised keys: x / √(mean(x²) + ε) / √d_k; square, mean, multiply, divide per element; add, root per key."""
     each = 3 * FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["mean"]
     per_key = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
     flops = copies * (inner * each + heads * per_key)
-    return Operation(path="normalise", title="Keys of length one", flops=flops, tensors=t.normalise)
+    # Keys and their factors are saved
+    read = "query_key" if t.whole else "gather"
+    factors = Tensor("factors", (t.heads, t.copies))
+    tensors = Tensors((t.rows(read),), (t.rows(OUTPUT),), (Saved(read),), (factors,))
+    return Operation(path="normalise", title="Keys of length one", flops=flops, tensors=tensors)
 
 
 # Tensors of LSH attention: hashed, sorted, gathered by chunk, attended over and brought back ─────────────────────────
@@ -215,7 +255,7 @@ _STANDS: Final = "tokens of the keys"
 _LOGITS: Final = "log-sum-exps by token"
 
 
-class LshTensors(NamedTuple):
+class _LshTensors(NamedTuple):
     """P padded `tokens`, S = R·P `copies` of them in R `rounds`, h `heads` of the width `inner`, m `keys` per query."""
 
     tokens: Number
@@ -227,123 +267,48 @@ class LshTensors(NamedTuple):
     whole: bool
     """Is there one chunk, neither hashed nor sorted?"""
 
-    def _order(self, name: str) -> Tensor:
+    def order(self, name: str) -> Tensor:
         return Tensor(name, (self.heads, self.copies), "int64", constant=True)
 
-    def _rows(self, name: str, times: int = 1) -> Tensor:
+    def rows(self, name: str, times: int = 1) -> Tensor:
         return Tensor(name, (times * self.copies, self.inner))
 
-    def _entries(self, name: str) -> Tensor:
+    def entries(self, name: str) -> Tensor:
         return Tensor(name, (self.heads, self.copies, self.keys))
 
-    def _merged(self) -> Merged:
+    def merged(self) -> Merged:
         return Merged((self.tokens, self.inner), self.heads, self.tokens)
 
-    def rotate(self, columns: Number) -> Tensors:
-        """No gradient passes."""
-        output = Tensor(OUTPUT, (self.heads, self.tokens, columns), constant=True)
-        return Tensors((Tensor("query_key", (self.tokens, self.inner)),), (output,))
-
-    def hashed(self, columns: Number) -> Tensors:
-        """A number of a bucket per token and round."""
-        return Tensors((Tensor(BEFORE, (self.heads, self.tokens, columns)),), (self._order(OUTPUT),))
-
-    @property
-    def sort(self) -> Tensors:
-        """The order, and the place of each token in it."""
-        return Tensors((self._order(BEFORE),), (self._order(OUTPUT), self._order(_UNDO)))
-
-    def _index(self, name: str) -> Saved:
+    def index(self, name: str) -> Saved:
         """Every gather by an order of several rounds copies it: rounds lie innermost."""
         return Saved(name, copied=Exchanged((self.heads, self.copies), (self.rounds, self.tokens)))
 
     @property
-    def gather(self) -> Tensors:
-        """What is gathered is saved, and the order."""
-        order = self._order("sort")
-        reads = tuple(Tensor(name, (self.tokens, self.inner)) for name in ("query_key", "value"))
-        saves = tuple(one for read in reads for one in (Saved(read.name), self._index("sort")))
-        return Tensors((reads[0], order, reads[1], order), (self._rows(OUTPUT), self._rows(_GATHERED_VALUES)), saves)
-
-    @property
-    def normalise(self) -> Tensors:
-        """Keys and their factors are saved."""
-        read = "query_key" if self.whole else "gather"
-        factors = Tensor("factors", (self.heads, self.copies))
-        return Tensors((self._rows(read),), (self._rows(OUTPUT),), (Saved(read),), (factors,))
-
-    @property
-    def look_back(self) -> Tensors:
-        """Keys, the tokens' numbers and values, each twice."""
-        reads = (self._rows("normalise"), self._order("sort"), self._rows(_GATHERED_VALUES))
-        stands = Tensor(_STANDS, (self.heads, 2 * self.copies), "int64", constant=True)
-        return Tensors(reads, (self._rows(OUTPUT, 2), stands, self._rows(_VALUES, 2)))
-
-    @property
     def scores(self) -> Tensors:
         """QKᵀ."""
-        shape = self._entries("").shape
+        shape = self.entries("").shape
         if self.whole:
-            return product(self._rows("query_key"), self._rows("normalise"), shape, self._merged(), self._merged())
-        return product(self._rows("gather"), self._rows("look_back", 2), shape)
-
-    def mask(self, *, padded: bool, causal: bool) -> Tensors:
-        """In place; saved are the masks of padding, of later tokens and of the token itself."""
-        masks = 2 if causal else 1
-        stands: tuple[Tensor, ...]
-        if self.whole:
-            stands = (Tensor("tokens", (self.tokens,), "int64", once=True, held=True),)
-            makes = [Tensor("masks", (masks, self.tokens, self.tokens), "bool", once=True)]
-        else:
-            stands = self._order("sort"), Tensor(_STANDS, (self.heads, 2 * self.copies), "int64")
-            makes = [Tensor("masks", (masks, *self._entries("").shape), "bool")]
-        if padded:
-            makes.append(Tensor("padding", (self.heads, 2 * self.copies), "bool"))
-        output = Tensor(OUTPUT, (0,), view_of=BEFORE)  # the scores themselves, which count once
-        return Tensors((self._entries(BEFORE), *stands), (output,), (), tuple(makes))
-
-    @property
-    def logsumexp(self) -> Tensors:
-        """The scores and itself are saved."""
-        output = Tensor(OUTPUT, (self.heads, self.copies))
-        return Tensors((self._entries(BEFORE),), (output,), (Saved(BEFORE), Saved(OUTPUT)))
-
-    @property
-    def softmax(self) -> Tensors:
-        """Its output is saved."""
-        reads = (self._entries("mask"), Tensor("logsumexp", (self.heads, self.copies)))
-        return Tensors(reads, (self._entries(OUTPUT),), (Saved(OUTPUT),))
+            return product(self.rows("query_key"), self.rows("normalise"), shape, self.merged(), self.merged())
+        return product(self.rows("gather"), self.rows("look_back", 2), shape)
 
     @property
     def weighted_sum(self) -> Tensors:
         """AV."""
-        weights, written = self._entries(BEFORE), (self.copies, self.inner)
+        weights, written = self.entries(BEFORE), (self.copies, self.inner)
         if self.whole:
-            return product(weights, self._rows("value"), written, None, self._merged())
-        return product(weights, self._rows(_VALUES, 2), written)
+            return product(weights, self.rows("value"), written, None, self.merged())
+        return product(weights, self.rows(_VALUES, 2), written)
 
     @property
     def undo(self) -> Tensors:
         """What is brought back is saved, and the places."""
-        rows, places, output = self._rows(BEFORE), self._order(_UNDO), self._rows(OUTPUT)
+        rows, places, output = self.rows(BEFORE), self.order(_UNDO), self.rows(OUTPUT)
         if self.rounds == 1:
-            return Tensors((rows, places), (output,), (Saved(BEFORE), self._index(_UNDO)))
+            return Tensors((rows, places), (output,), (Saved(BEFORE), self.index(_UNDO)))
         logits = Tensor("logsumexp", (self.heads, self.copies))
         writes = (output, msgspec.structs.replace(logits, name=_LOGITS))
         return Tensors(
             (rows, places, logits, places),
             writes,
-            (Saved(BEFORE), self._index(_UNDO), Saved("logsumexp"), self._index(_UNDO)),
+            (Saved(BEFORE), self.index(_UNDO), Saved("logsumexp"), self.index(_UNDO)),
         )
-
-    @property
-    def round_weights(self) -> Tensors:
-        """A softmax over the rounds."""
-        shape = (self.heads, self.copies)
-        return Tensors((Tensor(_LOGITS, shape),), (Tensor(OUTPUT, shape),), (Saved(OUTPUT),))
-
-    @property
-    def combine(self) -> Tensors:
-        """Outputs times weights, summed."""
-        weights = Tensor(BEFORE, (self.heads, self.copies))
-        return product(self._rows("undo"), weights, (self.tokens, self.inner))

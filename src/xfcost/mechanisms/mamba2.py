@@ -127,11 +127,11 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         yield elementwise("add", "Add what the chunk gives", "add", sizes.padded * inner, of=both)
         yield from self._outputs(n, d)
 
-    def _sizes(self, n: Number, d: Number) -> Mamba2Sizes:
+    def _sizes(self, n: Number, d: Number) -> _Mamba2Sizes:
         chunks = ceil_div(n, self.chunk)
         padded = chunks * self.chunk
         heads, inner = self.head_count(d), self.inner(d)
-        return Mamba2Sizes(n, padded, chunks, self.chunk, heads, inner, self.state, self.groups)
+        return _Mamba2Sizes(n, padded, chunks, self.chunk, heads, inner, self.state, self.groups)
 
     def step(self, place: Place) -> Iterator[Operation]:
         """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
@@ -154,7 +154,9 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
         yield causal_depthwise_convolution(n, self.conv, convolved)
         yield elementwise("act", "Swish", "silu", n * convolved)
-        step = self._sizes(n, d).biased
+        # Δ and its bias: the sum is saved
+        shape = (n, heads)
+        step = Tensors((Tensor("in_proj", shape),), (Tensor(OUTPUT, shape),), makes=(Tensor("biased", shape),))
         yield elementwise("step", "Step Δ = softplus(Δ + b)", "add + softplus", n * heads, params=heads, tensors=step)
         facts = {"params": heads, "once": True, "tensors": exponential_of_weights(heads)}
         yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", heads, **facts)
@@ -167,7 +169,11 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         tensors = gated("skip", "in_proj", n * inner, act="silu")
         yield elementwise("gate", "Gate", "silu + multiply", n * inner, tensors=tensors)
         work = "rms_norm + multiply" if self.groups > 1 else "rms_norm"
-        tensors = self._sizes(n, d).norm
+        shape = (n, inner)
+        statistics = Tensor("statistics", (n, self.groups), "statistic")
+        normed = Tensor("normed", shape, "statistic" if self.groups == 1 else "model")
+        saves = (Saved(BEFORE, copied=Widened(shape)),)
+        tensors = Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), saves, (statistics, normed))
         yield elementwise("norm", "RMS norm", work, n * inner, params=inner, tensors=tensors)
         yield linear("out_proj", "Output projection", n, inner, d, bias=False)
 
@@ -193,18 +199,24 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         )
 
 
-def _inside(sizes: Mamba2Sizes) -> Iterator[Operation]:
+def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
     """The masked products inside the chunks."""
     entries = sizes.padded * sizes.chunk * sizes.heads
-    yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner, tensors=sizes.inputs)
-    yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads, tensors=sizes.rates)
+    u = sizes.part(sizes.inner)
+    tensors = product(u, sizes.step, u.shape)
+    yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner, tensors=tensors)
+    tensors = product(sizes.step, Tensor("decay", (sizes.heads,), once=True), sizes.step.shape)
+    yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads, tensors=tensors)
     within_chunk = chunk_mixing(sizes.chunk)
     sums, title = sizes.padded * sizes.heads, "Sums of the exponents in a chunk"
-    yield elementwise("sums", title, "cumsum", sums, tensors=sizes.sums, **static_weights(within_chunk))
-    decays = within_chunk | {
-        "matrix": matrix(entries, entries, saved=True),
-        "tensors": sizes.decays,
-    }  # the scores come first
+    # A running sum saves nothing
+    tensors = Tensors((Tensor("rates", sizes.sums.shape),), (Tensor(OUTPUT, sizes.sums.shape),))
+    yield elementwise("sums", title, "cumsum", sums, tensors=tensors, **static_weights(within_chunk))
+    # An exponential saves its output, and a mask itself
+    mask = Tensor("mask", (sizes.chunk, sizes.chunk), "bool", once=True)
+    tensors = Tensors((sizes.sums,), (Tensor(OUTPUT, sizes.entries),), (Saved(OUTPUT),), (mask,))
+    # the scores come first
+    decays = within_chunk | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
     yield elementwise("local_decays", "Decays from token to token", "add + exp", entries, **decays)
     yield matmul(
         "local_scores",
@@ -217,20 +229,30 @@ def _inside(sizes: Mamba2Sizes) -> Iterator[Operation]:
         tensors=sizes.scores,
         **within_chunk,
     )
-    weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, saved=True), "tensors": sizes.weigh}
+    tensors = product(Tensor("local_scores", sizes.entries), Tensor("local_decays", sizes.entries), sizes.entries)
+    weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, saved=True), "tensors": tensors}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
     macs = sizes.padded * sizes.chunk * sizes.inner
-    facts = within_chunk | {"tensors": sizes.weighted_sum}
-    yield matmul("local_weighted_sum", "Weighted sum of the inputs", macs, **facts)
+    shape = (sizes.padded, sizes.inner)
+    tensors = product(Tensor(BEFORE, sizes.entries), Tensor("inputs", shape), shape, None, sizes.copied(shape))
+    yield matmul("local_weighted_sum", "Weighted sum of the inputs", macs, tensors=tensors, **within_chunk)
 
 
-def _between(sizes: Mamba2Sizes) -> Iterator[Operation]:
+def _between(sizes: _Mamba2Sizes) -> Iterator[Operation]:
     """States of the chunks, passed from chunk to chunk and read."""
     fade = sizes.padded * sizes.heads * (COSTS["add"] + COSTS["exp"] + sizes.state * COSTS["multiply"])
     within_chunk, title = chunk_mixing(sizes.chunk), "B by the decay to the chunk's end"
-    yield Operation(path="fade", title=title, flops=fade, tensors=sizes.fade, **within_chunk)
+    # B by an exponential, which is saved as well as B
+    b = sizes.part(sizes.mixed[1])
+    saves = (Saved(b.name),) if sizes.groups == 1 else ()  # of several groups it is the copy that the scores save
+    made = Tensor("exponential", sizes.sums.shape)
+    tensors = Tensors((b, sizes.sums), (Tensor(OUTPUT, sizes.mixed),), saves, (made,))
+    yield Operation(path="fade", title=title, flops=fade, tensors=tensors, **within_chunk)
     macs = sizes.padded * sizes.state * sizes.inner
-    yield matmul("state", "State that every chunk adds", macs, tensors=sizes.add_state, **within_chunk)
+    mixed, shape = sizes.mixed, (sizes.padded, sizes.inner)
+    copies = (None if sizes.groups > 1 else sizes.copied(mixed), sizes.copied(shape))
+    tensors = product(Tensor(BEFORE, mixed), Tensor("inputs", shape), sizes.states, *copies)
+    yield matmul("state", "State that every chunk adds", macs, tensors=tensors, **within_chunk)
     bounds = sizes.chunks + 1
     spans = sizes.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
     moved = sizes.heads * bounds
@@ -239,10 +261,20 @@ def _between(sizes: Mamba2Sizes) -> Iterator[Operation]:
     yield Operation(path="spans", title=title, flops=spans, moved=moved, **between)
     states, title = bounds * sizes.state * sizes.inner, "States before the chunks"
     yield matmul("carry", title, bounds * states, moved=states, tensors=sizes.carry, **mixing)
-    yield matmul("read", "Read the states by C", macs, tensors=sizes.read, **mixing)
+    # C and the states before the chunks, which are copied, without the last one, where there are several
+    saved = 2 if sizes.chunks == 1 else sizes.chunks
+    states = Tensor("before", (saved, sizes.state, sizes.inner))
+    saves = (sizes.repeated,) if sizes.groups == 1 else ()  # of several groups the scores have saved the copy
+    reads = (sizes.part(sizes.mixed[1]), Tensor(BEFORE, sizes.states))
+    tensors = Tensors(reads, (Tensor(OUTPUT, (sizes.padded, sizes.inner)),), saves, (states,))
+    yield matmul("read", "Read the states by C", macs, tensors=tensors, **mixing)
     decay_flops = sizes.padded * (sizes.heads * COSTS["exp"] + sizes.inner * COSTS["multiply"])
     title = "By the decay since the chunk's start"
-    yield Operation(path="reach", title=title, flops=decay_flops, tensors=sizes.reach)
+    # What was read by an exponential: both are saved
+    shape = (sizes.padded, sizes.inner)
+    made = Tensor("exponential", sizes.sums.shape)
+    tensors = Tensors((Tensor(BEFORE, shape), sizes.sums), (Tensor(OUTPUT, shape),), (Saved(BEFORE),), (made,))
+    yield Operation(path="reach", title=title, flops=decay_flops, tensors=tensors)
 
 
 # Tensors of Mamba-2's chunks: the products inside them, and the states from chunk to chunk ───────────────────────────
@@ -251,7 +283,7 @@ def _between(sizes: Mamba2Sizes) -> Iterator[Operation]:
 _PADDED: Final = "padded inputs"
 
 
-class Mamba2Sizes(NamedTuple):
+class _Mamba2Sizes(NamedTuple):
     """N `tokens`, `padded` to C `chunks` of Q tokens; h `heads` of E = `inner` channels, S numbers of `state` each.
 
     G `groups` of heads share B and C. In memory all tokens of a channel lie side by side, unless padding copied them.
@@ -267,121 +299,67 @@ class Mamba2Sizes(NamedTuple):
     groups: int
 
     @property
-    def _pads(self) -> bool:
+    def pads(self) -> bool:
         return bool(self.padded != self.tokens)
 
     @property
-    def _channels(self) -> Number:
+    def channels(self) -> Number:
         """Channels of u, B and C."""
         return self.inner + 2 * self.groups * self.state
 
     @property
-    def _step(self) -> Tensor:
-        return Tensor("pad" if self._pads else "step", (self.padded, self.heads))
+    def step(self) -> Tensor:
+        return Tensor("pad" if self.pads else "step", (self.padded, self.heads))
 
-    def _part(self, width: Number) -> Tensor:
+    def part(self, width: Number) -> Tensor:
         """u, or B or C repeated for every head."""
-        return Tensor(_PADDED if self._pads else "act", (self.padded, width))
+        return Tensor(_PADDED if self.pads else "act", (self.padded, width))
 
     @property
-    def _mixed(self) -> Shape:
+    def mixed(self) -> Shape:
         """B or C of every head."""
         return self.padded, self.heads * self.state
 
     @property
-    def _entries(self) -> Shape:
+    def entries(self) -> Shape:
         return self.chunks, self.heads, self.chunk, self.chunk
 
     @property
-    def _sums(self) -> Tensor:
+    def sums(self) -> Tensor:
         return Tensor("sums", (self.padded, self.heads))
 
     @property
-    def _states(self) -> Shape:
+    def states(self) -> Shape:
         return self.chunks, self.state, self.inner
 
-    def _copied(self, shape: Shape) -> Merged | Exchanged:
+    def copied(self, shape: Shape) -> Merged | Exchanged:
         """A product's copy of an operand whose chunks, or heads, are not in its order."""
-        if self._pads:
+        if self.pads:
             return Merged(shape, self.heads, self.chunk, self.chunks)
         return Exchanged(shape, (self.chunks, self.heads))
 
     @property
-    def biased(self) -> Tensors:
-        """Δ and its bias: the sum is saved."""
-        shape = (self.tokens, self.heads)
-        return Tensors((Tensor("in_proj", shape),), (Tensor(OUTPUT, shape),), makes=(Tensor("biased", shape),))
-
-    @property
     def pad(self) -> Tensors:
         """Whole chunks pass as they are."""
-        sizes = {"step": self.heads, "act": self._channels}
+        sizes = {"step": self.heads, "act": self.channels}
         reads = tuple(Tensor(name, (self.tokens, width)) for name, width in sizes.items())
-        writes = (Tensor(OUTPUT, (self.padded, self.heads)), Tensor(_PADDED, (self.padded, self._channels)))
-        return Tensors(reads, writes if self._pads else (), beside=True)
-
-    @property
-    def inputs(self) -> Tensors:
-        """Δ∘u."""
-        u = self._part(self.inner)
-        return product(u, self._step, u.shape)
-
-    @property
-    def rates(self) -> Tensors:
-        """ΔA."""
-        return product(self._step, Tensor("decay", (self.heads,), once=True), self._step.shape)
-
-    @property
-    def sums(self) -> Tensors:
-        """A running sum saves nothing."""
-        return Tensors((Tensor("rates", self._sums.shape),), (Tensor(OUTPUT, self._sums.shape),))
-
-    @property
-    def decays(self) -> Tensors:
-        """An exponential saves its output, and a mask itself."""
-        mask = Tensor("mask", (self.chunk, self.chunk), "bool", once=True)
-        return Tensors((self._sums,), (Tensor(OUTPUT, self._entries),), (Saved(OUTPUT),), (mask,))
+        writes = (Tensor(OUTPUT, (self.padded, self.heads)), Tensor(_PADDED, (self.padded, self.channels)))
+        return Tensors(reads, writes if self.pads else (), beside=True)
 
     @property
     def scores(self) -> Tensors:
         """CBᵀ; of several groups, both are repeated for every head before, which copies them."""
-        mixed = self._part(self._mixed[1])
-        writes = (Tensor(OUTPUT, self._entries),)
+        mixed = self.part(self.mixed[1])
+        writes = (Tensor(OUTPUT, self.entries),)
         if self.groups > 1:
-            return Tensors((mixed, mixed), writes, makes=(Tensor("C", self._mixed), Tensor("B", self._mixed)))
-        return Tensors((mixed, mixed), writes, 2 * (self._repeated,))
+            return Tensors((mixed, mixed), writes, makes=(Tensor("C", self.mixed), Tensor("B", self.mixed)))
+        return Tensors((mixed, mixed), writes, 2 * (self.repeated,))
 
     @property
-    def _repeated(self) -> Saved:
+    def repeated(self) -> Saved:
         """A product copies B or C of one group for all heads, unless there is one chunk of one sample."""
-        copied = Merged(self._mixed, self.heads, self.chunk, self.chunks)
-        return Saved(self._part(self._mixed[1]).name, copied=copied)
-
-    @property
-    def weigh(self) -> Tensors:
-        """Products by decays."""
-        return product(Tensor("local_scores", self._entries), Tensor("local_decays", self._entries), self._entries)
-
-    @property
-    def weighted_sum(self) -> Tensors:
-        """The weights and Δ∘u."""
-        shape = (self.padded, self.inner)
-        return product(Tensor(BEFORE, self._entries), Tensor("inputs", shape), shape, None, self._copied(shape))
-
-    @property
-    def fade(self) -> Tensors:
-        """B by an exponential, which is saved as well as B."""
-        b = self._part(self._mixed[1])
-        saves = (Saved(b.name),) if self.groups == 1 else ()  # of several groups it is the copy that the scores save
-        made = Tensor("exponential", self._sums.shape)
-        return Tensors((b, self._sums), (Tensor(OUTPUT, self._mixed),), saves, (made,))
-
-    @property
-    def add_state(self) -> Tensors:
-        """BᵀΔu."""
-        mixed, shape = self._mixed, (self.padded, self.inner)
-        copies = (None if self.groups > 1 else self._copied(mixed), self._copied(shape))
-        return product(Tensor(BEFORE, mixed), Tensor("inputs", shape), self._states, *copies)
+        copied = Merged(self.mixed, self.heads, self.chunk, self.chunks)
+        return Saved(self.part(self.mixed[1]).name, copied=copied)
 
     @property
     def spans(self) -> Tensors:
@@ -395,31 +373,6 @@ class Mamba2Sizes(NamedTuple):
     def carry(self) -> Tensors:
         """The spans, and the states behind one of zeros."""
         bounds = self.chunks + 1
-        reads = (Tensor("spans", (self.heads, bounds, bounds)), Tensor("state", self._states))
+        reads = (Tensor("spans", (self.heads, bounds, bounds)), Tensor("state", self.states))
         behind = Tensor("behind zeros", (bounds, self.state, self.inner))
-        return Tensors(reads, (Tensor(OUTPUT, self._states),), (Saved("spans"),), (behind,))
-
-    @property
-    def read(self) -> Tensors:
-        """C and the states before the chunks, which are copied, without the last one, where there are several."""
-        saved = 2 if self.chunks == 1 else self.chunks
-        states = Tensor("before", (saved, self.state, self.inner))
-        saves = (self._repeated,) if self.groups == 1 else ()  # of several groups the scores have saved the copy
-        reads = (self._part(self._mixed[1]), Tensor(BEFORE, self._states))
-        return Tensors(reads, (Tensor(OUTPUT, (self.padded, self.inner)),), saves, (states,))
-
-    @property
-    def reach(self) -> Tensors:
-        """What was read by an exponential: both are saved."""
-        shape = (self.padded, self.inner)
-        made = Tensor("exponential", self._sums.shape)
-        return Tensors((Tensor(BEFORE, shape), self._sums), (Tensor(OUTPUT, shape),), (Saved(BEFORE),), (made,))
-
-    @property
-    def norm(self) -> Tensors:
-        """x, 1/rms of every group, and x/rms: in float32 or wider, unless the gain comes after several groups."""
-        shape = (self.tokens, self.inner)
-        statistics = Tensor("statistics", (self.tokens, self.groups), "statistic")
-        normed = Tensor("normed", shape, "statistic" if self.groups == 1 else "model")
-        saves = (Saved(BEFORE, copied=Widened(shape)),)
-        return Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), saves, (statistics, normed))
+        return Tensors(reads, (Tensor(OUTPUT, self.states),), (Saved("spans"),), (behind,))

@@ -27,7 +27,7 @@ from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_inpu
 from xfcost.formulas.tensors import copied, view
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.operation import Mixing
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Tensor, Tensors
 
 
 class Clusters(NamedTuple):
@@ -139,19 +139,27 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             yield move("join", title, both, tensors=t.join(self.local_heads * width))
         yield linear("out", "Output projection W_O", n, self.heads * width, d, bias=self.projection_bias)
 
-    def _tensors(self, grid: Grid, inner: Number) -> RoutingTensors:
+    def _tensors(self, grid: Grid, inner: Number) -> _RoutingTensors:
         count, window, *_ = self.sizes(grid)
         heads = self.heads - self.local_heads
-        return RoutingTensors(grid.total, count, window, self.memories(), heads, inner, self.shared_qk)
+        return _RoutingTensors(grid.total, count, window, self.memories(), heads, inner, self.shared_qk)
 
-    def _assigned(self, grid: Grid, width: Number, t: RoutingTensors) -> Iterator[Operation]:
+    def _assigned(self, grid: Grid, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
         """Assignment of queries and keys to clusters."""
         n, heads, sides = grid.total, self.heads - self.local_heads, 1 if self.shared_qk else 2
         clusters = self.sizes(grid)
         vectors = sides * n * heads
-        yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width, tensors=t.normalize)
+        sides = len(t.sides)
+        writes = tuple(t.vectors(name) for name in (OUTPUT, _UNIT_KEYS)[:sides])
+        lengths = Tensor("lengths", (2, sides, t.tokens, t.heads))
+        tensors = Tensors((t.vectors(BEFORE),) * sides, writes, (Saved(BEFORE),), (lengths,))
+        yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width, tensors=tensors)
         distance_count = vectors * clusters.count
-        distances = matmul("distances", "Distances to the centroids", distance_count * width, tensors=t.distances)
+        # No gradient passes
+        sides = len(t.sides)
+        reads = tuple(t.vectors(name) for name in (BEFORE, _UNIT_KEYS)[:sides])
+        tensors = Tensors(reads, tuple(t.distances(name) for name in (OUTPUT, _KEY_DISTANCES)[:sides]))
+        distances = matmul("distances", "Distances to the centroids", distance_count * width, tensors=tensors)
         # they decide what is read, which has no gradient
         yield with_gradient_operands(
             msgspec.structs.replace(
@@ -160,11 +168,13 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             0,
         )
         lists = heads * clusters.count
-        yield sort("choose", "Nearest queries of every cluster", lists, n, tensors=t.choose)
+        tensors = Tensors((t.distances(BEFORE),), (t.chosen(OUTPUT),))
+        yield sort("choose", "Nearest queries of every cluster", lists, n, tensors=tensors)
         if not self.shared_qk:
-            yield sort("choose_keys", "Nearest keys of every cluster", lists, n, tensors=t.choose_keys)
+            tensors = Tensors((t.distances(_KEY_DISTANCES),), (t.chosen(OUTPUT),))
+            yield sort("choose_keys", "Nearest keys of every cluster", lists, n, tensors=tensors)
 
-    def _attended(self, place: Place, width: Number, t: RoutingTensors) -> Iterator[Operation]:
+    def _attended(self, place: Place, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
         """Attention inside the clusters, and the mean over a token's clusters."""
         n, heads, clusters = place.grid.total, self.heads - self.local_heads, self.sizes(place.grid)
         places = heads * clusters.count * clusters.window
@@ -193,22 +203,34 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         for row in (t.core(row, has_mask=masked) for row in core.rows()):
             yield msgspec.structs.replace(row, **mixing) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
+        counts = Tensor("counts", (t.tokens, t.heads))
+        reads = (t.members(BEFORE), t.chosen("choose"))
+        tensors = Tensors(reads, (t.vectors(OUTPUT),), (Saved("choose"),), (counts,))
         yield Operation(
             path="average",
             title="Mean over the clusters of a token",
             flops=places * (width + 1) * add + n * heads * (FLOPS_PER_ELEMENT["clamp"] + width * divide),
             moved=places * (width + 1),
-            tensors=t.average,
+            tensors=tensors,
         )
 
-    def _gathered(self, clusters: Clusters, inner: Number, t: RoutingTensors) -> Iterator[Operation]:
+    def _gathered(self, clusters: Clusters, inner: Number, t: _RoutingTensors) -> Iterator[Operation]:
         """Queries, keys and values of the clusters, and memory keys and values."""
         moved = clusters.count * clusters.window * inner
-        yield move("gather", "Gather the clusters' queries, keys, values", 3 * moved, tensors=t.gather)
+        # What is gathered is saved, and the places; shared queries are keys once they have length 1
+        at_q, at_k = t.sides[0], t.sides[-1]
+        keys = "normalize" if t.shared else t.projected
+        pairs = ((t.projected, at_q), (keys, at_k), (t.projected, at_k))
+        reads = tuple(one for name, at in pairs for one in (t.vectors(name), t.chosen(at)))
+        writes = tuple(t.members(name) for name in (OUTPUT, _GATHERED_KEYS, _GATHERED_VALUES))
+        tensors = Tensors(reads, writes, tuple(Saved(each.name) for each in reads))
+        yield move("gather", "Gather the clusters' queries, keys, values", 3 * moved, tensors=tensors)
         if self.memories():
             learned = clusters.count * self.memories() * inner
             for what in ("keys", "values"):
-                facts = {"params": learned, "tensors": t.memory(what)}
+                members = (t.clusters, t.window, t.inner)
+                tensors = copied(members, (t.clusters, t.window + t.memories, t.inner), f"gathered {what}")
+                facts = {"params": learned, "tensors": tensors}
                 yield move(f"memory_{what}", f"Memory {what}", moved + learned, **facts)
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:
@@ -227,18 +249,24 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         yield on_raw_input(
             linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
         )
-        t = LocalTensors(n, padded // block, block, block_count, self.local_heads, inner)
+        t = _LocalTensors(n, padded // block, block, block_count, self.local_heads, inner)
         more = padded * inner * lesser(1, padded - n)
-        yield move("local_cut", "Pad queries to whole blocks", more, tensors=t.cut)
+        reads, writes = (t.tokens, t.inner), (t.padded, t.inner)
+        tensors = view(reads, writes) if reads == writes else copied(reads, writes)
+        yield move("local_cut", "Pad queries to whole blocks", more, tensors=tensors)
+        storage = (t.padded + (t.blocks - 1) * t.block) * t.inner
+        writes = tuple(Tensor(name, t.keys, storage=storage) for name in (OUTPUT, _VALUES))
+        tensors = Tensors((Tensor("local_qkv", (t.tokens, t.inner)),) * 2, writes)
         yield move(
             "local_look",
             "Blocks of keys, values and their neighbours",
             2 * (padded + (block_count - 1) * block) * inner,
-            tensors=t.look,
+            tensors=tensors,
         )
         mixing: dict[str, Any] = {"mixing": "local", "reads": f"{block_count}·b"}
         if place.fused:
-            facts = mixing | {"reads_tokens": block_count * block, "tensors": t.mask}
+            masks = masks_of_groups(t.groups, t.block, t.blocks * t.block)
+            facts = mixing | {"reads_tokens": block_count * block, "tensors": masks}
             yield Operation(path="local_mask", title="Mask (local)", **facts)
         core: dict[str, Any] = {
             "queries": block,
@@ -247,7 +275,9 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             "pairs": self._local_pairs(n),
         }
         core |= {"heads": self.local_heads, "inner": inner, "prefix": "local_", "masked": True}
-        core |= {"operands": t.operands, "fused_copies": t.fused_copies}
+        # The fused kernel takes blocks as samples, which copies what overlaps
+        overlapping = Merged(t.keys, t.groups, t.keys[1])
+        core |= {"operands": t.operands, "fused_copies": (None, overlapping, overlapping)}
         core |= {"mask_kind": "groups" if place.fused else "held"}
         yield from (t.core(row) for row in attention_of(self, place, **core, **mixing))
 
@@ -293,7 +323,7 @@ _GATHERED_VALUES: Final = "gathered values"
 _VALUES: Final = "values and their neighbours"
 
 
-class RoutingTensors(NamedTuple):
+class _RoutingTensors(NamedTuple):
     """N `tokens`, h routed `heads` of the width `inner` together; k `clusters` of w tokens and m memory keys each."""
 
     tokens: Number
@@ -305,19 +335,19 @@ class RoutingTensors(NamedTuple):
     shared: bool
 
     @property
-    def _projected(self) -> str:
+    def projected(self) -> str:
         return "qv" if self.shared else "qkv"
 
-    def _vectors(self, name: str) -> Tensor:
+    def vectors(self, name: str) -> Tensor:
         return Tensor(name, (self.tokens, self.inner))
 
-    def _distances(self, name: str) -> Tensor:
+    def distances(self, name: str) -> Tensor:
         return Tensor(name, (self.heads, self.tokens, self.clusters), constant=True)
 
-    def _chosen(self, name: str) -> Tensor:
+    def chosen(self, name: str) -> Tensor:
         return Tensor(name, (self.heads, self.clusters, self.window), "int64", constant=True)
 
-    def _members(self, name: str) -> Tensor:
+    def members(self, name: str) -> Tensor:
         return Tensor(name, (self.clusters, self.window, self.inner))
 
     def _mask(self, name: str) -> Tensor:
@@ -325,49 +355,9 @@ class RoutingTensors(NamedTuple):
         return Tensor(name, shape, "bool", constant=True)
 
     @property
-    def _sides(self) -> tuple[str, ...]:
+    def sides(self) -> tuple[str, ...]:
         """The rows that choose queries and keys."""
         return ("choose",) if self.shared else ("choose", "choose_keys")
-
-    @property
-    def normalize(self) -> Tensors:
-        """Saved are queries and keys, and their lengths before and after the clamp."""
-        sides = len(self._sides)
-        writes = tuple(self._vectors(name) for name in (OUTPUT, _UNIT_KEYS)[:sides])
-        lengths = Tensor("lengths", (2, sides, self.tokens, self.heads))
-        return Tensors((self._vectors(BEFORE),) * sides, writes, (Saved(BEFORE),), (lengths,))
-
-    @property
-    def distances(self) -> Tensors:
-        """No gradient passes."""
-        sides = len(self._sides)
-        reads = tuple(self._vectors(name) for name in (BEFORE, _UNIT_KEYS)[:sides])
-        return Tensors(reads, tuple(self._distances(name) for name in (OUTPUT, _KEY_DISTANCES)[:sides]))
-
-    @property
-    def choose(self) -> Tensors:
-        """The places of the nearest queries."""
-        return Tensors((self._distances(BEFORE),), (self._chosen(OUTPUT),))
-
-    @property
-    def choose_keys(self) -> Tensors:
-        """The places of the nearest keys."""
-        return Tensors((self._distances(_KEY_DISTANCES),), (self._chosen(OUTPUT),))
-
-    @property
-    def gather(self) -> Tensors:
-        """What is gathered is saved, and the places; shared queries are keys once they have length 1."""
-        at_q, at_k = self._sides[0], self._sides[-1]
-        keys = "normalize" if self.shared else self._projected
-        pairs = ((self._projected, at_q), (keys, at_k), (self._projected, at_k))
-        reads = tuple(one for name, at in pairs for one in (self._vectors(name), self._chosen(at)))
-        writes = tuple(self._members(name) for name in (OUTPUT, _GATHERED_KEYS, _GATHERED_VALUES))
-        return Tensors(reads, writes, tuple(Saved(each.name) for each in reads))
-
-    def memory(self, what: str) -> Tensors:
-        """Learned keys or values before those that were gathered."""
-        members = (self.clusters, self.window, self.inner)
-        return copied(members, (self.clusters, self.window + self.memories, self.inner), f"gathered {what}")
 
     @property
     def operands(self) -> tuple[str, str, str]:
@@ -377,7 +367,7 @@ class RoutingTensors(NamedTuple):
     @property
     def mask(self) -> Tensors:
         """Of a fused kernel, from the places."""
-        places = tuple(self._chosen(at) for at in self._sides)
+        places = tuple(self.chosen(at) for at in self.sides)
         return Tensors(places, (self._mask(OUTPUT),), beside=True)
 
     def core(self, row: Operation, *, has_mask: bool) -> Operation:
@@ -385,27 +375,20 @@ class RoutingTensors(NamedTuple):
         if row.tensors is None:
             return row
         if row.path == "mask":
-            reads = (*row.tensors.reads, *(self._chosen(at) for at in self._sides))
+            reads = (*row.tensors.reads, *(self.chosen(at) for at in self.sides))
             tensors = msgspec.structs.replace(row.tensors, reads=reads, makes=(self._mask("masks"),))
         else:
             tensors = msgspec.structs.replace(row.tensors, rearranged=None)
         row = msgspec.structs.replace(row, tensors=tensors)
         return with_mask(row, self._mask("mask")) if has_mask else row
 
-    @property
-    def average(self) -> Tensors:
-        """Saved are the places of the queries, and how many places a token has."""
-        counts = Tensor("counts", (self.tokens, self.heads))
-        reads = (self._members(BEFORE), self._chosen("choose"))
-        return Tensors(reads, (self._vectors(OUTPUT),), (Saved("choose"),), (counts,))
-
     def join(self, local: Number) -> Tensors:
         """Local heads, of the width `local` together, before the routed ones."""
-        reads = (Tensor(BEFORE, (self.tokens, local)), self._vectors("average"))
+        reads = (Tensor(BEFORE, (self.tokens, local)), self.vectors("average"))
         return Tensors(reads, (Tensor(OUTPUT, (self.tokens, local + self.inner)),))
 
 
-class LocalTensors(NamedTuple):
+class _LocalTensors(NamedTuple):
     """N `tokens` in G `groups` of b, which read `blocks` blocks each; h local `heads` of the width `inner` together."""
 
     tokens: Number
@@ -416,47 +399,23 @@ class LocalTensors(NamedTuple):
     inner: Number
 
     @property
-    def _padded(self) -> Number:
+    def padded(self) -> Number:
         return self.groups * self.block
 
     @property
-    def _keys(self) -> tuple[Number, ...]:
+    def keys(self) -> tuple[Number, ...]:
         return self.groups, self.blocks * self.block, self.inner
-
-    @property
-    def cut(self) -> Tensors:
-        """Blocks of queries: a view, unless they are padded."""
-        reads, writes = (self.tokens, self.inner), (self._padded, self.inner)
-        return view(reads, writes) if reads == writes else copied(reads, writes)
-
-    @property
-    def look(self) -> Tensors:
-        """Keys and values, overlapping views of what is padded."""
-        storage = (self._padded + (self.blocks - 1) * self.block) * self.inner
-        writes = tuple(Tensor(name, self._keys, storage=storage) for name in (OUTPUT, _VALUES))
-        return Tensors((Tensor("local_qkv", (self.tokens, self.inner)),) * 2, writes)
-
-    @property
-    def mask(self) -> Tensors:
-        """Of a fused kernel."""
-        return masks_of_groups(self.groups, self.block, self.blocks * self.block)
 
     @property
     def operands(self) -> tuple[str, str, str]:
         """Queries, keys and values of the blocks."""
         return "local_cut", "local_look", _VALUES
 
-    @property
-    def fused_copies(self) -> tuple[Copy | None, ...]:
-        """The fused kernel takes blocks as samples, which copies what overlaps."""
-        overlapping = Merged(self._keys, self.groups, self._keys[1])
-        return None, overlapping, overlapping
-
     def core(self, row: Operation) -> Operation:
         """`row` of the core: blocks, heads and samples of overlapping keys and values are merged by a copy."""
         if row.tensors is None:
             return row
-        merged = Merged(self._keys, self.groups, self._keys[1], self.heads)
+        merged = Merged(self.keys, self.groups, self.keys[1], self.heads)
         saves = row.tensors.saves
         if not row.fused:
             saves = tuple(

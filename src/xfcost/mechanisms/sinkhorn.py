@@ -97,12 +97,15 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         padded = blocks * self.block
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         t = self._tensors(place.grid, inner)
-        yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n), tensors=t.pad)
+        read, written = (t.tokens, 3 * t.inner), (t.blocks * t.block, 3 * t.inner)
+        tensors = passed(read) if read == written else copied(read, written)
+        yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n), tensors=tensors)
         yield from self._pooled(blocks, inner, t)
         if self.causal:
             moved = (blocks + 1) * self.block * inner
             for tensor in ("keys", "values"):
-                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner, tensors=t.null)
+                tensors = Tensors((t.own("pad"),), (t.in_blocks(OUTPUT, t.blocks + 1),))
+                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner, tensors=tensors)
         yield from self._sorted(place.grid, inner, t)
         *rows, last = self._attended(place, blocks, inner, t)
         yield from [*rows, t.joined(last, masked=bool(self.causal) or self.padded(place.grid))]
@@ -110,13 +113,13 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         # one head's tokens lie as they are, cropped; several are copied beside each other
         yield of_cropped(out, n, padded, inner) if self.heads == 1 else out
 
-    def _tensors(self, grid: Grid, inner: Number) -> SinkhornTensors:
+    def _tensors(self, grid: Grid, inner: Number) -> _SinkhornTensors:
         blocks = self.blocks(grid)
         candidates = blocks + 1 if self.causal else blocks
         sizes = (grid.total, blocks, self.block, candidates, self.sorted_blocks(grid), self.heads, inner)
-        return SinkhornTensors(*sizes, bool(self.causal), self.sortcut is not None)
+        return _SinkhornTensors(*sizes, bool(self.causal), self.sortcut is not None)
 
-    def _pooled(self, blocks: Number, inner: Number, t: SinkhornTensors) -> Iterator[Operation]:
+    def _pooled(self, blocks: Number, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
         """Pooling: one query and one key per block."""
         tokens = blocks * self.block * inner
         keys = tokens * FLOPS_PER_ELEMENT["mean"]
@@ -127,20 +130,24 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         if not self.causal:
             return
         running = tokens * FLOPS_PER_ELEMENT["cumsum"] + blocks * inner * FLOPS_PER_ELEMENT["multiply"]
-        mixing = self._mixing("N", blocks * self.block, mixing="global", tensors=t.pool_queries)
+        tensors = Tensors((t.own("pad"),), (t.pooled(OUTPUT),))
+        mixing = self._mixing("N", blocks * self.block, mixing="global", tensors=tensors)
         yield Operation(path="pool_queries", title="Running means at the blocks' first tokens", flops=running, **mixing)
 
     def _mixing(self, reads: str, tokens: Number, **other_facts: Any) -> dict[str, Any]:
         return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | other_facts
 
-    def _sorted(self, grid: Grid, inner: Number, t: SinkhornTensors) -> Iterator[Operation]:
+    def _sorted(self, grid: Grid, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
         """Scores of blocks, their soft permutation, and the sorted keys and values."""
         cost, blocks = FLOPS_PER_ELEMENT, self.blocks(grid)
         candidates = blocks + 1 if self.causal else blocks
         entries = self.heads * blocks * candidates
         mixing = self._mixing("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
         scores = self.heads * blocks * blocks
-        score_facts = {"attention_entries": scores, "matrix": matrix(scores), "tensors": t.sort_scores}
+        names = ("pool_queries", "pool") if t.causal else ("pool", _POOLED_KEYS)
+        queries, keys = (t.pooled(name) for name in names)
+        tensors = product(queries, keys, (t.heads, t.blocks, t.blocks))
+        score_facts = {"attention_entries": scores, "matrix": matrix(scores), "tensors": tensors}
         yield matmul("sort_scores", "Scores of blocks", blocks**2 * inner, **score_facts, **mixing)
         # the first log-sum-exp of the iterations keeps them
         logits = mixing | {"matrix": matrix(entries, scores, saved=not self.causal and bool(self.iterations))}
@@ -157,9 +164,16 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             order |= {"tensors": t.balance(self.iterations)}
             yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner
-        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, tensors=t.reorder, **mixing)
+        # The order times blocks, which are copied where they are parts of `pad`
+        names = ("null_keys", "null_values") if t.causal else ("pad", "pad")
+        order, (keys, values) = t.order("balance"), (t.in_blocks(name, t.candidates) for name in names)
+        makes = () if t.causal else (Tensor("blocks", (2, *keys.shape)),)
+        saves = (Saved("balance"), *(Saved(name) for name in names if t.causal))
+        writes = t.in_blocks(OUTPUT, t.ordered), t.in_blocks(_SORTED_VALUES, t.ordered)
+        tensors = Tensors((order, keys, order, values), writes, saves, makes)
+        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, tensors=tensors, **mixing)
 
-    def _attended(self, place: Place, blocks: Number, inner: Number, t: SinkhornTensors) -> Iterator[Operation]:
+    def _attended(self, place: Place, blocks: Number, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
         """Attention of a block over itself and its sorted block; SortCut: over the first sorted blocks."""
         b = self.block
         cut = self.sortcut is not None
@@ -167,9 +181,14 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         masked = not cut and (bool(self.causal) or self.padded(place.grid))
         mixing: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
         if not cut:
-            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner, tensors=t.beside)
+            own, both = t.own("pad"), 2 * t.blocks
+            reads = (t.own("reorder"), own, t.own(_SORTED_VALUES), own)
+            tensors = Tensors(reads, (t.in_blocks(OUTPUT, both), t.in_blocks(_VALUES, both)))
+            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner, tensors=tensors)
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", tensors=t.mask, **mixing)
+            tensors = Tensors((), (msgspec.structs.replace(t.mask, name=OUTPUT),), beside=True)
+            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", tensors=tensors, **mixing)
+        operands = ("pad", "reorder", _SORTED_VALUES) if cut else ("pad", "beside", _VALUES)
         rows = attention_of(
             self,
             place,
@@ -179,7 +198,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             pairs=None,
             masked=masked,
             other_entries=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
-            operands=t.operands,
+            operands=operands,
             gathered=True,
             **mixing,
         )
@@ -208,7 +227,7 @@ _SORTED_VALUES: Final = "sorted values"
 _VALUES: Final = "values beside their own"
 
 
-class SinkhornTensors(NamedTuple):
+class _SinkhornTensors(NamedTuple):
     """N `tokens` in u `blocks` of b, h `heads` of the width `inner` together; of `candidates` `ordered` are sorted."""
 
     tokens: Number
@@ -221,47 +240,24 @@ class SinkhornTensors(NamedTuple):
     causal: bool
     cut: bool
 
-    def _blocks(self, name: str, blocks: Number) -> Tensor:
+    def in_blocks(self, name: str, blocks: Number) -> Tensor:
         return Tensor(name, (blocks * self.block, self.inner))
 
-    def _own(self, name: str) -> Tensor:
-        return self._blocks(name, self.blocks)
+    def own(self, name: str) -> Tensor:
+        return self.in_blocks(name, self.blocks)
 
-    def _pooled(self, name: str) -> Tensor:
+    def pooled(self, name: str) -> Tensor:
         return Tensor(name, (self.blocks, self.inner))
 
-    def _order(self, name: str) -> Tensor:
+    def order(self, name: str) -> Tensor:
         return Tensor(name, (self.heads, self.blocks, self.candidates))
-
-    @property
-    def pad(self) -> Tensors:
-        """Whole blocks of all three."""
-        read, written = (self.tokens, 3 * self.inner), (self.blocks * self.block, 3 * self.inner)
-        return passed(read) if read == written else copied(read, written)
 
     @property
     def pool(self) -> Tensors:
         """Means of keys, and of queries where these aren't running means."""
         if self.causal:
-            return Tensors((self._own("pad"),), (self._pooled(OUTPUT),))
-        return Tensors((self._own("pad"),) * 2, (self._pooled(OUTPUT), self._pooled(_POOLED_KEYS)))
-
-    @property
-    def pool_queries(self) -> Tensors:
-        """Running means."""
-        return Tensors((self._own("pad"),), (self._pooled(OUTPUT),))
-
-    @property
-    def null(self) -> Tensors:
-        """One block more."""
-        return Tensors((self._own("pad"),), (self._blocks(OUTPUT, self.blocks + 1),))
-
-    @property
-    def sort_scores(self) -> Tensors:
-        """Pooled queries times pooled keys."""
-        names = ("pool_queries", "pool") if self.causal else ("pool", _POOLED_KEYS)
-        queries, keys = (self._pooled(name) for name in names)
-        return product(queries, keys, (self.heads, self.blocks, self.blocks))
+            return Tensors((self.own("pad"),), (self.pooled(OUTPUT),))
+        return Tensors((self.own("pad"),) * 2, (self.pooled(OUTPUT), self.pooled(_POOLED_KEYS)))
 
     @property
     def sort_logits(self) -> Tensors:
@@ -269,49 +265,22 @@ class SinkhornTensors(NamedTuple):
         scores = Tensor(BEFORE, (self.heads, self.blocks, self.blocks))
         if self.causal:
             made = masked(scores.shape, (self.blocks, self.candidates))
-            return msgspec.structs.replace(made, writes=(self._order(OUTPUT),))
-        return Tensors((scores,), (self._order(OUTPUT),), (), (Tensor("positive", (2, *scores.shape)),))
+            return msgspec.structs.replace(made, writes=(self.order(OUTPUT),))
+        return Tensors((scores,), (self.order(OUTPUT),), (), (Tensor("positive", (2, *scores.shape)),))
 
     def balance(self, iterations: int) -> Tensors:
         """Each sum's logits and itself are saved, and the exponential."""
-        order, sums = self._order(BEFORE), 2 * iterations
+        order, sums = self.order(BEFORE), 2 * iterations
         if not sums:
-            return Tensors((order,), (self._order(OUTPUT),), (Saved(OUTPUT),))
+            return Tensors((order,), (self.order(OUTPUT),), (Saved(OUTPUT),))
         makes = Tensor("logits", (sums - 1, *order.shape)), Tensor("sums", (sums, self.heads, self.blocks))
-        return Tensors((order,), (self._order(OUTPUT),), (Saved(BEFORE), Saved(OUTPUT)), makes)
+        return Tensors((order,), (self.order(OUTPUT),), (Saved(BEFORE), Saved(OUTPUT)), makes)
 
     @property
-    def reorder(self) -> Tensors:
-        """The order times blocks, which are copied where they are parts of `pad`."""
-        names = ("null_keys", "null_values") if self.causal else ("pad", "pad")
-        order, (keys, values) = self._order("balance"), (self._blocks(name, self.candidates) for name in names)
-        makes = () if self.causal else (Tensor("blocks", (2, *keys.shape)),)
-        saves = (Saved("balance"), *(Saved(name) for name in names if self.causal))
-        writes = self._blocks(OUTPUT, self.ordered), self._blocks(_SORTED_VALUES, self.ordered)
-        return Tensors((order, keys, order, values), writes, saves, makes)
-
-    @property
-    def beside(self) -> Tensors:
-        """Sorted blocks beside their own."""
-        own, both = self._own("pad"), 2 * self.blocks
-        reads = (self._own("reorder"), own, self._own(_SORTED_VALUES), own)
-        return Tensors(reads, (self._blocks(OUTPUT, both), self._blocks(_VALUES, both)))
-
-    @property
-    def operands(self) -> tuple[str, str, str]:
-        """What queries, keys and values are parts of."""
-        return ("pad", "reorder", _SORTED_VALUES) if self.cut else ("pad", "beside", _VALUES)
-
-    @property
-    def _mask(self) -> Tensor:
+    def mask(self) -> Tensor:
         """Of the own block: later tokens, or in every block the padding."""
         shape = (1, self.block) if self.causal else (self.blocks, 1)
         return Tensor("mask", (*shape, 2 * self.block), "bool", once=True)
-
-    @property
-    def mask(self) -> Tensors:
-        """Of a fused kernel."""
-        return Tensors((), (msgspec.structs.replace(self._mask, name=OUTPUT),), beside=True)
 
     def core(self, row: Operation, *, has_mask: bool) -> Operation:
         """`row` of the core, whose blocks are groups inside the heads."""
@@ -323,7 +292,7 @@ class SinkhornTensors(NamedTuple):
             return row
         reads, saves = row.tensors.reads, row.tensors.saves
         if has_mask:
-            every = Tensor("masks", (self.heads, self.blocks, *self._mask.shape[1:]), "bool", once=True)
+            every = Tensor("masks", (self.heads, self.blocks, *self.mask.shape[1:]), "bool", once=True)
             saves = (Saved("pad", copied=Exchanged(reads[0].shape, (self.heads, self.blocks))), *saves[1:])
             expanded = (*reads, msgspec.structs.replace(every, name="mask"))
             makes = (*row.tensors.makes, Tensor("masks", every.shape, once=True))  # in the queries' type
