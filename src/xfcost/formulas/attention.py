@@ -16,7 +16,18 @@ from xfcost.formulas.tensors import NOTHING, Shape, expanding, product, reading
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.matrices import AttentionCore, Matrix, matrix
 from xfcost.ledger.operation import Mixing
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Copy, Exchanged, Merged, Saved, Spread, Tensor, Tensors
+from xfcost.ledger.tensors import (
+    BEFORE,
+    INPUT,
+    MEMORY,
+    OUTPUT,
+    Copy,
+    Exchanged,
+    Saved,
+    Tensor,
+    Tensors,
+    merged_heads,
+)
 
 # Main-memory (HBM) traffic of an attention core: plain, and tiled as FlashAttention does it ──────────────────────────
 # Dao et al. 2022, "FlashAttention", §3: the same MACs, less traffic. n queries, m keys, width d, M elements of on-chip
@@ -186,7 +197,7 @@ class DenseAttention(msgspec.Struct, frozen=True):
         if self.heads == 1 and self.fused_copies:  # it merges batch and groups as the fused kernel does
             return self.fused_copies[operand]
         tokens, heads = (self.keys, self.heads // self.shared) if operand else (self.queries, self.heads)
-        return Merged(self._read[operand].shape, heads, tokens, self.groups)
+        return merged_heads(self._read[operand].shape, heads, tokens, self.groups)
 
     @property
     def _bias(self) -> Tensor:
@@ -245,7 +256,7 @@ class DenseAttention(msgspec.Struct, frozen=True):
             makes = (*makes, Tensor("masks", pairs))
         if self.biased:
             reads = (*reads, msgspec.structs.replace(self._bias, shape=self._matrix))
-            saves = (*saves, Saved(self._bias.name, copied=Spread(self._matrix)))
+            saves = (*saves, Saved(self._bias.name, copied=Exchanged(self._matrix, (self.groups,))))
         return Tensors(reads, self._written, (*saves, Saved(OUTPUT)), makes, joined, self.between)
 
     def _eager_rows(self) -> Iterator[Operation]:
@@ -259,11 +270,10 @@ class DenseAttention(msgspec.Struct, frozen=True):
             tensors = Tensors((q,), (Tensor(OUTPUT, q.shape),), between=self.between)
             yield Operation(path="scale", title="Scale queries 1/√d_k", flops=scale, symbol="", tensors=tensors)
             q = msgspec.structs.replace(q, name=f"{self.prefix}scale")
-        saves = (Saved(k.name, q.name, self._merged(1)),)
         # query heads that share a key head are stacked first, which copies the queries
         stacked = (Tensor("stacked", q.shape),) if self.shared > 1 else ()
-        if not stacked:
-            saves = (Saved(q.name, k.name, self._merged(0)), *saves)
+        queries = () if stacked else (Saved(q.name, k.name, self._merged(0)),)
+        saves = (*queries, Saved(k.name, q.name, self._merged(1)))
         facts = {"attention_entries": entries, "matrix": first, "pairs": self.pairs, "core": self._core}
         facts |= {"tensors": Tensors((q, k), written, saves, stacked)}
         yield matmul("scores", "Attention scores QKᵀ", scores, symbol="QKᵀ", **facts, **content)

@@ -13,7 +13,7 @@ from xfcost.formulas.tensors import copied, product
 from xfcost.ledger.matrices import AttentionCore, matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Strided, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Strided, Tensor, Tensors, merged_heads
 
 
 class BandedAttention(NamedTuple):
@@ -159,7 +159,7 @@ class BandedAttention(NamedTuple):
         q, k, (padded_keys, blocks) = self._query, self._key(1), self._blocks("keys")
         stacked = (Tensor("stacked", q.shape),) if self.shared > 1 else ()
         groups = self.queries // self.block
-        merged = None if self.contiguous_queries else Merged(q.shape, self.heads, self.block, groups)
+        merged = None if self.contiguous_queries else merged_heads(q.shape, self.heads, self.block, groups)
         saves = (blocks,) if stacked else (Saved(q.name, k.name, merged), blocks)
         return Tensors((q, k), (Tensor(OUTPUT, self._band),), saves, stacked, between=(padded_keys,))
 

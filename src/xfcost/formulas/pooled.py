@@ -16,7 +16,7 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import OUTPUT, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import OUTPUT, Saved, Tensor, Tensors, merged_heads
 
 # Keys and values of a max-pooled feature map ─────────────────────────────────────────────────────────────────────────
 
@@ -142,7 +142,7 @@ class PooledHeads(NamedTuple):
 
 def pooled_heads(of: str, function: Function, grid: Grid, outputs: Number, heads: Number, width: Number) -> Tensors:
     """A pool of the heads of the tensor `of`, `width` in all: it saves the grid, which several heads copy."""
-    merged = Merged((grid.tokens, width), heads, grid.tokens)
+    merged = merged_heads((grid.tokens, width), heads, grid.tokens)
     reads, writes = Tensor(of, (grid.total, width)), Tensor(OUTPUT, (outputs + grid.special, width))
     indices = (Tensor("indices", (outputs, width), "int64"),) if function == "max" else ()
     return Tensors((reads,), (writes,), (Saved(of, copied=merged),), indices)

@@ -10,7 +10,7 @@ from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.tensors import copied, reading, view
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Merged, Saved, Strided, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Saved, Strided, Tensor, Tensors
 
 Pair = tuple[Number, Number]
 
@@ -186,4 +186,4 @@ def of_cropped(row: Operation, tokens: Number, padded: Number, width: Number, na
     """`row`, a map of `tokens` out of `padded` of the tensor `name`, which several samples copy."""
     if tokens == padded:
         return reading(row, name)
-    return reading(row, name, saves=(Saved(name, copied=Merged((tokens, width), tokens, padded)),))
+    return reading(row, name, saves=(Saved(name, copied=Strided((tokens, width), padded, ((tokens, 1, 0),))),))

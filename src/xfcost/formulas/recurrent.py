@@ -36,7 +36,18 @@ from xfcost.formulas.rows import (
 from xfcost.formulas.tensors import copied, of_grid, product, reading, saving_copies, view
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Merged, Saved, Tensor, Tensors, of_encoder
+from xfcost.ledger.tensors import (
+    BEFORE,
+    INPUT,
+    MEMORY,
+    OUTPUT,
+    Saved,
+    Strided,
+    Tensor,
+    Tensors,
+    merged_heads,
+    of_encoder,
+)
 
 # What autograd saves of a recurrence: numbers of every step, and the states between the steps ────────────────────────
 # With attention, every step runs by itself: its state is copied out of it, and the query's map saves the copy.
@@ -119,9 +130,9 @@ def joined_steps(steps: Number, units: Number, width: Number, *, before: bool, c
     return Tensors(reads, (states, *joined))
 
 
-def seen_states(steps: Number, units: Number) -> Merged:
+def seen_states(steps: Number, units: Number) -> Strided:
     """N of N + 1 joined states: a map of them merges steps and batch."""
-    return Merged((steps, units), steps, units)
+    return merged_heads((steps, units), steps, units)
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from xfcost.formulas.component import Number, Operation
 from xfcost.formulas.rows import elementwise, linear, matmul, move, with_gradient_operands
 from xfcost.formulas.tensors import product, view
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Repeated, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Strided, Tensor, Tensors, merged_heads
 
 
 class RelativeAttention(NamedTuple):
@@ -100,5 +100,5 @@ class RelativeAttention(NamedTuple):
         """QRᵀ; the encodings, the same for all samples, are copied for each."""
         n, heads = self.queries, self.heads
         q, r = Tensor(BEFORE, (n, self.inner)), Tensor("r", (self.encodings, self.inner), once=True)
-        copies = Merged(q.shape, heads, n), Repeated(r.shape, heads)
+        copies = merged_heads(q.shape, heads, n), Strided(r.shape, 1, ((heads, 0, 1),), repeated=True)
         return product(q, r, (heads, n, self.encodings), *copies)

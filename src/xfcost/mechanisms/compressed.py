@@ -14,7 +14,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
 from xfcost.formulas.tensors import copied
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors, merged_heads
 
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
@@ -150,7 +150,7 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         """What is compressed is saved, but for a mean; a convolution merges batch, keys and values."""
         tokens, padding = grid.total, self.padding(grid)
         read = Tensor(BEFORE, (tokens + padding, 2 * inner)) if padding else Tensor("qkv", (tokens, 2 * inner))
-        merged = Merged(read.shape, 2, tokens)
+        merged = merged_heads(read.shape, 2, tokens)
         saves = {
             "conv": (Saved(read.name, copied=None if padding else merged),),
             "max": (Saved(read.name), Saved(OUTPUT)),

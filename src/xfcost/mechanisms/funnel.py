@@ -15,7 +15,7 @@ from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.formulas.tensors import passed, reading
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Saved, Tensor, Tensors, merged_heads
 
 
 class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
@@ -202,7 +202,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
 
     def _typed(self, queries: Number, inner: Number) -> Tensors:
         """Queries times two vectors per head: a product that merges batch and heads copies both."""
-        q, copied = Tensor(BEFORE, (queries, inner)), Merged((inner, queries + 2), self.heads, queries)
+        q, copied = Tensor(BEFORE, (queries, inner)), merged_heads((inner, queries + 2), self.heads, queries)
         return Tensors((q,), (Tensor(OUTPUT, (queries, 2 * self.heads)),), (Saved(BEFORE, copied=copied),))
 
     def _picked(self, queries: Number, keys: Number) -> Tensors:

@@ -19,7 +19,7 @@ from xfcost.formulas.component import (
 from xfcost.formulas.mixers import StaticGlobalMixer
 from xfcost.formulas.rows import elementwise, linear, linear_over_tokens, norm
 from xfcost.formulas.tensors import saving_copies
-from xfcost.ledger.tensors import BEFORE, Merged
+from xfcost.ledger.tensors import BEFORE, merged_heads
 
 
 class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
@@ -70,6 +70,6 @@ class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
         yield elementwise("act", "MLP activation", self.act, n * hidden)
         yield from norm(self.norm, "gate_norm", n, half)
         spatial = linear_over_tokens("gate_spatial", "Linear over tokens", half, n, n)
-        yield saving_copies(spatial, Merged((n, half), half, n))
+        yield saving_copies(spatial, merged_heads((n, half), half, n))
         yield elementwise("gate_multiply", "Gate u ⊙ v", "multiply", n * half, of=("act", BEFORE))
         yield linear("fc2", "MLP down-projection", n, half, d)

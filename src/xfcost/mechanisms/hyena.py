@@ -115,10 +115,10 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             held = weights((tokens, self.features))
             title = "Features of the positions"
             yield Operation(path="positions", title=title, params=table, bound=True, tensors=held)
-        first = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
+        row = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
         features = (Tensor("positions", (tokens, self.features), once=True, held=True),)
-        first = reading(first, "positions", reads=features)
-        yield with_gradient_operands(first, 2 if self.positions == "learned" else 1)
+        row = reading(row, "positions", reads=features)
+        yield with_gradient_operands(row, 2 if self.positions == "learned" else 1)
         sines, title = (layers + 1) * tokens * hidden, "Filter network, sin(ω∘x)"
         # Every sine saves its input and that of its frequencies, outputs of the first and of the hidden maps
         first, others = (t.tokens, t.hidden), t.of_layers(t.layers)
@@ -141,9 +141,9 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         )
         transforms = filters * COSTS["fft"] * tokens * ceil_log2(2 * tokens)
         # A transform saves the numbers filled up with zeros
-        reads = (Tensor(BEFORE, (t.tokens, t.filters)),)
-        writes = (Tensor(OUTPUT, (t.tokens + 1, t.filters), "complex"),)
-        tensors = Tensors(reads, writes, makes=(Tensor("filled up", (2 * t.tokens, t.filters), "statistic"),))
+        spectra = Tensor(OUTPUT, (t.tokens + 1, t.filters), "complex")
+        filled = Tensor("filled up", (2 * t.tokens, t.filters), "statistic")
+        tensors = Tensors((Tensor(BEFORE, shape),), (spectra,), makes=(filled,))
         yield Operation(path="filter_fft", title="Spectra of the filters", flops=transforms, tensors=tensors)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -36,7 +36,7 @@ from xfcost.formulas.rows import (
 )
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors, merged_heads
 
 # Feature maps φ of kernel attention ──────────────────────────────────────────────────────────────────────────────────
 
@@ -287,11 +287,11 @@ class _Sizes(NamedTuple):
     def pads(self) -> bool:
         return bool(self.padded != self.tokens)
 
-    def merged(self, shape: Shape) -> Merged | None:
+    def merged(self, shape: Shape) -> Strided | None:
         """A product's copy of what lies as the projections do; behind padding heads are apart."""
-        return None if self.pads else Merged(shape, self.heads, self.size, self.chunks)
+        return None if self.pads else merged_heads(shape, self.heads, self.size, self.chunks)
 
-    def copied(self, shape: Shape) -> Merged | None:
+    def copied(self, shape: Shape) -> Strided | None:
         """The same of features: random ones are products, whose heads are apart."""
         return self.merged(shape) if self.form == "elu" else None
 
@@ -461,11 +461,10 @@ def _chunked(sizes: _Sizes) -> Iterator[Operation]:
     yield matmul("read", "Read the states φ(Q)S", macs, tensors=sizes.read, **global_mixing(sizes.tokens))
     yield _normaliser(sizes)
     both = sizes.padded * (sizes.inner + sizes.heads)
-    reads = (
-        *(Tensor(name, sizes.wide) for name in ("local_weighted_sum", "read")),
-        *(Tensor(name, sizes.weights) for name in ("local_normaliser", "normaliser")),
-    )
-    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.wide), Tensor(_NORMALISERS, sizes.weights)))
+    outputs = (Tensor(name, sizes.wide) for name in ("local_weighted_sum", "read"))
+    normalisers = (Tensor(name, sizes.weights) for name in ("local_normaliser", "normaliser"))
+    writes = (Tensor(OUTPUT, sizes.wide), Tensor(_NORMALISERS, sizes.weights))
+    tensors = Tensors((*outputs, *normalisers), writes)
     yield elementwise("add", "Add what the chunk gives", "add", both, tensors=tensors)
 
 

@@ -24,7 +24,7 @@ from xfcost.formulas.mixers import ApproximatelyCausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, sort, with_gradient_operands
 from xfcost.formulas.tensors import copied, product, reading
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors, merged_heads
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
@@ -152,7 +152,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         # What is gathered is saved, and the order
         order = t.order("sort")
         reads = tuple(Tensor(name, (t.tokens, t.inner)) for name in ("query_key", "value"))
-        saves = tuple(one for read in reads for one in (Saved(read.name), t.index("sort")))
+        saves = tuple(one for read in reads for one in (Saved(read.name), t.places("sort")))
         tensors = Tensors((reads[0], order, reads[1], order), (t.rows(OUTPUT), t.rows(_GATHERED_VALUES)), saves)
         yield move("gather", "Gather queries and values by bucket", moved, tensors=tensors)
 
@@ -276,10 +276,10 @@ class _LshTensors(NamedTuple):
     def entries(self, name: str) -> Tensor:
         return Tensor(name, (self.heads, self.copies, self.keys))
 
-    def merged(self) -> Merged:
-        return Merged((self.tokens, self.inner), self.heads, self.tokens)
+    def merged(self) -> Strided:
+        return merged_heads((self.tokens, self.inner), self.heads, self.tokens)
 
-    def index(self, name: str) -> Saved:
+    def places(self, name: str) -> Saved:
         """Every gather by an order of several rounds copies it: rounds lie innermost."""
         return Saved(name, copied=Exchanged((self.heads, self.copies), (self.rounds, self.tokens)))
 
@@ -304,11 +304,11 @@ class _LshTensors(NamedTuple):
         """What is brought back is saved, and the places."""
         rows, places, output = self.rows(BEFORE), self.order(_UNDO), self.rows(OUTPUT)
         if self.rounds == 1:
-            return Tensors((rows, places), (output,), (Saved(BEFORE), self.index(_UNDO)))
+            return Tensors((rows, places), (output,), (Saved(BEFORE), self.places(_UNDO)))
         logits = Tensor("logsumexp", (self.heads, self.copies))
         writes = (output, msgspec.structs.replace(logits, name=_LOGITS))
         return Tensors(
             (rows, places, logits, places),
             writes,
-            (Saved(BEFORE), self.index(_UNDO), Saved("logsumexp"), self.index(_UNDO)),
+            (Saved(BEFORE), self.places(_UNDO), Saved("logsumexp"), self.places(_UNDO)),
         )

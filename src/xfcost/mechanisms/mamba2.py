@@ -38,7 +38,7 @@ from xfcost.formulas.rows import (
 from xfcost.formulas.tensors import Shape, exponential_of_weights, gated, product, skipped
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors, Widened
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Saved, Tensor, Tensors, Widened, merged_heads
 
 
 class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
@@ -332,10 +332,10 @@ class _Mamba2Sizes(NamedTuple):
     def states(self) -> Shape:
         return self.chunks, self.state, self.inner
 
-    def copied(self, shape: Shape) -> Merged | Exchanged:
+    def copied(self, shape: Shape) -> Copy:
         """A product's copy of an operand whose chunks, or heads, are not in its order."""
         if self.pads:
-            return Merged(shape, self.heads, self.chunk, self.chunks)
+            return merged_heads(shape, self.heads, self.chunk, self.chunks)
         return Exchanged(shape, (self.chunks, self.heads))
 
     @property
@@ -358,7 +358,7 @@ class _Mamba2Sizes(NamedTuple):
     @property
     def repeated(self) -> Saved:
         """A product copies B or C of one group for all heads, unless there is one chunk of one sample."""
-        copied = Merged(self.mixed, self.heads, self.chunk, self.chunks)
+        copied = merged_heads(self.mixed, self.heads, self.chunk, self.chunks)
         return Saved(self.part(self.mixed[1]).name, copied=copied)
 
     @property

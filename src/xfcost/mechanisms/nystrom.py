@@ -14,7 +14,7 @@ from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.formulas.tensors import copied, passed, product, reading
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import OUTPUT, Copy, Exchanged, Saved, Strided, Tensor, Tensors, merged_heads
 from xfcost.mechanisms.full import Full
 
 
@@ -82,9 +82,9 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
             core += self._convolution(padded, inner, self.conv, core[-1].path)
         yield from core[:-1]
         # the heads are joined, of the tokens without padding; a fused kernel's lie beside each other
-        joined: Exchanged | Merged = Exchanged((n, inner), (self.heads, n))
+        joined: Copy = Exchanged((n, inner), (self.heads, n))
         if self.heads == 1 and n != padded:  # several samples are copied
-            joined = Merged((n, inner), n, padded)
+            joined = Strided((n, inner), padded, ((n, 1, 0),))
         yield core[-1] if core[-1].fused else reading(core[-1], rearranged=joined)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
@@ -179,10 +179,10 @@ class _NystromTensors(NamedTuple):
         tokens = self.landmarks if name in ("landmarks", _LANDMARK_KEYS, "key_weighted_sum") else self.tokens
         return Tensor(name, (tokens, self.inner))
 
-    def _merged(self, read: Tensor) -> Merged | None:
+    def _merged(self, read: Tensor) -> Strided | None:
         """Means have their heads apart, and are not copied."""
         landmarks = read.name in ("landmarks", _LANDMARK_KEYS)
-        return None if landmarks else Merged(read.shape, self.heads, read.shape[0])
+        return None if landmarks else merged_heads(read.shape, self.heads, read.shape[0])
 
     def _weights(self, name: str, rows: Number, columns: Number) -> Tensor:
         return Tensor(name, (self.heads, rows, columns))

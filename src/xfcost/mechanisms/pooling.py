@@ -22,7 +22,17 @@ from xfcost.formulas.rows import elementwise, letter_power, linear, matmul, on_r
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, RESIDUAL, CopiedAlone, Copy, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import (
+    BEFORE,
+    OUTPUT,
+    RESIDUAL,
+    Copy,
+    Exchanged,
+    Saved,
+    Tensor,
+    Tensors,
+    merged_heads,
+)
 
 # Decomposed relative position bias: the sum of one term per axis of the grid ─────────────────────────────────────────
 
@@ -118,9 +128,9 @@ class DecomposedBias(NamedTuple):
         before, side, after = self.queries[:axis], self.queries[axis], self.queries[axis + 1 :]
         shape, every = (self.groups, prod(self.queries), self.heads * self.head_dim), self.groups * self.heads
         if not after and not self.special:
-            return CopiedAlone(shape, (self.groups, self.heads))
+            return Exchanged(shape, (self.groups, self.heads), alone=True)
         behind = (*before, *after) if self.special else after  # special tokens lie between heads and all sides
-        return Merged(shape, prod(behind), side + self.special, every * prod(before) if after else every)
+        return merged_heads(shape, prod(behind), side + self.special, every * prod(before) if after else every)
 
     def _spread(self, pairs: Number, *, spreads: bool) -> Tensors:
         terms = self._axis_scores(written=False)

@@ -39,7 +39,7 @@ from xfcost.formulas.rows import (
 from xfcost.formulas.tensors import Shape, gated, product, reading
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors, Widened
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors, Widened, merged_heads
 
 CHUNK = 512
 
@@ -200,23 +200,22 @@ def _parallel(sizes: _RetentionSizes) -> Iterator[Operation]:
 def _chunkwise(sizes: _RetentionSizes) -> Iterator[Operation]:
     """The products inside the chunks, and a state passed from chunk to chunk."""
     reads = tuple(Tensor(name, shape) for name, shape in zip(_OPERANDS, sizes.shapes(sizes.tokens), strict=True))
-    q, k, v = sizes.shapes(sizes.padded)
-    writes = (Tensor(OUTPUT, q), Tensor(_PADDED[1], k), Tensor(_PADDED[2], v)) if sizes.pads else ()
-    tensors = Tensors(reads, writes)
+    names, shapes = (OUTPUT, *_PADDED[1:]), sizes.shapes(sizes.padded)
+    padded = tuple(Tensor(name, shape) for name, shape in zip(names, shapes, strict=True)) if sizes.pads else ()
+    tensors = Tensors(reads, padded)
     yield pad_to_chunks(sizes.tokens, sizes.padded, 2 * sizes.width + sizes.values, tensors=tensors)
     tables, title = sizes.heads * sizes.chunk * (sizes.chunk + 1), "Decays D, and since the chunk's start"
-    writes = (Tensor(OUTPUT, (sizes.heads, sizes.chunk, sizes.chunk)), Tensor(_SINCE, (sizes.heads, sizes.chunk)))
-    tensors = Tensors((), writes, beside=True)
+    decays = Tensor(OUTPUT, (sizes.heads, sizes.chunk, sizes.chunk)), Tensor(_SINCE, (sizes.heads, sizes.chunk))
+    tensors = Tensors((), decays, beside=True)
     yield elementwise("decays", title, "multiply", tables, once=True, tensors=tensors)
     yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.chunk))
     elements, title = sizes.padded * sizes.values, "Values by the decay to the chunk's end"
-    v = sizes.parts[2]
+    q, k, v = sizes.parts
     tensors = product(v, Tensor("decays", (sizes.heads, sizes.chunk), once=True), v.shape)
     yield elementwise("fade", title, "multiply", elements, tensors=tensors)
     macs = sizes.padded * sizes.width // sizes.heads * sizes.values
     # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
     single_chunk = sizes.chunks == 1
-    _, k, v = sizes.parts
     faded = Tensor(BEFORE, v.shape)
     tensors = product(k, faded, sizes.states, sizes.merged(k.shape), sizes.merged(v.shape))
     yield matmul(
@@ -231,8 +230,8 @@ def _chunkwise(sizes: _RetentionSizes) -> Iterator[Operation]:
     # A state is multiplied by fixed decays, which are saved from the second chunk on; the first one is zero
     reads = (Tensor(BEFORE, sizes.states), Tensor(_SINCE, (sizes.heads,), once=True))
     several = sizes.chunks > 1
-    writes = (Tensor(OUTPUT, sizes.states, constant=not several),)
-    tensors = Tensors(reads, writes, (Saved(_SINCE),) if several else ())
+    carried = Tensor(OUTPUT, sizes.states, constant=not several)
+    tensors = Tensors(reads, (carried,), (Saved(_SINCE),) if several else ())
     yield Operation(
         path="carry",
         title="States before the chunks",
@@ -243,7 +242,6 @@ def _chunkwise(sizes: _RetentionSizes) -> Iterator[Operation]:
         **static_weights(global_mixing(sizes.tokens)),
     )
     # Queries and states, whose heads lie inside the chunks
-    q, _, v = sizes.parts
     copied = Exchanged(sizes.states, (sizes.heads, sizes.chunks))
     states = Tensor(BEFORE, sizes.states)
     saves = (Saved(q.name, BEFORE, sizes.merged(q.shape)), Saved(BEFORE, q.name, copied))
@@ -257,7 +255,6 @@ def _chunkwise(sizes: _RetentionSizes) -> Iterator[Operation]:
         **global_mixing(sizes.tokens),
     )
     title = "By the decay since the chunk's start"
-    v = sizes.parts[2]
     tensors = product(Tensor(BEFORE, v.shape), Tensor(_SINCE, (sizes.heads, sizes.chunk), once=True), v.shape)
     yield elementwise("reach", title, "multiply", elements, tensors=tensors)
     yield elementwise("add", "Add what the chunk gives", "add", elements, of=("local_weighted_sum", BEFORE))
@@ -270,7 +267,7 @@ def _recurrent(sizes: _RetentionSizes) -> Iterator[Operation]:
     # Every step saves its query, key and values, and the state that it leaves
     shapes = sizes.shapes(sizes.tokens)
     reads = tuple(Tensor(name, shape) for name, shape in zip(_OPERANDS, shapes, strict=True))
-    saves = tuple(Saved(each.name, None, Merged(each.shape, sizes.heads, sizes.tokens)) for each in reads)
+    saves = tuple(Saved(each.name, None, merged_heads(each.shape, sizes.heads, sizes.tokens)) for each in reads)
     states = Tensor("states", (sizes.tokens, sizes.width // sizes.heads, sizes.values))
     tensors = Tensors(reads, (Tensor(OUTPUT, shapes[2]),), saves, (states,))
     facts |= {"tensors": tensors}
@@ -319,9 +316,9 @@ class _RetentionSizes(NamedTuple):
     def shapes(self, tokens: Number) -> tuple[Shape, Shape, Shape]:
         return (tokens, self.width), (tokens, self.width), (tokens, self.values)
 
-    def merged(self, shape: Shape) -> Merged | None:
+    def merged(self, shape: Shape) -> Strided | None:
         """The copy of an operand that a product merges; behind padding the heads are apart."""
-        return None if self.pads else Merged(shape, self.heads, self.chunk, self.chunks)
+        return None if self.pads else merged_heads(shape, self.heads, self.chunk, self.chunks)
 
     def norm(self, kind: str, *, joined: bool) -> Tensors:
         """The norm of every head, without weights; an RMS norm leaves heads apart as they are, joined after it."""

@@ -27,7 +27,7 @@ from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_inpu
 from xfcost.formulas.tensors import copied, view
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.operation import Mixing
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors, merged_heads
 
 
 class Clusters(NamedTuple):
@@ -255,8 +255,8 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         tensors = view(reads, writes) if reads == writes else copied(reads, writes)
         yield move("local_cut", "Pad queries to whole blocks", more, tensors=tensors)
         storage = (t.padded + (t.blocks - 1) * t.block) * t.inner
-        writes = tuple(Tensor(name, t.keys, storage=storage) for name in (OUTPUT, _VALUES))
-        tensors = Tensors((Tensor("local_qkv", (t.tokens, t.inner)),) * 2, writes)
+        blocks = tuple(Tensor(name, t.keys, storage=storage) for name in (OUTPUT, _VALUES))
+        tensors = Tensors((Tensor("local_qkv", reads),) * 2, blocks)
         yield move(
             "local_look",
             "Blocks of keys, values and their neighbours",
@@ -276,7 +276,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         }
         core |= {"heads": self.local_heads, "inner": inner, "prefix": "local_", "masked": True}
         # The fused kernel takes blocks as samples, which copies what overlaps
-        overlapping = Merged(t.keys, t.groups, t.keys[1])
+        overlapping = merged_heads(t.keys, t.groups, t.keys[1])
         core |= {"operands": t.operands, "fused_copies": (None, overlapping, overlapping)}
         core |= {"mask_kind": "groups" if place.fused else "held"}
         yield from (t.core(row) for row in attention_of(self, place, **core, **mixing))
@@ -415,7 +415,7 @@ class _LocalTensors(NamedTuple):
         """`row` of the core: blocks, heads and samples of overlapping keys and values are merged by a copy."""
         if row.tensors is None:
             return row
-        merged = Merged(self.keys, self.groups, self.keys[1], self.heads)
+        merged = merged_heads(self.keys, self.groups, self.keys[1], self.heads)
         saves = row.tensors.saves
         if not row.fused:
             saves = tuple(

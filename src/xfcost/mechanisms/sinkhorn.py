@@ -26,7 +26,7 @@ from xfcost.formulas.query_blocks import of_cropped
 from xfcost.formulas.rows import elementwise, linear, matmul, move, static_weights
 from xfcost.formulas.tensors import copied, passed, product, reading
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Tensor, Tensors, merged_heads
 
 
 class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
@@ -166,11 +166,11 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner
         # The order times blocks, which are copied where they are parts of `pad`
         names = ("null_keys", "null_values") if t.causal else ("pad", "pad")
-        order, (keys, values) = t.order("balance"), (t.in_blocks(name, t.candidates) for name in names)
+        ordered, (keys, values) = t.order("balance"), (t.in_blocks(name, t.candidates) for name in names)
         makes = () if t.causal else (Tensor("blocks", (2, *keys.shape)),)
         saves = (Saved("balance"), *(Saved(name) for name in names if t.causal))
         writes = t.in_blocks(OUTPUT, t.ordered), t.in_blocks(_SORTED_VALUES, t.ordered)
-        tensors = Tensors((order, keys, order, values), writes, saves, makes)
+        tensors = Tensors((ordered, keys, ordered, values), writes, saves, makes)
         yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, tensors=tensors, **mixing)
 
     def _attended(self, place: Place, blocks: Number, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
@@ -298,7 +298,7 @@ class _SinkhornTensors(NamedTuple):
             makes = (*row.tensors.makes, Tensor("masks", every.shape, once=True))  # in the queries' type
             tensors = msgspec.structs.replace(row.tensors, reads=expanded, saves=saves, makes=makes)
         else:
-            saves = (Saved("pad", copied=Merged(reads[0].shape, self.heads, reads[0].shape[0])), *saves[1:])
+            saves = (Saved("pad", copied=merged_heads(reads[0].shape, self.heads, reads[0].shape[0])), *saves[1:])
             tensors = msgspec.structs.replace(row.tensors, saves=saves)
         return msgspec.structs.replace(row, tensors=tensors)
 
@@ -313,4 +313,4 @@ class _SinkhornTensors(NamedTuple):
             return reading(row, rearranged=Exchanged(shape, axes))
         if self.cut:
             return reading(row, rearranged=None)
-        return reading(row, rearranged=Exchanged(shape, axes) if masked else Merged(shape, *axes))
+        return reading(row, rearranged=Exchanged(shape, axes) if masked else merged_heads(shape, *axes))

@@ -26,7 +26,7 @@ from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
 from xfcost.formulas.tensors import product, weights
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Repeated, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Strided, Tensor, Tensors, merged_heads
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
@@ -120,8 +120,8 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         """AV; weights that are the same for all samples are copied for each."""
         heads = self.heads
         weights, values = Tensor(BEFORE, (heads, n, n)), Tensor("value", (n, inner))
-        repeated = None if "dense" in self.form else Repeated(weights.shape, heads)
-        return product(weights, values, values.shape, repeated, Merged(values.shape, heads, n))
+        repeated = None if "dense" in self.form else Strided(weights.shape, 1, ((heads, 0, 1),), repeated=True)
+        return product(weights, values, values.shape, repeated, merged_heads(values.shape, heads, n))
 
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
         """B computed from every token alone."""
@@ -144,7 +144,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
     def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
         """One d_k×outputs map per head of the hidden layer; merging batch and heads it copies both operands."""
         read = Tensor("relu", (tokens, inner))
-        copied = Merged((inner, tokens + outputs), self.heads, tokens)
+        copied = merged_heads((inner, tokens + outputs), self.heads, tokens)
         tensors = Tensors((read,), (Tensor(OUTPUT, (tokens, self.heads * outputs)),), (Saved("relu", copied=copied),))
         macs, biases = tokens * inner * outputs, self.heads * outputs if self.projection_bias else 0
         flops = 2 * macs + tokens * biases * COSTS["add"]
