@@ -108,8 +108,10 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
             yield Operation(path=f"axes_{axis}", title=title, params=side * width, tensors=tables)
         if self.shape:
             elements = prod(self.spread(place)) * place.dim
-            title, tensors = "Lay out the axes' positions", self._laid_out(elements)
-            yield move("spread", title, elements, once=True, tensors=tensors)
+            axes = zip(self.shape or [], self.widths or [], strict=True)
+            reads = tuple(Tensor(f"axes_{axis}", size, once=True) for axis, size in enumerate(axes))
+            tensors = Tensors(reads, (Tensor(OUTPUT, (elements,)),), beside=True)
+            yield move("spread", "Lay out the axes' positions", elements, once=True, tensors=tensors)
         yield add
 
     def decoding(self, place: Place) -> Iterator[Operation]:
@@ -124,11 +126,6 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         params, bound = self.rows(place) * place.dim, self.length is None
         tensors = weights((self.rows(place), place.dim))
         return Operation(path="table", title="Position table", params=params, bound=bound, tensors=tensors, **more)
-
-    def _laid_out(self, elements: Number) -> Tensors:
-        axes = zip(self.shape or [], self.widths or [], strict=True)
-        reads = tuple(Tensor(f"axes_{axis}", size, once=True) for axis, size in enumerate(axes))
-        return Tensors(reads, (Tensor(OUTPUT, (elements,)),), beside=True)
 
     def _separate(self, place: Place) -> Operation:
         steps, *others = place.grid.sides

@@ -146,8 +146,11 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         yield from (with_mask(row, mask) for row in rows) if self.causal else rows
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
-    def _compressing(self, grid: Grid, inner: Number) -> Tensors:
-        """What is compressed is saved, but for a mean; a convolution merges batch, keys and values."""
+    def _compress(self, grid: Grid, inner: Number) -> Operation:
+        """Compression of κ tokens to one, for keys and values."""
+        compressed_keys = self.compressed_keys(grid)
+        title = f"Compress keys and values ({self.function})"
+        # What is compressed is saved, but for a mean; a convolution merges batch, keys and values
         tokens, padding = grid.total, self.padding(grid)
         read = Tensor(BEFORE, (tokens + padding, 2 * inner)) if padding else Tensor("qkv", (tokens, 2 * inner))
         merged = merged_heads(read.shape, 2, tokens)
@@ -157,17 +160,12 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
             "mean": (),
         }
         writes = (Tensor(OUTPUT, (self.compressed_keys(grid), 2 * inner)),)
-        return Tensors((read,), writes, saves[self.function])
-
-    def _compress(self, grid: Grid, inner: Number) -> Operation:
-        """Compression of κ tokens to one, for keys and values."""
-        compressed_keys = self.compressed_keys(grid)
-        title = f"Compress keys and values ({self.function})"
+        tensors = Tensors((read,), writes, saves[self.function])
         mixing: dict[str, Any] = {
             "mixing": "local",
             "reads": "c" if self.span == self.compression else "κ",
             "reads_tokens": self.span,
-            "tensors": self._compressing(grid, inner),
+            "tensors": tensors,
         }
         window_elements = 2 * compressed_keys * self.span * inner
         if self.function == "mean":

@@ -102,7 +102,8 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         n, d, grid = place.grid.total, place.dim, place.grid
         inner, padded, fits_one_chunk = self.inner(d), self.padded(grid), self.fits_one_chunk(grid)
         copies = padded if fits_one_chunk else self.rounds * padded  # tokens in all rounds
-        t, read = self._tensors(grid, copies, inner), INPUT
+        keys, read = grid.total if fits_one_chunk else 2 * self.bucket, INPUT
+        t = _LshTensors(padded, copies, self.rounds, self.heads, inner, keys, fits_one_chunk)
         if padded != n:
             yield move("pad", "Pad to whole chunks", padded * d, tensors=copied((n, d), (padded, d)))
             read = "pad"
@@ -121,15 +122,18 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         if not fits_one_chunk:
             several = self.rounds != 1
             moved = copies * (inner + (self.heads if several else 0))
-            yield move("undo", "Back into the tokens' order", moved, tensors=t.undo)
+            # What is brought back is saved, and the places
+            places, saves = t.order(_UNDO), (Saved(BEFORE), t.places(_UNDO))
+            tensors = Tensors((t.rows(BEFORE), places), (t.rows(OUTPUT),), saves)
+            if several:
+                logits = Tensor("logsumexp", (t.heads, t.copies))
+                writes = (*tensors.writes, msgspec.structs.replace(logits, name=_LOGITS))
+                saves = (*saves, Saved("logsumexp"), t.places(_UNDO))
+                tensors = Tensors((*tensors.reads, logits, places), writes, saves)
+            yield move("undo", "Back into the tokens' order", moved, tensors=tensors)
             if several:
                 yield from _combined(copies, self.heads, inner, t)
         yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
-
-    def _tensors(self, grid: Grid, copies: Number, inner: Number) -> _LshTensors:
-        whole = self.fits_one_chunk(grid)
-        keys = grid.total if whole else 2 * self.bucket
-        return _LshTensors(self.padded(grid), copies, self.rounds, self.heads, inner, keys, whole)
 
     def _sorted(self, grid: Grid, inner: Number, t: _LshTensors) -> Iterator[Operation]:
         """Hashing, sorting and gathering."""
@@ -169,11 +173,13 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         entries = self.heads * queries * keys
         content = mixing | {"content_dependent": True}
         macs = queries * keys * inner
-        score_facts = {
-            "attention_entries": entries,
-            "matrix": matrix(entries, saved=True),
-            "tensors": t.scores,
-        }  # the log-sum-exp keeps them
+        shape = t.entries("").shape
+        if t.whole:
+            tensors = product(t.rows("query_key"), t.rows("normalise"), shape, t.merged(), t.merged())
+        else:
+            tensors = product(t.rows("gather"), t.rows("look_back", 2), shape)
+        # the log-sum-exp keeps them
+        score_facts = {"attention_entries": entries, "matrix": matrix(entries, saved=True), "tensors": tensors}
         yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
         # In place; saved are the masks of padding, of later tokens and of the token itself
         masks = 2 if (bool(self.causal)) else 1
@@ -199,7 +205,12 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         tensors = Tensors(reads, (t.entries(OUTPUT),), (Saved(OUTPUT),))
         weights = content | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
         yield elementwise("softmax", "Softmax", "add + exp", entries, symbol="softmax", **weights)
-        yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", tensors=t.weighted_sum, **content)
+        weights, written = (t.entries(BEFORE), (t.copies, t.inner))
+        if t.whole:
+            tensors = product(weights, t.rows("value"), written, None, t.merged())
+        else:
+            tensors = product(weights, t.rows(_VALUES, 2), written)
+        yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", tensors=tensors, **content)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
@@ -282,33 +293,3 @@ class _LshTensors(NamedTuple):
     def places(self, name: str) -> Saved:
         """Every gather by an order of several rounds copies it: rounds lie innermost."""
         return Saved(name, copied=Exchanged((self.heads, self.copies), (self.rounds, self.tokens)))
-
-    @property
-    def scores(self) -> Tensors:
-        """QKᵀ."""
-        shape = self.entries("").shape
-        if self.whole:
-            return product(self.rows("query_key"), self.rows("normalise"), shape, self.merged(), self.merged())
-        return product(self.rows("gather"), self.rows("look_back", 2), shape)
-
-    @property
-    def weighted_sum(self) -> Tensors:
-        """AV."""
-        weights, written = self.entries(BEFORE), (self.copies, self.inner)
-        if self.whole:
-            return product(weights, self.rows("value"), written, None, self.merged())
-        return product(weights, self.rows(_VALUES, 2), written)
-
-    @property
-    def undo(self) -> Tensors:
-        """What is brought back is saved, and the places."""
-        rows, places, output = self.rows(BEFORE), self.order(_UNDO), self.rows(OUTPUT)
-        if self.rounds == 1:
-            return Tensors((rows, places), (output,), (Saved(BEFORE), self.places(_UNDO)))
-        logits = Tensor("logsumexp", (self.heads, self.copies))
-        writes = (output, msgspec.structs.replace(logits, name=_LOGITS))
-        return Tensors(
-            (rows, places, logits, places),
-            writes,
-            (Saved(BEFORE), self.places(_UNDO), Saved("logsumexp"), self.places(_UNDO)),
-        )

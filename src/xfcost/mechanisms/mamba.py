@@ -75,17 +75,15 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     def _scan(self, tokens: Number, inner: Number) -> Operation:
         numbers = tokens * inner * self.state
         work = numbers * FLOPS_PER_ELEMENT["selective_scan"] + tokens * inner  # Δ∘u
-        facts = {"work": work, "moved": tokens * inner, "tensors": self._scanned(tokens, inner)}
-        return matmul("scan", "Selective scan", numbers, **facts, **global_mixing(tokens))
-
-    def _scanned(self, tokens: Number, inner: Number) -> Tensors:
-        """Every step saves the state that it leaves, exp(Δ A) and Δ u; the first one also the state of zeros."""
+        # Every step saves the state that it leaves, exp(Δ A) and Δ u; the first one also the state of zeros
         channels, state = (tokens, inner), (tokens, self.state)
         shapes = {"act": channels, "softplus": channels, "decay": (inner, self.state)}
         reads = (*(Tensor(name, shape) for name, shape in shapes.items()), *(2 * (Tensor("x_proj", state),)))
         states, kept = Tensor("states", (tokens + 1, inner, self.state)), Tensor("kept", (tokens, inner, self.state))
         saves = tuple(Saved(name) for name in (*shapes, "x_proj"))
-        return Tensors(reads, (Tensor(OUTPUT, channels),), saves, (states, kept, Tensor("entering", channels)))
+        tensors = Tensors(reads, (Tensor(OUTPUT, channels),), saves, (states, kept, Tensor("entering", channels)))
+        facts = {"work": work, "moved": tokens * inner, "tensors": tensors}
+        return matmul("scan", "Selective scan", numbers, **facts, **global_mixing(tokens))
 
     def notes(self, place: Place) -> Iterator[str]:
         inner = self.inner(place.dim)

@@ -218,6 +218,13 @@ def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
     # the scores come first
     decays = within_chunk | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
     yield elementwise("local_decays", "Decays from token to token", "add + exp", entries, **decays)
+    # CBᵀ; of several groups, both are repeated for every head before, which copies them
+    mixed = sizes.part(sizes.mixed[1])
+    writes = (Tensor(OUTPUT, sizes.entries),)
+    if sizes.groups > 1:
+        tensors = Tensors((mixed, mixed), writes, makes=(Tensor("C", sizes.mixed), Tensor("B", sizes.mixed)))
+    else:
+        tensors = Tensors((mixed, mixed), writes, 2 * (sizes.repeated,))
     yield matmul(
         "local_scores",
         "Products CBᵀ",
@@ -226,7 +233,7 @@ def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
         matrix=matrix(entries, saved=True),
         heads=sizes.heads,
         pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
-        tensors=sizes.scores,
+        tensors=tensors,
         **within_chunk,
     )
     tensors = product(Tensor("local_scores", sizes.entries), Tensor("local_decays", sizes.entries), sizes.entries)
@@ -345,15 +352,6 @@ class _Mamba2Sizes(NamedTuple):
         reads = tuple(Tensor(name, (self.tokens, width)) for name, width in sizes.items())
         writes = (Tensor(OUTPUT, (self.padded, self.heads)), Tensor(_PADDED, (self.padded, self.channels)))
         return Tensors(reads, writes if self.pads else (), beside=True)
-
-    @property
-    def scores(self) -> Tensors:
-        """CBᵀ; of several groups, both are repeated for every head before, which copies them."""
-        mixed = self.part(self.mixed[1])
-        writes = (Tensor(OUTPUT, self.entries),)
-        if self.groups > 1:
-            return Tensors((mixed, mixed), writes, makes=(Tensor("C", self.mixed), Tensor("B", self.mixed)))
-        return Tensors((mixed, mixed), writes, 2 * (self.repeated,))
 
     @property
     def repeated(self) -> Saved:

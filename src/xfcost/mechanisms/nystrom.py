@@ -98,7 +98,9 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         elements = 2 * tokens * inner
         title = "Scale queries and keys 1/d_k^¼"
         yield elementwise("scale", title, "multiply", elements, symbol="", tensors=t.scale)
-        segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m, "tensors": t.landmarks_made}
+        writes = msgspec.structs.replace(t.named("landmarks"), name=OUTPUT), t.named(_LANDMARK_KEYS)
+        tensors = Tensors((t.named("scale"), t.named(_SCALED_KEYS)), writes)
+        segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m, "tensors": tensors}
         yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
         token_entries, landmark_entries = h * tokens * m, h * m * m
         facts = landmark_mixing | {"tensors": t.scores("scale", _LANDMARK_KEYS)}
@@ -112,7 +114,10 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, saved=True)
         facts = landmark_mixing | {"matrix": product_matrix, "tensors": t.query_inverse}
         yield matmul("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, **facts)
-        facts = token_mixing | {"tensors": t.key_weighted_sum}
+        values = t.named("qkv")
+        weights = t.weights("key_softmax", t.landmarks, t.tokens)
+        tensors = product(weights, values, (t.landmarks, t.inner), None, t.merged(values))
+        facts = token_mixing | {"tensors": tensors}
         yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **facts)
         facts = landmark_mixing | {"symbol": "AV", "tensors": t.weighted_sum}
         yield matmul("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, **facts)
@@ -174,54 +179,41 @@ class _NystromTensors(NamedTuple):
     heads: Number
     inner: Number
 
-    def _named(self, name: str) -> Tensor:
+    def named(self, name: str) -> Tensor:
         """Queries, keys, or their landmarks."""
         tokens = self.landmarks if name in ("landmarks", _LANDMARK_KEYS, "key_weighted_sum") else self.tokens
         return Tensor(name, (tokens, self.inner))
 
-    def _merged(self, read: Tensor) -> Strided | None:
+    def merged(self, read: Tensor) -> Strided | None:
         """Means have their heads apart, and are not copied."""
         landmarks = read.name in ("landmarks", _LANDMARK_KEYS)
         return None if landmarks else merged_heads(read.shape, self.heads, read.shape[0])
 
-    def _weights(self, name: str, rows: Number, columns: Number) -> Tensor:
+    def weights(self, name: str, rows: Number, columns: Number) -> Tensor:
         return Tensor(name, (self.heads, rows, columns))
 
     @property
     def scale(self) -> Tensors:
         """Queries and keys, times a constant."""
-        writes = msgspec.structs.replace(self._named("scale"), name=OUTPUT), self._named(_SCALED_KEYS)
-        return Tensors((self._named("qkv"),) * 2, writes)
-
-    @property
-    def landmarks_made(self) -> Tensors:
-        """Means of both."""
-        writes = msgspec.structs.replace(self._named("landmarks"), name=OUTPUT), self._named(_LANDMARK_KEYS)
-        return Tensors((self._named("scale"), self._named(_SCALED_KEYS)), writes)
+        writes = msgspec.structs.replace(self.named("scale"), name=OUTPUT), self.named(_SCALED_KEYS)
+        return Tensors((self.named("qkv"),) * 2, writes)
 
     def scores(self, queries: str, keys: str) -> Tensors:
         """QKᵀ."""
-        q, k = self._named(queries), self._named(keys)
-        return product(q, k, (self.heads, q.shape[0], k.shape[0]), self._merged(q), self._merged(k))
+        q, k = self.named(queries), self.named(keys)
+        return product(q, k, (self.heads, q.shape[0], k.shape[0]), self.merged(q), self.merged(k))
 
     @property
     def query_inverse(self) -> Tensors:
         """Two matrices."""
-        first = self._weights("query_softmax", self.tokens, self.landmarks)
-        return product(first, self._weights("inverse", self.landmarks, self.landmarks), first.shape)
-
-    @property
-    def key_weighted_sum(self) -> Tensors:
-        """The landmarks' values."""
-        values = self._named("qkv")
-        weights = self._weights("key_softmax", self.landmarks, self.tokens)
-        return product(weights, values, (self.landmarks, self.inner), None, self._merged(values))
+        first = self.weights("query_softmax", self.tokens, self.landmarks)
+        return product(first, self.weights("inverse", self.landmarks, self.landmarks), first.shape)
 
     @property
     def weighted_sum(self) -> Tensors:
         """The output, heads apart."""
-        weights = self._weights("query_inverse", self.tokens, self.landmarks)
-        return product(weights, self._named("key_weighted_sum"), (self.tokens, self.inner))
+        weights = self.weights("query_inverse", self.tokens, self.landmarks)
+        return product(weights, self.named("key_weighted_sum"), (self.tokens, self.inner))
 
 
 def _inverted(heads: Number, landmarks: Number, iterations: int) -> Tensors:

@@ -92,13 +92,15 @@ class DecomposedBias(NamedTuple):
         yield matmul("position_scores", title, macs, **facts | self.mixing)
         additions = sum(list(accumulate(reversed(keys), mul))[1:])
         pairs = every * (prod(queries) + special) * (prod(keys) + special)
+        terms = self._axis_scores(written=False)
+        tensors = Tensors(terms, (Tensor(OUTPUT, (pairs,), view_of=None if spreads else terms[0].name),))
         yield Operation(
             path="spread",
             title="Add up the axes' scores for all pairs",
             flops=every * prod(queries) * additions * FLOPS_PER_ELEMENT["add"],
             moved=pairs if special else 0,
             matrix=matrix(pairs, axis_entries, saved=self.fused) if spreads else None,
-            tensors=self._spread(pairs, spreads=spreads),
+            tensors=tensors,
             **self.mixing,
         )
 
@@ -131,10 +133,6 @@ class DecomposedBias(NamedTuple):
             return Exchanged(shape, (self.groups, self.heads), alone=True)
         behind = (*before, *after) if self.special else after  # special tokens lie between heads and all sides
         return merged_heads(shape, prod(behind), side + self.special, every * prod(before) if after else every)
-
-    def _spread(self, pairs: Number, *, spreads: bool) -> Tensors:
-        terms = self._axis_scores(written=False)
-        return Tensors(terms, (Tensor(OUTPUT, (pairs,), view_of=None if spreads else terms[0].name),))
 
 
 # Tokens that queries read where queries and keys are pooled from a grid, axis by axis ────────────────────────────────

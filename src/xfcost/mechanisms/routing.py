@@ -130,7 +130,9 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         if self.shared_qk:
             projected = linear("qv", "Q = K, V projections", n, d, 2 * inner, bias=self.projection_bias)
         yield on_raw_input(projected)
-        t = self._tensors(place.grid, inner)
+        count, window, *_ = self.sizes(place.grid)
+        heads = self.heads - self.local_heads
+        t = _RoutingTensors(place.grid.total, count, window, self.memories(), heads, inner, self.shared_qk)
         yield from self._assigned(place.grid, width, t)
         yield from self._attended(place, width, t)
         if self.local_heads:
@@ -138,11 +140,6 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             title, both = "Local and routed heads beside each other", n * self.heads * width
             yield move("join", title, both, tensors=t.join(self.local_heads * width))
         yield linear("out", "Output projection W_O", n, self.heads * width, d, bias=self.projection_bias)
-
-    def _tensors(self, grid: Grid, inner: Number) -> _RoutingTensors:
-        count, window, *_ = self.sizes(grid)
-        heads = self.heads - self.local_heads
-        return _RoutingTensors(grid.total, count, window, self.memories(), heads, inner, self.shared_qk)
 
     def _assigned(self, grid: Grid, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
         """Assignment of queries and keys to clusters."""

@@ -125,7 +125,11 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         keys = tokens * FLOPS_PER_ELEMENT["mean"]
         if not self.causal:
             keys *= 2
-        mixing = self._mixing("b", self.block, tensors=t.pool)
+        if t.causal:
+            tensors = Tensors((t.own("pad"),), (t.pooled(OUTPUT),))
+        else:
+            tensors = Tensors((t.own("pad"),) * 2, (t.pooled(OUTPUT), t.pooled(_POOLED_KEYS)))
+        mixing = self._mixing("b", self.block, tensors=tensors)
         yield Operation(path="pool", title="Means of blocks", flops=keys, **mixing)
         if not self.causal:
             return
@@ -251,13 +255,6 @@ class _SinkhornTensors(NamedTuple):
 
     def order(self, name: str) -> Tensor:
         return Tensor(name, (self.heads, self.blocks, self.candidates))
-
-    @property
-    def pool(self) -> Tensors:
-        """Means of keys, and of queries where these aren't running means."""
-        if self.causal:
-            return Tensors((self.own("pad"),), (self.pooled(OUTPUT),))
-        return Tensors((self.own("pad"),) * 2, (self.pooled(OUTPUT), self.pooled(_POOLED_KEYS)))
 
     @property
     def sort_logits(self) -> Tensors:

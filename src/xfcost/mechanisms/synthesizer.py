@@ -111,17 +111,15 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
             live_entries = entries
         weights = mixing | {"matrix": matrix(entries, live_entries, saved=alone or self.trainable)}
         yield elementwise("softmax", "Softmax", "softmax", entries, once=once, symbol="softmax", **weights)
-        mixing["tensors"] = self._weighted(n, inner)
-        weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
-        yield weighted if self.trainable else with_gradient_operands(weighted, 1)
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
-
-    def _weighted(self, n: Number, inner: Number) -> Tensors:
-        """AV; weights that are the same for all samples are copied for each."""
+        # AV; weights that are the same for all samples are copied for each
         heads = self.heads
         weights, values = Tensor(BEFORE, (heads, n, n)), Tensor("value", (n, inner))
         repeated = None if "dense" in self.form else Strided(weights.shape, 1, ((heads, 0, 1),), repeated=True)
-        return product(weights, values, values.shape, repeated, merged_heads(values.shape, heads, n))
+        tensors = product(weights, values, values.shape, repeated, merged_heads(values.shape, heads, n))
+        mixing["tensors"] = tensors
+        weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
+        yield weighted if self.trainable else with_gradient_operands(weighted, 1)
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
         """B computed from every token alone."""
