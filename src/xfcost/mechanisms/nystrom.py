@@ -97,7 +97,9 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         t = _NystromTensors(tokens, m, h, inner)
         elements = 2 * tokens * inner
         title = "Scale queries and keys 1/d_k^¼"
-        yield elementwise("scale", title, "multiply", elements, symbol="", tensors=t.scale)
+        writes = msgspec.structs.replace(t.named("scale"), name=OUTPUT), t.named(_SCALED_KEYS)
+        tensors = Tensors((t.named("qkv"),) * 2, writes)
+        yield elementwise("scale", title, "multiply", elements, symbol="", tensors=tensors)
         writes = msgspec.structs.replace(t.named("landmarks"), name=OUTPUT), t.named(_LANDMARK_KEYS)
         tensors = Tensors((t.named("scale"), t.named(_SCALED_KEYS)), writes)
         segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m, "tensors": tensors}
@@ -112,14 +114,18 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         yield from _weights("key", "Q̃Kᵀ", token_entries, m * tokens * inner, facts, other_entries=earlier)
         yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, saved=True)})
         product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, saved=True)
-        facts = landmark_mixing | {"matrix": product_matrix, "tensors": t.query_inverse}
+        first = t.weights("query_softmax", t.tokens, t.landmarks)
+        tensors = product(first, t.weights("inverse", t.landmarks, t.landmarks), first.shape)
+        facts = landmark_mixing | {"matrix": product_matrix, "tensors": tensors}
         yield matmul("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, **facts)
         values = t.named("qkv")
         weights = t.weights("key_softmax", t.landmarks, t.tokens)
         tensors = product(weights, values, (t.landmarks, t.inner), None, t.merged(values))
         facts = token_mixing | {"tensors": tensors}
         yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **facts)
-        facts = landmark_mixing | {"symbol": "AV", "tensors": t.weighted_sum}
+        weights = t.weights("query_inverse", t.tokens, t.landmarks)
+        tensors = product(weights, t.named("key_weighted_sum"), (t.tokens, t.inner))
+        facts = landmark_mixing | {"symbol": "AV", "tensors": tensors}
         yield matmul("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, **facts)
 
     def _inverse(self, mixing: dict[str, Any]) -> Operation:
@@ -192,28 +198,10 @@ class _NystromTensors(NamedTuple):
     def weights(self, name: str, rows: Number, columns: Number) -> Tensor:
         return Tensor(name, (self.heads, rows, columns))
 
-    @property
-    def scale(self) -> Tensors:
-        """Queries and keys, times a constant."""
-        writes = msgspec.structs.replace(self.named("scale"), name=OUTPUT), self.named(_SCALED_KEYS)
-        return Tensors((self.named("qkv"),) * 2, writes)
-
     def scores(self, queries: str, keys: str) -> Tensors:
         """QKᵀ."""
         q, k = self.named(queries), self.named(keys)
         return product(q, k, (self.heads, q.shape[0], k.shape[0]), self.merged(q), self.merged(k))
-
-    @property
-    def query_inverse(self) -> Tensors:
-        """Two matrices."""
-        first = self.weights("query_softmax", self.tokens, self.landmarks)
-        return product(first, self.weights("inverse", self.landmarks, self.landmarks), first.shape)
-
-    @property
-    def weighted_sum(self) -> Tensors:
-        """The output, heads apart."""
-        weights = self.weights("query_inverse", self.tokens, self.landmarks)
-        return product(weights, self.named("key_weighted_sum"), (self.tokens, self.inner))
 
 
 def _inverted(heads: Number, landmarks: Number, iterations: int) -> Tensors:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isqrt, prod
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
+import msgspec
+
 from xfcost.formulas.arithmetic import greater, lesser
 from xfcost.formulas.attention import DenseAttention, masks_of_groups
 from xfcost.formulas.banded_attention import padded
@@ -24,9 +26,9 @@ from xfcost.formulas.component import (
 from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.query_blocks import Blocks, memory_blocks, of_cropped, overlapping, squares
 from xfcost.formulas.rows import elementwise, linear, matmul, move
-from xfcost.formulas.tensors import Shape, copied, reading
+from xfcost.formulas.tensors import Shape, copied, product, reading
 from xfcost.ledger.matrices import AttentionCore, matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Strided, Tensor, Tensors
 
 
 class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
@@ -256,17 +258,15 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """One softmax over both factors; pairs of both are the local one's."""
-        n, d = place.grid.total, place.dim
-        products = {factor: self.products(factor, blocks) for factor in FACTORS}
+        n = place.grid.total
         yield self._memory_blocks("memory_blocks", place, blocks)
         yield from MergedFactors(
             heads=self.heads,
-            key_inner=self.key_inner(d),
-            inner=self.inner(d),
-            products=products,
+            long=self._laid(place, blocks),
+            memory=blocks.frame,
+            products={factor: self.products(factor, blocks) for factor in FACTORS},
             pairs={"local": self.local_pairs(n), "long": self.long_pairs(n) - self.overlap(n)},
             mixing={factor: self._mixing(factor, blocks) | {"heads": self.heads} for factor in FACTORS},
-            tensors=MergedTensors(self.heads, products["local"], self._laid(place, blocks), blocks.frame),
         ).rows()
 
     def products(self, factor: Factor, blocks: Blocks) -> tuple[Number, Number, Number]:
@@ -355,92 +355,6 @@ class Laid(NamedTuple):
         return reading(row, rearranged=Exchanged((groups, queries, values), (groups * heads, queries)))
 
 
-class MergedTensors(NamedTuple):
-    """One softmax over the keys of a local and a long factor, U blocks of l queries, in h heads."""
-
-    heads: Number
-    local: Products
-    long: Laid
-    memory: Number
-    """Tokens of the keys and values of all blocks, which may overlap."""
-
-    @property
-    def _tokens(self) -> Number:
-        return self.local[0] * self.local[1]
-
-    def _entries(self, products: Products) -> Shape:
-        groups, queries, keys = products
-        return groups, self.heads, queries, keys
-
-    def _of(self, factor: str) -> tuple[Products, str]:
-        """Its products, and the tensor that its keys and values are parts of."""
-        if factor == "local":
-            return self.local, "memory_blocks"
-        return self.long.products, "cells" if self.long.copied else self.long.source
-
-    def _queries(self, factor: str, width: Number) -> Strided:
-        """The copy of the queries: blocks of l tokens, columns of every l-th token, or all together."""
-        (groups, queries, _), _ = self._of(factor)
-        step = queries if factor == "local" else 1
-        axes = (groups, step, 0), (self.heads, 0, width // self.heads)
-        return Strided((groups, queries, width), self._tokens, axes)
-
-    def _keys(self, factor: str, width: Number) -> Strided:
-        """The copy of the keys or values."""
-        (groups, _, keys), _ = self._of(factor)
-        tokens = self.memory if factor == "local" else keys if self.long.copied else self._tokens
-        step = self.local[1] if factor == "local" else 1
-        return Strided((groups, keys, width), tokens, ((groups, step, 0), (self.heads, 0, width // self.heads)))
-
-    @property
-    def scale(self) -> Tensors:
-        """Queries times 1/√d_k."""
-        shape = (self._tokens, self.long.widths[0])
-        return copied(shape, shape, self.long.source)
-
-    def scores(self, factor: str) -> Tensors:
-        """QKᵀ saves both; summary cells are copied before."""
-        (groups, queries, keys), name = self._of(factor)
-        width = self.long.widths[0]
-        q, k = Tensor("scale", (groups, queries, width)), Tensor(name, (groups, keys, width))
-        saves = (
-            Saved(k.name, q.name, self._keys(factor, width)),
-            Saved(q.name, k.name, self._queries(factor, width)),
-        )
-        cells = (Tensor("cells", (keys, sum(self.long.widths))),) if name == "cells" else ()
-        return Tensors((q, k), (Tensor(OUTPUT, (groups, self.heads, queries, keys)),), saves, between=cells)
-
-    def mask(self, factor: str) -> Tensors:
-        """In place; one mask of each group, made in every pass."""
-        products, _ = self._of(factor)
-        return Tensors((Tensor(BEFORE, self._entries(products)),), makes=(Tensor("mask", products, "bool", once=True),))
-
-    @property
-    def join(self) -> Tensors:
-        """Scores of both factors beside each other."""
-        local, long = self._entries(self.local), self._entries(self.long.products)
-        keys = self.local[2] + self.long.products[2]
-        both = (Tensor("local_scores", local), Tensor("long_scores", long))
-        return Tensors(both, (Tensor(OUTPUT, (self._tokens, self.heads, keys)),))
-
-    def _anew(self, shape: Shape) -> Exchanged | Strided:
-        """The copy of the long factor's weights, which lie block by block, then head by head."""
-        blocks, queries, _ = self.local
-        if self.long.cells:
-            return Exchanged(shape, (blocks, self.heads))
-        return Strided(shape, blocks * self.heads * queries, ((queries, 1, 0), (self.heads, queries, 0)))
-
-    def weighted_sum(self, factor: str) -> Tensors:
-        """AV saves both; the long factor's weights are laid out anew, which copies them."""
-        products, name = self._of(factor)
-        groups, queries, keys = products
-        width = self.long.widths[1]
-        weights, v = Tensor("softmax", self._entries(products)), Tensor(name, (groups, keys, width))
-        anew = self._anew(weights.shape) if factor == "long" else None
-        saves = (Saved(v.name, weights.name, self._keys(factor, width)), Saved(weights.name, v.name, anew))
-        return Tensors((weights, v), (Tensor(OUTPUT, (groups, queries, width)),), saves)
-
-
 # Rows of factorized attention whose two factors share one softmax (Child et al. 2019, equation 7) ────────────────────
 
 
@@ -449,26 +363,42 @@ FACTORS: Final[tuple[Factor, ...]] = ("local", "long")
 
 
 class MergedFactors(NamedTuple):
-    """Two score matrices, concatenated, then two weighted sums; keys are `key_inner` wide in all heads, values `inner`.
+    """Two score matrices, concatenated, then two weighted sums, in h heads.
 
     By factor: groups, queries and keys of its products, pairs that no other factor has, and how it mixes.
     """
 
     heads: Number
-    key_inner: Number
-    inner: Number
+    long: Laid
+    memory: Number
+    """Tokens of the keys and values of all local blocks, which may overlap."""
     products: Mapping[Factor, Products]
     pairs: Mapping[Factor, Number]
     mixing: Mapping[Factor, dict[str, Any]]
-    tensors: MergedTensors
+
+    @property
+    def _tokens(self) -> Number:
+        return prod(self.products["local"][:2])
+
+    def _entries(self, factor: Factor) -> Shape:
+        groups, queries, keys = self.products[factor]
+        return groups, self.heads, queries, keys
+
+    def _keys(self, factor: Factor, width: Number) -> tuple[Tensor, Strided]:
+        """Keys or values, and their copy."""
+        (groups, _, keys), cells = self.products[factor], self.long.copied
+        name = "memory_blocks" if factor == "local" else "cells" if cells else self.long.source
+        tokens = self.memory if factor == "local" else keys if cells else self._tokens
+        step = self.products["local"][1] if factor == "local" else 1
+        shape, axes = (groups, keys, width), ((groups, step, 0), (self.heads, 0, width // self.heads))
+        return Tensor(name, shape), Strided(shape, tokens, axes)
 
     def rows(self) -> Iterator[Operation]:
         """The rows from queries, and keys and values laid out, to the sum of both factors."""
-        h, of = self.heads, self.tensors
+        h, tokens, (key_inner, inner) = self.heads, self._tokens, self.long.widths
         entries = {factor: prod(self.products[factor]) for factor in FACTORS}
-        padded = prod(self.products["local"][:2])
-        queries = padded * self.key_inner
-        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", queries, symbol="", tensors=of.scale)
+        scaled = copied((tokens, key_inner), (tokens, key_inner), self.long.source)
+        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", tokens * key_inner, symbol="", tensors=scaled)
         for factor in FACTORS:
             yield from self._scores(factor, h * entries["local"] if factor == "long" else 0)
         all_entries = h * sum(entries.values())
@@ -476,31 +406,54 @@ class MergedFactors(NamedTuple):
             "reads": " + ".join(self.mixing[factor]["reads"] for factor in FACTORS),
             "reads_tokens": sum(self.mixing[factor]["reads_tokens"] for factor in FACTORS),
         }
-        facts: dict[str, Any] = {"matrix": matrix(all_entries, all_entries), "tensors": of.join}
+        both = tuple(Tensor(f"{factor}_scores", self._entries(factor)) for factor in FACTORS)
+        beside = Tensor(OUTPUT, (tokens, h, sum(self.products[factor][2] for factor in FACTORS)))
+        facts: dict[str, Any] = {"matrix": matrix(all_entries, all_entries), "tensors": Tensors(both, (beside,))}
         yield move("join", "Join scores of both factors", all_entries, **facts, **joint)
         weights = joint | {"content_dependent": True, "matrix": matrix(all_entries, 2 * all_entries, saved=True)}
         yield elementwise("softmax", "Softmax", "softmax", all_entries, symbol="softmax", **weights)
         for factor in FACTORS:
-            macs, title = entries[factor] * self.inner, f"Weighted sum AV ({factor})"
-            facts = {"content_dependent": True, "tensors": of.weighted_sum(factor)}
+            macs, title = entries[factor] * inner, f"Weighted sum AV ({factor})"
+            facts = {"content_dependent": True, "tensors": self._weighted_sum(factor)}
             yield matmul(f"{factor}_weighted_sum", title, macs, **facts, **self.mixing[factor])
-        yield elementwise("add", "Add both factors", "add", padded * self.inner, of=("local_weighted_sum", BEFORE))
+        yield elementwise("add", "Add both factors", "add", tokens * inner, of=("local_weighted_sum", BEFORE))
+
+    def _weighted_sum(self, factor: Factor) -> Tensors:
+        """AV saves both; the long factor's weights lie block by block, then head by head: laid out anew, a copy."""
+        width = self.long.widths[1]
+        weights, (v, copy) = Tensor("softmax", self._entries(factor)), self._keys(factor, width)
+        blocks, queries, _ = self.products["local"]
+        anew: Copy | None = None
+        if factor == "long" and self.long.cells:
+            anew = Exchanged(weights.shape, (blocks, self.heads))
+        elif factor == "long":
+            axes = (queries, 1, 0), (self.heads, queries, 0)
+            anew = Strided(weights.shape, blocks * self.heads * queries, axes)
+        return product(weights, v, (*self.products[factor][:2], width), anew, copy)
 
     def _scores(self, factor: Factor, live_entries: Number) -> Iterator[Operation]:
-        """A factor's scores and its mask, `live_entries` of the other being there."""
-        (groups, queries, keys), h = self.products[factor], self.heads
+        """A factor's scores and its mask, `live_entries` of the other being there; summary cells are copied before."""
+        (groups, queries, keys), h, (width, values) = self.products[factor], self.heads, self.long.widths
         entries = groups * queries * keys
+        # queries are blocks of l tokens, columns of every l-th token, or all together
+        axes = (groups, queries if factor == "local" else 1, 0), (h, 0, width // h)
+        q, (k, copy) = Tensor("scale", (groups, queries, width)), self._keys(factor, width)
+        tensors = product(q, k, self._entries(factor), Strided(q.shape, self._tokens, axes), copy)
+        if k.name == "cells":
+            tensors = msgspec.structs.replace(tensors, between=(Tensor("cells", (keys, width + values)),))
         yield matmul(
             f"{factor}_scores",
             f"Attention scores QKᵀ ({factor})",
-            entries * self.key_inner,
+            entries * width,
             attention_entries=h * entries,
             matrix=matrix(h * entries, live_entries),
             pairs=self.pairs[factor],
-            core=AttentionCore(groups * h, queries, keys, self.key_inner // h, self.inner // h),
+            core=AttentionCore(groups * h, queries, keys, width // h, values // h),
             content_dependent=True,
-            tensors=self.tensors.scores(factor),
+            tensors=tensors,
             **self.mixing[factor],
         )
-        in_place = self.tensors.mask(factor)
-        yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", tensors=in_place, **self.mixing[factor])
+        # in place; one mask of each group, made in every pass
+        mask = Tensor("mask", self.products[factor], "bool", once=True)
+        tensors = Tensors((Tensor(BEFORE, self._entries(factor)),), makes=(mask,))
+        yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", tensors=tensors, **self.mixing[factor])
