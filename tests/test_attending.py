@@ -10,12 +10,10 @@ import torch
 
 from specs import architecture_of, counted
 from xfcost.formulas.component import Place
-from xfcost.formulas.recurrent import Additive, Maxout, Recurrent, Sum
 from xfcost.layers.tokens import Token
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.gru import Gru
-from xfcost.mechanisms.lstm import Lstm
+from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Sum
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace

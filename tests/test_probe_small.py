@@ -18,9 +18,9 @@ from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.mechanisms.kernel import Kernel, RandomFeatures
-from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.recurrent import Lstm
 from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.window import Window
 from xfcost.mechanisms.window_pooling import WindowPooling

@@ -14,12 +14,9 @@ from places import at
 from specs import architecture_of
 from strategies import as_yaml, counted_spec
 from xfcost.formulas.component import Place
-from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.gru import Gru
-from xfcost.mechanisms.lstm import Lstm
-from xfcost.mechanisms.rnn import Rnn
+from xfcost.mechanisms.recurrent import Gru, Lstm, Recurrent, Rnn
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.recorder import Recorder

@@ -18,8 +18,7 @@ from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.errors import ComponentError
 from xfcost.mechanisms.mamba import Mamba
-from xfcost.mechanisms.rwkv_channel import RwkvChannel
-from xfcost.mechanisms.rwkv_time import RwkvTime
+from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.tracing.trace import trace

@@ -22,7 +22,7 @@ from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.local_attention import LocalAttention
-from xfcost.mechanisms.rnn import Rnn
+from xfcost.mechanisms.recurrent import Rnn
 
 
 class LayerSizes(NamedTuple):

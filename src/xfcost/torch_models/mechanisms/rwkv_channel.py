@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.rwkv_channel import RwkvChannel
+from xfcost.mechanisms.rwkv import RwkvChannel
 from xfcost.torch_models.shared.leaves import Leaf, Linear
 from xfcost.torch_models.shared.token_shift import Gate, Mixtures, mixed, token_shift
 

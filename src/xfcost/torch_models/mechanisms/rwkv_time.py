@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.rwkv_time import RwkvTime
+from xfcost.mechanisms.rwkv import RwkvTime
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.scans import NOTHING_SEEN, wkv_step

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.letters import Polynomial, form_of
-from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.torch_models.mixing.changes import dependents
 
 # Of a wider component, fewer tokens are changed, one after the other.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.recurrent import Additive, Maxout, Readout, Sum
+from xfcost.mechanisms.recurrent import Additive, Maxout, Readout, Sum
 from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Softmax, WeightedSum
 
 

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place, tag_of
-from xfcost.formulas.recurrent import Maxout, Recurrent
+from xfcost.mechanisms.recurrent import Maxout, Recurrent
 from xfcost.torch_models.shared.additive import AdditiveAttention, FirstState, JoinSteps, readout
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState
 from xfcost.torch_models.shared.leaves import Add, Linear
 from xfcost.torch_models.shared.recurrence import asks_shapes_alone
 
 if TYPE_CHECKING:
-    from xfcost.mechanisms.gru import Gru
-    from xfcost.mechanisms.rnn import Rnn
+    from xfcost.mechanisms.recurrent import Gru, Rnn
 
 # The last state of a direction: h and, for an LSTM, its cells, (B, H) each.
 State = tuple[Tensor, ...]

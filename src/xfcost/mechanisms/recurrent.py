@@ -508,3 +508,60 @@ def check_attend(component: Recurrent, place: Place) -> None:
         raise ComponentError("start", f"the encoder's backward half needs an even width, got {place.memory_dim}")
     if component.readout is not None and component.hidden is None:
         raise ComponentError("hidden", "with a `readout`, give the state's width")
+
+
+class Rnn(Recurrent, frozen=True, kw_only=True, tag="rnn"):
+    """h_t = act(W x_t + b + U h_{t-1} + b') (Elman 1990), as torch.nn.RNN: one gate."""
+
+    gates: ClassVar[int] = 1
+    saves_state: ClassVar[bool] = True
+
+    act: Literal["tanh", "relu"] = "tanh"
+    """Activation function of the cell."""
+
+    def work(self) -> int:
+        return FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[self.act]
+
+    def saved_in_step(self) -> int:
+        """The activation's output."""
+        return 1
+
+
+class Lstm(Recurrent, frozen=True, kw_only=True, tag="lstm"):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997; forget gates: Gers et al. 2000), as torch.nn.LSTM.
+
+    i, f, o = σ(W x_t + b + U h_{t-1} + b'), g likewise with tanh; c_t = f∘c_{t-1} + i∘g, h_t = o∘tanh(c_t). The state
+    is h and c; 27 FLOPs per hidden unit and step beside the maps.
+    """
+
+    gates: ClassVar[int] = 4
+    states: ClassVar[str] = "hc"
+
+    def saved_in_step(self) -> int:
+        """Four gates and tanh(c_t)."""
+        return 5
+
+
+class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
+    """Gated recurrent unit (Cho et al. 2014), as torch.nn.GRU: h_t = (1 - z)∘n + z∘h_{t-1}.
+
+    r, z = σ(W x_t + b + U h_{t-1} + b'). `reset: after` the state's map: n = tanh(W x_t + b + r∘(U h_{t-1} + b')), one
+    product per step; `before` it: n = tanh(W x_t + b + U (r∘h_{t-1}) + b'), as in both papers of 2014, two that wait
+    for each other. The same work: 18 FLOPs per hidden unit and step beside the maps.
+    """
+
+    gates: ClassVar[int] = 3
+
+    reset: Literal["after", "before"] = "after"
+    """Whether the reset gate acts after the state's linear map (cuDNN, torch) or before it (Cho et al. 2014)."""
+
+    def _without_gradient(self, units: Number) -> Number:
+        """With the reset before its map, the third gate multiplies r∘h, and r has a gradient."""
+        return super()._without_gradient(units) * (2 if self.reset == "before" else 3) // 3
+
+    def saved_in_step(self) -> int:
+        """r, z, n, the difference of h_{t-1} and n; and what r multiplies or has multiplied.
+
+        That is the map of the state for all three gates, or r∘h_{t-1}.
+        """
+        return 7 if self.reset == "after" else 5
