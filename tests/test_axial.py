@@ -22,7 +22,7 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import slope, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
-from xfcost.layers.layouts import Fold
+from xfcost.layers.stems import Fold
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.axial import Axial

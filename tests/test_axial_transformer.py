@@ -12,8 +12,8 @@ import places
 from refused import refusals
 from specs import architecture_of, counted
 from whole_probe import probe
-from xfcost.layers.layouts import Context, Shift
 from xfcost.layers.positions import AxisPosition
+from xfcost.layers.shift import Context, Shift
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.build import build

@@ -9,8 +9,8 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.residual_blocks import Bottleneck
 
 # Strides and widths ──────────────────────────────────────────────────────────────────────────────────────────────────
 

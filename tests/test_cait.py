@@ -16,11 +16,10 @@ from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.mlps import Mlp
+from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.class_attention import ClassAttention
-from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.full import ClassAttention, Full
 from xfcost.report.table import memory_text
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load

@@ -290,7 +290,7 @@ class TestCircumstances:
         # A component whose formula is off by one: the report is printed, and the exit code is 1.
         code = (
             "import sys, msgspec\n"
-            "from xfcost.layers.mlps import Mlp\n"
+            "from xfcost.layers.feed_forward import Mlp\n"
             "usual = Mlp.operations\n"
             "def off(self, place):\n"
             "    for row in usual(self, place):\n"

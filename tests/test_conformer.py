@@ -16,9 +16,9 @@ from specs import counted
 from strategies import counted_spec, placed
 from transformers_models import TheirWeights, parameters, scrambled, transformers
 from xfcost.formulas.component import Place
-from xfcost.layers.layouts import FoldAxis
+from xfcost.layers.stems import FoldAxis
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
-from xfcost.mechanisms.conv_module import ConvModule
+from xfcost.mechanisms.conv import ConvModule
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
 from xfcost.spec.run import Run

@@ -17,8 +17,7 @@ from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.bytenet import ByteNet
-from xfcost.mechanisms.conv import Conv
+from xfcost.mechanisms.conv import ByteNet, Conv
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace

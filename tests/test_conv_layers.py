@@ -22,7 +22,7 @@ from whole_probe import kind_of, probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Embed, NormKind, Place, Residual
 from xfcost.formulas.conv_kernel import Kernel, kernel_of
-from xfcost.layers.mlps import Dense, Mlp, Norm, NormSubLayer
+from xfcost.layers.feed_forward import Dense, Mlp, Norm, NormSubLayer
 from xfcost.layers.stems import ConvEmbed, Pool
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid

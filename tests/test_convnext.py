@@ -16,7 +16,7 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.convnext import ConvNext
+from xfcost.mechanisms.residual_blocks import ConvNext
 from xfcost.torch_models.build import build
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)

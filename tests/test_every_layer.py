@@ -22,11 +22,10 @@ from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Component, tag_of
 from xfcost.formulas.letters import costs
 from xfcost.layers import HEADS
+from xfcost.layers.feed_forward import Swiglu
 from xfcost.layers.heads import Classifier
-from xfcost.layers.mlps import Swiglu
 from xfcost.layers.moe import Moe
-from xfcost.layers.stems import Patch
-from xfcost.layers.tokens import Pixels
+from xfcost.layers.stems import Patch, Pixels
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger

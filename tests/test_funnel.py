@@ -13,7 +13,7 @@ import places
 from refused import refusals
 from transformers_models import TheirWeights, compare, ours_of, theirs_of
 from xfcost.formulas.component import Place
-from xfcost.layers.stems import Upsample
+from xfcost.layers.stage_entries import Upsample
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.funnel import Funnel

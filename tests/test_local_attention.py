@@ -11,12 +11,10 @@ from refused import refusals
 from xfcost.counting.forward import count
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.local_attention import LocalAttention
-from xfcost.mechanisms.local_relation import LocalRelation
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Neighbourhood
 from xfcost.spec.load import load
 from xfcost.spec.placement import place as architecture
 from xfcost.spec.run import Run

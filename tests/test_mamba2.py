@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import places
 from refused import refusals
 from specs import counted
-from xfcost.mechanisms.mamba2 import Mamba2
+from xfcost.mechanisms.mamba import Mamba2
 from xfcost.spec.load import load
 from xfcost.torch_models.modules import MODULES
 

@@ -14,10 +14,10 @@ from specs import counted
 from strategies import counted_spec, placed
 from transformers_models import TheirWeights, same_totals, scrambled, theirs_of
 from xfcost.formulas.component import Residual
-from xfcost.layers.mlps import Dense
+from xfcost.layers.feed_forward import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.inverted_residual import InvertedResidual
+from xfcost.mechanisms.residual_blocks import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.torch_models.build import Model, build
 

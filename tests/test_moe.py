@@ -18,7 +18,7 @@ from refused import refusals
 from whole_probe import probe
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.mlps import Mlp, Swiglu
+from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Groups, Moe
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.modules import MODULES

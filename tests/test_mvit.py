@@ -20,7 +20,7 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.mlps import Mlp
+from xfcost.layers.feed_forward import Mlp
 from xfcost.layers.positions import Position
 from xfcost.layers.stems import ConvEmbed
 from xfcost.ledger.errors import SpecError, UsageError

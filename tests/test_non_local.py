@@ -11,8 +11,7 @@ from places import at
 from refused import refusals
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.non_local import NonLocal
-from xfcost.mechanisms.sagan import Sagan
+from xfcost.mechanisms.non_local import NonLocal, Sagan
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 

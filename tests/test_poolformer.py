@@ -19,7 +19,7 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.average_pool import AveragePool
+from xfcost.mechanisms.conv import AveragePool
 from xfcost.torch_models.build import build
 
 

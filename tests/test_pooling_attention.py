@@ -23,7 +23,7 @@ from xfcost.counting.diagram import diagram
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
-from xfcost.layers.pooling_attention import PoolingAttention
+from xfcost.layers.stage_entries import PoolingAttention
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger

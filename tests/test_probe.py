@@ -10,7 +10,7 @@ import whole_probe as probe_module
 from modules import Call
 from whole_probe import Probed, kind_of, probe
 from xfcost.formulas.component import Place
-from xfcost.layers.stems import PatchMerging
+from xfcost.layers.stage_entries import PatchMerging
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.layers.patch_merging import PatchMergingLayer
 

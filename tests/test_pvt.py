@@ -19,8 +19,7 @@ from refused import refusals
 from specs import architecture_of, counted
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
-from xfcost.mechanisms.conv_mlp import ConvMlp
-from xfcost.mechanisms.depthwise_conv import DepthwiseConv
+from xfcost.mechanisms.conv import ConvMlp, DepthwiseConv
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace

@@ -17,7 +17,7 @@ from specs import counted
 from strategies import placed
 from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
-from xfcost.layers.mlps import Mlp
+from xfcost.layers.feed_forward import Mlp
 from xfcost.layers.positions import Position
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.spec.architecture import Architecture

@@ -18,8 +18,7 @@ from strategies import placed
 from transformers_models import parameters, same_totals, transformers
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
-from xfcost.mechanisms.inverted_residual import InvertedResidual
-from xfcost.mechanisms.vgg import Vgg
+from xfcost.mechanisms.residual_blocks import InvertedResidual, Vgg
 from xfcost.torch_models.build import build
 
 CLASSES, SIZE = 7, (37, 50)  # odd sides come up under the strides

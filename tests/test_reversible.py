@@ -14,7 +14,7 @@ from saved import saved_bytes
 from strategies import exact, placed
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.mlps import Mlp
+from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger import units
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid

@@ -12,7 +12,7 @@ from places import at
 from specs import counted
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.residual import residual_rows
-from xfcost.layers.mlps import Dense
+from xfcost.layers.feed_forward import Dense
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full

@@ -13,9 +13,7 @@ from strategies import as_yaml
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.gmlp import Gmlp
-from xfcost.mechanisms.token_linear import TokenLinear
-from xfcost.mechanisms.token_mlp import TokenMlp
+from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
 from xfcost.torch_models.build import build
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)

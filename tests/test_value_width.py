@@ -12,8 +12,7 @@ from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Mixer
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.cross import Cross
-from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.full import Cross, Full
 
 at = partial(places.at, dim=12)
 

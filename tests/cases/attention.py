@@ -6,11 +6,9 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.class_attention import ClassAttention
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
-from xfcost.mechanisms.cross import Cross
-from xfcost.mechanisms.full import Buckets, Full
+from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full
 from xfcost.mechanisms.funnel import Funnel
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from xfcost.formulas.component import Component, NormKind, Place, Residual
+from xfcost.layers.feed_forward import Dense, Geglu, Mlp, Norm, NormSubLayer, Swiglu
 from xfcost.layers.heads import Classifier, FlattenClassifier, LanguageModel, MaskedLanguageModel, Pooler
-from xfcost.layers.layouts import Context, Fold, FoldAxis, Shift
 from xfcost.layers.local_relation import LocalRelationEmbed
-from xfcost.layers.mlps import Dense, Geglu, Mlp, Norm, NormSubLayer, Projection, Swiglu
 from xfcost.layers.moe import Groups, Moe, Shared
-from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.layers.positions import AxisPosition, Fourier, Position
-from xfcost.layers.stems import Concatenate, ConvEmbed, Patch, PatchMerging, Pool, Upsample
-from xfcost.layers.tokens import ClassToken, DistillationToken, MemoryTokens, Pixels, Token, TokenType
+from xfcost.layers.shift import Context, Shift
+from xfcost.layers.stage_entries import Concatenate, PatchMerging, PoolingAttention, Upsample
+from xfcost.layers.stems import ConvEmbed, Fold, FoldAxis, Patch, Pixels, Pool, Projection
+from xfcost.layers.tokens import ClassToken, DistillationToken, MemoryTokens, Token, TokenType
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 

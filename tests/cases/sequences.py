@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.hyena import Hyena
-from xfcost.mechanisms.mamba import Mamba
-from xfcost.mechanisms.mamba2 import Mamba2
+from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Rnn, Sum
 from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime

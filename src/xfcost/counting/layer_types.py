@@ -18,8 +18,7 @@ from xfcost.formulas.component import Grid, Mixer, Operation, Place, tag_of
 from xfcost.formulas.letters import Polynomial, exact_quotient, form_of
 from xfcost.ledger import notebook
 from xfcost.ledger.units import number_of
-from xfcost.mechanisms.bytenet import ByteNet
-from xfcost.mechanisms.conv import Conv
+from xfcost.mechanisms.conv import ByteNet, Conv
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.recurrent import Rnn

@@ -16,18 +16,7 @@ from xfcost.formulas.tensors import NOTHING, Shape, expanding, product, reading
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.matrices import AttentionCore, Matrix, matrix
 from xfcost.ledger.operation import Mixing
-from xfcost.ledger.tensors import (
-    BEFORE,
-    INPUT,
-    MEMORY,
-    OUTPUT,
-    Copy,
-    Exchanged,
-    Saved,
-    Tensor,
-    Tensors,
-    merged_heads,
-)
+from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Copy, Exchanged, Saved, Tensor, Tensors, merged_heads
 
 # Main-memory (HBM) traffic of an attention core: plain, and tiled as FlashAttention does it ──────────────────────────
 # Dao et al. 2022, "FlashAttention", §3: the same MACs, less traffic. n queries, m keys, width d, M elements of on-chip

@@ -176,13 +176,6 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
 # Global mixing with static weights ───────────────────────────────────────────────────────────────────────────────────
 
 
-class StaticGlobalMixer(Mixer, frozen=True):
-    """A mixer whose outputs mix all tokens with static weights, which fix the number of tokens."""
-
-    def notes(self, place: Place) -> Iterator[str]:
-        yield f"the weights over tokens are for {place.grid.total} tokens: another N needs new weights"
-
-
 # Sequences in chunks of one size, the last one padded ────────────────────────────────────────────────────────────────
 
 

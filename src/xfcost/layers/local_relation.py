@@ -18,9 +18,8 @@ from xfcost.formulas.component import (
     Sources,
     Width,
 )
-from xfcost.formulas.neighbourhood import WindowSide
 from xfcost.formulas.rows import elementwise, norm
-from xfcost.mechanisms.local_relation import LocalRelation
+from xfcost.mechanisms.local_attention import LocalRelation, WindowSide
 
 
 class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation"):

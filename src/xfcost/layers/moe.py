@@ -23,7 +23,7 @@ from xfcost.formulas.component import (
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, linear, maximum, move, on_raw_input, sort
 from xfcost.formulas.tensors import Shape, copied, product, within
-from xfcost.layers.mlps import Geglu, Mlp, Swiglu
+from xfcost.layers.feed_forward import Geglu, Mlp, Swiglu
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Saved, Tensor, Tensors
 

@@ -1,10 +1,10 @@
-"""Stems and stage transitions: patches, convolutions, pools, merging, up-sampling, concatenation."""
+"""Stems: patches, pixels, convolutions, pools, linear maps, and sequences laid out on a grid."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import gcd
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -13,19 +13,17 @@ from xfcost.formulas.component import (
     ActKind,
     ComponentError,
     Embed,
-    Enter,
     Grid,
     Letter,
     NormKind,
     Number,
     Operation,
-    PaddingNote,
     Place,
     Side,
     Sources,
     Takes,
     Width,
-    itself,
+    check_no_special_tokens,
 )
 from xfcost.formulas.conv_kernel import (
     Kernel,
@@ -39,10 +37,10 @@ from xfcost.formulas.conv_kernel import (
 )
 from xfcost.formulas.letters import patches_in_letters
 from xfcost.formulas.rows import convolution, elementwise, linear, move, norm
-from xfcost.formulas.tensors import copied
+from xfcost.formulas.tensors import view
 from xfcost.ledger.errors import divisors_text
-from xfcost.ledger.grid import sides_text
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Tensor, Tensors
+from xfcost.ledger.grid import WIDEST_ASPECT, near_square, nearest_shapes, sides_text
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
 
 
 class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
@@ -218,139 +216,99 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
         yield from unread_note(self.kernel(place), place.grid)
 
 
-class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
-    """2×2 neighbours are concatenated (4d), normalised and reduced to the stage's width (Liu et al. 2021, §3.1).
+class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
+    """N tokens in raster order on the grid nearest to a square: 128 on 8×16, 4096 on 64×64. A view: nothing moves.
 
-        norm        ⌈N/4⌉·4d elements, 8d parameters
-        reduction   ⌈N/4⌉·4d·d' MACs, 4d·d' parameters, no bias
-
-    With `norm: post` (Swin V2; Liu et al. 2022) they are reduced, then normalised: ⌈N/4⌉·d' elements, 2d' parameters.
-
-    Odd sides are padded by one, as in the public implementation. Groups are disjoint and become new tokens: per-token.
+    An N that makes no grid between 1:1 and 2:1 is refused, as it is for images.
     """
 
-    norm: Literal["pre", "post"] = "pre"
-    """Whether the norm stands before the reduction (`pre`, Swin) or after it (`post`, Swin V2)."""
+    axes: ClassVar[int] = 2
+
+    def check(self, place: Place) -> None:
+        sides = place.grid.sides
+        if len(sides) > 1:
+            raise ComponentError("kind", f"the {place.grid.shape_text()} tokens are a grid already; leave it out")
+        if near_square(sides[0]) is None:
+            raise ComponentError(
+                "kind",
+                f"{sides[0]} tokens make no grid between 1:1 and {WIDEST_ASPECT}:1; the nearest that do: "
+                f"{nearest_shapes(sides[0])}",
+            )
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        sides = near_square(place.grid.sides[0]) or place.grid.sides
+        return place.grid._replace(sides=sides), place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        unchanged = Tensors((Tensor(BEFORE, (place.grid.total, place.dim)),))
+        yield move("fold", "Lay the sequence out on a grid", tensors=unchanged)
+
+
+# Longer than any padding, so that no convolution before it refuses it.
+_ANY: Final = 2**20
+
+
+class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
+    """The last axis of the grid, X long, goes into the width: Y×X tokens of width d become Y of width X·d.
+
+    A view, since the X tokens of a row are adjacent in raster order; behind a convolution, whose output lies channel by
+    channel, a copy. Convolutional subsampling ends with it (Gulati et al. 2020, §2). N then counts along the other
+    axes; the folded axis keeps the length that the spec's input gives.
+    """
+
+    folds: ClassVar[bool] = True
 
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(2 * side for side in sides)
+        """The folded axis has the input's own length (`Embed.folds`); any length that stems accept serves here."""
+        return (*sides, _ANY)
 
     def check(self, place: Place) -> None:
-        if len(place.grid.sides) != 2 or place.grid.special:  # noqa: PLR2004 - height and width
-            raise ComponentError(
-                "kind", f"'patch_merging' needs a 2-D grid without special tokens, not {place.grid.shape_text()}"
-            )
+        check_no_special_tokens(place.grid, "'fold_axis' folds a grid")
+        if len(place.grid.sides) == 1:
+            raise ComponentError("kind", f"the {place.grid.total} tokens are a sequence already; leave it out")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return Grid(tuple(ceil_div(side, 2) for side in place.grid.sides)), place.out_dim
+        *sides, folded = place.grid.sides
+        return Grid(tuple(sides)), folded * place.dim
 
     def sources(self, place: Place) -> Sources:
-        rank = len(place.grid.sides)
-        return Sources(kernel=Kernel((2,) * rank, (2,) * rank, (0,) * rank))
+        side = place.grid.sides[-1]
+        return Sources(lambda token: range(token * side, (token + 1) * side))
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        grid, d = self.out(place)
-        padded = 4 * grid.tokens * place.dim if any(side % 2 for side in place.grid.sides) else 0
-        gathered = copied((place.grid.tokens, place.dim), (grid.tokens, 4 * place.dim))
-        yield move("gather", "Gather 2×2 neighbours", padded, tensors=gathered)
-        normed = [*norm("layer_norm", "norm", grid.tokens, d if self.norm == "post" else 4 * place.dim)]
-        reduction = linear("reduction", "Patch merging reduction", grid.tokens, 4 * place.dim, d, bias=False)
-        yield from [reduction, *normed] if self.norm == "post" else [*normed, reduction]
-
-    def notes(self, place: Place) -> Iterator[str]:
-        if any(side % 2 for side in place.grid.sides):
-            sides, merged = sides_text(place.grid.sides), sides_text(self.out(place)[0].sides)
-            yield PaddingNote(f"odd grid {sides} padded by one row or column to merge into {merged}")
+        shape = (place.grid.total, place.dim)
+        alone = place.grid.sides[-1] == 1 or place.dim == 1  # one of the two axes that become one
+        folded = Tensor(OUTPUT, shape, view_of=BEFORE, token_by_token=not alone)
+        tensors = Tensors((Tensor(BEFORE, shape),), (folded,))
+        yield move("fold", "Fold the last axis into the width", tensors=tensors)
 
 
-class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
-    """Tokens repeated `factor` times in place, cut to the length N of an earlier stage, whose output is added.
+class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
+    """Every pixel is a token as wide as the image has channels (Jaegle et al. 2021, §3.1): another layout, no work.
 
-    The first step of the Funnel Transformer's decoder (Dai et al. 2020, §2.3), from P to N tokens. A separate [CLS] is
-    not repeated, and zeros fill positions that the pooling dropped. P·factor·d and N·d elements are written, N·d
-    are added.
+    Of a video, every pixel of every frame.
     """
 
-    factor: Annotated[Side, Letter(None)]
-    """How many times each token is repeated."""
-    skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
-    """Number of the earlier stage whose output is added; 1 is the first."""
-    separate_cls: bool = True
-    """Whether the first token is [CLS], which is not repeated."""
-
-    @property
-    def reads_stage(self) -> int | None:
-        return self.skip
-
-    def check(self, place: Place) -> None:
-        if place.memory is None:
-            raise ComponentError("skip", f"{self.skip} is not an earlier stage")
-        if (len(place.grid.sides), place.grid.special) != (1, 0):
-            raise ComponentError(
-                "kind", f"'upsample' needs a sequence without special tokens, got {place.grid.shape_text()} tokens"
-            )
-        if place.memory_dim != place.dim:
-            raise ComponentError("skip", f"stage {self.skip} is {place.memory_dim} wide and this one {place.dim}")
-        if place.grid.total * self.factor < place.memory.total:
-            raise ComponentError(
-                "factor",
-                f"{place.grid.total} tokens {self.factor} times over are fewer than stage {self.skip}'s "
-                f"{place.memory.total}; expected at least {-(-place.memory.total // place.grid.total)}",
-            )
-
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.memory or place.grid, place.dim
-
-    def sources(self, place: Place) -> Sources:
-        first, pooled = 1 if self.separate_cls else 0, place.grid.total
-
-        def repeated(token: int) -> Sequence[int]:
-            read = token if token < first else first + (token - first) // self.factor
-            return (read,) if read < pooled else ()
-
-        return Sources(repeated, memory=itself)
+    takes: ClassVar[tuple[Takes, ...]] = ("image", "video")
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        skip_tokens, d = (place.memory or place.grid).total, place.dim
-        separate = 1 if self.separate_cls else 0
-        repeated = (place.grid.total - separate) * self.factor * d
-        moved = repeated + separate * skip_tokens * d
-        tensors = copied((place.grid.total, d), (skip_tokens, d))
-        yield move("repeat", f"Repeat tokens {self.factor} times", moved, tensors=tensors)
-        yield elementwise("add", f"Add stage {self.skip}", "add", skip_tokens * d, of=(BEFORE, MEMORY))
+        shape = (place.grid.total, place.dim)
+        yield move("flatten", "Pixels as tokens", tensors=view(shape, shape))
 
 
-class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
-    """[y, x]: the output y of an earlier stage, of the same grid, before x (Mehta and Rastegari 2022, figure 1b).
+class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
+    """xW + b, C channels to width d: the stem of sets, point clouds and features (input of kind `vectors`).
 
-    Widths d' and d become d' + d: N·(d' + d) elements are written. A convolution behind it fuses the two.
+    projection   N·C·d MACs, C·d + d parameters
     """
 
-    stage: Annotated[int, msgspec.Meta(ge=1, le=2**16)]
-    """Number of the earlier stage whose output is concatenated; 1 is the first."""
+    token_wise: ClassVar[bool] = True
 
-    @property
-    def reads_stage(self) -> int | None:
-        return self.stage
-
-    def check(self, place: Place) -> None:
-        if place.memory is None:
-            raise ComponentError("stage", f"{self.stage} is not an earlier stage")
-        if place.memory != place.grid:
-            raise ComponentError(
-                "stage",
-                f"stage {self.stage} leaves {place.memory.shape_text()} tokens, and the input has "
-                f"{place.grid.shape_text()}; expected a stage with the same grid",
-            )
+    bias: bool = True
+    """Whether the linear map has a bias."""
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, place.memory_dim + place.dim
-
-    def sources(self, place: Place) -> Sources:
-        return Sources(memory=itself)
+        return place.grid, place.out_dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, width = place.grid.total, place.memory_dim + place.dim
-        both = (Tensor(MEMORY, (n, place.memory_dim)), Tensor(INPUT, (n, place.dim)))
-        tensors = Tensors(both, (Tensor(OUTPUT, (n, width)),))
-        yield move("concatenate", f"Beside the output of stage {self.stage}", n * width, tensors=tensors)
+        yield linear("projection", "Projection", place.grid.total, place.dim, place.out_dim, bias=self.bias)

@@ -21,8 +21,8 @@ from xfcost.formulas.component import (
     Width,
     check_no_special_tokens,
 )
-from xfcost.formulas.rows import elementwise, move
-from xfcost.formulas.tensors import copied, mapped, view
+from xfcost.formulas.rows import elementwise
+from xfcost.formulas.tensors import copied, mapped
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.tensors import INPUT, OUTPUT, Tensor, Tensors
 
@@ -154,16 +154,3 @@ class MemoryTokens(Embed, frozen=True, kw_only=True, tag="memory_tokens"):
         yield Operation(
             path="prepend", title="Memory tokens", params=self.count * d, moved=grid.total * d, tensors=tensors
         )
-
-
-class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
-    """Every pixel is a token as wide as the image has channels (Jaegle et al. 2021, §3.1): another layout, no work.
-
-    Of a video, every pixel of every frame.
-    """
-
-    takes: ClassVar[tuple[Takes, ...]] = ("image", "video")
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        shape = (place.grid.total, place.dim)
-        yield move("flatten", "Pixels as tokens", tensors=view(shape, shape))

@@ -22,17 +22,7 @@ from xfcost.formulas.rows import elementwise, letter_power, linear, matmul, on_r
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import (
-    BEFORE,
-    OUTPUT,
-    RESIDUAL,
-    Copy,
-    Exchanged,
-    Saved,
-    Tensor,
-    Tensors,
-    merged_heads,
-)
+from xfcost.ledger.tensors import BEFORE, OUTPUT, RESIDUAL, Copy, Exchanged, Saved, Tensor, Tensors, merged_heads
 
 # Decomposed relative position bias: the sum of one term per axis of the grid ─────────────────────────────────────────
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.stems import Concatenate
+from xfcost.layers.stage_entries import Concatenate
 from xfcost.torch_models.shared.leaves import Leaf, joined
 
 

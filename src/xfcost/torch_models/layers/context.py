@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.layouts import Context
+from xfcost.layers.shift import Context
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.shift import ByOne

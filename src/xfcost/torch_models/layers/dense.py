@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.mlps import Dense
+from xfcost.layers.feed_forward import Dense
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.layouts import Fold
+from xfcost.layers.stems import Fold
 from xfcost.torch_models.shared.chain import Chain
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from xfcost.formulas.component import Place
-from xfcost.layers.layouts import FoldAxis
+from xfcost.layers.stems import FoldAxis
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import Leaf
 

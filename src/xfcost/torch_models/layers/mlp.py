@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.mlps import Mlp
+from xfcost.layers.feed_forward import Mlp
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Leaf, Linear, joined
 
 

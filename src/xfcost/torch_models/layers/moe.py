@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.mlps import Mlp
+from xfcost.layers.feed_forward import Mlp
 from xfcost.layers.moe import Groups, Moe
 from xfcost.torch_models.layers.mlp import FeedForward
 from xfcost.torch_models.shared.experts import ExpertLinear, SlotLinear

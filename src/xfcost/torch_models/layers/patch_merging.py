@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.layers.stems import PatchMerging
+from xfcost.layers.stage_entries import PatchMerging
 from xfcost.torch_models.shared.leaves import Leaf, Linear
 from xfcost.torch_models.shared.norms import LayerNorm
 

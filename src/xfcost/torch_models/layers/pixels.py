@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from xfcost.formulas.component import Place
-from xfcost.layers.tokens import Pixels
+from xfcost.layers.stems import Pixels
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import Leaf
 

@@ -1,4 +1,4 @@
-"""Module of `layers/pooling_attention.py`: attention of learned queries to all tokens.
+"""Module of `layers/stage_entries.py`: attention of learned queries to all tokens.
 
 B batch, N tokens, D width, S learned queries, E their width.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.pooling_attention import PoolingAttention
+from xfcost.layers.stage_entries import PoolingAttention
 from xfcost.torch_models.shared.leaves import Add, Table
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.reading import Reading

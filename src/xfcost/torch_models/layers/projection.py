@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.layers.mlps import Projection
+from xfcost.layers.stems import Projection
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import Linear
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.grid_axes import Axis, axis_index
-from xfcost.layers.layouts import Shift
+from xfcost.layers.shift import Shift
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.shift import ByOne

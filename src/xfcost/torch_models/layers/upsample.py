@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.stems import Upsample
+from xfcost.layers.stage_entries import Upsample
 from xfcost.torch_models.shared.leaves import Add
 
 

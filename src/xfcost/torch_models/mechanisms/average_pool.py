@@ -1,4 +1,4 @@
-"""Module of `mechanisms/average_pool.py`: the mean of a window around each token, minus the token.
+"""Module of `mechanisms/conv.py`: the mean of a window around each token, minus the token.
 
 B batch, N tokens, D width.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.average_pool import AveragePool
+from xfcost.mechanisms.conv import AveragePool
 from xfcost.torch_models.shared.convolution import TokenPooling
 from xfcost.torch_models.shared.leaves import Leaf
 

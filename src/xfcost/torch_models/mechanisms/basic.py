@@ -1,4 +1,4 @@
-"""Module of `mechanisms/basic.py`: two 3×3 convolutions and a shortcut.
+"""Module of `mechanisms/residual_blocks.py`: two 3×3 convolutions and a shortcut.
 
 B batch, N tokens, D width, Y and X the grid's sides.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.basic import Basic
+from xfcost.mechanisms.residual_blocks import Basic
 from xfcost.torch_models.shared.conv_block import shortcut
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import Add

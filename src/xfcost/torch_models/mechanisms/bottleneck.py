@@ -1,4 +1,4 @@
-"""Module of `mechanisms/bottleneck.py`: 1×1, 3×3 and 1×1 convolutions and a shortcut.
+"""Module of `mechanisms/residual_blocks.py`: 1×1, 3×3 and 1×1 convolutions and a shortcut.
 
 B batch, N tokens, D width, W width inside, Y and X the grid's sides.
 """
@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conv_kernel import kernel_of_three, pointwise_kernel
-from xfcost.mechanisms.bottleneck import Bottleneck
-from xfcost.mechanisms.local_attention import LocalAttention
-from xfcost.mechanisms.local_relation import LocalRelation
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
+from xfcost.mechanisms.residual_blocks import Bottleneck
 from xfcost.torch_models.mechanisms.local_attention import LocalSelfAttention
 from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
 from xfcost.torch_models.shared.conv_block import shortcut

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/bytenet.py`: a block around one dilated convolution.
+"""Module of `mechanisms/conv.py`: a block around one dilated convolution.
 
 B batch, N tokens, D width, H half of it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.bytenet import ByteNet
+from xfcost.mechanisms.conv import ByteNet
 from xfcost.torch_models.shared.cache import conv_state
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
 from xfcost.torch_models.shared.leaves import Linear

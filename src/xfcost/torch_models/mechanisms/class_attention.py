@@ -1,4 +1,4 @@
-"""Module of `mechanisms/class_attention.py`: attention of the special tokens to all tokens.
+"""Module of `mechanisms/full.py`: attention of the special tokens to all tokens.
 
 B batch, N tokens, E special tokens among them, D width, H heads, K head width.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.class_attention import ClassAttention
+from xfcost.mechanisms.full import ClassAttention
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
 

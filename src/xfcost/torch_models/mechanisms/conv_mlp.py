@@ -1,4 +1,4 @@
-"""Module of `mechanisms/conv_mlp.py`: a feed-forward network with a depthwise convolution.
+"""Module of `mechanisms/conv.py`: a feed-forward network with a depthwise convolution.
 
 B batch, N tokens, D width, E hidden units.
 """
@@ -6,7 +6,7 @@ B batch, N tokens, D width, E hidden units.
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.conv_mlp import ConvMlp
+from xfcost.mechanisms.conv import ConvMlp
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import TokenConvolution
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear

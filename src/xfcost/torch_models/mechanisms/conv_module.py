@@ -1,11 +1,11 @@
-"""Module of `mechanisms/conv_module.py`: Conformer's gated depthwise convolution. B batch, N tokens, D width."""
+"""Module of `mechanisms/conv.py`: Conformer's gated depthwise convolution. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.conv_module import ConvModule
+from xfcost.mechanisms.conv import ConvModule
 from xfcost.torch_models.shared.convolution import TokenConvolution
 from xfcost.torch_models.shared.leaves import Glu, Linear
 from xfcost.torch_models.shared.norms import BatchNorm

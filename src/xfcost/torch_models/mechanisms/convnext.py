@@ -1,4 +1,4 @@
-"""Module of `mechanisms/convnext.py`: a depthwise convolution and a feed-forward network.
+"""Module of `mechanisms/residual_blocks.py`: a depthwise convolution and a feed-forward network.
 
 B batch, N tokens, D width.
 """
@@ -6,7 +6,7 @@ B batch, N tokens, D width.
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.convnext import ConvNext
+from xfcost.mechanisms.residual_blocks import ConvNext
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import TokenConvolution
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/cross.py`: attention of a decoder's tokens to the encoder's output.
+"""Module of `mechanisms/full.py`: attention of a decoder's tokens to the encoder's output.
 
 B batch, N tokens, M tokens of the memory, D width, E the memory's width.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.cross import Cross
+from xfcost.mechanisms.full import Cross
 from xfcost.torch_models.shared.cache import MemoryCache
 from xfcost.torch_models.shared.leaves import split_heads
 from xfcost.torch_models.shared.reading import Reading

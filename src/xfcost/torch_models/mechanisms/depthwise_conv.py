@@ -1,9 +1,9 @@
-"""Module of `mechanisms/depthwise_conv.py`: a convolution of each channel. B batch, N tokens, D width."""
+"""Module of `mechanisms/conv.py`: a convolution of each channel. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.depthwise_conv import DepthwiseConv
+from xfcost.mechanisms.conv import DepthwiseConv
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import TokenConvolution
 

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/gmlp.py`: a feed-forward network gated by a linear map over the tokens.
+"""Module of `mechanisms/token_mixing.py`: a feed-forward network gated by a linear map over the tokens.
 
 B batch, N tokens, D width, H hidden units, U half of them.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.gmlp import Gmlp
+from xfcost.mechanisms.token_mixing import Gmlp
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply, through
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.tokens import OverTokens

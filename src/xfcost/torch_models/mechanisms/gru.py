@@ -1,4 +1,4 @@
-"""Module of `mechanisms/gru.py`: a gated recurrent unit. B batch, N tokens, D width, H hidden units."""
+"""Module of `mechanisms/recurrent.py`: a gated recurrent unit. B batch, N tokens, D width, H hidden units."""
 
 from __future__ import annotations
 

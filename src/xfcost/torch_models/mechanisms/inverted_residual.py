@@ -1,4 +1,4 @@
-"""Module of `mechanisms/inverted_residual.py`: expansion, depthwise convolution, squeeze and projection.
+"""Module of `mechanisms/residual_blocks.py`: expansion, depthwise convolution, squeeze and projection.
 
 B batch, N tokens, D width, H hidden units, Y and X the grid's sides.
 """
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import pointwise_kernel
-from xfcost.mechanisms.inverted_residual import InvertedResidual
+from xfcost.mechanisms.residual_blocks import InvertedResidual
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Add, through

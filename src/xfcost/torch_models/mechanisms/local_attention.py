@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.local_attention import LocalAttention, Neighbourhood
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
 from xfcost.torch_models.shared.leaves import Add, Leaf, Linear

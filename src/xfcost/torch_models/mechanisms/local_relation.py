@@ -1,4 +1,4 @@
-"""Module of `mechanisms/local_relation.py`: weights from scalar queries and keys and a prior of the offset.
+"""Module of `mechanisms/local_attention.py`: weights from scalar queries and keys and a prior of the offset.
 
 B batch, N positions, P output positions, D width, G groups, C channels of a group, W positions of a window.
 """
@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.neighbourhood import Neighbourhood
-from xfcost.mechanisms.local_relation import LocalRelation
+from xfcost.mechanisms.local_attention import LocalRelation, Neighbourhood
 from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Softmax, WeightedSum
 from xfcost.torch_models.shared.neighbours import Centres, Gather, centres
 

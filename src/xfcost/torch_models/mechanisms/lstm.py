@@ -1,4 +1,4 @@
-"""Module of `mechanisms/lstm.py`: a long short-term memory. B batch, N tokens, D width, H hidden units."""
+"""Module of `mechanisms/recurrent.py`: a long short-term memory. B batch, N tokens, D width, H hidden units."""
 
 from __future__ import annotations
 

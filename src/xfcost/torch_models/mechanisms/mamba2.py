@@ -1,4 +1,4 @@
-"""Module of `mechanisms/mamba2.py`: state-space duality in chunks.
+"""Module of `mechanisms/mamba.py`: state-space duality in chunks.
 
 B batch, N tokens, C chunks of Q tokens, D width, E inner channels, H heads of P channels, G groups of heads, S state
 size.
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.mamba2 import Mamba2
+from xfcost.mechanisms.mamba import Mamba2
 from xfcost.torch_models.mechanisms.kernel import state_of
 from xfcost.torch_models.mechanisms.mamba import Decay, gated
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/rwkv_channel.py`: a gated feed-forward network over each token and the one before.
+"""Module of `mechanisms/rwkv.py`: a gated feed-forward network over each token and the one before.
 
 B batch, N tokens, D width, H hidden units.
 """

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/rwkv_time.py`: RWKV's weighted average of all earlier values. B batch, N tokens, D width."""
+"""Module of `mechanisms/rwkv.py`: RWKV's weighted average of all earlier values. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/sagan.py`: attention of grid positions with narrow keys.
+"""Module of `mechanisms/non_local.py`: attention of grid positions with narrow keys.
 
 B batch, N positions, M (pooled) positions, D width, K key width, V value width.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.sagan import Sagan
+from xfcost.mechanisms.non_local import Sagan
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import TokenPooling
 from xfcost.torch_models.shared.leaves import Linear

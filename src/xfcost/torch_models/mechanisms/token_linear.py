@@ -1,9 +1,9 @@
-"""Module of `mechanisms/token_linear.py`: a linear map over the tokens. B batch, N tokens, D width."""
+"""Module of `mechanisms/token_mixing.py`: a linear map over the tokens. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.token_linear import TokenLinear
+from xfcost.mechanisms.token_mixing import TokenLinear
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.tokens import OverTokens
 

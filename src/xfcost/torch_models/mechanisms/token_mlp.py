@@ -1,4 +1,4 @@
-"""Module of `mechanisms/token_mlp.py`: a two-layer network over the tokens.
+"""Module of `mechanisms/token_mixing.py`: a two-layer network over the tokens.
 
 B batch, N tokens, D width, K hidden units.
 """
@@ -6,7 +6,7 @@ B batch, N tokens, D width, K hidden units.
 from __future__ import annotations
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.token_mlp import TokenMlp
+from xfcost.mechanisms.token_mixing import TokenMlp
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.leaves import ACTIVATIONS
 from xfcost.torch_models.shared.tokens import OverTokens

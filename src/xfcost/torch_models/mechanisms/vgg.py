@@ -1,4 +1,4 @@
-"""Module of `mechanisms/vgg.py`: 3×3 convolutions and a max-pool. B batch, N tokens, D width, Y and X the sides."""
+"""Module of `mechanisms/residual_blocks.py`: 3×3 convolutions and a max-pool. B batch, N tokens, D width, Y and X the sides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import kernel_of_three
-from xfcost.mechanisms.vgg import Vgg
+from xfcost.mechanisms.residual_blocks import Vgg
 from xfcost.torch_models.shared.chain import Chain
 from xfcost.torch_models.shared.convolution import Convolution, Pooling, in_rows, on_grid
 from xfcost.torch_models.shared.norms import GridNorm

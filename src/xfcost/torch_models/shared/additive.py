@@ -1,4 +1,4 @@
-"""Modules of `formulas/recurrent.py`: additive attention of a recurrent decoder, and its readout.
+"""Modules of `mechanisms/recurrent.py`: additive attention of a recurrent decoder, and its readout.
 
 B batch, T steps side by side, M memory tokens of width E, H hidden units, K of the alignment, D width.
 """

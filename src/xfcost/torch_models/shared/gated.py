@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.mlps import GatedMlp
+from xfcost.layers.feed_forward import GatedMlp
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply
 
 

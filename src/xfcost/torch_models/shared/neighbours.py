@@ -1,4 +1,4 @@
-"""Modules of `formulas/neighbourhood.py`: windows are gathered, not masked out of all pairs.
+"""Modules of `mechanisms/local_attention.py`: windows are gathered, not masked out of all pairs.
 
 B batch, N positions, P centres of windows, G groups (heads), C channels of a group, W positions of a window, D width, Y
 and X the grid's sides.
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.neighbourhood import Neighbourhood
+from xfcost.mechanisms.local_attention import Neighbourhood
 
 
 class Gather(nn.Module):

@@ -1,4 +1,4 @@
-"""Modules of `formulas/recurrent.py`: layers of recurrent networks.
+"""Modules of `mechanisms/recurrent.py`: layers of recurrent networks.
 
 B batch, N tokens, D width, G numbers of all gates, H hidden units.
 """

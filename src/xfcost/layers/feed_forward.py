@@ -55,24 +55,6 @@ class NormSubLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
         yield from norm(self.norm, "norm", place.grid.total, place.dim)
 
 
-class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
-    """xW + b, C channels to width d: the stem of sets, point clouds and features (input of kind `vectors`).
-
-    projection   N·C·d MACs, C·d + d parameters
-    """
-
-    token_wise: ClassVar[bool] = True
-
-    bias: bool = True
-    """Whether the linear map has a bias."""
-
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, place.out_dim
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        yield linear("projection", "Projection", place.grid.total, place.dim, place.out_dim, bias=self.bias)
-
-
 class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
     """act(norm(xW + b)), d to d: Set Transformer's rFF as its authors' code has it (Lee et al. 2019, equation 6).
 

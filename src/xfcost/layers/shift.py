@@ -1,24 +1,21 @@
-"""Tokens laid out on a grid, shifted along its axes, and beside those of an encoder."""
+"""Tokens shifted along an axis of the grid, and the encoder's added to them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from xfcost.formulas.component import (
     ComponentError,
     Embed,
-    Grid,
     Joining,
-    Number,
     Observed,
     Operation,
     PerToken,
     Place,
     Sources,
-    check_no_special_tokens,
     itself,
     single_token,
 )
@@ -26,76 +23,7 @@ from xfcost.formulas.grid_axes import Axis, before, check_shift
 from xfcost.formulas.rows import elementwise, move
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.accounts import Cached, WeightsRead
-from xfcost.ledger.grid import WIDEST_ASPECT, near_square, nearest_shapes
-from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Tensor, Tensors
-
-
-class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
-    """N tokens in raster order on the grid nearest to a square: 128 on 8×16, 4096 on 64×64. A view: nothing moves.
-
-    An N that makes no grid between 1:1 and 2:1 is refused, as it is for images.
-    """
-
-    axes: ClassVar[int] = 2
-
-    def check(self, place: Place) -> None:
-        sides = place.grid.sides
-        if len(sides) > 1:
-            raise ComponentError("kind", f"the {place.grid.shape_text()} tokens are a grid already; leave it out")
-        if near_square(sides[0]) is None:
-            raise ComponentError(
-                "kind",
-                f"{sides[0]} tokens make no grid between 1:1 and {WIDEST_ASPECT}:1; the nearest that do: "
-                f"{nearest_shapes(sides[0])}",
-            )
-
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        sides = near_square(place.grid.sides[0]) or place.grid.sides
-        return place.grid._replace(sides=sides), place.dim
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        unchanged = Tensors((Tensor(BEFORE, (place.grid.total, place.dim)),))
-        yield move("fold", "Lay the sequence out on a grid", tensors=unchanged)
-
-
-# Longer than any padding, so that no convolution before it refuses it.
-_ANY: Final = 2**20
-
-
-class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
-    """The last axis of the grid, X long, goes into the width: Y×X tokens of width d become Y of width X·d.
-
-    A view, since the X tokens of a row are adjacent in raster order; behind a convolution, whose output lies channel by
-    channel, a copy. Convolutional subsampling ends with it (Gulati et al. 2020, §2). N then counts along the other
-    axes; the folded axis keeps the length that the spec's input gives.
-    """
-
-    folds: ClassVar[bool] = True
-
-    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The folded axis has the input's own length (`Embed.folds`); any length that stems accept serves here."""
-        return (*sides, _ANY)
-
-    def check(self, place: Place) -> None:
-        check_no_special_tokens(place.grid, "'fold_axis' folds a grid")
-        if len(place.grid.sides) == 1:
-            raise ComponentError("kind", f"the {place.grid.total} tokens are a sequence already; leave it out")
-
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        *sides, folded = place.grid.sides
-        return Grid(tuple(sides)), folded * place.dim
-
-    def sources(self, place: Place) -> Sources:
-        side = place.grid.sides[-1]
-        return Sources(lambda token: range(token * side, (token + 1) * side))
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        shape = (place.grid.total, place.dim)
-        alone = place.grid.sides[-1] == 1 or place.dim == 1  # one of the two axes that become one
-        folded = Tensor(OUTPUT, shape, view_of=BEFORE, token_by_token=not alone)
-        tensors = Tensors((Tensor(BEFORE, shape),), (folded,))
-        yield move("fold", "Fold the last axis into the width", tensors=tensors)
-
+from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY
 
 # One place back along an axis of the grid: how a model that predicts pixels is kept from reading the one it predicts.
 # Ho et al. 2019, §4.2: the pixels are shifted right before the inner decoder, the outer decoder's output down a row.
