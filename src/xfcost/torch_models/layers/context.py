@@ -1,4 +1,4 @@
-"""Module of `layers/layouts.py`: adds the encoder's token at the same position. B batch, N tokens, D width."""
+"""Module of `layers/shift.py`: adds the encoder's token at the same position. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

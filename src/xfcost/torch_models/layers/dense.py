@@ -1,4 +1,4 @@
-"""Module of `layers/mlps.py`: a linear map with an activation. B batch, N tokens, D width."""
+"""Module of `layers/feed_forward.py`: a linear map with an activation. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

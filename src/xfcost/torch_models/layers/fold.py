@@ -1,4 +1,4 @@
-"""Module of `layers/layouts.py`: lays a sequence out on a grid. B batch, N tokens, D width."""
+"""Module of `layers/stems.py`: lays a sequence out on a grid. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module of `layers/layouts.py`: concatenates the tokens of one axis.
+"""Module of `layers/stems.py`: concatenates the tokens of one axis.
 
 B batch, N tokens, X length of the folded axis, D width.
 """

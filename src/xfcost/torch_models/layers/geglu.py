@@ -1,4 +1,4 @@
-"""Module of `layers/mlps.py`: a feed-forward network gated by GELU. B batch, N tokens, D width."""
+"""Module of `layers/feed_forward.py`: a feed-forward network gated by GELU. B batch, N tokens, D width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module of `layers/mlps.py`: a linear map of input vectors. B batch, N tokens, C channels, D width."""
+"""Module of `layers/stems.py`: a linear map of input vectors. B batch, N tokens, C channels, D width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module of `layers/layouts.py`: shifts the tokens by one along an axis. B batch, N tokens, D width."""
+"""Module of `layers/shift.py`: shifts the tokens by one along an axis. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
