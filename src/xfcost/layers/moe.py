@@ -303,9 +303,6 @@ def _check_plain(expert: Mlp | Swiglu | Geglu) -> None:
             raise ComponentError("expert", f"an expert takes no {field!r}; leave it out")
 
 
-# Tensors of a mixture of experts beside its networks: choice, places of the tokens' copies, gather and scatter.
-
-
 _PLACE: Final = "place"
 _COUNTS: Final = "counts"
 _FILLED: Final = "filled"

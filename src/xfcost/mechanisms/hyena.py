@@ -160,9 +160,6 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         )
 
 
-# Tensors of the Hyena operator: its gates and long convolutions, and the network that computes its filters.
-
-
 # What a row that runs several times writes in other calls than its last.
 _GATED: Final = "gated"
 _SINES: Final = "sines"

@@ -24,7 +24,7 @@ from xfcost.formulas.mixers import ApproximatelyCausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, sort, with_gradient_operands
 from xfcost.formulas.tensors import copied, product, reading
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors, merged_heads
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors, merged_heads
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
@@ -128,8 +128,8 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
             if several:
                 logits = Tensor("logsumexp", (t.heads, t.copies))
                 writes = (*tensors.writes, msgspec.structs.replace(logits, name=_LOGITS))
-                saves = (*saves, Saved("logsumexp"), t.places(_UNDO))
-                tensors = Tensors((*tensors.reads, logits, places), writes, saves)
+                more = (Saved("logsumexp"), t.places(_UNDO))
+                tensors = Tensors((*tensors.reads, logits, places), writes, (*saves, *more))
             yield move("undo", "Back into the tokens' order", moved, tensors=tensors)
             if several:
                 yield from _combined(copies, self.heads, inner, t)
@@ -173,16 +173,17 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         entries = self.heads * queries * keys
         content = mixing | {"content_dependent": True}
         macs = queries * keys * inner
-        shape = t.entries("").shape
+        q, k, v = t.rows("gather"), t.rows("look_back", 2), t.rows(_VALUES, 2)
+        merged = None
         if t.whole:
-            tensors = product(t.rows("query_key"), t.rows("normalise"), shape, t.merged(), t.merged())
-        else:
-            tensors = product(t.rows("gather"), t.rows("look_back", 2), shape)
+            q, k, v = t.rows("query_key"), t.rows("normalise"), t.rows("value")
+            merged = merged_heads((t.tokens, t.inner), t.heads, t.tokens)
+        tensors = product(q, k, t.entries("").shape, merged, merged)
         # the log-sum-exp keeps them
         score_facts = {"attention_entries": entries, "matrix": matrix(entries, saved=True), "tensors": tensors}
         yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
         # In place; saved are the masks of padding, of later tokens and of the token itself
-        masks = 2 if (bool(self.causal)) else 1
+        masks = 2 if self.causal else 1
         stands: tuple[Tensor, ...]
         if t.whole:
             stands = (Tensor("tokens", (t.tokens,), "int64", once=True, held=True),)
@@ -190,7 +191,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         else:
             stands = t.order("sort"), Tensor(_STANDS, (t.heads, 2 * t.copies), "int64")
             makes = [Tensor("masks", (masks, *t.entries("").shape), "bool")]
-        if bool(self.padded(grid) != grid.total):
+        if self.padded(grid) != grid.total:
             makes.append(Tensor("padding", (t.heads, 2 * t.copies), "bool"))
         output = Tensor(OUTPUT, (0,), view_of=BEFORE)  # the scores themselves, which count once
         tensors = Tensors((t.entries(BEFORE), *stands), (output,), (), tuple(makes))
@@ -198,18 +199,12 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         # The scores and itself are saved
         output = Tensor(OUTPUT, (t.heads, t.copies))
         tensors = Tensors((t.entries(BEFORE),), (output,), (Saved(BEFORE), Saved(OUTPUT)))
-        facts = content | {"tensors": tensors}
-        yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **facts)
-        # Its output is saved
+        yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, tensors=tensors, **content)
         reads = (t.entries("mask"), Tensor("logsumexp", (t.heads, t.copies)))
         tensors = Tensors(reads, (t.entries(OUTPUT),), (Saved(OUTPUT),))
         weights = content | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
         yield elementwise("softmax", "Softmax", "add + exp", entries, symbol="softmax", **weights)
-        weights, written = (t.entries(BEFORE), (t.copies, t.inner))
-        if t.whole:
-            tensors = product(weights, t.rows("value"), written, None, t.merged())
-        else:
-            tensors = product(weights, t.rows(_VALUES, 2), written)
+        tensors = product(t.entries(BEFORE), v, (t.copies, t.inner), None, merged)
         yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", tensors=tensors, **content)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -255,9 +250,6 @@ def _normalised(copies: Number, heads: int, inner: Number, t: _LshTensors) -> Op
     return Operation(path="normalise", title="Keys of length one", flops=flops, tensors=tensors)
 
 
-# Tensors of LSH attention: hashed, sorted, gathered by chunk, attended over and brought back ─────────────────────────
-
-
 # Beside the rows' first outputs.
 _UNDO: Final = "places of the tokens"
 _GATHERED_VALUES: Final = "gathered values"
@@ -286,9 +278,6 @@ class _LshTensors(NamedTuple):
 
     def entries(self, name: str) -> Tensor:
         return Tensor(name, (self.heads, self.copies, self.keys))
-
-    def merged(self) -> Strided:
-        return merged_heads((self.tokens, self.inner), self.heads, self.tokens)
 
     def places(self, name: str) -> Saved:
         """Every gather by an order of several rounds copies it: rounds lie innermost."""

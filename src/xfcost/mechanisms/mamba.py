@@ -366,9 +366,6 @@ def _between(sizes: _Mamba2Sizes) -> Iterator[Operation]:
     yield Operation(path="reach", title=title, flops=decay_flops, tensors=tensors)
 
 
-# Tensors of Mamba-2's chunks: the products inside them, and the states from chunk to chunk ───────────────────────────
-
-
 _PADDED: Final = "padded inputs"
 
 

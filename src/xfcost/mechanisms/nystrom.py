@@ -135,7 +135,14 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         step_flops = 3 * COSTS["add"] + COSTS["multiply"]
         work = entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops)
         title = "Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated"
-        mixing["tensors"] = _inverted(self.heads, self.landmarks, self.iterations)
+        # Of A the column sums and their maximum are saved, and six matrices a step: Z, AZ, two inner factors, ¼Z, …
+        a = Tensor("landmark_softmax", (self.heads, self.landmarks, self.landmarks))
+        made = (
+            Tensor("steps", (6 * self.iterations, *a.shape)),
+            Tensor("sums", (self.heads, self.landmarks)),
+            Tensor("most", (self.heads,)),
+        )
+        mixing["tensors"] = Tensors((a,), (Tensor(OUTPUT, a.shape),), (Saved(a.name),), made)
         return matmul("inverse", title, macs, work=work, comparisons=self.heads * self.landmarks, **mixing)
 
     def _convolution(self, tokens: Number, inner: Number, size: int, attended: str) -> Iterator[Operation]:
@@ -202,10 +209,3 @@ class _NystromTensors(NamedTuple):
         """QKᵀ."""
         q, k = self.named(queries), self.named(keys)
         return product(q, k, (self.heads, q.shape[0], k.shape[0]), self.merged(q), self.merged(k))
-
-
-def _inverted(heads: Number, landmarks: Number, iterations: int) -> Tensors:
-    """Of A the column sums and their maximum are saved, and six matrices a step: Z, AZ, two inner factors, ¼Z, …."""
-    a = Tensor("landmark_softmax", (heads, landmarks, landmarks))
-    made = Tensor("steps", (6 * iterations, *a.shape)), Tensor("sums", (heads, landmarks)), Tensor("most", (heads,))
-    return Tensors((a,), (Tensor(OUTPUT, a.shape),), (Saved(a.name),), made)

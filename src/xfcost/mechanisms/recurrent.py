@@ -42,7 +42,6 @@ from xfcost.ledger.tensors import (
     MEMORY,
     OUTPUT,
     Saved,
-    Strided,
     Tensor,
     Tensors,
     merged_heads,
@@ -95,17 +94,6 @@ def recurrent(steps: Steps, prefix: str, start: str) -> Tensors:
     return Tensors(reads, (Tensor(OUTPUT, (n, units)), *last), saves, (Tensor("steps", (made, units)),))
 
 
-def recurrent_in_attention(steps: Steps, start: str) -> Tensors:
-    """One step after the other: the query's map saves h, and cells are saved but the first, made with the first h."""
-    n, units, gates, states, saved, _ = steps
-    cells = (n - 1) * (states - 1)
-    # zeros are one tensor for h and cells
-    asked = n * states - (states - 1 if start == "zeros" else 0)
-    reads = (Tensor(BEFORE, (n, gates)), Tensor(STATES, (asked, units)))
-    writes = (Tensor(OUTPUT, (n, units)), Tensor("last", (n * states, units)))
-    return Tensors(reads, writes, makes=(Tensor("steps", (n * saved + cells, units)),))
-
-
 def of_states(row: Operation, steps: Number, units: Number, *, new: Number | None = None) -> Operation:
     """`row`, a map of the states before all steps, which it saves.
 
@@ -117,22 +105,6 @@ def of_states(row: Operation, steps: Number, units: Number, *, new: Number | Non
     if new is not None:
         tensors = msgspec.structs.replace(tensors, between=(Tensor(STATES, (new, units)),))
     return msgspec.structs.replace(row, tensors=tensors)
-
-
-def joined_steps(steps: Number, units: Number, width: Number, *, before: bool, contexts: bool) -> Tensors:
-    """States and contexts of all steps, joined; of N + 1 states, the one `before` each step is seen.
-
-    The leaf is given N + 1 states and the contexts, whatever it joins.
-    """
-    reads = (Tensor("recurrence", (steps + 1, units)), Tensor("weighted_sum", (steps, width)))
-    states = Tensor(OUTPUT, (steps, units), storage=(steps + 1) * units if before else None)
-    joined = (Tensor(CONTEXTS, (steps, width)),) if contexts else ()
-    return Tensors(reads, (states, *joined))
-
-
-def seen_states(steps: Number, units: Number) -> Strided:
-    """N of N + 1 joined states: a map of them merges steps and batch."""
-    return merged_heads((steps, units), steps, units)
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
@@ -294,7 +266,14 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         numbers = (self.gates * units, len(self.states), self.saved_in_step())
         steps = Steps(place.grid.total, units, *numbers, saves_state=self.saves_state)
         if self.attend is not None:
-            return recurrent_in_attention(steps, self.start)
+            # one step after the other: the query's map saves h, and cells are saved but the first, made with its h
+            n, units, gates, states, saved, _ = steps
+            cells = (n - 1) * (states - 1)
+            # zeros are one tensor for h and cells
+            asked = n * states - (states - 1 if self.start == "zeros" else 0)
+            reads = (Tensor(BEFORE, (n, gates)), Tensor(STATES, (asked, units)))
+            writes = (Tensor(OUTPUT, (n, units)), Tensor("last", (n * states, units)))
+            return Tensors(reads, writes, makes=(Tensor("steps", (n * saved + cells, units)),))
         return recurrent(steps, prefix, self.start)
 
     def _without_gradient(self, units: Number) -> Number:
@@ -322,7 +301,12 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         n, units, width, readout = place.grid.total, self.units(place), place.memory_dim, self.readout
         before = readout is not None and readout.reads_state_before
         moved = (n + 1 if before else n) * units + (0 if readout is None else n * width)
-        tensors = joined_steps(n, units, width, before=before, contexts=readout is not None)
+        # States and contexts of all steps, joined; of N + 1 states, the one `before` each step is seen. The leaf is
+        # given N + 1 states and the contexts, whatever it joins.
+        reads = (Tensor("recurrence", (n + 1, units)), Tensor("weighted_sum", (n, width)))
+        states = Tensor(OUTPUT, (n, units), storage=(n + 1) * units if before else None)
+        joined = (Tensor(CONTEXTS, (n, width)),) if readout is not None else ()
+        tensors = Tensors(reads, (states, *joined))
         return move("join", "Join the steps", moved, in_decode=(), tensors=tensors)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -367,7 +351,8 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m, "content_dependent": True}
         query = linear("query", "Alignment: map of the state", n, units, self.hidden, bias=False)
         yield of_states(_learned(query, n, learned), n, units, new=n - 1 if learned else n)
-        tensors = _asked(n, pairs, self.hidden)
+        reads = (Tensor("query", (n, self.hidden)), Tensor("keys", (pairs, self.hidden)))
+        tensors = Tensors(reads, (Tensor(OUTPUT, (pairs, self.hidden)),))
         yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, tensors=tensors, **mixing)
         yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **mixing)
         energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
@@ -397,12 +382,6 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Operation(path="cache", title="Cached keys and tokens of the memory", cache=Cached(cached))
 
 
-def _asked(steps: Number, pairs: Number, width: Number) -> Tensors:
-    """Every step's query plus all keys."""
-    reads = (Tensor("query", (steps, width)), Tensor("keys", (pairs, width)))
-    return Tensors(reads, (Tensor(OUTPUT, (pairs, width)),))
-
-
 def _learned(row: Operation, steps: Number, learned: bool) -> Operation:
     """A map of the previous states; a first state of zeros needs no gradient."""
     return row if learned else msgspec.structs.replace(row, backward_macs=2 * row.macs - row.macs // steps)
@@ -424,7 +403,8 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """N·(h + d + E)·2l MACs, 2·2·l·N additions, 2·l·N comparisons."""
         n, outputs = place.grid.total, 2 * self.hidden
         state = linear("readout_state", "Readout: map of the state", n, units, outputs, bias=bias)
-        yield reading(saving_copies(state, seen_states(n, units)), "join")
+        # N of N + 1 joined states: a map of them merges steps and batch
+        yield reading(saving_copies(state, merged_heads((n, units), n, units)), "join")
         of_input = on_raw_input(linear("readout_input", "Readout: map of the input", n, place.dim, outputs, bias=False))
         yield of_grid(of_input, INPUT, n, place.dim)
         context = linear("readout_context", "Readout: map of the context", n, place.memory_dim, outputs, bias=False)

@@ -275,9 +275,6 @@ def _recurrent(sizes: _RetentionSizes) -> Iterator[Operation]:
     yield recurrence(scan, sizes.tokens, carried)
 
 
-# Tensors of retention's core (QKᵀ∘D)V, in its three forms ────────────────────────────────────────────────────────────
-
-
 _SINCE: Final = "since"
 # Queries, keys and values as they come, and padded to whole chunks.
 _OPERANDS: Final = ("rotary", ROTATED_KEYS, "qkv")

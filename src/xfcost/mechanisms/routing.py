@@ -309,9 +309,6 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             )
 
 
-# Tensors of routing attention: queries and keys chosen by clusters, gathered, attended over and averaged by token.
-
-
 # Beside the rows' first outputs.
 _UNIT_KEYS: Final = "keys of length 1"
 _KEY_DISTANCES: Final = "distances of the keys"

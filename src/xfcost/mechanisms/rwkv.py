@@ -24,7 +24,11 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
         work, title = "add" + uses * " + multiply + add", "Mix with the token before"
         params = uses * place.dim
         facts = {"params": params, "mixing": "local", "reads": "2", "reads_tokens": 2}
-        yield elementwise("mix", title, work, elements, tensors=_mixed(elements, uses), **facts)
+        # What sets a token apart from the one before is saved, for the gradients of the shares
+        reads = tuple(Tensor(name, (elements,)) for name in (INPUT, "shift"))
+        writes = tuple(Tensor(mixture(use) if use else OUTPUT, (elements,)) for use in range(uses))
+        tensors = Tensors(reads, writes, makes=(Tensor("apart", (elements,)),))
+        yield elementwise("mix", title, work, elements, tensors=tensors, **facts)
 
     def gated(self, place: Place, name: str) -> Operation:
         """σ(r)∘x, x the row `name`."""
@@ -36,13 +40,6 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
 def mixture(use: int) -> str:
     """The tensor of a use's mixture."""
     return "mix" if use == 0 else f"mixture {use}"
-
-
-def _mixed(elements: Number, uses: int) -> Tensors:
-    """What sets a token apart from the one before is saved, for the gradients of the shares."""
-    reads = tuple(Tensor(name, (elements,)) for name in (INPUT, "shift"))
-    writes = tuple(Tensor(mixture(use) if use else OUTPUT, (elements,)) for use in range(uses))
-    return Tensors(reads, writes, makes=(Tensor("apart", (elements,)),))
 
 
 class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
@@ -68,7 +65,12 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
             yield reading(linear(name, f"{name.capitalize()} projection", n, d, d, bias=False), mixture(use))
         facts = {"params": d, "once": True, "tensors": exponential_of_weights(d)}
         yield elementwise("decay", "Decay w = -exp(·)", "exp + multiply", d, **facts)
-        facts = {"params": d, "comparisons": 2 * n * d, "moved": n * d, "tensors": _recurrent(n, d)}
+        # A step saves eight numbers of a channel, and the next step the three of the state; the first state is two
+        shape = (n, d)
+        reads = (Tensor("key", shape), Tensor("value", shape), Tensor("decay", (d,), once=True))
+        made = Tensor("steps", (8 * n + 3 * (n - 1) + 2, d))
+        tensors = Tensors(reads, (Tensor(OUTPUT, shape),), (Saved("key"), Saved("value")), (made,))
+        facts = {"params": d, "comparisons": 2 * n * d, "moved": n * d, "tensors": tensors}
         wkv = elementwise("wkv", "WKV recurrence", "wkv", n * d, **facts, **global_mixing(n))
         yield recurrence(wkv, n, 3 * d)  # numerator, denominator and largest exponent
         yield self.gated(place, "wkv")
@@ -79,14 +81,6 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
             f"{place.grid.total:,} sequential steps per time mixing; what was read is carried in a state of "
             f"{4 * place.dim:,} numbers, the last token among them, whatever N is"
         )
-
-
-def _recurrent(tokens: Number, width: Number) -> Tensors:
-    """A step saves eight numbers of a channel, and the next step the three of the state; the first state is two."""
-    shape = (tokens, width)
-    reads = (Tensor("key", shape), Tensor("value", shape), Tensor("decay", (width,), once=True))
-    made = Tensor("steps", (8 * tokens + 3 * (tokens - 1) + 2, width))
-    return Tensors(reads, (Tensor(OUTPUT, shape),), (Saved("key"), Saved("value")), (made,))
 
 
 class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"):

@@ -222,9 +222,6 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             yield "causal: rows of the sorting are balanced alone, a column's sum would run over later blocks"
 
 
-# Tensors of Sinkhorn attention: pooled blocks, their soft permutation, sorted keys and values beside their own.
-
-
 # Beside the rows' first outputs.
 _POOLED_KEYS: Final = "pooled keys"
 _SORTED_VALUES: Final = "sorted values"

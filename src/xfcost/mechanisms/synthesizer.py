@@ -112,11 +112,10 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         weights = mixing | {"matrix": matrix(entries, live_entries, saved=alone or self.trainable)}
         yield elementwise("softmax", "Softmax", "softmax", entries, once=once, symbol="softmax", **weights)
         # AV; weights that are the same for all samples are copied for each
-        heads = self.heads
-        weights, values = Tensor(BEFORE, (heads, n, n)), Tensor("value", (n, inner))
-        repeated = None if "dense" in self.form else Strided(weights.shape, 1, ((heads, 0, 1),), repeated=True)
-        tensors = product(weights, values, values.shape, repeated, merged_heads(values.shape, heads, n))
-        mixing["tensors"] = tensors
+        b, values = Tensor(BEFORE, (self.heads, n, n)), Tensor("value", (n, inner))
+        repeated = None if alone else Strided(b.shape, 1, ((self.heads, 0, 1),), repeated=True)
+        merged = merged_heads(values.shape, self.heads, n)
+        mixing["tensors"] = product(b, values, values.shape, repeated, merged)
         weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
         yield weighted if self.trainable else with_gradient_operands(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

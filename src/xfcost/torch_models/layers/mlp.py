@@ -1,4 +1,4 @@
-"""Module of `layers/feed_forward.py`: a feed-forward network of linear maps. B batch, N tokens, D width, D' output width."""
+"""Module of `layers/feed_forward.py`: linear maps. B batch, N tokens, D width, D' output width."""
 
 from __future__ import annotations
 

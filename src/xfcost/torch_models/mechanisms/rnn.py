@@ -1,4 +1,4 @@
-"""Module of `mechanisms/recurrent.py`: a recurrent network without gates. B batch, N tokens, D width, H hidden units."""
+"""Module of `mechanisms/recurrent.py`: a network without gates. B batch, N tokens, D width, H hidden units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/residual_blocks.py`: 3×3 convolutions and a max-pool. B batch, N tokens, D width, Y and X the sides."""
+"""Module of `mechanisms/residual_blocks.py`: convolutions, a max-pool. B batch, N tokens, D width, Y and X sides."""
 
 from __future__ import annotations
 
