@@ -1,4 +1,4 @@
-"""Full softmax attention: every token reads every token (or, causal, every token up to itself)."""
+"""Full softmax attention: of every token over every token, of the class token alone, of a decoder over its encoder."""
 
 from __future__ import annotations
 
