@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import xfcost
 from any_models import two_blocks
 from helpers import xf
+from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.runs import make_run
-from xfcost.api.specs import AccountOptions, ready_to_time
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load

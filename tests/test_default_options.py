@@ -16,7 +16,7 @@ from helpers import PLAIN, xf
 from strategies import as_yaml
 from xfcost.api.measuring.plan import SweepPlan, SweptSizes, planned, run_of, variants_of
 from xfcost.api.runs import make_run, timing_plan
-from xfcost.commands.ranges import measured_axis
+from xfcost.commands.options import measured_axis
 from xfcost.ledger.execution import Mode
 from xfcost.report.compare import comparison_plain
 from xfcost.report.table import ledger_plain

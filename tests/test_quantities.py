@@ -13,7 +13,7 @@ from helpers import error_of
 from xfcost.api.option_readers import image_size, token_numbers
 from xfcost.api.runs import make_plan, make_run
 from xfcost.cli import COMMANDS, app, command
-from xfcost.commands.ranges import axis_of
+from xfcost.commands.options import axis_of
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import read_number, whole, whole_numbers
 

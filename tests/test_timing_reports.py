@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import torch
 
+from xfcost.api.accounts import account
 from xfcost.api.runs import make_run
-from xfcost.api.specs import account
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import PLAIN, xf
+from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.analysis import analyze
 from xfcost.api.option_readers import byte_number
 from xfcost.api.runs import make_run
-from xfcost.api.specs import AccountOptions, ready_to_time
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes

@@ -6,7 +6,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.api.modules import (
+from xfcost.api.accounts import (
+    AccountOptions,
+    account,
+    built,
     check_letters,
     check_texts,
     given_module,
@@ -17,11 +20,12 @@ from xfcost.api.modules import (
     module_plan,
     named_module,
     refuse_class,
+    settings_texts,
+    spec_name,
+    with_probe,
 )
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
-from xfcost.api.runs import make_run, run_options, timing_plan
-from xfcost.api.specs import AccountOptions, account, built, settings_texts, spec_name, with_probe
-from xfcost.api.without_effect import refuse
+from xfcost.api.runs import make_run, refuse, run_options, timing_plan
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load

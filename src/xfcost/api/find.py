@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from xfcost.api.accounts import settings_texts, spec_name
 from xfcost.api.options import BudgetOptions, RunOptions, SearchOptions, SettingsOption, takes
-from xfcost.api.runs import make_run, taken_budgets
-from xfcost.api.specs import settings_texts, spec_name
-from xfcost.api.without_effect import refuse
+from xfcost.api.runs import make_run, refuse, taken_budgets
 from xfcost.counting.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name
 from xfcost.counting.find.search import (
     Chunk,

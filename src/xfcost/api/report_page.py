@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from xfcost.api.accounts import AccountOptions
 from xfcost.api.roofline import bounded_roofline, under_roofs
-from xfcost.api.specs import AccountOptions
 from xfcost.api.systems import shared_run, system_ledgers, with_remarks
 from xfcost.counting.comparison import compared
 from xfcost.counting.diagram import Diagram, diagram

@@ -6,10 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from xfcost.api.modules import imported, is_module, refuse_class
+from xfcost.api.accounts import imported, is_module, refuse_class, settings_texts, spec_name
 from xfcost.api.options import Progress, takes
 from xfcost.api.runs import make_run
-from xfcost.api.specs import settings_texts, spec_name
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.quantities import whole_number

@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from xfcost.api.modules import given_module, how_of, imported, is_module, mixing_seconds, named_module
-from xfcost.api.options import Progress
-from xfcost.api.predictions import predictors
-from xfcost.api.specs import (
+from xfcost.api.accounts import (
     AccountOptions,
     account,
     accounts,
     foreseen,
+    given_module,
+    how_of,
+    imported,
+    is_module,
+    mixing_seconds,
+    named_module,
     ready_to_time,
     settings_texts,
     spec_name,
 )
-from xfcost.api.without_effect import refuse
+from xfcost.api.options import Progress
+from xfcost.api.predictions import predictors
+from xfcost.api.runs import refuse
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable

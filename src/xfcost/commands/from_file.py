@@ -12,7 +12,7 @@ import typer
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import read_option
 from xfcost.commands import options as shared
-from xfcost.commands.ranges import marked, measured_axis
+from xfcost.commands.options import marked, measured_axis
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import whole_number
 from xfcost.report.messages import say

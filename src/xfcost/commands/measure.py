@@ -10,7 +10,7 @@ import typer
 
 from xfcost.api.options import BatchOptions, InputOptions, SettingsOption, TimingOptions
 from xfcost.commands import options as shared
-from xfcost.commands.ranges import measured_axis
+from xfcost.commands.options import measured_axis
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import real_number, whole_number

@@ -9,7 +9,7 @@ import typer
 
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
-from xfcost.commands.ranges import axis_of
+from xfcost.commands.options import axis_of
 from xfcost.report.messages import say
 
 Specs = Annotated[

@@ -42,12 +42,10 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, 
 
     Example: xfcost roofline gpt2 --mode decode --on h100-sxm
     """
-    from xfcost.api.modules import mixing_seconds
+    from xfcost.api.accounts import AccountOptions, mixing_seconds
     from xfcost.api.roofline import bounded_rooflines, under_roofs
-    from xfcost.api.runs import make_run, run_options, timing_plan
-    from xfcost.api.specs import AccountOptions
+    from xfcost.api.runs import make_run, refuse, run_options, timing_plan
     from xfcost.api.systems import open_systems, shared_run, system_ledgers
-    from xfcost.api.without_effect import refuse
     from xfcost.ledger.roofline import records
     from xfcost.report.console import show
     from xfcost.report.document import to_csv

@@ -16,11 +16,10 @@ from typing import NoReturn
 import msgspec
 
 from xfcost import __version__
+from xfcost.api.accounts import account, mixing_seconds, named_module
 from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
 from xfcost.api.measuring.processes import READY, DescribedDevice, RowAnswer, RowJob
-from xfcost.api.modules import mixing_seconds, named_module
 from xfcost.api.predictions import calibration_of, predictors
-from xfcost.api.specs import account
 from xfcost.ledger.calibration import training_steps
 from xfcost.ledger.errors import DeviceError, NoRoomError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger

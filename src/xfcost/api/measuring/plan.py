@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from xfcost.api.accounts import account
 from xfcost.api.options import Progress
-from xfcost.api.runs import make_run
-from xfcost.api.specs import account
+from xfcost.api.runs import make_run, refuse
 from xfcost.api.systems import check_options, first_sizes, open_systems, start
-from xfcost.api.without_effect import refuse
 from xfcost.counting.comparison import distinct
 from xfcost.counting.sweep import MeasuredSizes, SizeAxis, measured_grids
 from xfcost.counting.system import SpecSystem, System

@@ -1,28 +1,41 @@
-"""The ledger of a spec: counted, traced, timed, probed."""
+"""The ledger of one system: of a spec counted, traced, timed, probed; of a torch module, given or named."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from xfcost.api.options import Progress
+from xfcost.api.options import Progress, read_option
+from xfcost.api.predictions import predictors
+from xfcost.api.runs import make_plan, refuse
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
-from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.errors import SpecError, UsageError, printable, shown
+from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
+from xfcost.ledger.training import RunPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.default_options import with_defaults
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.spec.targets import ModuleTarget
 
 if TYPE_CHECKING:
+    import torch
+
+    from xfcost.torch_models.any_model.ledger import How
+    from xfcost.torch_models.any_model.system import AnyModule
+    from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.predicting.predict import Predictor
     from xfcost.torch_models.timing.systems import System
@@ -76,8 +89,6 @@ def accounts(loaded: Sequence[Loaded], run: Run, how: AccountOptions) -> list[Le
     placed = [(one, *_counted_and_traced(one, run, how)) for one in loaded]
     if how.predict is not None:
         with _torch(loaded[0], "predicting it"):
-            from xfcost.api.predictions import predictors
-
             by_dtype = predictors(how.predict, how.timing.threads)
             placed = [
                 (one, architecture, foreseen(_system(one, architecture, ledger, run, how.predict), by_dtype).ledger)
@@ -244,3 +255,166 @@ def settings_texts(settings: Sequence[str] | None) -> tuple[str, ...]:
         if not isinstance(setting, str):
             raise UsageError(f"settings: expected texts like 'stages.0.depth=4', got {shown(setting)}")
     return given
+
+
+_MIXING_SECONDS: Final = 10.0
+
+
+def mixing_seconds(mixing: bool | None, seconds: float | None) -> float:
+    """The time in which to find the mixing kinds of a module, or to check a spec's: 10 s, no limit where asked for.
+
+    Raises:
+        UsageError: the number is none of seconds.
+    """
+    if seconds is not None and not 0 <= seconds < math.inf:
+        raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds from 0, which looks for no kinds")
+    if seconds is None:
+        seconds = math.inf if mixing else _MIXING_SECONDS
+    return 0 if mixing is False else seconds
+
+
+def is_module(given: Any) -> bool:
+    """Is it a torch module? torch is not imported for the question."""
+    torch_loaded = sys.modules.get("torch")
+    return torch_loaded is not None and isinstance(given, torch_loaded.nn.Module)
+
+
+def refuse_class(given: Any) -> None:
+    """Refuse a class where a module or a spec is expected.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if isinstance(given, type):
+        name = given.__name__
+        raise UsageError(f"expected a spec or a torch module, got the class {name}; make a module of it: {name}(…)")
+
+
+def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
+    """Refuse a number for a letter where the example inputs are no function of it.
+
+    Raises:
+        UsageError: N or an image's size is given, and they are none.
+    """
+    from xfcost.torch_models.any_model.inputs import letters_of
+
+    letters = letters_of(inputs)
+    if given.get("N") is not None and "N" not in letters:
+        raise UsageError(f"N={shown(given['N'])}: of a module N is the argument of example_inputs, a function of N")
+    if given.get("size") is not None and "H" not in letters:
+        raise UsageError(
+            f"size={shown(given['size'])}: of a module H and W are the arguments of example_inputs, a function of both"
+        )
+
+
+def check_texts(texts: Sequence[str], tokens: Any) -> None:
+    """Refuse an N that stands for no letter of the inputs of a named module.
+
+    Raises:
+        UsageError: there is one, and they have none.
+    """
+    from xfcost.torch_models.any_model.inputs import letters_in
+
+    if texts and tokens is not None and "N" not in letters_in(texts):
+        raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
+
+
+def module_plan(given: Mapping[str, Any], *, batch: bool) -> RunPlan | None:
+    """The training step that the options of a module ask for; None of a forward. `batch` says whether it has one.
+
+    Raises:
+        UsageError: an option has a meaning for specs alone, or a step is to be predicted.
+    """
+    mode = given.get("mode", "forward")
+    refuse("a module", {name: value for name, value in given.items() if not (batch and name == "batch")})
+    if mode not in ("forward", "train"):
+        read_option("mode", mode)
+        raise UsageError(
+            f"--mode {mode}: that is of specs; a module is counted as it is, on the inputs that it is given"
+        )
+    return make_plan(mode, optimizer=given.get("optimizer"))
+
+
+def how_of(options: AccountOptions, plan: RunPlan | None) -> How:
+    """The accounts of a module."""
+    from xfcost.torch_models.any_model.ledger import How
+
+    closed_form = None if options.orders else False
+    foresee = None if options.predict is None else predictors(options.predict, options.timing.threads)
+    given = (options.trace, options.strict, closed_form, options.mixing, plan, options.device, options.timing)
+    return How(*given, predict=foresee)
+
+
+def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOptions, plan: RunPlan | None) -> Ledger:
+    """The ledger of a module on example inputs; `given` are the keywords of `analyze`."""
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(of.title, "running it"):
+        from xfcost.torch_models.any_model.inputs import Lengths
+
+        how = how_of(options, plan)._replace(
+            closed_form=given.get("closed_form"), tokens_of=tuple(given.get("tokens_of") or ()), say=options.say
+        )
+        return of.ledger(Lengths(one_number(given.get("N")), read_option("size", given.get("size"))), how)
+
+
+def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:
+    """A module with example inputs."""
+    from xfcost.torch_models.any_model.targets import GivenModule
+
+    return GivenModule(module, inputs, keywords)
+
+
+def named_module(target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any) -> NamedModule:
+    """The module that a target names; it is built when it is counted."""
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(target.text, "loading it"):
+        from xfcost.torch_models.any_model.targets import NamedModule
+
+        return NamedModule(target, inputs, build, int(read_option("batch", batch)))
+
+
+def one_number(given: Any) -> int | None:
+    """The number for N in the shapes of inputs.
+
+    Raises:
+        UsageError: more than one, or none, or one out of range.
+    """
+    numbers = read_option("N", given)
+    if numbers is not None and len(numbers) != 1:
+        raise UsageError(f"--N {shown(given)}: expected one number, which stands for N in --input")
+    if not numbers:
+        return None
+    check_tokens(numbers[0])
+    return int(numbers[0])
+
+
+def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Progress | None) -> Loaded | None:
+    """The spec of a config.json; None where no spec can be made of it, and the model of transformers is looked at."""
+    from xfcost.importing import loaded_config
+
+    try:
+        return loaded_config(Path(target.place), settings_texts(settings))
+    except SpecError as error:
+        if not _has_model_type(target.place):
+            raise
+        if progress is not None:
+            reason = str(error).removeprefix(target.place).partition(";")[0].lstrip(":0123456789 ")
+            progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
+        return None
+
+
+def _has_model_type(path: str) -> bool:
+    """Is the file a config of transformers, whether we know it or not?"""
+    if not os.path.isfile(path):
+        return False
+    try:
+        import json  # specs and modules need none
+
+        values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and isinstance(values.get("model_type"), str)

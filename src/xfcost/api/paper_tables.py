@@ -1,12 +1,21 @@
-"""The layer-type table: formulas and patterns, with the chains of the running modules."""
+"""Tables of papers, derived beside their print: layer types, and the survey of efficient attention."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+from xfcost.api.accounts import settings_texts
+from xfcost.api.measured import rows_of_file
+from xfcost.api.options import takes
+from xfcost.api.runs import make_run
 from xfcost.counting.layer_types import LayerSizes, LayerTable, layer_table
+from xfcost.counting.survey import Survey, survey_lines, times_over_full
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
+from xfcost.spec.run import Run
 
 # Paths are composed token by token.
 MOST_TOKENS: Final = 2**16
@@ -60,3 +69,33 @@ def _centred(option: str, given: Any, n: int) -> int:
             f"{option} {shown(str(width))}: expected {what} from 3 to {n:,}; try {width - 1} or {width + 1}"
         )
     return width
+
+
+@takes()
+def survey(*, runs: str | os.PathLike[str] | None = None, settings: Sequence[str] = (), **options: Any) -> Survey:
+    """The table of Tay et al. 2022, Efficient Transformers: A Survey (Table 1), derived beside the print.
+
+    Args:
+        runs: a file of `xfcost measure`, whose times over full attention's are added.
+        settings: overrides of every system, `key.path=value` each.
+        **options: `batch`, `dtype` and `attention`, as for `analyze`.
+
+    Raises:
+        XfcostError: a setting fits not every system; the file can't be read, or has no row of full attention.
+    """
+    if not isinstance(runs, str | os.PathLike | None):
+        raise UsageError(f"runs: expected a file of `xfcost measure`, got {shown(runs)}")
+    texts = settings_texts(settings)
+    return survey_of(make_run(**options), texts, None if runs is None else Path(runs), lambda text: None)
+
+
+def survey_of(run: Run, settings: Sequence[str], file: Path | None, say: Callable[[str], None]) -> Survey:
+    """All systems that a spec has a line for; `file` holds rows of `xfcost measure`.
+
+    Raises:
+        XfcostError: a setting fits not every system; the file can't be read, or has no row of full attention.
+    """
+    if file is None:
+        return Survey(survey_lines(run, settings), run)
+    ratio, timed = times_over_full(rows_of_file(file, say), shown(file, 200))
+    return Survey(survey_lines(run, settings, ratio), run, timed)

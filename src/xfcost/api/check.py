@@ -1,4 +1,4 @@
-"""The table `[tool.xfcost]` of a pyproject.toml: targets, their budgets and their options.
+"""`xfcost.check`: runs held against their budgets, of one target or of all those of a pyproject.toml.
 
     [tool.xfcost]
     max-params = "30M"                 # of every target that has no own limit
@@ -16,18 +16,215 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from xfcost.api.checking.check import Asked, checked
-from xfcost.api.options import OPTIONS, Progress
-from xfcost.counting.checking import GROWING_OF_BUDGETS, CheckResult
+from xfcost.api.accounts import spec_name
+from xfcost.api.analysis import analyze
+from xfcost.api.difference import opened
+from xfcost.api.options import OPTIONS, AnalyzeOptions, BudgetOptions, Progress, takes
+from xfcost.api.revisions import commit_of
+from xfcost.api.runs import refuse, taken_budgets
+from xfcost.counting.checking import (
+    GROWING_OF_BUDGETS,
+    BudgetFigure,
+    BudgetResult,
+    Checked,
+    CheckResult,
+    devices_words,
+    figure_of,
+    growing,
+    heaviest,
+    weights,
+)
+from xfcost.counting.differences import Change, changes, grown, other_runs
 from xfcost.ledger.budgets import BUDGETS, Budget
-from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
+from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, printable, shown
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.saved_report import Report, report_of
 from xfcost.spec.files import Expected, read_file
 from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
+from xfcost.spec.load import is_path
 from xfcost.spec.targets import module_target
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Unpack
+
+
+# Operations that are named of each figure that is over its budget.
+_MOST: Final = 5
+
+
+class CheckOptions(BudgetOptions, AnalyzeOptions, total=False):
+    """The keywords of `check`."""
+
+
+@takes(CheckOptions)
+def check(
+    target: str | os.PathLike[str] | torch.nn.Module | Ledger,
+    *,
+    against: str | os.PathLike[str] | Ledger | None = None,
+    **options: Unpack[CheckOptions],
+) -> CheckResult:
+    """Is a system within its budgets? What is over them is reported with the operations that weigh most, or that grew.
+
+    Args:
+        target: a preset, a path to a YAML file, a named torch module, a module with `example_inputs`; or its ledger.
+        against: a git revision of the target, a report that `analyze` saved as JSON, or a ledger.
+        **options: budgets, and those of `analyze`. With mode="train" the memory is that of a training step, with `on`
+            too that of the device that needs most.
+
+    Returns:
+        CheckResult: `within`, and each figure with its limit.
+
+    Raises:
+        XfcostError: bad input: no budget, a limit that can't be read, a target that can't be counted.
+    """
+    given: dict[str, Any] = dict(options)
+    budgets = taken_budgets(given)
+    if not budgets:
+        raise UsageError("check: there is no budget; give one, as in max_macs='5G'")
+    progress = given.pop("progress", None)
+    return CheckResult(checked=(checked(target, Asked(budgets, against, given, progress)),))
+
+
+class Asked(NamedTuple):
+    """What a target is held against, and how it is run."""
+
+    budgets: Sequence[Budget]
+    against: str | os.PathLike[str] | Ledger | None = None
+    options: Mapping[str, Any] = {}
+    """Of `analyze`."""
+    progress: Progress | None = None
+
+
+def checked(target: Any, asked: Asked) -> Checked:
+    """One target held against its budgets.
+
+    Raises:
+        XfcostError: it can't be counted, or there is nothing to compare it with.
+    """
+    of_memory = any(budget.quantity == "memory" for budget in asked.budgets)
+    refuse("check", asked.options, against=asked.against is not None, of_memory=of_memory)
+    ledger = target if isinstance(target, Ledger) else _counted(target, asked)
+    label = spec_name(target) if isinstance(target, str | os.PathLike) else ledger.metadata.name
+    found = [(budget, figure_of(ledger, budget)) for budget in asked.budgets]
+    over = any(not budget.allows(figure.value) for budget, figure in found)
+    before, notes = _before(label, ledger, asked, over=over) if asked.against is not None else (None, ())
+    changed = changes(before, report_of(ledger))[0] if over and before is not None else None
+    return Checked(
+        target=label,
+        name=ledger.metadata.name,
+        run=_run_text(ledger),
+        held=tuple(_held(ledger, budget, figure, changed) for budget, figure in found),
+        against=None if before is None else _against_text(asked.against),
+        agrees=_agrees(ledger),
+        notes=(*notes, *_doubts(ledger)),
+    )
+
+
+def _held(ledger: Ledger, budget: Budget, figure: BudgetFigure, changed: Sequence[Change] | None) -> BudgetResult:
+    """A figure held against its budget; over it with the operations that weigh most, and among `changed` that grew."""
+    if budget.allows(figure.value):
+        return BudgetResult(budget=budget, figure=figure)
+    more = None if changed is None else grown(changed, growing(figure, budget))
+    return BudgetResult(
+        budget=budget,
+        figure=figure,
+        heaviest=heaviest(weights(ledger, figure, budget), _MOST),
+        grown=None if more is None else tuple(more[:_MOST]),
+    )
+
+
+def _counted(target: Any, asked: Asked) -> Ledger:
+    """The ledger of a target, without a trace unless that is asked for."""
+    return analyze(target, progress=asked.progress, **({"trace": False, "mixing": False} | dict(asked.options)))
+
+
+def _run_text(ledger: Ledger) -> str:
+    from xfcost.report.input_description import circumstances
+
+    return " ".join([*circumstances(ledger.metadata).split(), *devices_words(ledger)])
+
+
+def _agrees(ledger: Ledger) -> bool:
+    """Do the accounts agree that stand beside a closed form: traced, and kinds?"""
+    accounts = (ledger.agreement, ledger.probe)
+    return ledger.module is not None or all(account is None or account.exact for account in accounts)
+
+
+def _doubts(ledger: Ledger) -> list[str]:
+    """What speaks against the figures: accounts that disagree, or operations that make them lower bounds."""
+    if not _agrees(ledger):
+        traced = ledger.agreement is None or ledger.agreement.exact
+        disagree = "the kinds declared and those of the running model" if traced else "counted and traced"
+        return [f"{disagree} disagree; `xfcost analyze` shows where"]
+    if ledger.module is None or ledger.module.complete:
+        return []
+    names = ", ".join(ledger.module.uncounted)
+    doubt = f"no formula knows {names}: MACs and FLOPs are lower bounds, which are no proof that a budget is kept"
+    return [f"{doubt}; count it with @xfcost.register in the module's code"]
+
+
+def _against_text(against: Any) -> str:
+    return against.metadata.name if isinstance(against, Ledger) else os.fspath(against)
+
+
+def _before(label: str, ledger: Ledger, asked: Asked, *, over: bool) -> tuple[Report | None, tuple[str, ...]]:
+    """The run to compare with, and notes; none where the target is new.
+
+    Where nothing is over a budget, a revision needs only to be one.
+
+    Raises:
+        UsageError: there is no such revision or file, or its run is another.
+    """
+    against = asked.against
+    if isinstance(against, Ledger):
+        before, saved = report_of(against), True
+    else:
+        name = spec_name(against) if against is not None else ""
+        saved = name.endswith(".json") or os.path.exists(name)
+        text = name if saved else f"{name}:{_from_here(label)}"
+        if not saved and not over:
+            commit_of(name)
+            return None, ()
+        try:
+            with ExitStack() as stack:
+                # counted as the run after it
+                side = opened(text, 1, (text,), {**asked.options, "progress": asked.progress}, stack)
+        except AbsentError:
+            return None, (f"{label} is new: {name} has no such file",)
+        if side.report is None:
+            raise UsageError(f"--against {name}: holds measurements; expected a revision, or a report of `analyze`")
+        before = side.report
+    differing = other_runs(before, report_of(ledger))
+    if differing and saved:
+        raise UsageError(
+            f"--against {_against_text(against)}: not the same run: {'; '.join(differing)}; save it again with these "
+            "options, or give its own"
+        )
+    return before, tuple(f"not the same run as before: {text}" for text in differing)
+
+
+def _from_here(label: str) -> str:
+    """The target of a revision, its path from the current folder.
+
+    Raises:
+        UsageError: it is a preset or a given module, which have no revisions.
+    """
+    target = module_target(label)
+    if target is None and not is_path(label):
+        raise UsageError(
+            f"--against: {printable(label, 80)} is a preset of xfcost, and no file here; give a saved report"
+        )
+    if target is not None and target.kind == "package":
+        return label
+    place = target.place if target is not None else label
+    name = f":{target.name}" if target is not None and target.name else ""
+    return f"./{os.path.relpath(place)}{name}"
+
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.xfcost"
