@@ -8,10 +8,10 @@ import signal
 import socket
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -19,16 +19,17 @@ import pytest
 import xfcost
 from clusters import ASKED, NAMES, at_once, names, rows_of, sweep
 from helpers import error_of, stdout_of, xf
-from measured import DESCRIBED, configuration, spec_file
+from measured import DESCRIBED, configuration, measured, spec_file
 from xfcost import __version__
 from xfcost.api.measuring import cluster as worker
-from xfcost.api.measuring.cluster import Cluster, Request, Response, check_version
+from xfcost.api.measuring.cluster import Cluster, ClusterRows, Request, Response, check_version
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.measuring.processes import RanRow
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
+from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.progress import SweepLines
 from xfcost.spec.load import load, load_expanded
 
@@ -279,29 +280,22 @@ def test_a_row_that_kills_its_workers_fails_and_the_others_go_on(file: RunsFile)
     assert failed[0].machine == DESCRIBED.machine
 
 
-class Together:
-    """A worker's work: says when it runs beside another row."""
+@pytest.mark.parametrize(("workers", "free"), [(["tcp://10.0.0.1:1", "tcp://10.0.0.1:2"], 0),
+                                               (["tcp://10.0.0.1:1", "tcp://10.0.0.2:1"], 1)])  # fmt: skip
+def test_a_machine_gets_one_row_at_a_time_however_many_workers_it_has(workers: list[str], free: int) -> None:
+    seen: list[int] = []
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    class Rows(ClusterRows):
+        def _response(self, request: Request, host: str) -> Response:
+            if request.configuration is not None:
+                seen.append(self._free.qsize())
+            return Response(described=DESCRIBED, outcome=measured())
 
-    def __call__(self, version: str, asked: Request) -> Response:
-        one = self._folder / "runs"
-        with open(one, "x"):
-            time.sleep(0.05)
-        one.unlink()
-        return at_once(version, asked)
-
-
-def test_a_machine_gets_one_row_at_a_time_however_many_workers_it_has(
-    address: str, file: RunsFile, tmp_path: Path
-) -> None:
-    with closing(Cluster(address)) as cluster:
-        rows = rows_of(cluster, Together(tmp_path))
-        assert len(cluster.workers) == 2
-        assert len(rows.machines) == 1
-        sweep(file).run(rows, SweepLines(), at_once=4)
-    assert sorted(names(file)) == sorted(NAMES)
+    rows = Rows(SimpleNamespace(workers=workers), "cpu", USUAL, 60.0, {})
+    for _ in range(3):
+        rows(configuration())
+    assert seen == [free] * 3
+    assert len(rows.machines) == free + 1
 
 
 def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch: pytest.MonkeyPatch) -> None:
