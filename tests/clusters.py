@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from measured import DESCRIBED, configuration, counted, measured
-from xfcost.api.measuring.cluster import Cluster, ClusterRows, Request, Response, Work
+from xfcost.api.measuring.cluster import Cluster, ClusterRows, Request, Work
 from xfcost.api.measuring.plan import PlannedRow
+from xfcost.api.measuring.processes import RanRow
 from xfcost.api.measuring.sweeping import RowSweep
 from xfcost.ledger.measurements import Machine
 from xfcost.ledger.runs_file import RunsFile
@@ -32,8 +35,8 @@ class Described:
     def __init__(self, work: Work) -> None:
         self._work = work
 
-    def __call__(self, version: str, asked: Request) -> Response:
-        return Response(described=DESCRIBED) if asked.configuration is None else self._work(version, asked)
+    def __call__(self, version: str, asked: Request) -> Any:
+        return DESCRIBED if asked.configuration is None else self._work(version, asked)
 
 
 def names(file: RunsFile) -> list[tuple[str, int]]:
@@ -43,9 +46,8 @@ def names(file: RunsFile) -> list[tuple[str, int]]:
     return [(one["system"], one["N"]) for one in found]
 
 
-def at_once(version: str, asked: Request) -> Response:
+def at_once(version: str, asked: Request) -> RanRow:
     """A worker's work: measured, on the machine that the system is named after."""
     assert asked.configuration is not None
     machine = Machine(host=f"host {asked.configuration.system}", processor="P", cores=4)
-    there = msgspec.structs.replace(DESCRIBED, machine=machine)
-    return Response(described=there, outcome=measured(), seconds=2.5)
+    return RanRow(measured(), 2.5, msgspec.structs.replace(DESCRIBED, machine=machine))

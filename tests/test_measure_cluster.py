@@ -22,9 +22,9 @@ from helpers import error_of, stdout_of, xf
 from measured import DESCRIBED, configuration, measured, spec_file
 from xfcost import __version__
 from xfcost.api.measuring import cluster as worker
-from xfcost.api.measuring.cluster import Cluster, ClusterRows, Request, Response, check_version
+from xfcost.api.measuring.cluster import Cluster, ClusterRows, Request, check_version
 from xfcost.api.measuring.plan import spec_hash
-from xfcost.api.measuring.processes import RanRow
+from xfcost.api.measuring.processes import DescribedDevice, RanRow
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, RowOutcome
@@ -60,15 +60,19 @@ def test_larger_sizes_of_what_timed_out_on_a_machine_are_rows_of_that_machine(fi
     assert found == [(N, "timed out" if N == 64 else "skipped", "here") for N in (64, 128, 256) for _ in "AB"]
 
 
-def failing(version: str, asked: Request) -> Response:
+def failing(version: str, asked: Request) -> RanRow:
     raise ValueError("no\nsuch")
+
+
+def refusing_all(version: str, asked: Request) -> RanRow:
+    raise DeviceError("no cuda")
 
 
 def test_what_a_worker_refuses_or_raises_ends_the_sweep_and_keeps_the_rows(address: str, file: RunsFile) -> None:
     with closing(Cluster(address)) as cluster:
         for work, message in (
             (failing, "a worker failed: no"),
-            (lambda *_: Response(refused="no cuda"), "a worker refuses: no cuda"),
+            (refusing_all, "a worker refuses: no cuda"),
         ):
             with pytest.raises(DeviceError, match=f"^--scheduler {address}: {message}$"):
                 sweep(file).run(rows_of(cluster, work), SweepLines(), at_once=2)
@@ -94,7 +98,8 @@ def test_a_spec_reaches_a_worker_as_it_is(name: str) -> None:
 
 
 def test_a_worker_of_another_version_measures_nothing() -> None:
-    assert worker.answer("9.9", ASKED).refused == f"it has xfcost {__version__}, and the command is of 9.9"
+    with pytest.raises(DeviceError, match=f"^it has xfcost {__version__}, and the command is of 9.9$"):
+        worker.answer("9.9", ASKED)
     check_version("tcp://x:1", "worker a", __version__)
     with pytest.raises(UsageError) as refused:
         check_version("tcp://x:1", "worker a", "9.9")
@@ -109,7 +114,8 @@ def test_a_worker_of_another_version_measures_nothing() -> None:
 def test_a_worker_starts_nothing_for_a_command_that_has_ended() -> None:
     worker.end("ended")
     request = msgspec.structs.replace(ASKED, command="ended", configuration=configuration())
-    assert worker.answer(__version__, request).refused == "the command has ended"
+    with pytest.raises(DeviceError, match=r"^the command has ended$"):
+        worker.answer(__version__, request)
 
 
 def test_one_row_at_a_time_has_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +226,7 @@ class FirstHangs:
         self._told, self._once = str(folder / "told"), str(folder / "once")
         os.mkfifo(self._told)
 
-    def __call__(self, version: str, asked: Request) -> Response:
+    def __call__(self, version: str, asked: Request) -> RanRow:
         try:
             os.close(os.open(self._once, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -253,7 +259,7 @@ def test_a_killed_worker_s_row_runs_elsewhere_and_each_row_is_there_once(
 class BKills:
     """A worker's work: B at N = 64 kills its worker."""
 
-    def __call__(self, version: str, asked: Request) -> Response:
+    def __call__(self, version: str, asked: Request) -> RanRow:
         row = asked.configuration
         assert row is not None
         if (row.system, row.N) == ("B", 64):
@@ -286,10 +292,11 @@ def test_a_machine_gets_one_row_at_a_time_however_many_workers_it_has(workers: l
     seen: list[int] = []
 
     class Rows(ClusterRows):
-        def _response(self, request: Request, host: str) -> Response:
-            if request.configuration is not None:
-                seen.append(self._free.qsize())
-            return Response(described=DESCRIBED, outcome=measured())
+        def _answer(self, request: Request, host: str) -> RanRow | DescribedDevice:
+            if request.configuration is None:
+                return DESCRIBED
+            seen.append(self._free.qsize())
+            return RanRow(measured())
 
     rows = Rows(SimpleNamespace(workers=workers), "cpu", USUAL, 60.0, {})
     for _ in range(3):

@@ -25,10 +25,11 @@ from xfcost.ledger.training import RunPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.default_options import with_defaults
+from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.spec.targets import ModuleTarget
+from xfcost.spec.targets import ModuleTarget, module_target
 
 if TYPE_CHECKING:
     import torch
@@ -375,6 +376,21 @@ def named_module(target: ModuleTarget, inputs: Sequence[str], build: Sequence[st
         from xfcost.torch_models.any_model.targets import NamedModule
 
         return NamedModule(target, inputs, build, int(read_option("batch", batch)))
+
+
+def module_texts(targets: Sequence[str | None], options: Mapping[str, Any]) -> list[dict[str, list[str]]]:
+    """`inputs` and `build` of each target, by the options of the command; {} where neither is given.
+
+    Raises:
+        UsageError: they are of a target that is no module.
+    """
+    given = ModuleTexts(tuple(options.get("inputs") or ()), tuple(options.get("build") or ()))
+    if not given.inputs and not given.build:
+        return [{} for _ in targets]
+    modules = {place: one for place, one in enumerate(targets, 1) if one is not None and module_target(one) is not None}
+    texts, none = texts_by_place(given, modules, len(targets)), ModuleTexts()
+    found = [texts.get(place, none) for place in range(1, len(targets) + 1)]
+    return [{"inputs": list(one.inputs), "build": list(one.build)} for one in found]
 
 
 def one_number(given: Any) -> int | None:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from xfcost.api.accounts import spec_name
+from xfcost.api.accounts import module_texts, spec_name
 from xfcost.api.analysis import analyze
 from xfcost.api.difference import opened
 from xfcost.api.options import OPTIONS, AnalyzeOptions, BudgetOptions, Progress, takes
@@ -44,7 +44,6 @@ from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, 
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.saved_report import Report, report_of
 from xfcost.spec.files import Expected, read_file
-from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.load import is_path
 from xfcost.spec.targets import module_target
 
@@ -413,7 +412,7 @@ def planned(
             f"[[{TABLE}.check]] tables in {FILE if project is None else project.file}"
         )
     own = CheckEntry("", {budget.quantity: budget for budget in budgets}, options)
-    texts = _module_texts([one.entry.target for one in entries], options)
+    texts = module_texts([one.entry.target for one in entries], options)
     plan = []
     for (folder, entry), words in zip(entries, texts, strict=True):
         whole = own.over(entry)
@@ -436,18 +435,6 @@ def _entries(targets: Sequence[str], project: CheckProject | None) -> list[Plann
         here = Path.cwd()
         found += [PlannedCheck(here, entry._replace(target=target)) for entry in known] or [PlannedCheck(here, default)]
     return found
-
-
-def _module_texts(targets: Sequence[str], options: Mapping[str, Any]) -> list[dict[str, list[str]]]:
-    """`--input` and `--build` of the command line, for those targets that are modules."""
-    given = ModuleTexts(tuple(options.get("inputs") or ()), tuple(options.get("build") or ()))
-    if not given.inputs and not given.build:
-        return [{} for _ in targets]
-    modules = {place: target for place, target in enumerate(targets, 1) if module_target(target) is not None}
-    texts = texts_by_place(given, modules, len(targets))
-    none = ModuleTexts()
-    words = [texts.get(place, none) for place in range(1, len(targets) + 1)]
-    return [{"inputs": list(one.inputs), "build": list(one.build)} for one in words]
 
 
 def check_all(plan: Sequence[PlannedCheck], against: str | None, progress: Progress) -> CheckResult:

@@ -17,6 +17,7 @@ _MOST_SIDE: Final = 2**16
 _MOST_ON_CHIP: Final = 2**40
 _MOST_RATE: Final = 10**24  # FLOP/s
 _MOST_SECONDS: Final = 10**7
+_MOST_JOBS: Final = 1000
 # Shares of a peak below this are, too, and an estimate of seconds might be no number.
 _LEAST_SHARE: Final = Fraction(1, 10**6)
 
@@ -172,6 +173,18 @@ def seconds(option: str) -> Callable[[Any], float]:
         return real_number(option, text, least=1e-3, most=_MOST_SECONDS, example="30")
 
     return read
+
+
+def jobs(given: Any, scheduler: str | None) -> int:
+    """How many processes work at once; on a cluster its workers do.
+
+    Raises:
+        UsageError: it is no such number, or stands beside a cluster.
+    """
+    number = whole_number("--jobs", given, least=1, most=_MOST_JOBS, example="4")
+    if scheduler is not None and number > 1:
+        raise UsageError("--jobs and --scheduler: the workers of a cluster run side by side already; leave out --jobs")
+    return number
 
 
 def threads(given: Any) -> int:

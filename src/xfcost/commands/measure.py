@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from xfcost.api.option_readers import jobs as read_jobs
 from xfcost.api.options import BatchOptions, InputOptions, SettingsOption, TimingOptions
 from xfcost.commands import options as shared
 from xfcost.commands.options import measured_axis
@@ -19,7 +20,6 @@ from xfcost.report.messages import say
 if TYPE_CHECKING:
     from xfcost.api.measuring.plan import SweepPlan
     from xfcost.api.measuring.processes import Executor
-    from xfcost.api.measuring.sweeping import RowSweep
     from xfcost.ledger.measurements import Measurement
 
 _MOST_POINTS: Final = 1000
@@ -27,7 +27,6 @@ _MOST_SECONDS: Final = 10**7
 _DEFAULT_POINTS: Final = "9"
 _DEFAULT_TIMEOUT: Final = "600"
 _DEFAULT_JOBS: Final = "1"
-_MOST_JOBS: Final = 1000
 
 Specs = Annotated[list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")]
 Tokens = Annotated[
@@ -142,12 +141,14 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.measurements import document, left_out_texts
     from xfcost.spec.load import Loaded
 
-    _check_apart(save, given["output"])
+    if given["output"] is not None and given["output"].resolve() == save.resolve():
+        both = shown(save, 100)
+        raise UsageError(f"--save and -o: both are {both}, and the report would replace the rows; name two")
     target = shared.target_of(given)
     seconds = real_number("--timeout", timeout.strip().removesuffix("s"), least=1, most=_MOST_SECONDS, example="600")
     axis, span = measured_axis(N, size)
     number = whole_number("--points", points, least=1, most=_MOST_POINTS, example="9")
-    rows_at_once = _jobs(jobs, scheduler)
+    rows_at_once = read_jobs(jobs, scheduler)
     inputs, build = tuple(given["inputs"] or ()), tuple(given["build"] or ())
     systems = opened(specs, given["settings"], OfModule(inputs=inputs, build=build, mixing=bool(given["mixing"])), say)
     timing = timing_plan(device, given)._replace(checks=check)
@@ -169,28 +170,6 @@ def run(  # noqa: PLR0913 - options
         raise typer.Exit(1)
 
 
-def _check_apart(save: Path, output: Path | None) -> None:
-    """Refuse a report that would be written over the rows.
-
-    Raises:
-        UsageError: both are one file.
-    """
-    if output is not None and output.resolve() == save.resolve():
-        raise UsageError(f"--save and -o: both are {shown(save, 100)}, and the report would replace the rows; name two")
-
-
-def _jobs(jobs: str, scheduler: str | None) -> int:
-    """The rows that are prepared at once.
-
-    Raises:
-        UsageError: it is no such number, or is given beside a cluster.
-    """
-    number = whole_number("--jobs", jobs, least=1, most=_MOST_JOBS, example="4")
-    if scheduler is not None and number > 1:
-        raise UsageError("--jobs and --scheduler: the workers of a cluster run side by side already; leave out --jobs")
-    return number
-
-
 def _swept(plan: SweepPlan, executor: Executor, save: Path, *, retry: bool, any_machine: bool) -> list[Measurement]:
     """The rows of the command, all of them in the file."""
     from xfcost.api.measuring.sweeping import RowSweep, check_machine, differing_versions, header_of, utc_now
@@ -207,15 +186,14 @@ def _swept(plan: SweepPlan, executor: Executor, save: Path, *, retry: bool, any_
         sweep = RowSweep(plan.planned, first if executor.one_machine else None, file)
         progress = cleanups.enter_context(closing(sweep_progress()))
         cleanups.callback(executor.kill)  # after an error other rows may still run
-        for cleanup in (lambda: say(_interrupted(sweep, plan, save)), progress.close, executor.kill, sweep.end):
+
+        def interrupted() -> None:
+            kept = f"{len(sweep.rows):,} of {units.number_of(len(plan.planned), 'row')}"
+            kept += " is" if len(sweep.rows) == 1 else " are"
+            say(f"interrupted: {kept} in {save}; the same command goes on with the rest")
+
+        for cleanup in (interrupted, progress.close, executor.kill, sweep.end):
             cleanups.enter_context(cleaned_up_on_interrupt(cleanup))
         rows_at_once = {"at_once": executor.at_once, "timed_at_once": executor.timed_at_once}
         sweep.run(executor.run, progress, retry=retry, **rows_at_once)
         return sweep.rows
-
-
-def _interrupted(sweep: RowSweep, plan: SweepPlan, save: Path) -> str:
-    """What an interrupt leaves, and how to go on."""
-    kept = f"{len(sweep.rows):,} of {units.number_of(len(plan.planned), 'row')}"
-    kept += " is" if len(sweep.rows) == 1 else " are"
-    return f"interrupted: {kept} in {save}; the same command goes on with the rest"

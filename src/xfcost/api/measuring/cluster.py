@@ -61,18 +61,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The expanded spec as JSON: its file need not be on the worker's machine."""
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker answers."""
-
-    refused: str | None = None
-    """Why it can't run the row at all."""
-    described: DescribedDevice | None = None
-    outcome: RowOutcome | None = None
-    seconds: float = 0.0
-    """Of the row's process."""
-
-
-Work = Callable[[str, Request], Response]
+# (the command's version, what it asks) -> the row; of a request without a configuration the device
+Work = Callable[[str, Request], Any]
 
 
 # In the process of a worker ───────────────────────────────────────────────────────────────────────────────────────────
@@ -87,15 +77,28 @@ def version() -> str:
     return __version__
 
 
-def answer(asking_version: str, request: Request) -> Response:
-    """What became of a row, when the device is free."""
+def answer(asking_version: str, request: Request) -> RanRow | DescribedDevice:
+    """What became of a row, or the device, as soon as that is free.
+
+    Raises:
+        DeviceError: the device can't be used, or the command has ended, or is of another version.
+    """
     if asking_version != __version__:
-        return Response(refused=f"it has xfcost {__version__}, and the command is of {asking_version}")
-    try:
-        with device_alone(request.device):
-            return _response(request)
-    except XfcostError as error:
-        return Response(refused=str(error))
+        raise DeviceError(f"it has xfcost {__version__}, and the command is of {asking_version}")
+    with device_alone(request.device):
+        if request.command in _ENDED:
+            raise DeviceError("the command has ended")
+        described = _described(request.device)
+        if request.configuration is None:
+            return described
+        threads = request.timing.threads or described.threads
+        configuration = msgspec.structs.replace(request.configuration, threads=threads)
+        processes = RowProcesses(request.device, request.timing._replace(threads=threads), request.timeout)
+        _RUNNING[processes] = request.command
+        try:
+            return processes(configuration, request.spec)._replace(described=described)
+        finally:
+            del _RUNNING[processes]
 
 
 def end(command: str) -> None:
@@ -104,23 +107,6 @@ def end(command: str) -> None:
     for processes, of_command in list(_RUNNING.items()):
         if of_command == command:
             processes.kill()
-
-
-def _response(request: Request) -> Response:
-    if request.command in _ENDED:
-        return Response(refused="the command has ended")
-    described = _described(request.device)
-    if request.configuration is None:
-        return Response(described=described)
-    threads = request.timing.threads or described.threads
-    configuration = msgspec.structs.replace(request.configuration, threads=threads)
-    processes = RowProcesses(request.device, request.timing._replace(threads=threads), request.timeout)
-    _RUNNING[processes] = request.command
-    try:
-        ran = processes(configuration, request.spec)
-    finally:
-        del _RUNNING[processes]
-    return Response(described=described, outcome=ran.outcome, seconds=ran.seconds)
 
 
 @cache
@@ -312,11 +298,9 @@ class ClusterRows:
         from distributed.scheduler import KilledWorker
 
         try:
-            described = self._response(self._asked, host).described
+            described: DescribedDevice = self._answer(self._asked, host)
         except KilledWorker:
-            described = None
-        if described is None:
-            raise self._cluster.error(f"a worker on {host} did not tell its device")
+            raise self._cluster.error(f"a worker on {host} was killed when it was asked for its device") from None
         return described
 
     def __call__(self, configuration: Configuration) -> RanRow:
@@ -331,9 +315,8 @@ class ClusterRows:
         spec = self._specs.get(configuration.system)
         host = self._free.get()
         try:
-            response = self._response(
-                msgspec.structs.replace(self._asked, configuration=configuration, spec=spec), host
-            )
+            request = msgspec.structs.replace(self._asked, configuration=configuration, spec=spec)
+            ran: RanRow = self._answer(request, host)
         except KilledWorker as error:
             last, times = error.last_worker.host, error.allowed_failures + 1
             if last not in self.machines:
@@ -344,9 +327,7 @@ class ClusterRows:
             return RanRow(RowOutcome(status="failed", reason=reason), described=there)
         finally:
             self._free.put(host)
-        if response.outcome is None:
-            raise self._cluster.error("a worker gave no outcome")
-        return RanRow(response.outcome, response.seconds, response.described)
+        return ran
 
     def kill(self) -> None:
         """End what the workers run for the command; of a scheduler that is gone no answer is waited for."""
@@ -359,7 +340,7 @@ class ClusterRows:
         telling.start()
         telling.join(_LAST_SECONDS)
 
-    def _response(self, request: Request, host: str) -> Response:
+    def _answer(self, request: Request, host: str) -> Any:
         """The answer of a worker on the machine; of one elsewhere where that has none any more.
 
         Raises:
@@ -372,14 +353,8 @@ class ClusterRows:
 
         client = self._cluster.client
         try:
-            future = client.submit(
-                self._work,
-                __version__,
-                request,
-                workers=[host],
-                allow_other_workers=True,
-                pure=False,
-            )
+            here: dict[str, Any] = {"workers": [host], "allow_other_workers": True}
+            future = client.submit(self._work, __version__, request, **here, pure=False)
             while not future.done():
                 with suppress(LateError):
                     future.exception(timeout=_LOOK_SECONDS)
@@ -391,16 +366,15 @@ class ClusterRows:
             failure = future.exception()
         except (CancelledError, OSError, RuntimeError):
             raise self._cluster.error("the scheduler is gone") from None
-        if isinstance(failure, CancelledError):
-            raise self._cluster.error("the scheduler is gone")
+        if failure is None:
+            return future.result()
         if isinstance(failure, KilledWorker):
             raise failure
-        if failure is not None:
-            raise self._cluster.error(f"a worker failed: {_text(failure)}") from failure
-        response = future.result()
-        if response.refused is not None:
-            raise self._cluster.error(f"a worker refuses: {response.refused}")
-        return response
+        if isinstance(failure, CancelledError):
+            raise self._cluster.error("the scheduler is gone")
+        if isinstance(failure, XfcostError):
+            raise self._cluster.error(f"a worker refuses: {failure}")
+        raise self._cluster.error(f"a worker failed: {_text(failure)}") from failure
 
 
 @contextmanager
