@@ -90,13 +90,13 @@ def test_execution_changes_neither_macs_nor_traffic_formulas() -> None:
     ],
 )
 def test_sizes_are_read(text: object, count: int) -> None:
-    assert byte_number(text) == count
+    assert byte_number("--memory-level", text) == count
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.1KiB", "3TiB", True, "9" * 30])
 def test_other_sizes_are_refused(text: object) -> None:
     with pytest.raises(UsageError, match="--memory-level"):
-        byte_number(text)
+        byte_number("--memory-level", text)
 
 
 def test_a_memory_that_holds_no_tile_is_refused() -> None:

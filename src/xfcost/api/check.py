@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xfcost.api.accounts import module_texts, spec_name
 from xfcost.api.analysis import analyze
 from xfcost.api.difference import opened
-from xfcost.api.options import OPTIONS, AnalyzeOptions, BudgetOptions, Progress, takes
+from xfcost.api.options import OPTIONS, AnalyzeOptions, BudgetOptions, Progress, read_option, takes
 from xfcost.api.revisions import commit_of
 from xfcost.api.runs import refuse, taken_budgets
 from xfcost.counting.checking import (
@@ -384,7 +384,7 @@ def _read(key: str, value: Any, also: tuple[str, ...]) -> tuple[str, Any]:
         raise UsageError(f"unknown key {printable(key)!r}; {nearest(key, known)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UsageError(f"{key}: expected a number or a text, got {shown(value)}")
-    OPTIONS[_OPTIONS[key]].read(value)
+    read_option(_OPTIONS[key], value)
     return _OPTIONS[key], value
 
 

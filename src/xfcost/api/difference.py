@@ -82,7 +82,7 @@ def diff(
     Raises:
         XfcostError: bad input: no such file, revision or repository, or runs that are not comparable.
     """
-    one_of("--sort", SORTS)(sort)
+    one_of(SORTS)("--sort", sort)
     refuse("diff", options)
     both = (before, after)
     with ExitStack() as stack:

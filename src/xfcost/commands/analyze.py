@@ -59,7 +59,7 @@ def run(spec: Spec, by: By = None, depth: Depth = None, **given: Any) -> None:
     from xfcost.report.export import ledger_text
     from xfcost.report.table import report
 
-    view: AnyView | None = one_of("--by", VIEWS)(by) if by is not None else None  # type: ignore[assignment]
+    view: AnyView | None = one_of(VIEWS)("--by", by) if by is not None else None  # type: ignore[assignment]
     if depth is not None and view != "module":
         raise UsageError("--depth: it cuts the tree of modules; give --by module too")
     target, how = shared.target_of(given), {"verbose": given.pop("verbose"), "depth": depth}

@@ -133,7 +133,7 @@ def plot_file(given: WrittenOptions) -> None:
 
     options = given.options
     given.refuse_others(_ANYWAY | {"metric", "mark"})
-    metric = one_of("--metric", METRICS)(options.get("metric", "time"))
+    metric = one_of(METRICS)("--metric", options.get("metric", "time"))
     target = options.get("output") or Path(f"{_stem(options['from_'])}-{metric}.svg")
     force = bool(options.get("force"))
     form = ending_of(target, (*FIGURES, ".csv"))

@@ -193,7 +193,7 @@ def chosen_format(name: str | None, output: Path | None = None, formats: Sequenc
     """
     form: Format = "table"
     if name is not None:
-        form = one_of("--format", formats)(name)  # type: ignore[assignment]
+        form = one_of(formats)("--format", name)  # type: ignore[assignment]
     elif output is not None:
         form = ENDINGS[ending_of(output, ENDINGS, ", or give --format")]
     if is_chosen() and form not in ("markdown", "latex"):

@@ -217,7 +217,7 @@ def run(  # noqa: PLR0913 - options
         return
     specs = shared.counted_specs(specs, machine)
     device, predict = given["device"], given["predict"]
-    one_of("--metric", METRICS)(metric)
+    one_of(METRICS)("--metric", metric)
     metric = _metric_on(metric, given["on"], device, predict=predict)
     _check_metric(metric, device, given["attention"], predict=predict)
     axis, span = axis_of(N, size)
