@@ -16,7 +16,7 @@ from xfcost.api.options import (
     takes,
 )
 from xfcost.api.runs import make_run
-from xfcost.api.systems import open_systems, running
+from xfcost.api.systems import open_one, running
 from xfcost.counting.reach.composed import reach as composed
 from xfcost.counting.reach.result import Reach
 from xfcost.counting.system import SpecSystem, System
@@ -52,9 +52,7 @@ def reach(
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     progress = options.get("progress")
-    systems = open_systems([spec], options, progress)
-    if len(systems) != 1:
-        raise UsageError(f"reach: {shown(spec)} stands for {len(systems)} systems; give one")
+    systems = [open_one("reach", spec, options, progress)]
     return reaches(systems, make_run(N=options.get("N"), size=options.get("size")), place_of(token), progress)[0]
 
 

@@ -29,7 +29,7 @@ from xfcost.api.predictions import predictors
 from xfcost.api.runs import refuse
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
-from xfcost.ledger.errors import NoNumbersError, UsageError, printable
+from xfcost.ledger.errors import NoNumbersError, UsageError, printable, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.default_options import with_defaults
 from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
@@ -83,6 +83,18 @@ def open_systems(
             with_inputs = given_module(module, inputs, options.get("example_kwargs"))
             systems.append(_module_system(with_inputs, patient=patient))
     return systems
+
+
+def open_one(command: str, given: Any, options: Mapping[str, Any], progress: Progress | None) -> System:
+    """The system of a command that takes one.
+
+    Raises:
+        XfcostError: as `open_systems`; a pattern stands for several.
+    """
+    systems = open_systems([given], options, progress)
+    if len(systems) != 1:
+        raise UsageError(f"{command}: {shown(given)} stands for {len(systems)} systems; give one")
+    return systems[0]
 
 
 def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:
