@@ -83,13 +83,13 @@ def accounts(loaded: Sequence[Loaded], run: Run, how: AccountOptions) -> list[Le
     device = how.device
     run = with_defaults(run, [one.spec for one in loaded])
     if device is not None:
-        with _torch(loaded[0], f"running it on {device}"):
+        with torch_there(loaded[0].spec.name, f"running it on {device}"):
             from xfcost.torch_models.timing.devices import check_device
 
             check_device(str(device))
     placed = [(one, *_counted_and_traced(one, run, how)) for one in loaded]
     if how.predict is not None:
-        with _torch(loaded[0], "predicting it"):
+        with torch_there(loaded[0].spec.name, "predicting it"):
             by_dtype = predictors(how.predict, how.timing.threads)
             placed = [
                 (one, architecture, foreseen(_system(one, architecture, ledger, run, how.predict), by_dtype).ledger)
@@ -98,7 +98,9 @@ def accounts(loaded: Sequence[Loaded], run: Run, how: AccountOptions) -> list[Le
     if device is None:
         return [ledger for _, _, ledger in placed]
     names = " and ".join(one.spec.name for one in loaded)
-    with _torch(loaded[0], f"running {names} on {device}" if len(loaded) > 1 else f"running it on {device}"):
+    with torch_there(
+        loaded[0].spec.name, f"running {names} on {device}" if len(loaded) > 1 else f"running it on {device}"
+    ):
         from xfcost.torch_models.timing.systems import timed_in_turns
 
         systems = [_system(*one, run, str(device)) for one in placed]
@@ -127,7 +129,7 @@ def foreseen(system: System, by_dtype: Callable[[str], Predictor]) -> System:
 
 def _counted_and_traced(loaded: Loaded, run: Run, how: AccountOptions) -> tuple[Architecture, Ledger]:
     """The architecture of one spec, and its ledger without times."""
-    with _torch(loaded, "tracing it") if how.trace else nullcontext():
+    with torch_there(loaded.spec.name, "tracing it") if how.trace else nullcontext():
         architecture = place(loaded, run)
         check_generation(loaded, run, architecture)
         given = (loaded, run, architecture)
@@ -200,7 +202,7 @@ def with_probe(
     """`ledger` with how the running model mixes tokens: `detailed`, or a check of kinds within `seconds`."""
     from xfcost.torch_models.shared.collector import collector_paused
 
-    with _torch(loaded, "probing it"), collector_paused():
+    with torch_there(loaded.spec.name, "probing it"), collector_paused():
         from xfcost.torch_models.probing.account import probed
 
         return probed(place(loaded, run), ledger, say, detailed=detailed, seconds=seconds)
@@ -212,7 +214,7 @@ def built(loaded: Loaded, run: Run, device: str) -> BuiltModel:
     Raises:
         XfcostError: bad input; a NoRoomError where the weights don't fit.
     """
-    with _torch(loaded, "building it"):
+    with torch_there(loaded.spec.name, "building it"):
         from xfcost.torch_models.build import build
         from xfcost.torch_models.memory.peak import check_room
         from xfcost.torch_models.timing.devices import check_device
@@ -225,12 +227,12 @@ def built(loaded: Loaded, run: Run, device: str) -> BuiltModel:
         return build(architecture, device)
 
 
-def _torch(loaded: Loaded, doing: str) -> AbstractContextManager[None]:
+def torch_there(name: str, doing: str) -> AbstractContextManager[None]:
     """Inside it torch is there, and memory that runs out is a DeviceError with bytes."""
     from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     check_torch_loads()
-    return memory_may_run_out(loaded.spec.name, doing)
+    return memory_may_run_out(name, doing)
 
 
 def spec_name(spec: Any) -> str:
@@ -348,10 +350,7 @@ def how_of(options: AccountOptions, plan: RunPlan | None) -> How:
 
 def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOptions, plan: RunPlan | None) -> Ledger:
     """The ledger of a module on example inputs; `given` are the keywords of `analyze`."""
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
-
-    check_torch_loads()
-    with memory_may_run_out(of.title, "running it"):
+    with torch_there(of.title, "running it"):
         from xfcost.torch_models.any_model.inputs import Lengths
 
         how = how_of(options, plan)._replace(
@@ -369,10 +368,7 @@ def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, An
 
 def named_module(target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any) -> NamedModule:
     """The module that a target names; it is built when it is counted."""
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
-
-    check_torch_loads()
-    with memory_may_run_out(target.text, "loading it"):
+    with torch_there(target.text, "loading it"):
         from xfcost.torch_models.any_model.targets import NamedModule
 
         return NamedModule(target, inputs, build, int(read_option("batch", batch)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from xfcost.api.accounts import settings_texts
+from xfcost.api.accounts import settings_texts, torch_there
 from xfcost.api.measured import rows_of_file
 from xfcost.api.options import takes
 from xfcost.api.runs import make_run
@@ -41,10 +41,7 @@ def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
             f"--d {d}: expected an even width, as ByteNet's block works at half of it; try {d - 1} or {d + 1}"
         )
     sizes = LayerSizes(n, d, _centred("--k", k, n), _centred("--r", _near_root(n) if r is None else r, n))
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
-
-    check_torch_loads()
-    with memory_may_run_out("layers", "running the layers"):
+    with torch_there("layers", "running the layers"):
         from xfcost.torch_models.chains import chain_of
 
         return layer_table(sizes, chain_of)

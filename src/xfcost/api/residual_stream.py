@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from xfcost.api.accounts import is_module, refuse_class
+from xfcost.api.accounts import is_module, refuse_class, torch_there
 from xfcost.api.options import Progress, takes
 from xfcost.api.runs import make_run
 from xfcost.api.systems import open_one
@@ -61,11 +61,7 @@ def stream(  # noqa: PLR0913 - options
     if not isinstance(system, SpecSystem):
         raise UsageError(f"stream {shown(spec, 80)}: expected a spec, got a torch module; {_OF_SPECS}")
     architecture = place(system.loaded, run)
-    name = architecture.spec.name
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
-
-    check_torch_loads()
-    with memory_may_run_out(name, "running it"):
+    with torch_there(architecture.spec.name, "running it"):
         from xfcost.torch_models.residual_stream.run import residual_stream
 
         return residual_stream(

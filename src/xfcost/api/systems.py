@@ -23,6 +23,7 @@ from xfcost.api.accounts import (
     ready_to_time,
     settings_texts,
     spec_name,
+    torch_there,
 )
 from xfcost.api.options import Progress
 from xfcost.api.predictions import predictors
@@ -172,10 +173,7 @@ def _timed_in_turns(systems: Sequence[System], run: Run, device: str, how: Accou
     Raises:
         XfcostError: one can't be run so, or does not fit on the device.
     """
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
-
-    check_torch_loads()
-    with memory_may_run_out(" and ".join(one.name for one in systems), f"running them on {device}"):
+    with torch_there(" and ".join(one.name for one in systems), f"running them on {device}"):
         from xfcost.torch_models.timing.devices import check_device
         from xfcost.torch_models.timing.systems import SystemOnDevice, in_turns
         from xfcost.torch_models.timing.turns import REAL

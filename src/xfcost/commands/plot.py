@@ -313,10 +313,9 @@ def _check_metric(metric: str, device: str | None, attention: str | None, *, pre
             f"--device with --metric {metric}: a run shows the peak of all tensors, never these "
             f"alone; leave --device out here, and see that peak with `xfcost analyze SPEC --device {device}`"
         )
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+    from xfcost.api.accounts import torch_there
 
-    check_torch_loads()
-    with memory_may_run_out("torch", "loading it"):
+    with torch_there("torch", "loading it"):
         from xfcost.torch_models.timing.devices import check_device
     check_device(device)
 
