@@ -447,21 +447,15 @@ def check_all(plan: Sequence[PlannedCheck], against: str | None, progress: Progr
         against = os.path.abspath(against)
     found = []
     for folder, entry in plan:
-        with _inside(folder), _named_where(entry):
-            asked = Asked(tuple(entry.budgets.values()), against, entry.options, progress)
-            found.append(checked(entry.target, asked))
+        asked = Asked(tuple(entry.budgets.values()), against, entry.options, progress)
+        try:
+            with _inside(folder):
+                found.append(checked(entry.target, asked))
+        except XfcostError as error:
+            if entry.where:
+                error.args = (f"{entry.where} ({printable(entry.target, 80)}): {error}",)
+            raise
     return CheckResult(checked=tuple(found))
-
-
-@contextmanager
-def _named_where(entry: CheckEntry) -> Iterator[None]:
-    """Name file and table of an entry in the message of what goes wrong with it."""
-    try:
-        yield
-    except XfcostError as error:
-        if entry.where:
-            error.args = (f"{entry.where} ({printable(entry.target, 80)}): {error}",)
-        raise
 
 
 @contextmanager

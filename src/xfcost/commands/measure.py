@@ -28,7 +28,6 @@ _DEFAULT_POINTS: Final = "9"
 _DEFAULT_TIMEOUT: Final = "600"
 _DEFAULT_JOBS: Final = "1"
 
-Specs = Annotated[list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")]
 Tokens = Annotated[
     str | None,
     typer.Option(
@@ -111,7 +110,7 @@ AnyMachine = Annotated[bool, typer.Option("--any-machine", help="Add rows to a f
     mode="forward, prefill, decode, generate or train (a step), or several with commas.",
 )  # fmt: skip
 def run(  # noqa: PLR0913 - options
-    specs: Specs,
+    specs: shared.Systems,
     save: Save,
     N: Tokens = None,
     size: Size = None,

@@ -175,6 +175,8 @@ OF_A_FORWARD: Final = {
     "attention": "eager (the default; keeps the score matrix) or fused (one kernel).",
 }
 OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json as for `analyze`."
+SYSTEMS: Final = spec_argument(f"Presets (`common-*` for several) or paths. {OR_MODULES}")
+Systems = Annotated[list[str], SYSTEMS]
 
 ENDINGS: Final[dict[str, Format]] = {
     ".json": "json",

@@ -144,9 +144,6 @@ _PREDICTED_POINTS: Final = 13
 # Modes that are one cost at every N.
 _DRAWN: Final = ("forward", "decode")
 
-Specs = Annotated[
-    list[str] | None, shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")
-]
 Tokens = Annotated[
     str | None,
     typer.Option(
@@ -182,7 +179,7 @@ Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYS
 )  # fmt: skip
 def run(  # noqa: PLR0913 - options
     context: typer.Context,
-    specs: Specs = None,
+    specs: Annotated[list[str] | None, shared.SYSTEMS] = None,
     N: Tokens = None,
     size: Size = None,
     metric: Metric = "mixing",

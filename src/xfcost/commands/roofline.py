@@ -19,7 +19,6 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.report.messages import say
 
-Specs = Annotated[list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")]
 Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYSTEMS-roofline.svg by default.")]
 
 
@@ -32,7 +31,7 @@ Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYS
     device="Where the systems run: cpu, cuda or mps.",
     predict="Predict the seconds from the device's calibration (`xfcost calibrate`); nothing is run.",
 )  # fmt: skip
-def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, **given: Any) -> None:
+def run(specs: shared.Systems, mixing: shared.FindMixing = True, output: Picture = None, **given: Any) -> None:
     """Which operations are memory-bound, log-log.
 
     Every operation is a point: its arithmetic intensity (FLOP per byte moved) against the FLOP/s that it achieves, its
