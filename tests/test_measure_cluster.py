@@ -27,7 +27,7 @@ from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.measuring.processes import DescribedDevice, RanRow
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.file_locks import lock
-from xfcost.ledger.measurements import Configuration, RowOutcome
+from xfcost.ledger.measurements import Configuration, Machine, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.progress import SweepLines
@@ -284,6 +284,22 @@ def test_a_row_that_kills_its_workers_fails_and_the_others_go_on(file: RunsFile)
     ]
     assert failed[0].outcome.reason == "its worker was killed 2 times (out of memory?); the last one was on here"
     assert failed[0].machine == DESCRIBED.machine
+
+
+def test_a_row_whose_workers_were_killed_failed_on_the_machine_of_the_last_one() -> None:
+    from distributed.scheduler import KilledWorker
+
+    elsewhere = msgspec.structs.replace(DESCRIBED, machine=Machine(host="elsewhere", processor="P", cores=4))
+
+    class Rows(ClusterRows):
+        def _answer(self, request: Request, host: str) -> RanRow | DescribedDevice:
+            if request.configuration is not None:
+                raise KilledWorker("row", SimpleNamespace(host="10.0.0.2"), 3)
+            return elsewhere if host == "10.0.0.2" else DESCRIBED
+
+    rows = Rows(SimpleNamespace(workers=["tcp://10.0.0.1:1", "tcp://10.0.0.2:1"]), "cpu", USUAL, 60.0, {})
+    reason = "its worker was killed 4 times (out of memory?); the last one was on elsewhere"
+    assert rows(configuration()) == RanRow(RowOutcome(status="failed", reason=reason), described=elsewhere)
 
 
 @pytest.mark.parametrize(("workers", "free"), [(["tcp://10.0.0.1:1", "tcp://10.0.0.1:2"], 0),
