@@ -33,7 +33,7 @@ from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.shared.private_torch import is_compiler_error
 from xfcost.torch_models.timing import systems
 from xfcost.torch_models.timing.devices import on_device
-from xfcost.torch_models.timing.systems import System, timed_in_turns
+from xfcost.torch_models.timing.systems import TimedSystem, timed_in_turns
 
 SMALL = ["stages.0.depth=2"]
 
@@ -266,7 +266,7 @@ def test_a_slope_is_printed_with_its_interval_or_not_at_all():
 
 def system(spec, **run):
     architecture = place(load(spec, SMALL), Run(tokens=(4,), **run))
-    return System(architecture, count(architecture, orders=False))
+    return TimedSystem(architecture, count(architecture, orders=False))
 
 
 def test_systems_that_fit_take_turns_and_others_come_one_after_the_other(monkeypatch):

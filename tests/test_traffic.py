@@ -19,7 +19,7 @@ from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.matrices import AttentionCore
 from xfcost.spec.load import load
 from xfcost.torch_models.timing import rows as rows_
-from xfcost.torch_models.timing.systems import System, SystemOnDevice
+from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem
 
 
 def test_by_hand() -> None:
@@ -125,12 +125,12 @@ def test_the_command_shows_both() -> None:
 SMALL = ("stages.0.depth=1",)
 
 
-def system(name: str, **options: object) -> System:
+def system(name: str, **options: object) -> TimedSystem:
     run = make_run(**PLAIN, **options)
     return ready_to_time(load(name, SMALL), run, "cpu", AccountOptions(orders=False))
 
 
-def held(found: System) -> dict[str, int | None]:
+def held(found: TimedSystem) -> dict[str, int | None]:
     room = SystemOnDevice(found, "cpu")
     return {row.path: row.operand_bytes for row in with_operand_bytes(found.ledger, room.row_bytes).rows}
 

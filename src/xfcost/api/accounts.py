@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
     from xfcost.torch_models.build import BuiltModel
     from xfcost.torch_models.predicting.predict import Predictor
-    from xfcost.torch_models.timing.systems import System
+    from xfcost.torch_models.timing.systems import TimedSystem
 
 
 class AccountOptions(NamedTuple):
@@ -107,7 +107,7 @@ def accounts(loaded: Sequence[Loaded], run: Run, how: AccountOptions) -> list[Le
         return timed_in_turns(systems, str(device), how.timing, how.say)
 
 
-def ready_to_time(loaded: Loaded, run: Run, device: str, how: AccountOptions) -> System:
+def ready_to_time(loaded: Loaded, run: Run, device: str, how: AccountOptions) -> TimedSystem:
     """One loaded spec, counted, to be timed on `device`.
 
     Raises:
@@ -116,7 +116,7 @@ def ready_to_time(loaded: Loaded, run: Run, device: str, how: AccountOptions) ->
     return _system(loaded, *_counted_and_traced(loaded, run, how), run, device)
 
 
-def foreseen(system: System, by_dtype: Callable[[str], Predictor]) -> System:
+def foreseen(system: TimedSystem, by_dtype: Callable[[str], Predictor]) -> TimedSystem:
     """The same, its ledger with the seconds that the device's calibration predicts.
 
     Raises:
@@ -179,21 +179,21 @@ def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture
     return with_traced_steps(ledger, sizes)
 
 
-def _system(loaded: Loaded, architecture: Architecture, ledger: Ledger, run: Run, device: str) -> System:
+def _system(loaded: Loaded, architecture: Architecture, ledger: Ledger, run: Run, device: str) -> TimedSystem:
     """What its mode runs, to be timed.
 
     Raises:
         UsageError: the generation has no decode steps.
     """
-    from xfcost.torch_models.timing.systems import System
+    from xfcost.torch_models.timing.systems import TimedSystem
 
     generation = ledger.generation
     if generation is None:
-        return System(architecture, ledger)
+        return TimedSystem(architecture, ledger)
     if generation.decode is None:
         raise UsageError(f"--device {device}: there are no steps to time: {generation.refused}")
     final = max(generation.prompt + generation.new_tokens - 1, generation.prompt)
-    return System(architecture, ledger, place(loaded, run_at(final, architecture, run, "decode")))
+    return TimedSystem(architecture, ledger, place(loaded, run_at(final, architecture, run, "decode")))
 
 
 def with_probe(

@@ -166,7 +166,7 @@ def _measured_spec(
 ) -> tuple[Ledger, MeasuredMemory | None]:
     from xfcost.torch_models.timing.devices import threads_set
     from xfcost.torch_models.timing.growth import memory_of
-    from xfcost.torch_models.timing.systems import System, SystemOnDevice
+    from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem
 
     timing, run, on = job.timing, run_of(configuration), configuration.device
     target = configuration.target
@@ -179,7 +179,7 @@ def _measured_spec(
         begin()
     else:
         with threads_set(configuration.threads):
-            one = SystemOnDevice(System(place(loaded, run), counted), on)
+            one = SystemOnDevice(TimedSystem(place(loaded, run), counted), on)
             memory = memory_of(one, on, begin, backward=counted.training is not None)
     predict = on if timing.checks else None
     return account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False), memory

@@ -25,7 +25,7 @@ from xfcost.torch_models.running.record import Call, Run
 from xfcost.torch_models.running.recorder import Clock, Recorder
 from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import disable_current_modes
-from xfcost.torch_models.timing.systems import DECODE, PREFILL, UPDATE, System
+from xfcost.torch_models.timing.systems import DECODE, PREFILL, UPDATE, TimedSystem
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.
 _SHARE: Final = 0.9
@@ -242,7 +242,7 @@ def interval_of(errors: Sequence[float]) -> tuple[float, float]:
     return math.exp(-widest), math.exp(widest)
 
 
-def predicted(system: System, predictor: Predictor) -> Ledger:
+def predicted(system: TimedSystem, predictor: Predictor) -> Ledger:
     """The system's ledger with predicted seconds, of each row per block and in all."""
     ledger, text, built = system.ledger, system.ledger.generation, partial(build, system.architecture)
     with within_torch(ledger), no_compiler():

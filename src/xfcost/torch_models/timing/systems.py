@@ -159,7 +159,7 @@ def _measured_at_once(
             return [(each, None if plan.composed else one.peak()) for each, one in zip(found, ready, strict=True)]
 
 
-class System(NamedTuple):
+class TimedSystem(NamedTuple):
     """What is timed: an architecture at a run, its counted ledger, and of a generation the decode step."""
 
     architecture: Architecture
@@ -175,7 +175,7 @@ class System(NamedTuple):
 
 
 def timed_in_turns(
-    systems: Sequence[System], device: str, plan: TimingPlan, say: Say, meters: Meters = REAL
+    systems: Sequence[TimedSystem], device: str, plan: TimingPlan, say: Say, meters: Meters = REAL
 ) -> list[Ledger]:
     """The systems' ledgers with measured seconds, timed in turns; one after the other where not all fit at once."""
     check_device(device)
@@ -190,7 +190,7 @@ class SystemOnDevice:
         UsageError: a mode that runs more than one pass is to be composed.
     """
 
-    def __init__(self, system: System, device: str, plan: TimingPlan = USUAL, meters: Meters = REAL) -> None:
+    def __init__(self, system: TimedSystem, device: str, plan: TimingPlan = USUAL, meters: Meters = REAL) -> None:
         self.device, self.plan, self.meters, self.mend = device, plan, meters, FOR_SPECS
         if plan.composed:
             system = system._replace(architecture=with_distinct_blocks(system.architecture, system.ledger))
