@@ -7,16 +7,17 @@ Markdown and LaTeX get the same parts without colour and at any width. What only
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from xfcost.ledger import units
-from xfcost.ledger.visible import csv_cell, markdown
+from xfcost.ledger.visible import csv_cell, markdown, one_line
 from xfcost.report.columns import chosen
 from xfcost.report.output import Format
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 # Where a part is shown: everywhere, or on the terminal or in papers (Markdown and LaTeX) alone.
 Only = Literal["", "terminal", "paper"]
@@ -43,15 +44,32 @@ class TableColumn(NamedTuple):
     rank: int | None = None
     """Where the width is short, the lowest ranks are left out first; None never."""
     width: int = 0
-    """Exactly so many characters; 0: as wide as its texts."""
+    """At least so many characters; exactly so many where its text is wrapped. 0: as wide as its texts."""
     style: str = ""
     named: str = ""
     """Its heading in papers, where the terminal has none."""
+    fold_head: int = 0
+    """Its heading alone is wrapped, down to so many characters; 0: never."""
+    kind: Literal["", "title", "formula"] = ""
+    """What LaTeX sets as more than text: titles of operations, and orders."""
+
+    def least(self, natural: int, cells: int) -> int:
+        """How many characters it needs: `natural` is as wide as its texts, `cells` without its heading."""
+        folded = min(natural, max(cells, self.fold_head)) if self.fold_head else natural
+        return min(folded, self.fold) if self.fold and not self.width else folded
 
 
 class Gap(NamedTuple):
     """An empty line on the terminal."""
 
+    only: Only = "terminal"
+
+
+class Picture(NamedTuple):
+    """What only a terminal shows: pictures of characters in several colours."""
+
+    draw: Callable[[int], RenderableType]
+    """At a width."""
     only: Only = "terminal"
 
 
@@ -62,11 +80,18 @@ class Lines(NamedTuple):
     style: str = ""
     head: str = ""
     """What stands before the first of them, in bold."""
+    tail: str = ""
+    """What stands behind the last of them, dimmed."""
     strong: bool = False
     """Is the first of them a heading, bold in Markdown?"""
     ended: bool = False
     """Is it a sentence, which ends with a full stop in papers?"""
     only: Only = ""
+
+    @property
+    def plain(self) -> str:
+        """Without its style."""
+        return self.head + "\n".join(self.texts) + self.tail
 
 
 class Items(NamedTuple):
@@ -87,18 +112,29 @@ class DataTable(NamedTuple):
     """Has it headings on the terminal?"""
     title: str = ""
     narrow: Sequence[Part] = ()
-    """What a terminal shows in its place that is less wide than its texts."""
+    """What a terminal shows in its place that is less wide than its cells."""
     only: Only = ""
+    sections: Mapping[int, str] = {}
+    """Row -> the heading above it; the rows of a table with sections are indented."""
+    gap: int = GAP
+    """Blanks between two columns."""
+    hidden: bool = True
+    """Are columns that a terminal has no room for named below it? Else the report names them elsewhere."""
+    total: Sequence[str] = ()
+    """A last row of LaTeX, below a rule."""
 
-    def widths(self) -> list[int]:
-        """Of its columns, as wide as their texts."""
-        return [
-            column.width or max(map(len, (column.head, *(_text(row[place]) for row in self.rows))))
-            for place, column in enumerate(self.columns)
-        ]
+    def widths(self) -> tuple[list[int], list[int]]:
+        """Characters of its columns, as wide as their texts, and as narrow as they can be."""
+        natural, least = [], []
+        for place, column in enumerate(self.columns):
+            cells = max((_longest(_text(row[place])) for row in self.rows), default=0)
+            wide = column.width if column.width and column.fold else max(column.width, cells, _longest(column.head))
+            natural.append(wide)
+            least.append(column.least(wide, max(column.width, cells)))
+        return natural, least
 
 
-Part = Gap | Lines | Items | DataTable
+Part = Gap | Lines | Items | DataTable | Picture
 
 
 class Document(NamedTuple):
@@ -110,13 +146,9 @@ class Document(NamedTuple):
     json: Callable[[], str]
     prose: bool = False
     """In papers, is every line a paragraph? Else lines stay together, and are comments in LaTeX."""
-    draw: Callable[[int], RenderableType] | None = None
-    """What a terminal shows in place of the parts: pictures of characters in several colours."""
 
     def terminal(self, width: int) -> RenderableType:
         """For a terminal of so many characters."""
-        if self.draw is not None:
-            return self.draw(width)
         return drawn(self.parts(), width)
 
     def text(self, form: Format) -> str:
@@ -130,6 +162,11 @@ class Document(NamedTuple):
 
             return plain_text(self.terminal)
         return in_paper((part for part in self.parts() if part.only != "terminal"), form, prose=self.prose)
+
+
+def line(text: str, style: str = "", head: str = "") -> Lines:
+    """A line of a terminal."""
+    return Lines([text], style, head)
 
 
 def notes(texts: Iterable[str], *, verbose: bool) -> Iterator[Lines]:
@@ -161,14 +198,16 @@ def fitting(
     return places
 
 
-def fitted(table: DataTable, width: int) -> tuple[DataTable, list[str]]:
-    """The table with the columns that fit, and the headings of the others."""
-    sized = zip(table.widths(), table.columns, strict=True)
-    needed = [min(natural, column.fold) if column.fold else natural for natural, column in sized]
-    places = fitting(table.columns, needed, width)
-    hidden = [column.head for place, column in enumerate(table.columns) if place not in places]
-    columns, rows = [table.columns[place] for place in places], [[row[place] for place in places] for row in table.rows]
-    return table._replace(columns=columns, rows=rows), hidden
+def divided(places: Sequence[int], widths: Sequence[float], width: float, gap: float, naming: int) -> list[list[int]]:
+    """The columns of as many tables as they need to fit, each with the column that names the rows."""
+    found = [list[int]()]
+    for place in places:
+        together = [*found[-1], place]
+        full = sum(widths[one] for one in together) + gap * (len(together) - 1) > width
+        if full and set(found[-1]) - {naming}:
+            found.append([naming])
+        found[-1].append(place)
+    return found
 
 
 def hidden_text(heads: Iterable[str]) -> str:
@@ -178,6 +217,11 @@ def hidden_text(heads: Iterable[str]) -> str:
 
 # ── on a terminal ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+# Rows under a heading of their own are indented.
+_INDENT: Final = 2
+# Text that is wrapped is not made narrower, as long as the columns can be divided among several tables.
+_LEAST: Final = 12
+
 
 def drawn(parts: Iterable[Part], width: int) -> RenderableType:
     """The parts at a width."""
@@ -186,46 +230,126 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
 
     shown: list[RenderableType] = []
     for part in parts:
-        if part.only == "paper":
+        if part.only not in ("", "terminal"):
             continue
         if isinstance(part, DataTable):
-            if part.narrow and sum(part.widths(), GAP * (len(part.columns) - 1)) > width:
-                shown.append(drawn(part.narrow, width))
-                continue
-            shown += [Text(part.title, style="bold")] if part.title else []
-            table, hidden = fitted(part, width)
-            shown += [_rich_table(table), *([Text(hidden_text(hidden), style="dim")] if hidden else [])]
+            shown += _drawn_table(part, width)
         elif isinstance(part, Lines):
             texts = [Text(text, style=part.style) for text in part.texts]
-            shown += [Text.assemble((part.head, "bold"), texts[0]), *texts[1:]] if part.head else texts
+            texts[:1] = [Text.assemble((part.head, "bold"), texts[0])] if part.head else texts[:1]
+            shown += [*texts[:-1], Text.assemble(texts[-1], (part.tail, "dim"))] if part.tail else texts
+        elif isinstance(part, Picture):
+            shown.append(part.draw(width))
         else:
             shown += [Text(f"{name}: {text}") for name, text in part.pairs] if isinstance(part, Items) else [Text()]
     return Group(*shown)
 
 
-def _rich_table(table: DataTable) -> RenderableType:
+def _drawn_table(table: DataTable, width: int) -> Iterator[RenderableType]:
+    """The table with the columns that fit; as several tables where the width is short of columns that must be there."""
     from rich.text import Text
 
-    from xfcost.report.console import bare_table, stacked
+    natural, least = table.widths()
+    room = width - (_INDENT if table.sections else 0)
+    cells = [wide if column.fold else low for column, wide, low in zip(table.columns, natural, least, strict=True)]
+    if table.narrow and sum(cells, table.gap * (len(cells) - 1)) > room:
+        yield drawn(table.narrow, width)
+        return
+    if table.title:
+        yield Text(table.title, style="bold")
+    places = fitting(table.columns, least, room, gap=table.gap)
+    if sum(least[place] for place in places) + table.gap * (len(places) - 1) > room:
+        least = [min(one, _LEAST) if column.fold else one for one, column in zip(least, table.columns, strict=True)]
+    naming = next((place for place in places if table.headed and table.columns[place].head), places[0])
+    for some in divided(places, least, room, table.gap, naming):
+        yield _TableLines(table, some, _narrowed(some, natural, least, room - table.gap * (len(some) - 1)))
+    hidden = [column.head for place, column in enumerate(table.columns) if place not in places]
+    if hidden and table.hidden:
+        yield Text(hidden_text(hidden), style="dim")
 
-    result = bare_table()
-    result.show_header = table.headed
-    for column in table.columns:
-        result.add_column(
-            stacked(column.head),
-            justify="right" if column.right else "left",
-            no_wrap=not column.fold,
-            overflow="fold" if column.fold else "ellipsis",
-            min_width=column.width or None,
-        )
-    for number, row in enumerate(table.rows):
-        texts = [
-            (cell, column.style) if isinstance(cell, str) else cell
-            for cell, column in zip(row, table.columns, strict=True)
+
+def _narrowed(places: Sequence[int], natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """The widths of columns, the widest that can be wrapped made narrower first, until all of them fit."""
+    widths = [natural[place] for place in places]
+    while sum(widths) > room and max(widths) > 1:
+        wrapped = [at for at, place in enumerate(places) if widths[at] > least[place]] or range(len(places))
+        widths[max(reversed(wrapped), key=widths.__getitem__)] -= 1
+    return widths
+
+
+class _TableLines(NamedTuple):
+    """Some columns of a table, cell beside cell."""
+
+    table: DataTable
+    places: Sequence[int]
+    widths: Sequence[int]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
+        table = self.table
+        if table.headed:
+            heads = [Cell(table.columns[place].head, "bold") for place in self.places]
+            yield from self._row(console, heads, "", folded=True)
+        for number, row in enumerate(table.rows):
+            if heading := table.sections.get(number):
+                yield from (Segment(one_line(heading), console.get_style("bold")), Segment.line())
+            cells = [
+                cell if isinstance(cell := row[place], Cell) else Cell(cell, table.columns[place].style)
+                for place in self.places
+            ]
+            yield from self._row(console, cells, table.styles[number] if table.styles else "")
+
+    def _row(self, console: Console, cells: Sequence[Cell], style: str, *, folded: bool = False) -> Iterator[Segment]:
+        from rich.cells import cell_len
+        from rich.segment import Segment
+
+        columns = [self.table.columns[place] for place in self.places]
+        wrapped = [
+            _wrapped(console, cell.text, width, folded or bool(column.fold))
+            for cell, column, width in zip(cells, columns, self.widths, strict=True)
         ]
-        cells = (stacked(text) if "\n" in text else Text(text, style=style) for text, style in texts)
-        result.add_row(*cells, style=table.styles[number] if table.styles else None)
-    return result
+        styles = [console.get_style(style or "none") + console.get_style(cell.style or "none") for cell in cells]
+        for at in range(max(map(len, wrapped))):
+            yield Segment(" " * _INDENT if self.table.sections else "")
+            for place, (lines, column, width) in enumerate(zip(wrapped, columns, self.widths, strict=True)):
+                text = lines[at] if at < len(lines) else ""
+                blanks = " " * (width - cell_len(text))
+                between = " " * self.table.gap if place < len(columns) - 1 else ""
+                yield Segment(f"{blanks}{text}{between}" if column.right else f"{text}{blanks}{between}", styles[place])
+            yield Segment.line()
+
+
+def _wrapped(console: Console, text: str, width: int, fold: bool) -> list[str]:
+    """The lines of a cell; words that are wider are broken, where they have hyphens behind one."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    lines: list[str] = []
+    for one in map(one_line, text.split("\n")):
+        if cell_len(one) <= width:
+            lines.append(one)
+        elif not fold:
+            lines.append(Text(one).wrap(console, width, overflow="ellipsis", no_wrap=True)[0].plain)
+        else:
+            broken = re.sub(rf"\S{{{width + 1},}}", lambda word: "\n".join(_broken(word[0], width)), one)
+            lines += [part.plain.rstrip() for part in Text(broken).wrap(console, width, overflow="fold")]
+    return lines
+
+
+def _broken(word: str, width: int) -> Iterator[str]:
+    while len(word) > width:
+        cut = word.rfind("-", 0, width) + 1 or width
+        yield word[:cut]
+        word = word[cut:]
+    yield word
+
+
+def _longest(text: str) -> int:
+    """Columns of a terminal that the widest of its lines takes."""
+    from rich.cells import cell_len
+
+    return max(map(cell_len, text.split("\n")))
 
 
 # ── text for papers and programs ─────────────────────────────────────────────────────────────────────────────────────

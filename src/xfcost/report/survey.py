@@ -18,9 +18,9 @@ PAPER: Final = "Tay et al. 2022, Efficient Transformers: A Survey, Table 1"
 _WEIGHTS: Final = {True: "content", False: "static", None: "both"}
 _AGREES: Final = {"yes": "yes", "otherwise": "if so", "no": "no", None: units.DASH}
 _YES: Final = {True: "yes", False: "no", None: units.DASH}
-# Columns whose cells may take several lines.
-_FOLDED: Final = ("printed", "derived", "otherwise", "mixing", "reads")
-_TEXTS: Final = (*_FOLDED, "system", "class", "agrees", "decodes", "weights")
+# Columns whose cells may take several lines, and how many characters they take at least.
+_FOLDED: Final = {"system": 12, "printed": 8, "derived": 8, "otherwise": 9, "mixing": 6, "reads": 8}
+_TEXTS: Final = (*_FOLDED, "class", "agrees", "decodes", "weights")
 
 
 def document(found: Survey, *, verbose: bool = False) -> Document:
@@ -52,8 +52,8 @@ def _parts(found: Survey, *, verbose: bool) -> Iterator[Part]:
 
 
 def _column(head: str, *, derived: bool) -> TableColumn:
-    folded = head in _FOLDED or (derived and head == "system")
-    return TableColumn(head, right=head not in _TEXTS, fold=8 if folded else 0)
+    fold = 0 if head == "system" and not derived else _FOLDED.get(head, 0)
+    return TableColumn(head, right=head not in _TEXTS, fold=fold)
 
 
 def _orders(line: SurveyLine) -> dict[str, str]:
