@@ -14,9 +14,7 @@ from torch import nn
 import xfcost
 from residual_blocks import BLOCKS, FULL, MLP, WORDS, spec_file, stage
 from xfcost.ledger.residual_stream import ResidualStream
-from xfcost.report.console import plain_text
-from xfcost.report.residual_sentences import sentences
-from xfcost.report.residual_stream import report
+from xfcost.report.residual_stream import document, sentences
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -32,7 +30,7 @@ def tiny() -> ResidualStream:
 
 
 def text_of(found: ResidualStream) -> str:
-    return plain_text(lambda width: report(found, width))
+    return document(found).text("table")
 
 
 # ── a block by hand ──
