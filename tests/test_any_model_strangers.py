@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 import xfcost
-from helpers import xf
+from helpers import report_text, xf
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.report.export import ledger_text
 from xfcost.report.table import share_cell
 from xfcost.spec.load import lineage
 from xfcost.spec.targets import module_target
@@ -229,5 +228,5 @@ def test_the_report_says_why_a_model_does_not_run_on_meta() -> None:
 
     ledger = xfcost.analyze(Sparse(), example_inputs=torch.zeros(4, 4), trace=False)
     assert "on real tensors, for it does not run on meta (tensors are sparse_coo)" in " ".join(
-        ledger_text(ledger, "table", None).split()
+        report_text(ledger).split()
     )

@@ -17,7 +17,7 @@ from xfcost.counting.comparison import Comparison, compared
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.report.figures import figure_rows
+from xfcost.report.compare import paper_table
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -115,7 +115,7 @@ def test_modules_in_python_each_with_its_inputs() -> None:
 
 def test_scores_with_special_tokens_alone_say_what_they_are() -> None:
     found = xfcost.compare(net(), net(), example_inputs=torch.zeros(1, 16, WIDTH), thorough=False)
-    words = [row[0] for row in figure_rows(found)]
+    words = [row[0] for row in paper_table(found).rows]
     assert "score dot products, with special tokens" in words
     assert "  with special tokens" not in words
 

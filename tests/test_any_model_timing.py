@@ -12,12 +12,10 @@ from torch import Tensor, nn
 
 import xfcost
 from any_models import TOKENS, Model
-from helpers import xf
+from helpers import report_text, xf
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import RunPlan
-from xfcost.report.export import ledger_text
-from xfcost.report.table import ledger_plain
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.timing.turns import Meters
@@ -93,9 +91,9 @@ def test_the_tree_of_modules_has_seconds():
 @pytest.mark.parametrize(("form", "line"), [("markdown", "| Model "), ("latex", "Model & ")])
 def test_the_whole_has_a_name_in_a_paper_s_tree_of_modules(form, line):
     ledger = timed(Model().eval(), TOKENS)
-    text = ledger_text(ledger, form, "module", depth=1)
+    text = report_text(ledger, form, "module", depth=1)
     assert sum(row.startswith(line) for row in text.splitlines()) == 1
-    rows = list(csv.DictReader(io.StringIO(ledger_text(ledger, "csv", "module", depth=1))))
+    rows = list(csv.DictReader(io.StringIO(report_text(ledger, "csv", "module", depth=1))))
     assert rows[0]["module"] == ""
 
 
@@ -145,14 +143,14 @@ def test_a_cache_among_the_inputs_does_not_grow_from_call_to_call():
 
 def test_weights_on_meta_are_random_and_that_is_said():
     ledger = timed(nn.Linear(4, 4, device="meta"), torch.ones(3, 4))
-    assert "timed with random weights" in ledger_plain(ledger)
+    assert "timed with random weights" in report_text(ledger)
     assert ledger.timing.runs == 3
 
 
 def test_a_compiled_module_is_timed_uncompiled_and_that_is_said():
     module = nn.Linear(4, 4)
     module.compile()
-    assert "timed uncompiled" in ledger_plain(timed(module, torch.ones(3, 4)))
+    assert "timed uncompiled" in report_text(timed(module, torch.ones(3, 4)))
 
 
 def test_the_peak_is_predicted_and_refused_where_it_does_not_fit(monkeypatch):
@@ -203,4 +201,4 @@ def test_a_step_of_training_with_its_update():
     assert torch.equal(model.weight, before)
     # weight, its gradient, input, and two more of the weights' size while it is made
     assert ledger.timing.predicted_peak_bytes == ledger.timing.peak_bytes
-    assert "a step of training (sgd in float32)" in ledger_plain(ledger)
+    assert "a step of training (sgd in float32)" in report_text(ledger)

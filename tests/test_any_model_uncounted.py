@@ -31,15 +31,15 @@ class TestUncounted:
     """What no formula knows is named, and totals are lower bounds."""
 
     def test_it_is_named(self, scan):
-        from xfcost.report.export import ledger_text
+        from helpers import report_text
 
         ledger = module_ledger(Takes(scan), (X,))
         assert ledger.module.uncounted == {"xfcosttest::scan": 1}
         assert (ledger.module.complete, ledger.agreement.exact) == (False, False)
-        table = ledger_text(ledger, "table")
+        table = report_text(ledger, "table")
         assert "at least 192 MACs   at least 384 FLOPs" in table
         assert "not counted, for no formula knows it: xfcosttest::scan (1×)" in table
-        assert "at least 192 macs" in ledger_text(ledger, "markdown")
+        assert "at least 192 macs" in report_text(ledger, "markdown")
 
     def test_strict_refuses_it(self, scan):
         with pytest.raises(IncompleteError, match="xfcosttest::scan") as refusal:

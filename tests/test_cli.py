@@ -13,11 +13,10 @@ import msgspec
 import pytest
 
 import xfcost
-from helpers import environment, words_of, xf
+from helpers import environment, report_text, words_of, xf
 from xfcost.cli import COMMANDS, command
 from xfcost.ledger.join import join
 from xfcost.ledger.operation import Operation
-from xfcost.report.table import ledger_plain
 
 ESCAPE = re.compile(r"\x1b\[")
 
@@ -163,27 +162,27 @@ class TestAgreement:
         return next(line for line in text.splitlines() if "Attention scores" in line).split()[-1]
 
     def test_all_agrees(self):
-        text = ledger_plain(self.joined())
+        text = report_text(self.joined())
         assert self.cell(text) == "="
         assert "≠" not in text
         assert "agrees exactly, in all 20 operations" in text
 
     @pytest.mark.parametrize("how", [{"times": 11}, {"lacking": True}])
     def test_a_row_that_differs_in_anything_is_marked(self, how):
-        text = ledger_plain(self.joined(**how))
+        text = report_text(self.joined(**how))
         assert self.cell(text) == "≠"
         assert text.count("≠") == 1
         assert "counted and traced DISAGREE in 1 place\n" in text
         assert "stages.0.block.0.scores" in text
 
     def test_a_row_that_only_the_trace_has_is_listed(self):
-        text = ledger_plain(self.joined(more=True))
+        text = report_text(self.joined(more=True))
         assert "≠" not in text
         assert "DISAGREE in 1 place\n" in text
         assert "stages.0.block.0.roll operation: counted –, traced 1" in text
 
     def test_what_was_not_counted_is_no_disagreement(self):
-        text = ledger_plain(self.joined(uncounted=["aten::fft (3 times)", "aten::sort"]))
+        text = report_text(self.joined(uncounted=["aten::fft (3 times)", "aten::sort"]))
         assert "DISAGREE" not in text
         assert "agrees exactly" not in text
         assert "agree in all 20 operations, but 2 things were not counted" in text
@@ -191,7 +190,7 @@ class TestAgreement:
         assert self.cell(text) == "="
 
     def test_both(self):
-        text = ledger_plain(self.joined(times=11, more=True, uncounted=["aten::sort"]))
+        text = report_text(self.joined(times=11, more=True, uncounted=["aten::sort"]))
         assert "DISAGREE in 2 places, and 1 thing was not counted" in text
 
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import xfcost
-from helpers import PLAIN
+from helpers import PLAIN, report_text
 from strategies import as_yaml
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
@@ -20,8 +20,7 @@ from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.matrices import AttentionCore
-from xfcost.report.compare import report
-from xfcost.report.export import comparison_text
+from xfcost.report.compare import document
 
 FULL = {"kind": "full", "heads": 2, "causal": True}
 MLP = {"kind": "mlp", "ratio": 2}
@@ -112,7 +111,7 @@ def images(tmp_path: Path) -> list[Path]:
 def shown(comparison: Comparison, width: int = 300) -> str:
     """What `compare` prints on a screen of that width."""
     stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(report(comparison, width))
+    Console(file=stream, width=width, color_system=None).print(document(comparison).terminal(width))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
@@ -151,7 +150,7 @@ def test_traffic_of_all_systems_beside_each_other_and_below(specs: list[Path]) -
         for name in comparison.names:
             figures = comparison.figures[name]
             assert (figures["plain_traffic_bytes"], figures["tiled_traffic_bytes"]) == expected[name]
-        rows = csv.DictReader(io.StringIO(comparison_text(comparison, "csv")))
+        rows = csv.DictReader(io.StringIO(report_text(comparison, "csv")))
         assert {row["system"]: int(row["tiled_traffic_bytes"]) for row in rows} == {
             name: expected[name][1] for name in comparison.names
         }

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xfcost
+from helpers import report_text
 from specs import architecture_of, counted
 from strategies import as_yaml
 from xfcost.counting.comparison import Comparison
@@ -23,7 +24,6 @@ from xfcost.counting.crossovers import SearchLine, SearchPoints, search
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import PossibleSizes
 from xfcost.counting.system import CURVES
-from xfcost.report.compare import comparison_plain
 
 NAT = """
 name: Neighbours
@@ -77,13 +77,13 @@ def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
     assert of_macs(comparison) == [(886, 887, "Quadratic", "Linear")]
     (searched,) = comparison.searches
     assert (searched.kind, searched.first, searched.last, searched.grain) == ("lengths", 1, 2**20, 1)
-    told = " ".join(comparison_plain(comparison).split())
+    told = " ".join(report_text(comparison).split())
     assert searched.every == 128
     assert "crossovers at equal N: (counted from N = 1 to 1,048,576, not every one)" in told
     assert (
         f"crossovers at equal N: (at {searched.points} N from 1 to 1,048,576, every one to 128; between "
         "those not counted the order may change again)"
-    ) in " ".join(comparison_plain(comparison, verbose=True).split())
+    ) in " ".join(report_text(comparison, verbose=True).split())
     above = "counted above: Quadratic at N = 886, Linear at N = 887"
     assert f"MACs: Quadratic costs less up to N = 128; {above}" in told
 
@@ -93,7 +93,7 @@ def test_at_equal_costs_neither_costs_less(tmp_path: Path) -> None:
     comparison = pair(tmp_path, 1796)
     assert of_macs(comparison) == [(885, 887, "Quadratic", "Linear")]
     above = "counted above: Quadratic at N = 885, equal at N = 886, Linear at N = 887"
-    assert f"MACs: Quadratic costs less up to N = 128; {above}" in " ".join(comparison_plain(comparison).split())
+    assert f"MACs: Quadratic costs less up to N = 128; {above}" in " ".join(report_text(comparison).split())
     # (1048 - 24) / 2 = 512, which is one of the points that are looked at first
     assert of_macs(pair(tmp_path, 1048)) == [(511, 513, "Quadratic", "Linear")]
 
@@ -107,7 +107,7 @@ def test_the_range_ends_where_positions_do(tmp_path: Path) -> None:
     comparison = pair(tmp_path, 1797, positions=886)
     assert comparison.searches[0].last == 886
     assert of_macs(comparison) == []
-    told = " ".join(comparison_plain(comparison).split())
+    told = " ".join(report_text(comparison).split())
     assert "crossovers at equal N: none found (counted from N = 1 to 886, not every one)" in told
 
 
@@ -279,7 +279,7 @@ def costs(preset: str, n: int) -> dict[str, int] | None:
 
 def order_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """(quantity, text) of every line below the heading of crossovers at equal N."""
-    text = comparison_plain(comparison).partition("crossovers at equal N")[2].split("\n\n")[0]
+    text = report_text(comparison).partition("crossovers at equal N")[2].split("\n\n")[0]
     text = text.partition("crossovers at equal image sizes")[0]
     for part in re.split(r"\n  (?=MACs: |mixing MACs: |attention memory: )", text)[1:]:
         quantity, _, told = " ".join(part.split()).partition(": ")
@@ -342,7 +342,7 @@ def test_ties_are_said_as_ties() -> None:
     told = dict(order_lines(xfcost.compare("common-full", "common-reformer", N=300)))["mixing_macs"]
     assert "Full attention · common and Reformer (LSH) · common are equal up to N = 64" in told
     assert "Full attention · common at N = 511, equal at N = 512, Full attention · common at N = 513" in told
-    words = " ".join(comparison_plain(xfcost.compare("resnet-50", "convnext-t")).split())
+    words = " ".join(report_text(xfcost.compare("resnet-50", "convnext-t")).split())
     assert re.search(r"attention memory: ResNet-50 and ConvNeXt-T are equal at all \d+ counted", words)
 
 

@@ -27,8 +27,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import MECHANISMS
-from xfcost.report.console import plain_text
-from xfcost.report.table import report
+from xfcost.report.table import document
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.modules import MODULES, optional_arguments
@@ -200,7 +199,7 @@ def test_the_cache_of_gpt_2_in_float32_by_hand() -> None:
     ledger = analyze("gpt2", N=512, batch=2, dtype="float32", mode="decode", trace=False)
     assert ledger.cache is not None
     assert (ledger.cache.bytes_per_token, ledger.cache.bytes) == (73_728, 2 * 512 * 73_728)
-    text = plain_text(lambda width: report(ledger, None, width))
+    text = document(ledger).text("table")
     assert "72 KiB more per token of a sample" in text
 
 

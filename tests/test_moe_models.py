@@ -15,12 +15,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import transformers_models as hf
+from helpers import report_text
 from specs import counted
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
 from xfcost.ledger.objects import grouped
 from xfcost.mechanisms.mla import Mla
-from xfcost.report.export import ledger_text
 from xfcost.spec.architecture import Mode
 
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 3, 4
@@ -413,10 +413,10 @@ def test_reports_tell_active_parameters_where_they_are_fewer() -> None:
     assert (told["totals"]["params"], told["totals"]["active_params"]) == (46_702_792_704, 12_879_925_248)
     experts = [row for row in told["operations"] if row["operation"].startswith("experts_") and row["params"]]
     assert {row["params"] // row["active_params"] for row in experts} == {4}
-    text = ledger_text(mixtral, "table")
+    text = report_text(mixtral, "table")
     assert "46,702,792,704 parameters (12,879,925,248 active)" in text
     assert "those that one token uses" in text
-    assert "active" not in ledger_text(llama, "table")
-    assert "12,879,925,248 active_params" in ledger_text(mixtral, "markdown")
+    assert "active" not in report_text(llama, "table")
+    assert "12,879,925,248 active_params" in report_text(mixtral, "markdown")
     published = {row["quantity"]: row["ours"] for row in told["published"]}
     assert published == {"params": 46_702_792_704, "active_params": 12_879_925_248}

@@ -12,16 +12,16 @@ from torch import nn
 
 import xfcost
 from calibrated import BASELINE, MACHINE, calibration, keep_calibration, points
-from helpers import PLAIN, xf
+from helpers import PLAIN, report_text, xf
 from xfcost.api.runs import make_run
 from xfcost.ledger import calibration as files
 from xfcost.ledger import units
 from xfcost.ledger.calibration import Calibration, Network, Overhead, Samples, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.statistics import nine_in_ten
-from xfcost.report.calibration import report
+from xfcost.report.calibration import parts
 from xfcost.report.console import plain_text
-from xfcost.report.table import ledger_plain
+from xfcost.report.document import drawn
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
@@ -308,7 +308,7 @@ def test_networks_at_another_pace_are_told():
     slow = msgspec.structs.replace(network(1.0, 1.1), pace=1.2e-3)
     found = calibration(networks=(network(1.0, 1.1), slow), pace=1e-3)
     assert found.off_pace == 1
-    told = plain_text(lambda width: report(found))
+    told = plain_text(lambda width: drawn(parts(found), width))
     assert "1 of 2 networks were measured while the machine ran faster or slower" in " ".join(told.split())
     assert calibration(networks=(slow,), pace=1.15e-3).off_pace == 0
 
@@ -317,9 +317,9 @@ def test_disturbed_networks_are_told():
     one = msgspec.structs.replace(network(1.0, 1.0), calls=0.5)
     assert one.disturbed
     found = calibration(networks=(one, network(1.0, 1.1)))
-    told = plain_text(lambda width: report(found))
+    told = plain_text(lambda width: drawn(parts(found), width))
     assert "1 of 2 networks were disturbed" in " ".join(told.split())
-    assert "disturbed" not in plain_text(lambda width: report(calibration()))
+    assert "disturbed" not in plain_text(lambda width: drawn(parts(calibration()), width))
 
 
 def test_a_network_is_predicted_from_the_others():
@@ -509,12 +509,12 @@ def test_predicted_tables_have_what_no_operation_accounts_for(calibrated_here):
     rest = units.seconds(ledger.prediction.not_attributed)
     assert ledger.prediction.not_attributed > 1e-2
     for by in ("mixing", "stage"):
-        lines = ledger_plain(ledger, by).splitlines()
+        lines = report_text(ledger, "table", by).splitlines()
         # of the groups, and of the totals by mixing kind
         both = [line.split() for line in lines if line.startswith("not attributed")]
         assert len(both) == 2
         assert all(rest in " ".join(words) for words in both)
-    groups, _, _ = ledger_plain(ledger, "mixing").partition("totals by mixing kind")
+    groups, _, _ = report_text(ledger, "table", "mixing").partition("totals by mixing kind")
     assert "traced MACs" not in groups
 
 

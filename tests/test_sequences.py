@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xfcost.api.analysis import analyze, compare
-from xfcost.report.console import plain_text
-from xfcost.report.table import mask_texts, matrix_multiply_texts, report
+from xfcost.report.table import document, mask_texts, matrix_multiply_texts
 
 THREE = ("common-lstm", "common-conv", "common-full")
 
@@ -30,10 +29,10 @@ def test_three_ways_of_processing_sequences() -> None:
 
 
 def test_systems_of_which_none_waits_are_not_told_of_steps() -> None:
-    from xfcost.report.figures import figure_rows
+    from xfcost.report.compare import paper_table
 
     with_recurrence, without = compare(*THREE, N=64), compare("vit", "swin", N=784)
-    said = [{row[0].strip() for row in figure_rows(one)} for one in (with_recurrence, without)]
+    said = [{row[0].strip() for row in paper_table(one).rows} for one in (with_recurrence, without)]
     assert {"sequential steps of all mixers", "tokens at once"} <= said[0]
     assert not {"sequential steps of all mixers", "tokens at once"} & said[1]
 
@@ -44,7 +43,7 @@ def test_self_attention_is_four_matrix_multiplies_and_a_block_six(attention: str
     (text,) = matrix_multiply_texts(ledger)
     assert text.plain.startswith("matrix multiplies of a block: 6 = 4 (Q, K, V projections · ")
     assert text.plain.endswith(" + 2 (MLP up-projection · MLP down-projection)")
-    assert text.plain in " ".join(plain_text(lambda width: report(ledger, None, width)).split())
+    assert text.plain in " ".join(document(ledger).text("table").split())
 
 
 def test_one_sub_layer_is_no_sum() -> None:

@@ -7,14 +7,13 @@ import json
 import pytest
 
 import xfcost
-from helpers import error_of, xf
+from helpers import error_of, report_text, xf
 from plans import GIB, XL, group, planned
 from xfcost.counting.checking import BudgetFigure
 from xfcost.counting.distributed import step_batch
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import CHECKPOINTS
 from xfcost.ledger.training import Mesh
-from xfcost.report.table import ledger_plain
 
 # ── does it fit ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -71,7 +70,7 @@ def test_the_answer_is_in_the_first_ten_lines():
 
 def test_a_range_money_and_a_lack_of_memory_in_words():
     options = XL | {"tokens": 300e9, "mfu": "35%:50%", "checkpoint": "full", "zero": 1}
-    lines = ledger_plain(xfcost.analyze("gpt3-xl", on=group(memory=7 * GIB, price=2), **options))
+    lines = report_text(xfcost.analyze("gpt3-xl", on=group(memory=7 * GIB, price=2), **options))
     words = " ".join(lines.split())
     assert "78.76 days to 112.5 days (630.1 to 900.1 device-days) at 50 % to 35 % MFU; it costs" in words
     assert "at 2 per device-hour (your price)" in words
@@ -81,7 +80,7 @@ def test_a_range_money_and_a_lack_of_memory_in_words():
 
 
 def words_of(spec, **options):
-    return " ".join(ledger_plain(xfcost.analyze(spec, **(XL | options))).split())
+    return " ".join(report_text(xfcost.analyze(spec, **(XL | options))).split())
 
 
 def test_a_utilisation_that_needs_skipped_scores_says_so():
@@ -113,7 +112,7 @@ def test_every_report_counts_the_logits_of_the_loss():
     step, logits = alone.training.step, 4 * 1024 * 50257
     assert step.loss_logits_bytes == logits
     assert step.total_with_loss_bytes == step.total_bytes + logits == on.training.plan.memory.known
-    words = " ".join(ledger_plain(alone).split())
+    words = " ".join(report_text(alone).split())
     assert "memory: 2.331 GiB (parameters, gradients, optimizer states, saved activations, 196.3 MiB float32" in words
     assert "total 2.331 GiB" in words
     checked = xf("check", "gpt2", "--mode", "train", "--max-memory", "1GiB").stdout
@@ -121,7 +120,7 @@ def test_every_report_counts_the_logits_of_the_loss():
     assert "logits of the loss 196.3 MiB" in " ".join(checked.split())
     image = xfcost.analyze("vit-b16", **options)
     assert image.training.step.loss_logits_bytes == 0
-    assert "logits of the loss" not in ledger_plain(image)
+    assert "logits of the loss" not in report_text(image)
 
 
 def test_logits_that_outweigh_all_else_are_no_operation_s():

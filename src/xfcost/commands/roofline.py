@@ -48,12 +48,10 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, 
     from xfcost.api.specs import AccountOptions
     from xfcost.api.systems import open_systems, shared_run, system_ledgers
     from xfcost.api.without_effect import refuse
-    from xfcost.ledger.roofline import records
     from xfcost.report.console import show
-    from xfcost.report.document import to_csv
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
-    from xfcost.report.roofline import report
+    from xfcost.report.roofline import document
     from xfcost.report.roofline_figure import roofline_bytes
 
     target, force = output or shared.default_target(specs, "roofline"), given["force"]
@@ -85,6 +83,7 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, 
         seconds = mixing_seconds(mixing, None)
         how = AccountOptions(**where, timing=timing, progress=say, orders=False, mixing=seconds)
         found = under_roofs(system_ledgers(systems, run, how), systems, run, how)
-    show(lambda width: report(found, width))
-    content = to_csv([row for one in found for row in records(one)]) if form == ".csv" else roofline_bytes(found, form)
+    made = document(found)
+    show(made.terminal)
+    content = made.text("csv") if form == ".csv" else roofline_bytes(found, form)
     shared.deliver(content, target, force=force)

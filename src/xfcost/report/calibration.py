@@ -5,60 +5,58 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from xfcost.ledger import units
 from xfcost.ledger.calibration import Calibration, Network
 from xfcost.ledger.statistics import nine_in_ten
-from xfcost.report.console import bare_table
+from xfcost.report.document import DataTable, Lines, Part, line, numbers
 
 _WORST = 5
 
 
-def report(calibration: Calibration) -> RenderableType:
+def parts(calibration: Calibration) -> Iterator[Part]:
     """The machine's peaks, and how well the calibrating networks are predicted, each from the others."""
     machine, peak = calibration.machine, calibration.baseline
-    training = calibration.training
-    return Group(
-        Text(
-            f"{machine.name}, {units.number_of(machine.threads, 'thread')}, {machine.dtype}, torch {machine.torch}",
-            style="bold",
-        ),
-        Text(
-            f"matrix products {2 * peak.macs_per_second / 1e9:,.0f} GFLOP/s; "
-            f"memory {peak.bytes_per_second / 1e9:,.1f} GB/s; shortest call {units.seconds(peak.call_seconds)}"
-        ),
-        *_errors("networks", calibration.networks),
-        *(_errors("training steps", training.networks) if training else ()),
-        *_disturbances(calibration),
+    yield line(
+        f"{machine.name}, {units.number_of(machine.threads, 'thread')}, {machine.dtype}, torch {machine.torch}", "bold"
     )
+    yield line(
+        f"matrix products {2 * peak.macs_per_second / 1e9:,.0f} GFLOP/s; "
+        f"memory {peak.bytes_per_second / 1e9:,.1f} GB/s; shortest call {units.seconds(peak.call_seconds)}"
+    )
+    yield from _errors("networks", calibration.networks)
+    if calibration.training:
+        yield from _errors("training steps", calibration.training.networks)
+    yield from _disturbances(calibration)
 
 
-def _errors(what: str, networks: Sequence[Network]) -> Iterator[RenderableType]:
+def _errors(what: str, networks: Sequence[Network]) -> Iterator[Part]:
     errors = {one.name: one.predicted / one.seconds - 1 for one in networks}
     sizes = sorted(abs(error) for error in errors.values())
-    yield Text(
+    yield line(
         f"{len(errors)} {what}, each predicted from the others: median error {statistics.median(sizes):.1%}, "
         f"nine in ten within {nine_in_ten(sizes):.1%}; the worst:"
     )
-    table = bare_table("network", "measured", "predicted", "error")
-    for one in sorted(networks, key=lambda one: -abs(errors[one.name]))[:_WORST]:
-        table.add_row(one.name, units.seconds(one.seconds), units.seconds(one.predicted), f"{errors[one.name]:+.1%}")
-    yield table
+    worst = sorted(networks, key=lambda one: -abs(errors[one.name]))[:_WORST]
+    yield DataTable(
+        numbers("network", "measured", "predicted", "error"),
+        [
+            [one.name, units.seconds(one.seconds), units.seconds(one.predicted), f"{errors[one.name]:+.1%}"]
+            for one in worst
+        ],
+    )
 
 
-def _disturbances(calibration: Calibration) -> Iterator[Text]:
+def _disturbances(calibration: Calibration) -> Iterator[Lines]:
     disturbed, networks = sum(one.disturbed for one in calibration.every_network), len(calibration.every_network)
     if disturbed:
-        yield Text(
+        yield line(
             f"{disturbed} of {networks} networks were disturbed while they were measured (their calls do not add up to "
             "the whole): calibrate again on a machine that does nothing else",
-            style="yellow",
+            "yellow",
         )
     if calibration.off_pace:
-        yield Text(
+        yield line(
             f"{calibration.off_pace} of {networks} networks were measured while the machine ran faster or slower than "
             "for the others (one product, timed beside each): predictions are of the pace of most",
-            style="yellow",
+            "yellow",
         )

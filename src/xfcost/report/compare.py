@@ -1,13 +1,9 @@
-"""The report of `compare` as rich text: who costs less, growth, crossovers; then figures, stages, notes."""
+"""The report of `compare` as a document: who costs less, growth, crossovers; then figures, stages, notes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal, NamedTuple
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED, NamedOrder
@@ -16,8 +12,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.statistics import TimeRatio
-from xfcost.report import document
-from xfcost.report.console import bare_table, note_texts, plain_text
 from xfcost.report.crossovers import (
     CURVE_WORDS,
     crossover_texts,
@@ -26,15 +20,15 @@ from xfcost.report.crossovers import (
     search_text,
     size_crossover_texts,
 )
-from xfcost.report.decoding import EXPECTED, cache_name
-from xfcost.report.document import TableColumn
-from xfcost.report.figures import bounded, figure_text, figures_table, recurs
-from xfcost.report.header import COUNTED_ONLY, NOT_TRACED, agreement_texts
+from xfcost.report.decoding import EXPECTED, cache_name, intensity_number
+from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, line, notes
+from xfcost.report.header import COUNTED_ONLY, NOT_TRACED, agreement_texts, at_least
 from xfcost.report.input_description import (
     circumstances,
     common_input_text,
     common_tokens,
     default_notes,
+    image_cell,
     input_text,
     input_warnings,
     names_text,
@@ -42,43 +36,52 @@ from xfcost.report.input_description import (
 )
 from xfcost.report.on_devices import WITHOUT_TF32, fit_words, no_estimate
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import CONVENTION
+from xfcost.report.table import CONVENTION, preamble
 from xfcost.report.timing import compared_prediction_texts, share_text, spread_text, where_text
-from xfcost.report.training import run_texts
+from xfcost.report.training import days_text, run_texts, scientific
 
 
-def comparison_plain(comparison: Comparison, *, verbose: bool = False) -> str:
-    """The report of `compare` as text without colour."""
-    return plain_text(lambda width: report(comparison, width, verbose=verbose))
-
-
-def report(comparison: Comparison, width: int, *, verbose: bool = False) -> Group:
+def document(comparison: Comparison, *, verbose: bool = False) -> Document:
     """The inputs, the answer, then what differs; with `verbose` every figure, crossover and note."""
-    if len(comparison.names) > MOST_PAIRED:
-        return overview(comparison, width, verbose=verbose)
-    parts: list[RenderableType] = [*header(comparison), Text(), *cost_texts(comparison), *growth_texts(comparison)]
-    parts += compared_prediction_texts(comparison)
-    parts += [*crossover_texts(comparison, verbose=verbose), *size_crossover_texts(comparison, verbose=verbose)]
-    parts += [Text(), document.drawn([figures_table(comparison, verbose=verbose)], width)]
-    parts += [*stage_parts(comparison, width), *size_parts(comparison), Text(), *_endnotes(comparison, verbose=verbose)]
-    return Group(*parts)
+    parts = _overview if len(comparison.names) > MOST_PAIRED else _parts
+    return Document(
+        parts=lambda: parts(comparison, verbose=verbose),
+        records=lambda: _records(comparison),
+        json=comparison.to_json,
+        paper=lambda _: [preamble(comparison.ledgers), paper_table(comparison)],
+    )
 
 
-def header(comparison: Comparison) -> list[Text]:
+def _parts(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
+    yield from header(comparison)
+    yield Gap()
+    yield from cost_texts(comparison)
+    yield from growth_texts(comparison)
+    yield from compared_prediction_texts(comparison)
+    yield from crossover_texts(comparison, verbose=verbose)
+    yield from size_crossover_texts(comparison, verbose=verbose)
+    yield from (Gap(), figures_table(comparison, verbose=verbose))
+    yield from stage_parts(comparison)
+    yield from size_parts(comparison)
+    yield Gap()
+    yield from _endnotes(comparison, verbose=verbose)
+
+
+def header(comparison: Comparison) -> list[Lines]:
     """One line per system, then the run, and a warning where inputs differ."""
     lines = []
     width = max(map(len, comparison.names))
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     for name, system in zip(comparison.names, metadata, strict=True):
         seen = input_text(system) if system.inputs is None else circumstances(system)
-        lines.append(Text.assemble((f"{name:<{width}}", "bold"), f"   {seen}"))
+        lines.append(line(f"   {seen}", head=f"{name:<{width}}"))
     if specs := [one for one in metadata if one.inputs is None]:
         of_specs = "specs: " if len(specs) < len(metadata) else ""
-        lines += map(Text, f"{of_specs}{run_text(specs)}".split("\n"))
+        lines += map(line, f"{of_specs}{run_text(specs)}".split("\n"))
     if all(ledger.agreement is None for ledger in comparison.ledgers):
-        lines[-1].append(f"   {COUNTED_ONLY}", style="dim")
+        lines[-1] = lines[-1]._replace(tail=f"   {COUNTED_ONLY}")
     warnings = input_warnings(dict(zip(comparison.names, metadata, strict=True)))
-    return [*lines, *(Text(warning, style="bold yellow") for warning in warnings)]
+    return [*lines, *(line(warning, "bold yellow") for warning in warnings)]
 
 
 # Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
@@ -95,7 +98,7 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 }
 
 
-def cost_texts(comparison: Comparison) -> Iterator[Text]:
+def cost_texts(comparison: Comparison) -> Iterator[Lines]:
     """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
     for quantity, told in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
         words = told or _cache_words(comparison.ledgers)
@@ -104,7 +107,7 @@ def cost_texts(comparison: Comparison) -> Iterator[Text]:
     yield from time_texts(comparison)
 
 
-def _on_devices(comparison: Comparison) -> Iterator[Text]:
+def _on_devices(comparison: Comparison) -> Iterator[Lines]:
     """Which system the devices of `--on` could run fastest, and which fit."""
     ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
     found = {name: ledger.on for name, ledger in ledgers.items() if ledger.on is not None}
@@ -115,7 +118,7 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         tf32 = any(one.with_tf32 for one in found.values())
         yield from _least_texts(comparison, quantity, f"{words} on {title}{f' {WITHOUT_TF32}' if tf32 else ''}")
         yield from _least_texts(comparison, f"tf32_{quantity}", f"{words} on {title} with TF32")
-    yield from map(Text, no_estimates(comparison))
+    yield from map(line, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name in ledgers:
         words = "a torch module: no bound"
@@ -124,7 +127,7 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
             words = f"{bound}; {fit_words(one)}"
         reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
         shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
-        yield Text(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
+        yield line(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
 
 
 def no_estimates(comparison: Comparison) -> list[str]:
@@ -151,12 +154,12 @@ def on_text(comparison: Comparison) -> str:
     return f"least time: the lower bound on {found[0].on.title}{dtype}; {fitting} of {len(found)} fit"
 
 
-def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[Text]:
+def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[Lines]:
     """The line of a quantity that two systems or more have; none where it is zero throughout."""
     values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
     known = {name: value for name, value in values.items() if value is not None}
     if len(known) > 1 and any(known.values()):
-        yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
+        yield line(_least(comparison, quantity, known), head=f"{words}: ")
 
 
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
@@ -185,15 +188,15 @@ def _times_less(less: float, more: float) -> str:
     return "hardly less than" if times == "1×" else f"{times} less than"
 
 
-def growth_texts(comparison: Comparison) -> Iterator[Text]:
+def growth_texts(comparison: Comparison) -> Iterator[Lines]:
     """Growth exponents in N, a line per system."""
     words = growth_words(comparison.ledgers)
-    yield Text(f"growth{forward_part(comparison)}, e of cost ~ N^e:", style="bold")
+    yield line(f"growth{forward_part(comparison)}, e of cost ~ N^e:", "bold")
     width = max(map(len, comparison.names))
     for name in comparison.names:
         growth = comparison.growth[name]
         exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
-        yield Text(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
+        yield line(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
 
 
 def growth_words(ledgers: Sequence[Ledger]) -> dict[str, str]:
@@ -324,25 +327,28 @@ def _extremes(comparison: Comparison, short: dict[str, str]) -> str:
     )
 
 
-def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Group:
-    """The report of `compare` on many systems."""
+def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
+    """The report on many systems."""
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     short = _short(comparison)
-    head = [Text(f"{len(short)} systems, each against {short[comparison.names[0]]}", style="bold")]
+    head = [line(f"{len(short)} systems, each against {short[comparison.names[0]]}", "bold")]
     of_specs = [one for one in metadata if one.inputs is None] or metadata[:1]
-    head += map(Text, f"{common_input_text(metadata)}{run_text(of_specs)}".split("\n"))
+    head += map(line, f"{common_input_text(metadata)}{run_text(of_specs)}".split("\n"))
     if all(ledger.agreement is None for ledger in comparison.ledgers):
-        head[-1].append(f"   {COUNTED_ONLY}", style="dim")
-    head.append(Text(_extremes(comparison, short)))
+        head[-1] = head[-1]._replace(tail=f"   {COUNTED_ONLY}")
+    head.append(line(_extremes(comparison, short)))
     if text := on_text(comparison):
-        head += map(Text, [text, *no_estimates(comparison)])
+        head += map(line, [text, *no_estimates(comparison)])
     warnings = input_warnings(dict(zip(short.values(), metadata, strict=True)))
-    head += (Text(warning, style="bold yellow") for warning in warnings)
+    head += (line(warning, "bold yellow") for warning in warnings)
     filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]
     rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
-    table = document.DataTable([TableColumn("", fold=_NAME), *(column.typed() for column in filled)], rows)
-    notes = _overview_notes(comparison, short, verbose=verbose)
-    return Group(*head, Text(), document.drawn([table], width), Text(), *notes)
+    table = DataTable([TableColumn("", fold=_NAME), *(column.typed() for column in filled)], rows)
+    yield from head
+    yield Gap()
+    yield table
+    yield Gap()
+    yield from _overview_notes(comparison, short, verbose=verbose)
 
 
 def _short(comparison: Comparison) -> dict[str, str]:
@@ -353,7 +359,7 @@ def _short(comparison: Comparison) -> dict[str, str]:
     return {name: one.source if one.preset and sources.count(one.source) == 1 else name for name, one in lines}
 
 
-def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: bool) -> Iterator[Text]:
+def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: bool) -> Iterator[Lines]:
     """The counted N, agreement, notes (each once)."""
     searches: dict[str, list[str]] = {}
     for one in comparison.searches:
@@ -361,62 +367,60 @@ def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: b
         searches.setdefault(where, []).append(short[one.systems[1]])
     for where, names in searches.items():
         of_names = f" ({names_text(names)})" if len(searches) > 1 else ""
-        yield Text(
-            f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{of_names}", style="dim"
-        )
+        yield line(f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{of_names}", "dim")
     if any(_changes_back(comparison, name) for name in comparison.names):
-        yield Text("*: not at all counted N above it; json has the order at each", style="dim")
+        yield line("*: not at all counted N above it; json has the order at each", "dim")
     yield from where_texts(comparison)
     yield from noise_texts(comparison)
     yield from _endnotes(comparison, short, verbose=verbose)
 
 
-def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, verbose: bool) -> Iterator[Text]:
+def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, verbose: bool) -> Iterator[Lines]:
     """How the accounts agree; notes, each once, with the names of its systems; the run; the convention.
 
     In an overview the names are `short`.
     """
-    notes: dict[str, list[str]] = {}
+    told: dict[str, list[str]] = {}
     for system, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         name = short[system] if short else system
         if ledger.agreement is not None:
             texts = [text for text in agreement_texts(ledger) if text.plain != NOT_TRACED]
-            yield from (Text.assemble(f"{name}: ", text) for text in texts)
+            yield from (text._replace(texts=[f"{name}: {text.plain}"]) for text in texts)
         for note in ledger.metadata.notes:
-            notes.setdefault(note, []).append(name)
-    yield from note_texts(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
-    yield from note_texts([f"{', '.join(names)}: {note}" for note, names in notes.items()], verbose=verbose)
+            told.setdefault(note, []).append(name)
+    yield from notes(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
+    yield from notes([f"{', '.join(names)}: {note}" for note, names in told.items()], verbose=verbose)
     yield from run_texts(comparison.ledgers[0])
     if short is None and any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):
         scores = "score dot products: per head, in the first block that has scores, without special tokens"
-        yield Text(scores, style="dim")
-    yield Text(CONVENTION, style="dim")
+        yield line(scores, "dim")
+    yield line(CONVENTION, "dim")
 
 
-def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
+def stage_parts(comparison: Comparison) -> Iterator[Part]:
     """Tokens, width and MACs by stage, where a system has several stages."""
     if all(len(ledger.metadata.stages) < 2 for ledger in comparison.ledgers):  # noqa: PLR2004 - one stage is no hierarchy
         return
-    yield Text()
-    yield Text("by stage: output tokens × width, share of MACs", style="bold")
-    table = _system_table(comparison)
-    columns = [_stages(ledger, long=width > 40 * (1 + len(comparison.names))) for ledger in comparison.ledgers]
-    for number in range(max(map(len, columns))):
-        table.add_row(f"stage {number + 1}", *(cells[number] if number < len(cells) else "" for cells in columns))
-    yield table
+    yield Gap()
+    yield line("by stage: output tokens × width, share of MACs", "bold")
+    columns = [_stages(ledger) for ledger in comparison.ledgers]
+    rows = [
+        [f"stage {number + 1}", *(cells[number] if number < len(cells) else "" for cells in columns)]
+        for number in range(max(map(len, columns)))
+    ]
+    yield _system_table(comparison, rows)
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.metadata.stages:  # a module has none
-            yield Text(f"  {name}: {shape_text(ledger)}")
+            yield line(f"  {name}: {shape_text(ledger)}")
 
 
-def _stages(ledger: Ledger, *, long: bool) -> list[str]:
+def _stages(ledger: Ledger) -> list[str]:
     total = ledger.total("macs") or 0
-    cells = []
-    for stage in ledger.by_stage():
-        grid = Grid(tuple(stage["grid"]), stage["extra_tokens"])
-        text = grid.shape_text() if long else f"{grid.total:,}"
-        cells.append(f"{text} × {stage['width']:,}  {units.percent(stage['macs'], total)}")
-    return cells
+    return [
+        f"{Grid(tuple(stage['grid']), stage['extra_tokens']).total:,} × {stage['width']:,}"
+        f"  {units.percent(stage['macs'], total)}"
+        for stage in ledger.by_stage()
+    ]
 
 
 def shape_text(ledger: Ledger) -> str:
@@ -430,23 +434,22 @@ def shape_text(ledger: Ledger) -> str:
     return f"hierarchical, {tokens[0]:,} → {tokens[-1]:,} tokens{fewer}, {wide}"
 
 
-def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
+def size_parts(comparison: Comparison) -> Iterator[Part]:
     """MACs and attention memory at growing image sizes, of systems that take images."""
     if not comparison.by_size:
         return
-    yield Text()
-    yield Text("by image size: MACs, attention memory of all layers (padding included)", style="bold")
-    table = _system_table(comparison)
+    yield Gap()
+    yield line("by image size: MACs, attention memory of all layers (padding included)", "bold")
+    rows = []
     sides = list(comparison.by_size[comparison.names[0]])
     for side in sides:
         every = [comparison.by_size[name][side] for name in comparison.names]
         cells = [
             f"{units.count(one['macs'])}  {units.size(one['attention_bytes'])}" if one else units.DASH for one in every
         ]
-        table.add_row(f"{side}×{side}", *cells)
+        rows.append([f"{side}×{side}", *cells])
     over = (_over(comparison.by_size[name], sides[-1], sides[0]) for name in comparison.names)
-    table.add_row(f"{sides[-1]} over {sides[0]}", *over)
-    yield table
+    yield _system_table(comparison, [*rows, [f"{sides[-1]} over {sides[0]}", *over]])
 
 
 def _over(costs: dict[int, dict[str, int] | None], last: int, first: int) -> str:
@@ -460,14 +463,12 @@ def _over(costs: dict[int, dict[str, int] | None], last: int, first: int) -> str
     )
 
 
-def _system_table(comparison: Comparison) -> Table:
-    table = bare_table("")
-    for name in comparison.names:
-        table.add_column(name, justify="right", overflow="fold")
-    return table
+def _system_table(comparison: Comparison, rows: Sequence[Sequence[str]]) -> DataTable:
+    names = (TableColumn(name, right=True, fold_head=12) for name in comparison.names)
+    return DataTable([TableColumn(""), *names], rows)
 
 
-def time_texts(comparison: Comparison) -> Iterator[Text]:
+def time_texts(comparison: Comparison) -> Iterator[Lines]:
     """Where and how, then a line per system; nothing where none was timed."""
     timed = _timed(comparison)
     if not timed:
@@ -477,16 +478,16 @@ def time_texts(comparison: Comparison) -> Iterator[Text]:
     width = max(map(len, timed))
     for name, timing in timed.items():
         against = f"; {ratio_text(comparison.time_ratios[name], first)}" if name in others else ""
-        yield Text(f"  {name:<{width}}  {units.seconds(timing.seconds)}, {spread_text(timing)}{against}")
+        yield line(f"  {name:<{width}}  {units.seconds(timing.seconds)}, {spread_text(timing)}{against}")
     yield from noise_texts(comparison)
 
 
-def where_texts(comparison: Comparison) -> Iterator[Text]:
+def where_texts(comparison: Comparison) -> Iterator[Lines]:
     """The device, its machine and threads, and whether systems took turns; nothing where none was timed."""
     timings = list(_timed(comparison).values())
     if timings:
         turns = "in turns" if all(timing.in_turns for timing in timings) else "one after the other"
-        yield Text.assemble(("time: ", "bold"), f"on {where_text(timings[0])}, {turns}")
+        yield line(f"on {where_text(timings[0])}, {turns}", head="time: ")
 
 
 def _timed(comparison: Comparison) -> dict[str, Timing]:
@@ -494,7 +495,7 @@ def _timed(comparison: Comparison) -> dict[str, Timing]:
     return {name: ledger.timing for name, ledger in ledgers if ledger.timing is not None}
 
 
-def noise_texts(comparison: Comparison) -> Iterator[Text]:
+def noise_texts(comparison: Comparison) -> Iterator[Lines]:
     """What disturbed the measurements, each once."""
     found: dict[str, list[str]] = {}
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
@@ -502,7 +503,7 @@ def noise_texts(comparison: Comparison) -> Iterator[Text]:
             found.setdefault(ledger.timing.noisy, []).append(name)
     for noisy, names in found.items():
         of_names = f" ({', '.join(names)})" if len(names) < len(comparison.names) else ""
-        yield Text(f"noisy{of_names}: {noisy}", style="bold yellow")
+        yield line(f"noisy{of_names}: {noisy}", "bold yellow")
 
 
 def ratio_text(found: TimeRatio, first: str) -> str:
@@ -529,3 +530,222 @@ def _span(low: float, high: float) -> str:
 
 def _times(value: float) -> str:
     return units.ratio(float(f"{value:.3g}"))
+
+
+# ── in papers and for programs ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def paper_table(comparison: Comparison) -> DataTable:
+    """Words, then one text per system, the ratio against the first beside the figure."""
+    rows = [
+        [words, *(f"{figure} {ratio}".rstrip() for figure, ratio in cells)] for _, words, cells in _figures(comparison)
+    ]
+    return DataTable([TableColumn(head) for head in ("", *comparison.names)], rows)
+
+
+def _records(comparison: Comparison) -> list[dict[str, Any]]:
+    inputs = [
+        {"system": name, "N": ledger.metadata.grid_tokens or None, "image": image_cell(ledger.metadata)}
+        | {name: getattr(ledger.metadata, name) for name in ("batch", "dtype", "attention", "mode")}
+        for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
+    ]
+    return [
+        row | comparison.figures[name] | _timing_cells(ledger) | _ratio_cells(comparison, name)
+        for name, row, ledger in zip(comparison.names, inputs, comparison.ledgers, strict=True)
+    ]
+
+
+def _timing_cells(ledger: Ledger) -> dict[str, Any]:
+    """Where and how well a system was timed; nothing where it wasn't."""
+    timing = ledger.timing
+    if timing is None:
+        return {}
+    low, high = timing.interval or (None, None)
+    names = ("device", "machine", "threads", "compiled", "spread", "runs", "noisy")
+    return {name: getattr(timing, name) for name in names} | {"seconds_low": low, "seconds_high": high}
+
+
+def _ratio_cells(comparison: Comparison, name: str) -> dict[str, Any]:
+    """How the seconds stand to the first system's: empty of the first; nothing where one was not timed."""
+    if not comparison.time_ratios:
+        return {}
+    found = comparison.time_ratios.get(name)
+    low, high = (found and found.interval) or (None, None)
+    ratio: dict[str, Any] = {"seconds_ratio": found and found.ratio}
+    ratio |= {"seconds_ratio_low": low, "seconds_ratio_high": high}
+    return ratio | {"in_turns": found and found.in_turns, "seconds_ratio_noisy": found and found.noisy}
+
+
+_EXTRA: Final = "score_dot_products_with_extra_tokens"
+# quantity -> (words, style)
+_LINES: Final[dict[str, tuple[str, str]]] = {
+    "tokens": ("tokens N", ""),
+    "token_pairs": ("pairs of tokens, N²", ""),
+    "params": ("parameters", ""),
+    "active_params": ("  active (one token's)", ""),
+    "macs": ("MACs", "bold"),
+    "macs_per-token": ("  per-token", TERMINAL["per-token"]),
+    "macs_local": ("  local mixing", TERMINAL["local"]),
+    "macs_global": ("  global mixing", TERMINAL["global"]),
+    "macs_unknown": ("  mixing not known", TERMINAL["unknown"]),
+    "traced_macs": ("traced MACs", ""),
+    "flops": ("FLOPs", ""),
+    "score_dot_products": ("score dot products", ""),
+    _EXTRA: ("  with special tokens", ""),
+    "attention_bytes": ("attention memory, all layers", ""),
+    "attention_peak_bytes": ("attention memory, peak", ""),
+    "plain_traffic_bytes": ("attention traffic, matrices kept", ""),
+    "tiled_traffic_bytes": ("  tiled for the memory level", ""),
+    "sequential_steps": ("sequential steps of all mixers", ""),
+    "parallel_width": ("  tokens at once", ""),
+    "cache_bytes": ("KV cache", ""),
+    "cache_bytes_per_token": ("  more per token", ""),
+    "read_bytes": ("bytes read per step", ""),
+    "intensity": ("arithmetic intensity, FLOP/byte", ""),
+    "generation_macs_without_cache": ("MACs without a cache", ""),
+    "needed_bytes": ("memory needed on the devices", ""),
+    "least_seconds": ("lower bound of the time", "bold"),
+    "tf32_least_seconds": ("  with TF32", ""),
+    "estimated_seconds": ("estimated time", "bold"),
+    "tf32_estimated_seconds": ("  with TF32", ""),
+    "predicted_seconds": ("predicted time", "bold"),
+    "predicted_seconds_update": ("  predicted time of the update", ""),
+    "seconds": ("time", "bold"),
+    "mfu": ("  MFU reached", ""),
+    "tf32_mfu": ("  MFU reached, of TF32", ""),
+    "mbu": ("  MBU reached", ""),
+    "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
+    "seconds_local": ("  time of local mixing", TERMINAL["local"]),
+    "seconds_global": ("  time of global mixing", TERMINAL["global"]),
+    "seconds_unknown": ("  time, mixing not known", TERMINAL["unknown"]),
+    "seconds_update": ("  time of the update", ""),
+    "seconds_not_attributed": ("  not attributed", ""),
+    "backward_macs": ("backward MACs", "bold"),
+    "step_flops": ("FLOPs of a step, forward and backward", ""),
+    "update_flops": ("FLOPs of the update", ""),
+    "gradients_bytes": ("gradients", ""),
+    "optimizer_bytes": ("optimizer states", ""),
+    "kept_bytes": ("saved activations", ""),
+    "step_bytes": ("memory of a step, without the loss", ""),
+    "run_flops": ("FLOPs of the run", "bold"),
+    "estimated_flops": ("  6·P·D", ""),
+    "run_days": ("time of the run (days)", ""),
+    "tf32_run_days": ("  with TF32", ""),
+    "bound_days": ("  at the peak, a lower bound", ""),
+    "tf32_bound_days": ("  at the peak of TF32", ""),
+    "device_bytes": ("memory of a device", "bold"),
+    "device_parameters_bytes": ("  parameters", ""),
+    "device_gradients_bytes": ("  gradients", ""),
+    "device_master_bytes": ("  master copy", ""),
+    "device_optimizer_bytes": ("  optimizer states", ""),
+    "device_activations_bytes": ("  saved activations", ""),
+    "device_spare_bytes": ("  left of its memory", ""),
+}
+_EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
+# Of a module with operations that nothing counts these are lower bounds.
+_BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_unknown", "flops")
+# A quantity that is listed only where it differs from another.
+_ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
+# Listed only where a system has a recurrence.
+_OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
+# How some are written; others by the unit in their names, or as counts.
+_WRITTEN: Final[dict[str, Callable[[float], str]]] = {
+    **dict.fromkeys(("mfu", "tf32_mfu", "mbu"), share_text),
+    **dict.fromkeys(("run_flops", "estimated_flops"), scientific),
+    "intensity": intensity_number,
+}
+# Listed only where systems differ in them.
+_ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
+_ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
+
+
+def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """Quantity, its words, and per system its figure and how that stands to the first system's."""
+    for quantity, (words, _) in _LINES.items():
+        values = [comparison.figures[name].get(quantity) for name in comparison.names]
+        if all(value is None for value in values) or (quantity in _ONLY_NONZERO and not any(values)):
+            continue
+        if quantity in _OF_RECURRENCES and not any(map(recurs, comparison.ledgers)):
+            continue
+        if quantity in _ONLY_DIFFERENT and len(set(values)) == 1:
+            continue
+        plain = _ONLY_BESIDE.get(quantity)
+        if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
+            continue
+        ratios = [None, *(_ratio(comparison, name, quantity) for name in comparison.names[1:])]
+        texts = [
+            f"{bounded(ledger, quantity) if value else ''}{figure_text(quantity, value)}"
+            for value, ledger in zip(values, comparison.ledgers, strict=True)
+        ]
+        alone = plain and all(comparison.figures[name].get(plain) is None for name in comparison.names)
+        told = f"{_LINES[plain][0]}, {words.strip()}" if plain and alone else words
+        told = cache_name(*(ledger.cache for ledger in comparison.ledgers)) if quantity == "cache_bytes" else told
+        yield quantity, told, list(zip(texts, map(_against, ratios), strict=True))
+
+
+def bounded(ledger: Ledger, quantity: str) -> str:
+    """`at least ` before a figure that is a lower bound."""
+    return at_least(ledger) if quantity in _BOUNDED else ""
+
+
+def _ratio(comparison: Comparison, name: str, quantity: str) -> float | None:
+    """Against the first system; of times whose difference is not seen, or that are noisy, none."""
+    if quantity == "seconds_not_attributed":
+        return None
+    found = comparison.time_ratios.get(name)
+    unseen = found is not None and quantity == "seconds" and not found.seen  # the times of kinds have no interval
+    if found is not None and quantity.startswith("seconds") and (found.noisy or unseen):
+        return None
+    return comparison.ratios[name][quantity]
+
+
+def recurs(ledger: Ledger) -> bool:
+    """Does a token wait for the one before it, as in a recurrence?"""
+    return ledger.metadata.sequential_steps > ledger.metadata.mixers
+
+
+def figure_text(quantity: str, value: float | None) -> str:  # noqa: PLR0911 - a return per unit
+    """A figure in the unit of its quantity."""
+    if value is None:
+        return units.DASH
+    if quantity in _WRITTEN:
+        return _WRITTEN[quantity](value)
+    if "seconds" in quantity:
+        return units.seconds(value)
+    if quantity.endswith("days"):
+        return days_text(value, "")
+    if "bytes" in quantity:
+        return units.size(int(value))
+    if quantity in _EXACT:
+        return units.exact(int(value))
+    return units.count(value)
+
+
+def _against(ratio: float | None) -> str:
+    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: how a figure stands to the first system's."""
+    if not ratio or ratio == 1:
+        return "(same)" if ratio else ""
+    more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
+    text = units.ratio(more)
+    return f"(hardly {word})" if text == "1×" else f"({text} {word})"
+
+
+def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:
+    """Figures side by side, ratios beside them, or below them on a narrow screen; rows that differ, or all."""
+    every = list(_figures(comparison))
+    figures = comparison.figures.values()
+    rows = [row for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1] or every
+    styles = [_LINES[quantity][1] for quantity, _, _ in rows]
+    widths = [
+        tuple(max(len(cells[system][part]) for _, _, cells in rows) for part in (0, 1))
+        for system in range(len(comparison.names))
+    ]
+    beside = [
+        [words, *(f"{one:>{wide}} {ratio}".rstrip() for (one, ratio), (wide, _) in zip(cells, widths, strict=True))]
+        for _, words, cells in rows
+    ]
+    below = [[words, *(f"{one}\n{ratio}".rstrip() for one, ratio in cells)] for _, words, cells in rows]
+    names = zip(comparison.names, widths, strict=True)
+    columns = [TableColumn("", fold=20), *(TableColumn(name.rjust(wide), fold_head=12) for name, (wide, _) in names)]
+    stacked = [TableColumn("", fold=20), *(TableColumn(name, right=True, fold_head=12) for name in comparison.names)]
+    return DataTable(columns, beside, styles, narrow=[DataTable(stacked, below, styles)])

@@ -11,8 +11,8 @@ from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.saved_report import Report
 from xfcost.ledger.statistics import TimeRatio
+from xfcost.report.compare import figure_text
 from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, notes, table_of
-from xfcost.report.figures import figure_text
 from xfcost.report.measurements import configuration_text
 
 # Changes that are listed where the report isn't verbose.

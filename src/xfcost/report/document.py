@@ -18,11 +18,14 @@ from xfcost.report.output import Format
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
+    from rich.text import Text
 
 # Where a part is shown: everywhere, or on the terminal or in papers (Markdown and LaTeX) alone.
 Only = Literal["", "terminal", "paper"]
 # Blanks between two columns.
 GAP: Final = 2
+# Blanks before rows under headings of their own.
+_INDENT: Final = 2
 # Notes of a report that is not verbose.
 _MOST_NOTES: Final = 2
 
@@ -70,6 +73,13 @@ class Picture(NamedTuple):
 
     draw: Callable[[int], RenderableType]
     """At a width."""
+    only: Only = "terminal"
+
+
+class Hidden(NamedTuple):
+    """The names of columns of a table above for which a terminal has no room."""
+
+    table: DataTable
     only: Only = "terminal"
 
 
@@ -123,6 +133,10 @@ class DataTable(NamedTuple):
     total: Sequence[str] = ()
     """A last row of LaTeX, below a rule."""
 
+    def room(self, width: int) -> int:
+        """Characters for its columns on a terminal of a width."""
+        return width - (_INDENT + 1 if self.sections else 0)  # a blank is left at the end of indented rows
+
     def widths(self) -> tuple[list[int], list[int]]:
         """Characters of its columns, as wide as their texts, and as narrow as they can be."""
         natural, least = [], []
@@ -134,7 +148,7 @@ class DataTable(NamedTuple):
         return natural, least
 
 
-Part = Gap | Lines | Items | DataTable | Picture
+Part = Gap | Lines | Items | DataTable | Picture | Hidden
 
 
 class Document(NamedTuple):
@@ -144,6 +158,8 @@ class Document(NamedTuple):
     records: Callable[[], Sequence[dict[str, Any]]]
     """The rows of CSV: raw values."""
     json: Callable[[], str]
+    paper: Callable[[Format], Iterable[Part]] | None = None
+    """What Markdown or LaTeX gets in place of the parts."""
     prose: bool = False
     """In papers, is every line a paragraph? Else lines stay together, and are comments in LaTeX."""
 
@@ -161,12 +177,18 @@ class Document(NamedTuple):
             from xfcost.report.console import plain_text
 
             return plain_text(self.terminal)
-        return in_paper((part for part in self.parts() if part.only != "terminal"), form, prose=self.prose)
+        parts = self.paper(form) if self.paper else self.parts()
+        return in_paper((part for part in parts if part.only != "terminal"), form, prose=self.prose)
 
 
 def line(text: str, style: str = "", head: str = "") -> Lines:
     """A line of a terminal."""
     return Lines([text], style, head)
+
+
+def numbers(first: str, *heads: str) -> list[TableColumn]:
+    """A column of text, and some of numbers."""
+    return [TableColumn(first), *(TableColumn(head, right=True) for head in heads)]
 
 
 def notes(texts: Iterable[str], *, verbose: bool) -> Iterator[Lines]:
@@ -210,15 +232,8 @@ def divided(places: Sequence[int], widths: Sequence[float], width: float, gap: f
     return found
 
 
-def hidden_text(heads: Iterable[str]) -> str:
-    """What a narrow terminal has no room for."""
-    return f"hidden at this width: {', '.join(heads)}".replace("\n", " ")
-
-
 # ── on a terminal ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-# Rows under a heading of their own are indented.
-_INDENT: Final = 2
 # Text that is wrapped is not made narrower, as long as the columns can be divided among several tables.
 _LEAST: Final = 12
 
@@ -240,6 +255,8 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
             shown += [*texts[:-1], Text.assemble(texts[-1], (part.tail, "dim"))] if part.tail else texts
         elif isinstance(part, Picture):
             shown.append(part.draw(width))
+        elif isinstance(part, Hidden):
+            shown += _hidden_text(part.table, width)
         else:
             shown += [Text(f"{name}: {text}") for name, text in part.pairs] if isinstance(part, Items) else [Text()]
     return Group(*shown)
@@ -250,7 +267,7 @@ def _drawn_table(table: DataTable, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     natural, least = table.widths()
-    room = width - (_INDENT if table.sections else 0)
+    room = table.room(width)
     cells = [wide if column.fold else low for column, wide, low in zip(table.columns, natural, least, strict=True)]
     if table.narrow and sum(cells, table.gap * (len(cells) - 1)) > room:
         yield drawn(table.narrow, width)
@@ -263,9 +280,18 @@ def _drawn_table(table: DataTable, width: int) -> Iterator[RenderableType]:
     naming = next((place for place in places if table.headed and table.columns[place].head), places[0])
     for some in divided(places, least, room, table.gap, naming):
         yield _TableLines(table, some, _narrowed(some, natural, least, room - table.gap * (len(some) - 1)))
+    if table.hidden:
+        yield from _hidden_text(table, width)
+
+
+def _hidden_text(table: DataTable, width: int) -> Iterator[Text]:
+    """What a narrow terminal has no room for."""
+    from rich.text import Text
+
+    places = fitting(table.columns, table.widths()[1], table.room(width), gap=table.gap)
     hidden = [column.head for place, column in enumerate(table.columns) if place not in places]
-    if hidden and table.hidden:
-        yield Text(hidden_text(hidden), style="dim")
+    if hidden:
+        yield Text(f"hidden at this width: {', '.join(hidden)}".replace("\n", " "), style="dim")
 
 
 def _narrowed(places: Sequence[int], natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
@@ -310,7 +336,10 @@ class _TableLines(NamedTuple):
             for cell, column, width in zip(cells, columns, self.widths, strict=True)
         ]
         styles = [console.get_style(style or "none") + console.get_style(cell.style or "none") for cell in cells]
-        for at in range(max(map(len, wrapped))):
+        height = max(map(len, wrapped))
+        if folded:  # headings stand at the bottom
+            wrapped = [[""] * (height - len(lines)) + lines for lines in wrapped]
+        for at in range(height):
             yield Segment(" " * _INDENT if self.table.sections else "")
             for place, (lines, column, width) in enumerate(zip(wrapped, columns, self.widths, strict=True)):
                 text = lines[at] if at < len(lines) else ""
@@ -365,8 +394,7 @@ def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:
     if isinstance(part, DataTable):
         if part.title:
             yield f"% {_latex(part.title)}" if form == "latex" else f"{part.title}:"
-        heads = [column.named or column.head for column in part.columns]
-        yield to_markup([dict(zip(heads, map(_text, row), strict=True)) for row in part.rows], form).rstrip("\n")
+        yield to_markup(part, form).rstrip("\n")
     elif isinstance(part, Items):
         if form == "latex":
             yield from (_latex(f"{name}: {text}") for name, text in part.pairs)
@@ -418,28 +446,39 @@ def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     return stream.getvalue()
 
 
-def to_markup(rows: Sequence[dict[str, str]], form: Format) -> str:
-    """A table of Markdown or LaTeX of rows that are text already."""
-    heads = list(rows[0]) if rows else []
+def to_markup(table: DataTable, form: Format) -> str:
+    """A table of Markdown or LaTeX."""
+    heads = [column.named or column.head for column in table.columns]
+    rows = [list(map(_text, row)) for row in table.rows]
     if form == "markdown":
         from tabulate import tabulate
 
-        if (places := chosen(heads)) is not None:
-            heads = [heads[place] for place in places]
-        written = [{markdown(head): markdown(row[head]) for head in heads} for row in rows]
-        return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
-    from xfcost.report.latex import RowGroup, latex_table
+        picked = chosen(heads)
+        places = range(len(heads)) if picked is None else picked
+        written = [[markdown(row[place]) for place in places] for row in (heads, *rows)]
+        return str(tabulate(written[1:], headers=written[0], tablefmt="github", disable_numparse=True)) + "\n"
+    from xfcost.report.latex import RowGroup, latex, latex_table, number
 
-    right = [all(row[head][:1].isdigit() or row[head] in (units.DASH, "") for row in rows) for head in heads]
-    cells = [[_latex_cell(head, row[head], right=one) for head, one in zip(heads, right, strict=True)] for row in rows]
-    return latex_table(heads, right, [RowGroup("", cells)])
+    right = [
+        not column.kind and all(row[place][:1].isdigit() or row[place] in (units.DASH, "") for row in rows)
+        for place, column in enumerate(table.columns)
+    ]
+    cells = [[_latex_cell(*one) for one in zip(table.columns, row, right, strict=True)] for row in rows]
+    starts = sorted({0, *table.sections})
+    groups = [
+        RowGroup(latex(table.sections.get(start, "")), cells[start:end])
+        for start, end in zip(starts, [*starts[1:], len(cells)], strict=True)
+    ]
+    return latex_table(heads, right, groups, list(map(number, table.total)))
 
 
-def _latex_cell(head: str, cell: str, *, right: bool) -> str:
+def _latex_cell(column: TableColumn, cell: str, right: bool) -> str:
     """Numbers with thin spaces, orders as formulas, indents kept."""
-    from xfcost.report.latex import formula, latex, number
+    from xfcost.report.latex import formula, latex, number, title
 
-    if head == "order" or re.fullmatch(r"O\(.*\)", cell):
+    if column.kind == "title":
+        return title(cell)
+    if column.kind == "formula" or re.fullmatch(r"O\(.*\)", cell):
         return formula(cell)
     if right:
         return number(cell)

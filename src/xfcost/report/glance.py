@@ -49,7 +49,9 @@ def document(page: Glance) -> Document:
 
 def _parts(page: Glance) -> Iterator[Part]:
     yield _sections(page)
-    yield table_of(_rounded(page), only="paper")
+    yield table_of(
+        _rounded(page), lambda head: TableColumn(head, kind="formula" if head == "order" else ""), only="paper"
+    )
     yield from (Gap(), Lines(_input_lines(page)))
     kinds = [kind for kind in MIXING_FIRST if any(entry.mixing == kind for entry in page.entries)]
     for kind in kinds:

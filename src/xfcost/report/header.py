@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rich.text import Text
-
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.report.decoding import cache_answers, step_answers
+from xfcost.report.document import Lines, line
 from xfcost.report.input_description import circumstances
 from xfcost.report.on_devices import fit_texts, included_texts, time_texts
 from xfcost.report.probe import kinds_texts
@@ -19,13 +18,11 @@ from xfcost.report.timing import reached_texts
 from xfcost.report.training import plan_answers, training_answers
 
 
-def header(ledger: Ledger) -> list[Text]:
+def header(ledger: Ledger) -> list[Lines]:
     """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
     metadata = ledger.metadata
-    title = Text(metadata.name, style="bold")
-    if metadata.paper:
-        title.append(f"   {metadata.paper}", style="not bold dim")
-    run = map(Text, circumstances(metadata).split("\n"))
+    title = Lines([""], head=metadata.name, tail=f"   {metadata.paper}" if metadata.paper else "")
+    run = map(line, circumstances(metadata).split("\n"))
     checked = kinds_texts(ledger.probe) if ledger.probe is not None and not ledger.probe.detailed else ()
     return [title, *run, *_answers(ledger), *agreement_texts(ledger), *checked]
 
@@ -41,7 +38,7 @@ def at_least(ledger: Ledger) -> str:
     return "at least " if ledger.module is not None and not ledger.module.complete else ""
 
 
-def _answers(ledger: Ledger) -> Iterator[Text]:
+def _answers(ledger: Ledger) -> Iterator[Lines]:
     yield from plan_answers(ledger)
     yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))
@@ -55,21 +52,21 @@ def _answers(ledger: Ledger) -> Iterator[Text]:
     yield from closed_form_texts(ledger, at_least(ledger))
     memory = ledger.attention_memory()
     if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
-        yield Text(
+        yield line(
             f"attention memory: {units.size(memory['all_layers'])} in all layers (training), "
             f"{units.size(memory['peak'])} peak (inference)"
         )
 
 
-def _totals(ledger: Ledger) -> Text:
+def _totals(ledger: Ledger) -> Lines:
     active = active_params(ledger)
     used = f" ({units.exact(active)} active)" if active is not None else ""
     work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
     params = f"{units.exact(ledger.total('params'))} parameters{used}"
     if ledger.generation is not None and ledger.generation.with_cache is not None:
-        return Text(params)  # its MACs and FLOPs are above
+        return line(params)  # its MACs and FLOPs are above
     macs, flops = (f"{at_least(ledger)}{units.exact(ledger.total(quantity))}" for quantity in ("macs", "flops"))
-    return Text(f"{params}   {macs} MACs   {flops} FLOPs{work}")
+    return line(f"{params}   {macs} MACs   {flops} FLOPs{work}")
 
 
 # What an account is called in a sentence.
@@ -78,11 +75,11 @@ COUNTED_ONLY: Final = "counted only; --trace checks it"
 NOT_TRACED: Final = "trace: not traced"
 
 
-def agreement_texts(ledger: Ledger) -> Iterator[Text]:
+def agreement_texts(ledger: Ledger) -> Iterator[Lines]:
     """One line where all accounts agree; else every difference, and everything that was not counted."""
     agreement = ledger.agreement
     if agreement is None:
-        yield Text(COUNTED_ONLY, style="dim")
+        yield line(COUNTED_ONLY, "dim")
         return
     if ledger.module is not None:
         yield from _module_texts(ledger.module, agreement, "" if ledger.training is None else " and its backward pass")
@@ -93,38 +90,37 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
         if ledger.generation is not None and ledger.generation.traced_at:
             at = ", ".join(f"{tokens:,}" for tokens in ledger.generation.traced_at)
             steps = f" (the prefill, and steps at {at} tokens)"
-        yield Text(text + steps, style="bold green")
+        yield line(text + steps, "bold green")
         return
-    yield Text(f"{joined}: {_disagreement(ledger, agreement)}", style="bold red")
+    yield line(f"{joined}: {_disagreement(ledger, agreement)}", "bold red")
     for difference in agreement.differences:
         found = ", ".join(
             f"{name} {units.exact(difference[name])}" for name in ("counted", *agreement.accounts) if name in difference
         )
-        yield Text(f"  {difference['path']} {difference['quantity']}: {found}", style="red")
-    for line in agreement.uncounted:
-        yield Text(f"  not counted: {line}", style="red")
+        yield line(f"  {difference['path']} {difference['quantity']}: {found}", "red")
+    yield from (line(f"  not counted: {one}", "red") for one in agreement.uncounted)
 
 
 # Of a module's differences between trace and dispatcher, this many are listed.
 _MOST_DIFFERENCES: Final = 5
 
 
-def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[Text]:
+def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[Lines]:
     """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
     tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
     why = f", for it does not run on meta ({run.reason})" if run.reason else ""
-    yield Text(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", style="bold green")
+    yield line(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", "bold green")
     for operation, times in run.uncounted.items():
-        yield Text(f"  not counted, for no formula knows it: {operation} ({times:,}×)", style="red")
+        yield line(f"  not counted, for no formula knows it: {operation} ({times:,}×)", "red")
     if run.uncalled:
-        yield Text(f"  parameters that no operation took: {', '.join(run.uncalled)}", style="dim")
+        yield line(f"  parameters that no operation took: {', '.join(run.uncalled)}", "dim")
     if run.traced:
-        yield Text(f"trace: {run.traced}", style="" if agreement.differences else "green")
+        yield line(f"trace: {run.traced}", "" if agreement.differences else "green")
     for difference in agreement.differences[:_MOST_DIFFERENCES]:
         figures = f"dispatched {units.exact(difference['counted'])}, traced {units.exact(difference['traced'])}"
-        yield Text(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")
+        yield line(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")
     if (more := len(agreement.differences) - _MOST_DIFFERENCES) > 0:
-        yield Text(f"  and {units.number_of(more, 'difference')} more; json has all")
+        yield line(f"  and {units.number_of(more, 'difference')} more; json has all")
 
 
 def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
@@ -148,7 +144,7 @@ def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
 _MOST_LISTED: Final = 3
 
 
-def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[Text]:
+def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[Lines]:
     """The MACs as a polynomial in N, where it holds, how they grow; or why there is no polynomial.
 
     `at_least` stands before it where operations are not counted.
@@ -158,14 +154,12 @@ def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[Text]:
         return
     of = "N" if form.letter == "N" else "P = H·W"
     if form.macs is None:
-        yield Text(f"in {of}: no closed form; {form.refused}", style="dim")
+        yield line(f"in {of}: no closed form; {form.refused}", "dim")
         return
     counted = ", ".join(f"{size:,}" for size in form.sizes)
-    yield Text.assemble(
-        (f"in {of}: {at_least}{form.macs} MACs", "bold"), _where(form), f"   counted at {form.letter} = {counted}"
-    )
+    yield line(f"{_where(form)}   counted at {form.letter} = {counted}", head=f"in {of}: {at_least}{form.macs} MACs")
     if growth := _growth(form):
-        yield Text(growth)
+        yield line(growth)
 
 
 def _where(form: ClosedForm) -> str:

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from rich.text import Text
-
 from xfcost.ledger import units
 from xfcost.ledger.device import Device
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
 from xfcost.ledger.roofs import Bound
 from xfcost.report.decoding import EXPECTED, cache_name
+from xfcost.report.document import Lines, line
 
 _OUTPUTS: Final = {"forward": "samples", "prefill": "prompt tokens"}
 WITHOUT_TF32: Final = "in float32 without TF32"
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
 
 
-def fit_texts(ledger: Ledger) -> Iterator[Text]:
+def fit_texts(ledger: Ledger) -> Iterator[Lines]:
     """`8 × NVIDIA H100 SXM 80 GB: fits, 188.9 GiB to spare`, or by how much it doesn't."""
     if ledger.on is not None:
-        yield Text.assemble((f"{ledger.on.on.title}: ", "bold"), fit_words(ledger.on))
+        yield line(fit_words(ledger.on), head=f"{ledger.on.on.title}: ")
 
 
 def fit_words(found: OnDevices) -> str:
@@ -36,12 +35,7 @@ def fit_words(found: OnDevices) -> str:
     return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}"
 
 
-def plain_answers(ledger: Ledger) -> list[str]:
-    """The lines of the answer as text, for papers: does it fit, and how long does it take at least."""
-    return [text.plain for text in (*fit_texts(ledger), *time_texts(ledger))]
-
-
-def time_texts(ledger: Ledger) -> Iterator[Text]:
+def time_texts(ledger: Ledger) -> Iterator[Lines]:
     """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32."""
     found = ledger.on
     if found is None:
@@ -54,10 +48,10 @@ def time_texts(ledger: Ledger) -> Iterator[Text]:
         if one.estimate is None:
             reasons.setdefault(no_estimate(one), []).append(dtype)
     for reason, dtypes in reasons.items():
-        yield Text(f"no estimate{''.join(dtypes) if len(dtypes) < len(kinds) else ''}: {reason}")
+        yield line(f"no estimate{''.join(dtypes) if len(dtypes) < len(kinds) else ''}: {reason}")
 
 
-def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[Text]:
+def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[Lines]:
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
     what = _bounds_text(part.bound for part in found.parts)
     what += " if all tokens choose the same experts" if found.expected else ""
@@ -82,14 +76,14 @@ def no_estimate(found: OnDevices) -> str:
     return f"{' and '.join(found.missing)} {'is' if len(found.missing) == 1 else 'are'} missing, as in {example}"
 
 
-def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> Text:
+def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> Lines:
     """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`."""
     mode, batch = run
     per = " per step" if mode == "decode" else ""
     rate = f"{units.count(found.outputs / seconds, 3)} {_OUTPUTS.get(mode, 'tokens')}/s" if seconds else ""
     if batch > 1 and mode in {"decode", "generate"} and seconds:
         rate += f", {units.count(found.outputs / batch / seconds, 3)} of each sample"
-    return Text.assemble((head, "bold"), f"{units.seconds(seconds)}{per}{f', {what}' if what else ''}; {rate}")
+    return line(f"{units.seconds(seconds)}{per}{f', {what}' if what else ''}; {rate}", head=head)
 
 
 def _shares(found: OnDevices) -> str:
@@ -98,27 +92,27 @@ def _shares(found: OnDevices) -> str:
     return " and ".join(f"{100 * share:.3g} % {name}" for name, share in given if share is not None)
 
 
-def included_texts(ledger: Ledger) -> Iterator[Text]:
+def included_texts(ledger: Ledger) -> Iterator[Lines]:
     """The parts of the memory, how far it reaches, when it is compute-bound, what the bounds leave out."""
     found = ledger.on
     if found is None:
         return
-    yield Text.assemble(("memory: ", "bold"), _parts(ledger, found.memory))
+    yield line(_parts(ledger, found.memory), head="memory: ")
     if reaches := _reaches(found.memory, ledger.metadata.batch):
-        yield Text(reaches)
+        yield line(reaches)
     if found.compute_bound_batch is not None:
         expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
         dtype = "" if found.with_tf32 is None else f" {WITHOUT_TF32}"
-        yield Text(_closing(found.compute_bound_batch, expected + dtype))
+        yield line(_closing(found.compute_bound_batch, expected + dtype))
     if found.price_per_output is not None:
         what = _OUTPUTS.get(ledger.metadata.mode, "tokens")
         price = (
             f"{found.on.price_per_hour:,.4g} per hour, at least {1e6 * found.price_per_output:,.3g} per million {what}"
         )
-        yield Text.assemble(("price: ", "bold"), price)
-    yield Text(_assumed(found, ledger), style="dim")
+        yield line(price, head="price: ")
+    yield line(_assumed(found, ledger), "dim")
     for note in (*found.notes, *found.on.device.notes):
-        yield Text(note, style="dim")
+        yield line(note, "dim")
 
 
 def _parts(ledger: Ledger, need: MemoryNeed) -> str:

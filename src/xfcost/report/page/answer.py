@@ -6,16 +6,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
-from rich.text import Text
-
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS
-from xfcost.report.compare import cost_texts, exponent_text, growth_words
+from xfcost.report.compare import cost_texts, exponent_text, figure_text, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
-from xfcost.report.figures import figure_text
+from xfcost.report.document import Lines
 from xfcost.report.header import header
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.style import WORDS, lowered
@@ -71,7 +69,7 @@ def _extremes(comparison: Comparison) -> Iterator[str]:
             yield f"{word}: {none}{least} has the least, {low}, {most} the most, {high} ({times})"
 
 
-def _plain(texts: Iterable[Text]) -> Iterator[str]:
+def _plain(texts: Iterable[Lines]) -> Iterator[str]:
     for text in texts:
         yield text.plain.strip()
 

@@ -10,7 +10,7 @@ from xfcost.counting.system import GROWING
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
-from xfcost.report import figures
+from xfcost.report import compare
 from xfcost.report.page.answer import TOTAL_WORDS, Quantity, system_lines
 from xfcost.report.page.content import PageContent, Sizes
 from xfcost.report.style import WORDS, letters_text
@@ -175,7 +175,7 @@ class Figures:
 
 def figure_text(quantity: str, value: int | None) -> str:
     """`22.41 G`, `112.5 MiB`, `0`, of bytes too; a dash where there is none."""
-    return "0" if value == 0 else figures.figure_text(quantity, value)
+    return "0" if value == 0 else compare.figure_text(quantity, value)
 
 
 class Node(NamedTuple):
