@@ -498,7 +498,7 @@ class TestTerminal:
         begun = tmp_path / "begun"
         program = f"""
 import os, signal
-from xfcost.report.interrupts import cleaned_up_on_interrupt, end_on_interrupt
+from xfcost.report.messages import cleaned_up_on_interrupt, end_on_interrupt
 begun = {str(begun)!r}
 end_on_interrupt()
 with cleaned_up_on_interrupt(lambda: os.unlink(begun)), cleaned_up_on_interrupt(lambda: 1 / 0):
@@ -525,7 +525,7 @@ with cleaned_up_on_interrupt(lambda: os.unlink(begun)), cleaned_up_on_interrupt(
         program = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-from xfcost.report.interrupts import end_on_interrupt
+from xfcost.report.messages import end_on_interrupt
 end_on_interrupt()
 assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 """

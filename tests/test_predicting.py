@@ -19,9 +19,9 @@ from xfcost.ledger import units
 from xfcost.ledger.calibration import Calibration, Network, Overhead, Samples, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.statistics import nine_in_ten
-from xfcost.report.calibration import parts
 from xfcost.report.console import plain_text
 from xfcost.report.document import drawn
+from xfcost.report.timing import parts
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build

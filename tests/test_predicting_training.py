@@ -21,9 +21,9 @@ from test_predicting_features import layout
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Overhead, Samples, TrainingSteps
 from xfcost.ledger.errors import UsageError
-from xfcost.report.calibration import parts
 from xfcost.report.console import plain_text
 from xfcost.report.document import drawn
+from xfcost.report.timing import parts
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calibrate import NetworkRun, fitted, runner_of
 from xfcost.torch_models.predicting.operations import TRAINED, Trial, placed

@@ -17,7 +17,7 @@ from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.execution import ONE_PASS
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.roofline import Roofline
-from xfcost.report.page.content import PageContent, Sizes
+from xfcost.report.page.system_view import PageContent, Sizes
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 

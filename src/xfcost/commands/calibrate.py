@@ -26,9 +26,9 @@ def run(
     Example: xfcost calibrate --threads 4
     """
     from xfcost.api.predictions import calibrate
-    from xfcost.report.calibration import parts
     from xfcost.report.console import show
     from xfcost.report.document import drawn
+    from xfcost.report.timing import parts
 
     calibration, path = calibrate(device, dtype=dtype, threads=threads, progress=say)
     show(lambda width: drawn(parts(calibration), width))

@@ -203,7 +203,7 @@ def _swept(plan: SweepPlan, team: Team, save: Path, *, retry: bool, any_machine:
         header_of,
     )
     from xfcost.ledger.runs_file import RunsFile
-    from xfcost.report.interrupts import cleaned_up_on_interrupt
+    from xfcost.report.messages import cleaned_up_on_interrupt
     from xfcost.report.progress import sweep_progress
 
     def now() -> datetime:

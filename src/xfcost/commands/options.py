@@ -16,9 +16,8 @@ from xfcost.api.options import EVERY, GROUP_OF, TYPES, flag_of
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.visible import json_written, one_line, visible
-from xfcost.report.columns import check_chosen, choosing, is_chosen
 from xfcost.report.messages import say
-from xfcost.report.output import Format, check_target, ending_of, write_whole
+from xfcost.report.output import Format, check_chosen, check_target, choosing, ending_of, is_chosen, write_whole
 
 if TYPE_CHECKING:
     from xfcost.report.document import Document

@@ -20,7 +20,6 @@ from xfcost.report.crossovers import (
     search_text,
     size_crossover_texts,
 )
-from xfcost.report.decoding import EXPECTED, cache_name, intensity_number
 from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, line, notes
 from xfcost.report.header import COUNTED_ONLY, NOT_TRACED, agreement_texts, at_least
 from xfcost.report.input_description import (
@@ -34,7 +33,7 @@ from xfcost.report.input_description import (
     names_text,
     run_text,
 )
-from xfcost.report.on_devices import WITHOUT_TF32, fit_words, no_estimate
+from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_name, fit_words, intensity_number, no_estimate
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, preamble
 from xfcost.report.timing import compared_prediction_texts, share_text, spread_text, where_text

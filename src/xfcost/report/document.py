@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from xfcost.ledger import units
 from xfcost.ledger.visible import csv_cell, markdown, one_line
-from xfcost.report.columns import chosen
-from xfcost.report.output import Format
+from xfcost.report.output import Format, chosen
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

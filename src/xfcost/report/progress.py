@@ -16,9 +16,8 @@ from xfcost.counting.find.search import FindProgress
 from xfcost.ledger.measurements import Configuration, Measurement
 from xfcost.ledger.units import HOUR
 from xfcost.ledger.visible import visible
-from xfcost.report.interrupts import cleaned_up_on_interrupt
 from xfcost.report.measurements import configuration_text, outcome_text
-from xfcost.report.messages import say
+from xfcost.report.messages import cleaned_up_on_interrupt, say
 
 _MINUTE: Final = 60
 

@@ -10,10 +10,9 @@ from xfcost.ledger.achieved import NOT_ATTRIBUTED
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.roofline import Roofline, RooflinePoint, records
 from xfcost.ledger.roofs import Roofs
-from xfcost.report.decoding import EXPECTED
 from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, line, notes
 from xfcost.report.input_description import circumstances, default_notes
-from xfcost.report.on_devices import WITHOUT_TF32
+from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import beside_word
 from xfcost.report.timing import spread_text, where_text

@@ -16,13 +16,11 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrix_multiplies import matrix_multiplies
 from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
-from xfcost.report.decoding import generation_table
 from xfcost.report.document import DataTable, Document, Gap, Hidden, Lines, Part, TableColumn, line, notes, numbers
-from xfcost.report.header import active_params, at_least, header
+from xfcost.report.header import active_params, at_least, header, probe_parts
 from xfcost.report.input_description import circumstances, default_notes
-from xfcost.report.on_devices import fit_texts, time_texts
+from xfcost.report.on_devices import fit_texts, generation_table, time_texts
 from xfcost.report.output import Format
-from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 from xfcost.report.timing import prediction_texts, rates_text, timing_texts
 from xfcost.report.training import plan_parts, training_parts

@@ -23,9 +23,15 @@ from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.visible import visible
 from xfcost.report.crossovers import search_text
 from xfcost.report.input_description import default_notes, names_text, run_text
-from xfcost.report.page.answer import TOTAL_WORDS, comparison_lines, crossover_lines, spaced
-from xfcost.report.page.content import PageContent, Sizes
-from xfcost.report.page.system_view import system_view
+from xfcost.report.page.system_view import (
+    TOTAL_WORDS,
+    PageContent,
+    Sizes,
+    comparison_lines,
+    crossover_lines,
+    spaced,
+    system_view,
+)
 from xfcost.report.roofline import place_text, point_cells, roofs_text
 from xfcost.report.style import WORDS
 from xfcost.report.table import CONVENTION
