@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.counting.comparison import Comparison
@@ -33,11 +33,12 @@ from xfcost.report.input_description import (
     names_text,
     run_text,
 )
-from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_name, fit_words, intensity_number, no_estimate
+from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_name, fit_words, no_estimate
+from xfcost.report.quantities import QUANTITIES, figure_text
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, preamble
 from xfcost.report.timing import compared_prediction_texts, share_text, spread_text, where_text
-from xfcost.report.training import days_text, run_texts, scientific
+from xfcost.report.training import run_texts
 
 
 def document(comparison: Comparison, *, verbose: bool = False) -> Document:
@@ -576,83 +577,12 @@ def _ratio_cells(comparison: Comparison, name: str) -> dict[str, Any]:
 
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
-# quantity -> (words, style)
-_LINES: Final[dict[str, tuple[str, str]]] = {
-    "tokens": ("tokens N", ""),
-    "token_pairs": ("pairs of tokens, N²", ""),
-    "params": ("parameters", ""),
-    "active_params": ("  active (one token's)", ""),
-    "macs": ("MACs", "bold"),
-    "macs_per-token": ("  per-token", TERMINAL["per-token"]),
-    "macs_local": ("  local mixing", TERMINAL["local"]),
-    "macs_global": ("  global mixing", TERMINAL["global"]),
-    "macs_unknown": ("  mixing not known", TERMINAL["unknown"]),
-    "traced_macs": ("traced MACs", ""),
-    "flops": ("FLOPs", ""),
-    "score_dot_products": ("score dot products", ""),
-    _EXTRA: ("  with special tokens", ""),
-    "attention_bytes": ("attention memory, all layers", ""),
-    "attention_peak_bytes": ("attention memory, peak", ""),
-    "plain_traffic_bytes": ("attention traffic, matrices kept", ""),
-    "tiled_traffic_bytes": ("  tiled for the memory level", ""),
-    "sequential_steps": ("sequential steps of all mixers", ""),
-    "parallel_width": ("  tokens at once", ""),
-    "cache_bytes": ("KV cache", ""),
-    "cache_bytes_per_token": ("  more per token", ""),
-    "read_bytes": ("bytes read per step", ""),
-    "intensity": ("arithmetic intensity, FLOP/byte", ""),
-    "generation_macs_without_cache": ("MACs without a cache", ""),
-    "needed_bytes": ("memory needed on the devices", ""),
-    "least_seconds": ("lower bound of the time", "bold"),
-    "tf32_least_seconds": ("  with TF32", ""),
-    "estimated_seconds": ("estimated time", "bold"),
-    "tf32_estimated_seconds": ("  with TF32", ""),
-    "predicted_seconds": ("predicted time", "bold"),
-    "predicted_seconds_update": ("  predicted time of the update", ""),
-    "seconds": ("time", "bold"),
-    "mfu": ("  MFU reached", ""),
-    "tf32_mfu": ("  MFU reached, of TF32", ""),
-    "mbu": ("  MBU reached", ""),
-    "seconds_per-token": ("  time per-token", TERMINAL["per-token"]),
-    "seconds_local": ("  time of local mixing", TERMINAL["local"]),
-    "seconds_global": ("  time of global mixing", TERMINAL["global"]),
-    "seconds_unknown": ("  time, mixing not known", TERMINAL["unknown"]),
-    "seconds_update": ("  time of the update", ""),
-    "seconds_not_attributed": ("  not attributed", ""),
-    "backward_macs": ("backward MACs", "bold"),
-    "step_flops": ("FLOPs of a step, forward and backward", ""),
-    "update_flops": ("FLOPs of the update", ""),
-    "gradients_bytes": ("gradients", ""),
-    "optimizer_bytes": ("optimizer states", ""),
-    "kept_bytes": ("saved activations", ""),
-    "step_bytes": ("memory of a step, without the loss", ""),
-    "run_flops": ("FLOPs of the run", "bold"),
-    "estimated_flops": ("  6·P·D", ""),
-    "run_days": ("time of the run (days)", ""),
-    "tf32_run_days": ("  with TF32", ""),
-    "bound_days": ("  at the peak, a lower bound", ""),
-    "tf32_bound_days": ("  at the peak of TF32", ""),
-    "device_bytes": ("memory of a device", "bold"),
-    "device_parameters_bytes": ("  parameters", ""),
-    "device_gradients_bytes": ("  gradients", ""),
-    "device_master_bytes": ("  master copy", ""),
-    "device_optimizer_bytes": ("  optimizer states", ""),
-    "device_activations_bytes": ("  saved activations", ""),
-    "device_spare_bytes": ("  left of its memory", ""),
-}
-_EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
 # Of a module with operations that nothing counts these are lower bounds.
 _BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_unknown", "flops")
 # A quantity that is listed only where it differs from another.
 _ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
 # Listed only where a system has a recurrence.
 _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
-# How some are written; others by the unit in their names, or as counts.
-_WRITTEN: Final[dict[str, Callable[[float], str]]] = {
-    **dict.fromkeys(("mfu", "tf32_mfu", "mbu"), share_text),
-    **dict.fromkeys(("run_flops", "estimated_flops"), scientific),
-    "intensity": intensity_number,
-}
 # Listed only where systems differ in them.
 _ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
 _ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
@@ -660,7 +590,9 @@ _ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
 
 def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """Quantity, its words, and per system its figure and how that stands to the first system's."""
-    for quantity, (words, _) in _LINES.items():
+    for quantity, declared in QUANTITIES.items():
+        if not declared.line:
+            continue
         values = [comparison.figures[name].get(quantity) for name in comparison.names]
         if all(value is None for value in values) or (quantity in _ONLY_NONZERO and not any(values)):
             continue
@@ -677,7 +609,8 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
             for value, ledger in zip(values, comparison.ledgers, strict=True)
         ]
         alone = plain and all(comparison.figures[name].get(plain) is None for name in comparison.names)
-        told = f"{_LINES[plain][0]}, {words.strip()}" if plain and alone else words
+        words = declared.line
+        told = f"{QUANTITIES[plain].name}, {words.strip()}" if plain and alone else words
         told = cache_name(*(ledger.cache for ledger in comparison.ledgers)) if quantity == "cache_bytes" else told
         yield quantity, told, list(zip(texts, map(_against, ratios), strict=True))
 
@@ -703,23 +636,6 @@ def recurs(ledger: Ledger) -> bool:
     return ledger.metadata.sequential_steps > ledger.metadata.mixers
 
 
-def figure_text(quantity: str, value: float | None) -> str:  # noqa: PLR0911 - a return per unit
-    """A figure in the unit of its quantity."""
-    if value is None:
-        return units.DASH
-    if quantity in _WRITTEN:
-        return _WRITTEN[quantity](value)
-    if "seconds" in quantity:
-        return units.seconds(value)
-    if quantity.endswith("days"):
-        return days_text(value, "")
-    if "bytes" in quantity:
-        return units.size(int(value))
-    if quantity in _EXACT:
-        return units.exact(int(value))
-    return units.count(value)
-
-
 def _against(ratio: float | None) -> str:
     """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: how a figure stands to the first system's."""
     if not ratio or ratio == 1:
@@ -734,7 +650,7 @@ def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:
     every = list(_figures(comparison))
     figures = comparison.figures.values()
     rows = [row for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1] or every
-    styles = [_LINES[quantity][1] for quantity, _, _ in rows]
+    styles = [QUANTITIES[quantity].style for quantity, _, _ in rows]
     widths = [
         tuple(max(len(cells[system][part]) for _, _, cells in rows) for part in (0, 1))
         for system in range(len(comparison.names))

@@ -11,8 +11,9 @@ import msgspec
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import CrossoverSearch, NamedOrder
 from xfcost.report.document import Lines, line
+from xfcost.report.quantities import QUANTITIES
 
-CURVE_WORDS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
+CURVE_WORDS: Final = {name: QUANTITIES[name].name for name in ("macs", "mixing_macs", "attention_bytes")}
 # An order that changes more often is summed up.
 _MOST_CHANGES: Final = 3
 # Images with shorter sides are left out of a report that is not verbose.

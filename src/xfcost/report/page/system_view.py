@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED
@@ -15,11 +15,12 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.roofline import Roofline
-from xfcost.report.compare import cost_texts, exponent_text, figure_text, growth_words
+from xfcost.report.compare import cost_texts, exponent_text, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
 from xfcost.report.document import Lines
 from xfcost.report.header import header
 from xfcost.report.input_description import input_warnings, names_text
+from xfcost.report.quantities import QUANTITIES, figure_text
 from xfcost.report.style import WORDS, letters_text, lowered
 from xfcost.report.table import order_cell
 from xfcost.report.timing import compared_prediction_texts
@@ -52,17 +53,11 @@ class PageContent(NamedTuple):
     """Of what was timed or predicted, or of the devices of `--on`; none without. Or why these have none."""
 
 
-Quantity = Literal["params", "macs", "attention_bytes", "mixing_macs", "cache_bytes"]
+Quantity = Literal["params", "macs", "mixing_macs", "attention_bytes", "cache_bytes"]
 
 
 # The quantities of a whole system, with their words.
-TOTAL_WORDS: Final[dict[Quantity, str]] = {
-    "params": "parameters",
-    "macs": "MACs",
-    "mixing_macs": "mixing MACs",
-    "attention_bytes": "attention memory",
-    "cache_bytes": "KV cache and state",
-}
+TOTAL_WORDS: Final[dict[Quantity, str]] = {name: QUANTITIES[name].name for name in get_args(Quantity)}
 # Operations that are named as the dearest.
 _DEAREST: Final = 3
 
