@@ -101,7 +101,7 @@ ROOFS = Roofs(flops_per_second=10**12, bytes_per_second=10**10)
 )
 def test_flops_per_second_are_shown_before_the_share_of_the_peak(width, shown, hidden):
     table = operations_table(vit_timed(roofs=ROOFS))
-    places = fitting(table.columns, table.widths()[1], table.room(width), gap=table.gap)
+    places = fitting(table.columns, table.widths()[1], table.room(width), table.gap)
     titles = [table.columns[place].head for place in places]
     assert set(shown) <= set(titles)
     assert not set(hidden) & set(titles)

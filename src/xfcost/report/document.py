@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from xfcost.ledger import units
 from xfcost.ledger.visible import csv_cell, markdown, one_line
-from xfcost.report.output import Format, chosen
+from xfcost.report.output import Format, chosen, divided
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -206,29 +206,15 @@ def table_of(
     return DataTable([column(head) for head in rows[0]], [list(row.values()) for row in rows], **more)
 
 
-def fitting(
-    columns: Sequence[TableColumn], needed: Sequence[int], width: int, *, gap: int = GAP, least: int = 1
-) -> list[int]:
-    """The places of the columns that fit side by side, the lowest ranks left out first; at least so many stay."""
+def fitting(columns: Sequence[TableColumn], needed: Sequence[int], width: int, gap: int = GAP) -> list[int]:
+    """The places of the columns that fit side by side, the lowest ranks left out first."""
     places = list(range(len(columns)))
-    while sum(needed[place] for place in places) + gap * (len(places) - 1) > width and len(places) > least:
+    while sum(needed[place] for place in places) + gap * (len(places) - 1) > width:
         ranks = {place: rank for place in places if (rank := columns[place].rank) is not None}
         if not ranks:
             break
         places.remove(min(ranks, key=ranks.__getitem__))
     return places
-
-
-def divided(places: Sequence[int], widths: Sequence[float], width: float, gap: float, naming: int) -> list[list[int]]:
-    """The columns of as many tables as they need to fit, each with the column that names the rows."""
-    found = [list[int]()]
-    for place in places:
-        together = [*found[-1], place]
-        full = sum(widths[one] for one in together) + gap * (len(together) - 1) > width
-        if full and set(found[-1]) - {naming}:
-            found.append([naming])
-        found[-1].append(place)
-    return found
 
 
 # ── on a terminal ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,7 +259,7 @@ def _drawn_table(table: DataTable, width: int) -> Iterator[RenderableType]:
         return
     if table.title:
         yield Text(table.title, style="bold")
-    places = fitting(table.columns, least, room, gap=table.gap)
+    places = fitting(table.columns, least, room, table.gap)
     if sum(least[place] for place in places) + table.gap * (len(places) - 1) > room:
         least = [min(one, _LEAST) if column.fold else one for one, column in zip(least, table.columns, strict=True)]
     naming = next((place for place in places if table.headed and table.columns[place].head), places[0])
@@ -287,7 +273,7 @@ def _hidden_text(table: DataTable, width: int) -> Iterator[Text]:
     """What a narrow terminal has no room for."""
     from rich.text import Text
 
-    places = fitting(table.columns, table.widths()[1], table.room(width), gap=table.gap)
+    places = fitting(table.columns, table.widths()[1], table.room(width), table.gap)
     hidden = [column.head for place, column in enumerate(table.columns) if place not in places]
     if hidden:
         yield Text(f"hidden at this width: {', '.join(hidden)}".replace("\n", " "), style="dim")

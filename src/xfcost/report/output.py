@@ -197,6 +197,18 @@ def chosen(heads: Sequence[str]) -> list[int] | None:
     return [names, *found] if found and names not in found else found or None
 
 
+def divided(places: Sequence[int], widths: Sequence[float], width: float, gap: float, naming: int) -> list[list[int]]:
+    """The columns of as many tables as they need to fit, each with the column that names the rows."""
+    found = [list[int]()]
+    for place in places:
+        together = [*found[-1], place]
+        full = sum(widths[one] for one in together) + gap * (len(together) - 1) > width
+        if full and set(found[-1]) - {naming}:
+            found.append([naming])
+        found[-1].append(place)
+    return found
+
+
 def check_chosen() -> None:
     """Refuse a choice that no table of a report has, when all are written.
 
