@@ -21,7 +21,7 @@ from xfcost.report.crossovers import (
     size_crossover_texts,
 )
 from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, line, notes
-from xfcost.report.header import COUNTED_ONLY, NOT_TRACED, agreement_texts, at_least
+from xfcost.report.header import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.input_description import (
     circumstances,
     common_input_text,
@@ -34,7 +34,7 @@ from xfcost.report.input_description import (
     run_text,
 )
 from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_name, fit_words, no_estimate
-from xfcost.report.quantities import QUANTITIES, figure_text
+from xfcost.report.quantities import bounded, figure_lines, figure_text, figures_table, recurs
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, preamble
 from xfcost.report.timing import compared_prediction_texts, share_text, spread_text, where_text
@@ -538,7 +538,8 @@ def _times(value: float) -> str:
 def paper_table(comparison: Comparison) -> DataTable:
     """Words, then one text per system, the ratio against the first beside the figure."""
     rows = [
-        [words, *(f"{figure} {ratio}".rstrip() for figure, ratio in cells)] for _, words, cells in _figures(comparison)
+        [words, *(f"{figure} {ratio}".rstrip() for figure, ratio in cells)]
+        for _, words, cells in figure_lines(comparison)
     ]
     return DataTable([TableColumn(head) for head in ("", *comparison.names)], rows)
 
@@ -574,93 +575,3 @@ def _ratio_cells(comparison: Comparison, name: str) -> dict[str, Any]:
     ratio: dict[str, Any] = {"seconds_ratio": found and found.ratio}
     ratio |= {"seconds_ratio_low": low, "seconds_ratio_high": high}
     return ratio | {"in_turns": found and found.in_turns, "seconds_ratio_noisy": found and found.noisy}
-
-
-_EXTRA: Final = "score_dot_products_with_extra_tokens"
-# Of a module with operations that nothing counts these are lower bounds.
-_BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_unknown", "flops")
-# A quantity that is listed only where it differs from another.
-_ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
-# Listed only where a system has a recurrence.
-_OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
-# Listed only where systems differ in them.
-_ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
-_ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
-
-
-def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Quantity, its words, and per system its figure and how that stands to the first system's."""
-    for quantity, declared in QUANTITIES.items():
-        if not declared.line:
-            continue
-        values = [comparison.figures[name].get(quantity) for name in comparison.names]
-        if all(value is None for value in values) or (quantity in _ONLY_NONZERO and not any(values)):
-            continue
-        if quantity in _OF_RECURRENCES and not any(map(recurs, comparison.ledgers)):
-            continue
-        if quantity in _ONLY_DIFFERENT and len(set(values)) == 1:
-            continue
-        plain = _ONLY_BESIDE.get(quantity)
-        if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
-            continue
-        ratios = [None, *(_ratio(comparison, name, quantity) for name in comparison.names[1:])]
-        texts = [
-            f"{bounded(ledger, quantity) if value else ''}{figure_text(quantity, value)}"
-            for value, ledger in zip(values, comparison.ledgers, strict=True)
-        ]
-        alone = plain and all(comparison.figures[name].get(plain) is None for name in comparison.names)
-        words = declared.line
-        told = f"{QUANTITIES[plain].name}, {words.strip()}" if plain and alone else words
-        told = cache_name(*(ledger.cache for ledger in comparison.ledgers)) if quantity == "cache_bytes" else told
-        yield quantity, told, list(zip(texts, map(_against, ratios), strict=True))
-
-
-def bounded(ledger: Ledger, quantity: str) -> str:
-    """`at least ` before a figure that is a lower bound."""
-    return at_least(ledger) if quantity in _BOUNDED else ""
-
-
-def _ratio(comparison: Comparison, name: str, quantity: str) -> float | None:
-    """Against the first system; of times whose difference is not seen, or that are noisy, none."""
-    if quantity == "seconds_not_attributed":
-        return None
-    found = comparison.time_ratios.get(name)
-    unseen = found is not None and quantity == "seconds" and not found.seen  # the times of kinds have no interval
-    if found is not None and quantity.startswith("seconds") and (found.noisy or unseen):
-        return None
-    return comparison.ratios[name][quantity]
-
-
-def recurs(ledger: Ledger) -> bool:
-    """Does a token wait for the one before it, as in a recurrence?"""
-    return ledger.metadata.sequential_steps > ledger.metadata.mixers
-
-
-def _against(ratio: float | None) -> str:
-    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: how a figure stands to the first system's."""
-    if not ratio or ratio == 1:
-        return "(same)" if ratio else ""
-    more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
-    text = units.ratio(more)
-    return f"(hardly {word})" if text == "1×" else f"({text} {word})"
-
-
-def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:
-    """Figures side by side, ratios beside them, or below them on a narrow screen; rows that differ, or all."""
-    every = list(_figures(comparison))
-    figures = comparison.figures.values()
-    rows = [row for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1] or every
-    styles = [QUANTITIES[quantity].style for quantity, _, _ in rows]
-    widths = [
-        tuple(max(len(cells[system][part]) for _, _, cells in rows) for part in (0, 1))
-        for system in range(len(comparison.names))
-    ]
-    beside = [
-        [words, *(f"{one:>{wide}} {ratio}".rstrip() for (one, ratio), (wide, _) in zip(cells, widths, strict=True))]
-        for _, words, cells in rows
-    ]
-    below = [[words, *(f"{one}\n{ratio}".rstrip() for one, ratio in cells)] for _, words, cells in rows]
-    names = zip(comparison.names, widths, strict=True)
-    columns = [TableColumn("", fold=20), *(TableColumn(name.rjust(wide), fold_head=12) for name, (wide, _) in names)]
-    stacked = [TableColumn("", fold=20), *(TableColumn(name, right=True, fold_head=12) for name in comparison.names)]
-    return DataTable(columns, beside, styles, narrow=[DataTable(stacked, below, styles)])
