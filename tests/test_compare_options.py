@@ -133,6 +133,24 @@ def test_so_does_the_size_of_images(systems: int, images: list[Path]) -> None:
     assert small.split("\n\n")[1] != large.split("\n\n")[1]
 
 
+def test_ratios_stand_beside_the_figures_of_three_systems_with_long_names(tmp_path: Path) -> None:
+    paths = []
+    for number, stem in enumerate(("images", "characters", "phonemes"), 1):
+        path = tmp_path / f"{stem}.yaml"
+        data = {
+            "name": f"A transformer of many {stem}, variant {number}",
+            "input": {"kind": "tokens", "vocabulary": 50, "length": 24},
+            "embed": [{"kind": "token"}],
+            "stages": [{"dim": 8 * number, "depth": 1, "block": [FULL, MLP]}],
+        }
+        path.write_text(as_yaml(data))
+        paths.append(path)
+    lines = shown(xfcost.compare(*paths), 100).splitlines()
+    assert max(map(len, lines)) <= 100
+    (params,) = [line for line in lines if line.startswith("parameters ")]
+    assert params.count("more)") == 2
+
+
 def test_every_option_is_held_here() -> None:
     names = {str(one.name) for one in command("compare").params}
     assert names == {*OPTIONS, "size"} | NOT_COUNTED
