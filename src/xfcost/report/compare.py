@@ -248,8 +248,7 @@ class OverviewColumn(NamedTuple):
         if self.what == "growth":
             return exponent_text(comparison.growth[name][self.quantity])
         if self.what == "ratio":
-            ratio = comparison.ratios[name][self.quantity]
-            return units.ratio(None if ratio is None else float(f"{ratio:.3g}"))
+            return units.ratio(comparison.ratios[name][self.quantity], 3)
         value = comparison.figures[name].get(self.quantity)
         bound = bounded(comparison.ledgers[comparison.names.index(name)], self.quantity) if value else ""
         return f"{'≥' if bound else ''}{figure_text(self.quantity, value)}"
@@ -458,7 +457,7 @@ def _over(costs: dict[int, dict[str, int] | None], last: int, first: int) -> str
     if small is None or large is None:
         return units.DASH
     return "  ".join(
-        units.ratio(float(f"{large[quantity] / small[quantity]:.3g}")) if small[quantity] else units.DASH
+        units.ratio(large[quantity] / small[quantity], 3) if small[quantity] else units.DASH
         for quantity in ("macs", "attention_bytes")
     )
 
@@ -512,24 +511,20 @@ def ratio_text(found: TimeRatio, first: str) -> str:
     if found.interval is None:
         return f"fewer than 6 measurements, not decided: {_span(low, high)} of the time of {first}"
     if not found.seen:
-        how = "noisy:" if found.noisy else f"{_times(found.ratio)}, 95 % interval"
-        return f"no difference seen from {first} ({how} {_times(low)} to {_times(high)})"
+        how = "noisy:" if found.noisy else f"{units.ratio(found.ratio, 3)}, 95 % interval"
+        return f"no difference seen from {first} ({how} {units.ratio(low, 3)} to {units.ratio(high, 3)})"
     if found.noisy:
         return f"noisy, not decided: {_span(low, high)} of the time of {first}"
     word, ratio = "more", found.ratio
     if high < 1:
         word, ratio, low, high = "less", 1 / found.ratio, 1 / high, 1 / low
-    return f"{_times(ratio)} {word} than {first} ({_times(low)} to {_times(high)})"
+    return f"{units.ratio(ratio, 3)} {word} than {first} ({units.ratio(low, 3)} to {units.ratio(high, 3)})"
 
 
 def _span(low: float, high: float) -> str:
     """`1.2× to 1.5×`, or one value where both are the same."""
-    ends = dict.fromkeys((_times(low), _times(high)))
+    ends = dict.fromkeys((units.ratio(low, 3), units.ratio(high, 3)))
     return " to ".join(ends)
-
-
-def _times(value: float) -> str:
-    return units.ratio(float(f"{value:.3g}"))
 
 
 # ── in papers and for programs ───────────────────────────────────────────────────────────────────────────────────────

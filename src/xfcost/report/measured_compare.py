@@ -88,9 +88,9 @@ def _pair_texts(pair: Pair) -> Iterator[str]:
     yield from counted_texts(pair)
     if pair.peak_ratios:
         last = pair.peak_ratios[-1]
-        ratio = _three(max(last.value, 1 / last.value))
+        ratio = units.ratio(max(last.value, 1 / last.value), 3)
         less = pair.first if last.value > 1 else pair.second
-        how = "the same" if ratio == 1 else f"{units.ratio(ratio)} less in {less.name}"
+        how = "the same" if ratio == "1×" else f"{ratio} less in {less.name}"
         yield f"peak memory at {span_text([last.x], axis)}: {how}"
 
 
@@ -112,7 +112,7 @@ def _noisy_text(pair: Pair, order: int | None, points: Sequence[Ratio]) -> str:
     span, names = span_text([one.x for one in points], pair.first.axis), f"{pair.second.name} over {pair.first.name}"
     if order == -1:
         low, high, names = 1 / high, 1 / low, f"{pair.first.name} over {pair.second.name}"
-    return f"noisy, not decided at {span}: {names} between {units.ratio(_three(low))} and {units.ratio(_three(high))}"
+    return f"noisy, not decided at {span}: {names} between {units.ratio(low, 3)} and {units.ratio(high, 3)}"
 
 
 def _extremes(points: Sequence[Ratio], order: int) -> str:
@@ -126,17 +126,12 @@ def ratio_text(one: Ratio, order: int = 1) -> str:
     value, interval = one.value, one.interval
     if order < 0:
         value, interval = 1 / value, interval and Interval(1 / interval.high, 1 / interval.low)
-    return f"{units.ratio(_three(value))}{interval_text(interval)}"
+    return f"{units.ratio(value, 3)}{interval_text(interval)}"
 
 
 def interval_text(interval: Interval | None) -> str:
     """` (1.9 to 2.3)`; of no interval nothing."""
-    return "" if interval is None else f" ({_three(interval.low):g} to {_three(interval.high):g})"
-
-
-def _three(value: float) -> float:
-    """Three significant digits."""
-    return float(f"{value:.3g}")
+    return "" if interval is None else f" ({units.ratio(interval.low, 3)[:-1]} to {units.ratio(interval.high, 3)[:-1]})"
 
 
 def span_text(xs: Sequence[int], axis: SizeAxis) -> str:
