@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from xfcost.report.document import DataTable, Document, Gap, Items, Lines, TableColumn, fitting, notes
+from xfcost.report.document import DataTable, Document, Gap, Items, TableColumn, TextLines, fitting, notes
 
 COLUMNS = [
     TableColumn("name", fold=6),
@@ -58,13 +58,13 @@ def test_a_word_that_is_too_wide_is_broken_behind_a_hyphen():
 
 
 def test_a_table_that_does_not_fit_gives_way_to_its_narrow_form():
-    wide = TABLE._replace(narrow=[Lines(["narrow"])])
+    wide = TABLE._replace(narrow=[TextLines(["narrow"])])
     assert rendered(document(wide), 21) == rendered(document(TABLE), 21)
     assert rendered(document(wide), 19) == ["narrow"]
 
 
 def test_lines_stay_together_in_markdown_and_are_comments_in_latex():
-    text = document(Lines(["   b   c: d", "after:  e"], head="A", strong=True), Gap(), TABLE)
+    text = document(TextLines(["   b   c: d", "after:  e"], head="A", strong=True), Gap(), TABLE)
     assert text.text("markdown").splitlines()[:4] == [
         "**A, b, c: d**  ",
         "after: e",
@@ -76,11 +76,11 @@ def test_lines_stay_together_in_markdown_and_are_comments_in_latex():
 
 
 def test_a_comma_before_blanks_is_not_doubled():
-    assert document(Lines(["a,  b   c"])).text("markdown") == "a, b, c\n"
+    assert document(TextLines(["a,  b   c"])).text("markdown") == "a, b, c\n"
 
 
 def test_lines_of_prose_are_paragraphs_and_sentences_end():
-    text = document(Lines(["a", "* b."], ended=True), Items([("n", "why")]), prose=True)
+    text = document(TextLines(["a", "* b."], ended=True), Items([("n", "why")]), prose=True)
     assert text.text("markdown") == "a.\n\n\\* b.\n\n- **n:** why\n"
     assert text.text("latex") == "a.\n\n* b.\n\nn: why\n"
     assert text.text("table") == "a\n* b.\nn: why\n"

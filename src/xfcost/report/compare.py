@@ -20,7 +20,7 @@ from xfcost.report.crossovers import (
     search_text,
     size_crossover_texts,
 )
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, line, notes
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, line, notes
 from xfcost.report.header import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.input_description import (
     circumstances,
@@ -67,7 +67,7 @@ def _parts(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
     yield from _endnotes(comparison, verbose=verbose)
 
 
-def header(comparison: Comparison) -> list[Lines]:
+def header(comparison: Comparison) -> list[TextLines]:
     """One line per system, then the run, and a warning where inputs differ."""
     lines = []
     width = max(map(len, comparison.names))
@@ -98,7 +98,7 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 }
 
 
-def cost_texts(comparison: Comparison) -> Iterator[Lines]:
+def cost_texts(comparison: Comparison) -> Iterator[TextLines]:
     """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
     for quantity, told in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
         words = told or _cache_words(comparison.ledgers)
@@ -107,7 +107,7 @@ def cost_texts(comparison: Comparison) -> Iterator[Lines]:
     yield from time_texts(comparison)
 
 
-def _on_devices(comparison: Comparison) -> Iterator[Lines]:
+def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
     """Which system the devices of `--on` could run fastest, and which fit."""
     ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
     found = {name: ledger.on for name, ledger in ledgers.items() if ledger.on is not None}
@@ -154,7 +154,7 @@ def on_text(comparison: Comparison) -> str:
     return f"least time: the lower bound on {found[0].on.title}{dtype}; {fitting} of {len(found)} fit"
 
 
-def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[Lines]:
+def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[TextLines]:
     """The line of a quantity that two systems or more have; none where it is zero throughout."""
     values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
     known = {name: value for name, value in values.items() if value is not None}
@@ -188,7 +188,7 @@ def _times_less(less: float, more: float) -> str:
     return "hardly less than" if times == "1×" else f"{times} less than"
 
 
-def growth_texts(comparison: Comparison) -> Iterator[Lines]:
+def growth_texts(comparison: Comparison) -> Iterator[TextLines]:
     """Growth exponents in N, a line per system."""
     words = growth_words(comparison.ledgers)
     yield line(f"growth{forward_part(comparison)}, e of cost ~ N^e:", "bold")
@@ -358,7 +358,7 @@ def _short(comparison: Comparison) -> dict[str, str]:
     return {name: one.source if one.preset and sources.count(one.source) == 1 else name for name, one in lines}
 
 
-def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: bool) -> Iterator[Lines]:
+def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: bool) -> Iterator[TextLines]:
     """The counted N, agreement, notes (each once)."""
     searches: dict[str, list[str]] = {}
     for one in comparison.searches:
@@ -374,7 +374,7 @@ def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: b
     yield from _endnotes(comparison, short, verbose=verbose)
 
 
-def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, verbose: bool) -> Iterator[Lines]:
+def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, verbose: bool) -> Iterator[TextLines]:
     """How the accounts agree; notes, each once, with the names of its systems; the run; the convention.
 
     In an overview the names are `short`.
@@ -467,7 +467,7 @@ def _system_table(comparison: Comparison, rows: Sequence[Sequence[str]]) -> Data
     return DataTable([TableColumn(""), *names], rows)
 
 
-def time_texts(comparison: Comparison) -> Iterator[Lines]:
+def time_texts(comparison: Comparison) -> Iterator[TextLines]:
     """Where and how, then a line per system; nothing where none was timed."""
     timed = _timed(comparison)
     if not timed:
@@ -481,7 +481,7 @@ def time_texts(comparison: Comparison) -> Iterator[Lines]:
     yield from noise_texts(comparison)
 
 
-def where_texts(comparison: Comparison) -> Iterator[Lines]:
+def where_texts(comparison: Comparison) -> Iterator[TextLines]:
     """The device, its machine and threads, and whether systems took turns; nothing where none was timed."""
     timings = list(_timed(comparison).values())
     if timings:
@@ -494,7 +494,7 @@ def _timed(comparison: Comparison) -> dict[str, Timing]:
     return {name: ledger.timing for name, ledger in ledgers if ledger.timing is not None}
 
 
-def noise_texts(comparison: Comparison) -> Iterator[Lines]:
+def noise_texts(comparison: Comparison) -> Iterator[TextLines]:
     """What disturbed the measurements, each once."""
     found: dict[str, list[str]] = {}
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import CrossoverSearch, NamedOrder
-from xfcost.report.document import Lines, line
+from xfcost.report.document import TextLines, line
 from xfcost.report.quantities import QUANTITIES
 
 CURVE_WORDS: Final = {name: QUANTITIES[name].name for name in ("macs", "mixing_macs", "attention_bytes")}
@@ -22,7 +22,7 @@ _SMALLEST_SIDE: Final = 64
 _At = Callable[[int], str]
 
 
-def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[Lines]:
+def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLines]:
     """The N at which one overtakes the other, or that none does at the counted N."""
     if not comparison.searches:
         if _have_tokens(comparison):
@@ -52,7 +52,7 @@ def forward_part(comparison: Comparison) -> str:
     return " of the prefill" if first.generation else " of the forward" if first.training else ""
 
 
-def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[Lines]:
+def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLines]:
     """The image sizes at which one overtakes the other; small images only with `verbose`."""
     searches = comparison.size_searches if verbose else [_of_usual_sizes(one) for one in comparison.size_searches]
     lines = order_lines(searches, lambda side: f"{side}×{side}")
@@ -92,7 +92,7 @@ def search_text(one: CrossoverSearch) -> str:
     return f"{what} {one.first:,} to {one.every:,}{some}{more}"
 
 
-def order_lines(searches: Sequence[CrossoverSearch], at: _At) -> list[Lines]:
+def order_lines(searches: Sequence[CrossoverSearch], at: _At) -> list[TextLines]:
     """One line per quantity and pair whose order changes between counted points."""
     texts = ((quantity, _order_text(one, quantity, at)) for quantity in CURVE_WORDS for one in searches)
     return [line(f"  {CURVE_WORDS[quantity]}: {text}") for quantity, text in texts if text]

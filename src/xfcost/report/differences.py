@@ -11,7 +11,7 @@ from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.saved_report import Report
 from xfcost.ledger.statistics import TimeRatio
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, notes, table_of
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes, table_of
 from xfcost.report.measurements import configuration_text
 from xfcost.report.quantities import QUANTITIES, figure_text
 
@@ -50,9 +50,9 @@ def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
     before, after = _run_text(found.before), _run_text(found.after)
     run = [after] if before == after else [f"before: {before}", f"after:  {after}"]
     same = [] if found.operations else [f"no difference: all {found.same} operations are the same"]
-    yield Lines(["", *run], head=title(found), strong=True)
+    yield TextLines(["", *run], head=title(found), strong=True)
     yield Gap()
-    yield Lines(same)
+    yield TextLines(same)
     if totals := list(total_lines(found)):
         columns = [
             TableColumn("", named="quantity"),
@@ -72,7 +72,7 @@ def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
         same_text = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
         more.append(f"{same_text}; differences are of all blocks together")
     if more or found.notes:
-        yield from (Gap(), Lines(more, "dim"))
+        yield from (Gap(), TextLines(more, "dim"))
         yield from notes(found.notes, verbose=verbose)
 
 
@@ -254,15 +254,15 @@ def _blocks(change: Change) -> str:
 
 def _parts_of_runs(found: RunsDiff) -> Iterator[Part]:
     """How many rows are slower and faster, then every row."""
-    yield Lines(["", _answer(found)], head=f"{found.labels[0]} → {found.labels[1]}", strong=True)
+    yield TextLines(["", _answer(found)], head=f"{found.labels[0]} → {found.labels[1]}", strong=True)
     yield from (Gap(), table_of([_row_cells(row) for row in found.rows], _row_column))
     alone = [
         f"{units.number_of(number, 'row')} only in {label}"
         for label, number in zip(found.labels, (found.only_before, found.only_after), strict=True)
         if number
     ]
-    yield from (Gap(), Lines(alone)) if alone else ()
-    yield Lines([f"note: {note}" for note in found.notes])
+    yield from (Gap(), TextLines(alone)) if alone else ()
+    yield TextLines([f"note: {note}" for note in found.notes])
 
 
 def _row_column(head: str) -> TableColumn:

@@ -75,14 +75,14 @@ class Picture(NamedTuple):
     only: Only = "terminal"
 
 
-class Hidden(NamedTuple):
+class HiddenColumns(NamedTuple):
     """The names of columns of a table above for which a terminal has no room."""
 
     table: DataTable
     only: Only = "terminal"
 
 
-class Lines(NamedTuple):
+class TextLines(NamedTuple):
     """Lines of text."""
 
     texts: Sequence[str]
@@ -147,7 +147,7 @@ class DataTable(NamedTuple):
         return natural, least
 
 
-Part = Gap | Lines | Items | DataTable | Picture | Hidden
+Part = Gap | TextLines | Items | DataTable | Picture | HiddenColumns
 
 
 class Document(NamedTuple):
@@ -180,9 +180,9 @@ class Document(NamedTuple):
         return in_paper((part for part in parts if part.only != "terminal"), form, prose=self.prose)
 
 
-def line(text: str, style: str = "", head: str = "") -> Lines:
+def line(text: str, style: str = "", head: str = "") -> TextLines:
     """A line of a terminal."""
-    return Lines([text], style, head)
+    return TextLines([text], style, head)
 
 
 def numbers(first: str, *heads: str) -> list[TableColumn]:
@@ -190,13 +190,13 @@ def numbers(first: str, *heads: str) -> list[TableColumn]:
     return [TableColumn(first), *(TableColumn(head, right=True) for head in heads)]
 
 
-def notes(texts: Iterable[str], *, verbose: bool) -> Iterator[Lines]:
+def notes(texts: Iterable[str], *, verbose: bool) -> Iterator[TextLines]:
     """A line per note; on a terminal beyond a few how many more there are."""
     every = [f"note: {text}" for text in texts]
     some = every if verbose else every[:_MOST_NOTES]
-    yield from (Lines(every, only="paper"), Lines(some, only="terminal"))
+    yield from (TextLines(every, only="paper"), TextLines(some, only="terminal"))
     if hidden := len(every) - len(some):
-        yield Lines([f"{units.number_of(hidden, 'more note')}: --verbose"], "dim", only="terminal")
+        yield TextLines([f"{units.number_of(hidden, 'more note')}: --verbose"], "dim", only="terminal")
 
 
 def table_of(
@@ -234,13 +234,13 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
             continue
         if isinstance(part, DataTable):
             shown += _drawn_table(part, width)
-        elif isinstance(part, Lines):
+        elif isinstance(part, TextLines):
             texts = [Text(text, style=part.style) for text in part.texts]
             texts[:1] = [Text.assemble((part.head, "bold"), texts[0])] if part.head else texts[:1]
             shown += [*texts[:-1], Text.assemble(texts[-1], (part.tail, "dim"))] if part.tail else texts
         elif isinstance(part, Picture):
             shown.append(part.draw(width))
-        elif isinstance(part, Hidden):
+        elif isinstance(part, HiddenColumns):
             shown += _hidden_text(part.table, width)
         else:
             shown += [Text(f"{name}: {text}") for name, text in part.pairs] if isinstance(part, Items) else [Text()]
@@ -388,7 +388,7 @@ def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:
                 f"- **{_markdown(name)}{':' if text[:1].islower() else '.'}** {_markdown(text)}"
                 for name, text in part.pairs
             )
-    elif isinstance(part, Lines) and part.texts:
+    elif isinstance(part, TextLines) and part.texts:
         texts = [_spaced(text) for text in (part.head + part.texts[0], *part.texts[1:])]
         texts = [written(f"{text}." if part.ended and not text.endswith(".") else text) for text in texts]
         if form == "markdown" and part.strong:

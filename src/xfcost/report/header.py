@@ -11,17 +11,17 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.ledger.ran import ClosedForm, ModuleRun
-from xfcost.report.document import DataTable, Gap, Lines, Part, TableColumn, line
+from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line
 from xfcost.report.input_description import circumstances
 from xfcost.report.on_devices import cache_answers, fit_texts, included_texts, step_answers, time_texts
 from xfcost.report.timing import reached_texts
 from xfcost.report.training import plan_answers, training_answers
 
 
-def header(ledger: Ledger) -> list[Lines]:
+def header(ledger: Ledger) -> list[TextLines]:
     """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
     metadata = ledger.metadata
-    title = Lines([""], head=metadata.name, tail=f"   {metadata.paper}" if metadata.paper else "")
+    title = TextLines([""], head=metadata.name, tail=f"   {metadata.paper}" if metadata.paper else "")
     run = map(line, circumstances(metadata).split("\n"))
     checked = kinds_texts(ledger.probe) if ledger.probe is not None and not ledger.probe.detailed else ()
     return [title, *run, *_answers(ledger), *agreement_texts(ledger), *checked]
@@ -38,7 +38,7 @@ def at_least(ledger: Ledger) -> str:
     return "at least " if ledger.module is not None and not ledger.module.complete else ""
 
 
-def _answers(ledger: Ledger) -> Iterator[Lines]:
+def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from plan_answers(ledger)
     yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))
@@ -58,7 +58,7 @@ def _answers(ledger: Ledger) -> Iterator[Lines]:
         )
 
 
-def _totals(ledger: Ledger) -> Lines:
+def _totals(ledger: Ledger) -> TextLines:
     active = active_params(ledger)
     used = f" ({units.exact(active)} active)" if active is not None else ""
     work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
@@ -75,7 +75,7 @@ COUNTED_ONLY: Final = "counted only; --trace checks it"
 NOT_TRACED: Final = "trace: not traced"
 
 
-def agreement_texts(ledger: Ledger) -> Iterator[Lines]:
+def agreement_texts(ledger: Ledger) -> Iterator[TextLines]:
     """One line where all accounts agree; else every difference, and everything that was not counted."""
     agreement = ledger.agreement
     if agreement is None:
@@ -105,7 +105,7 @@ def agreement_texts(ledger: Ledger) -> Iterator[Lines]:
 _MOST_DIFFERENCES: Final = 5
 
 
-def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[Lines]:
+def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[TextLines]:
     """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
     tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
     why = f", for it does not run on meta ({run.reason})" if run.reason else ""
@@ -144,7 +144,7 @@ def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
 _MOST_LISTED: Final = 3
 
 
-def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[Lines]:
+def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
     """The MACs as a polynomial in N, where it holds, how they grow; or why there is no polynomial.
 
     `at_least` stands before it where operations are not counted.
@@ -228,14 +228,14 @@ def _sentence(mixes: ProbedMixing) -> str:
     return ", ".join([mixing, *([f"reads {reads}"] if reads else []), *([f"weights {weights}"] if weights else [])])
 
 
-def _verdict_texts(probe: Probe) -> Iterator[Lines]:
+def _verdict_texts(probe: Probe) -> Iterator[TextLines]:
     """One line where all rows agree, else every one that differs; then the patterns of mixers."""
     count = len(probe.rows) - len(probe.left_out)
     yield from _difference_texts(probe, "probe", f"agrees, in all {count} operations that could be probed", count)
     yield from _pattern_texts(probe.patterns)
 
 
-def kinds_texts(probe: Probe) -> Iterator[Lines]:
+def kinds_texts(probe: Probe) -> Iterator[TextLines]:
     """The check of kinds beside a trace: one line where all agree, else every row that differs."""
     number, count = len(probe.rows), len(probe.rows) - len(probe.left_out)
     operations = units.number_of(number, "operation")
@@ -246,7 +246,7 @@ def kinds_texts(probe: Probe) -> Iterator[Lines]:
     yield from _difference_texts(probe, "kinds", f"agrees, in {share}", count)
 
 
-def _difference_texts(probe: Probe, head: str, agrees: str, count: int) -> Iterator[Lines]:
+def _difference_texts(probe: Probe, head: str, agrees: str, count: int) -> Iterator[TextLines]:
     number = len(probe.differences)
     verdict = f"DISAGREES in {number} of {units.number_of(count, 'operation')}" if number else agrees
     yield line(f"{head}: the running model {verdict}", "bold red" if number else "bold green")
@@ -255,7 +255,7 @@ def _difference_texts(probe: Probe, head: str, agrees: str, count: int) -> Itera
             yield line(f"  {row.path}: declared {_sentence(row.declared)}; found {_sentence(row.found)}", "red")
 
 
-def _pattern_texts(patterns: dict[str, tuple[str, ...]]) -> Iterator[Lines]:
+def _pattern_texts(patterns: dict[str, tuple[str, ...]]) -> Iterator[TextLines]:
     """One line where the tokens and pairs of all mixers are those declared, else every one that differs."""
     different = {path: texts for path, texts in patterns.items() if texts}
     if different:

@@ -18,7 +18,7 @@ from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import Interval
 from xfcost.report.crossovers import order_lines, range_text
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, table_of, to_csv
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, table_of, to_csv
 from xfcost.report.measurements import configuration_text, outcome_text, precision_text
 from xfcost.report.plot import slope_text
 from xfcost.report.style import lowered
@@ -45,17 +45,17 @@ def _parts(found: MeasuredSeries) -> Iterator[Part]:
     rows = sum(len(one.rows) + len(one.missing) for one in found.series)
     without = f", {len(found.missing):,} of them not measured" if found.missing else ""
     head = (f"{found.file}: {units.number_of(rows, 'row')}{without}", "   ".join(shared_words(found.series)))
-    yield from (Lines(head, only="terminal"), Gap())
+    yield from (TextLines(head, only="terminal"), Gap())
     for pair in found.pairs[:_MOST_PAIRS]:
         name = f"{pair.first.name} and {pair.second.name}, time:"
-        yield Lines(["", *(f"  {text}" for text in _pair_texts(pair))], head=name, only="terminal")
+        yield TextLines(["", *(f"  {text}" for text in _pair_texts(pair))], head=name, only="terminal")
     if (more := len(found.pairs) - _MOST_PAIRS) > 0:
-        yield Lines([f"{more} more pairs: --format json has them, or name the systems"], "dim", only="terminal")
+        yield TextLines([f"{more} more pairs: --format json has them, or name the systems"], "dim", only="terminal")
     for one in found.series:
         if one.rows:
-            yield from (Gap(), Lines([one.name], "bold", only="terminal"), _series_table(one))
-            yield Lines(list(_upper_texts(one)), only="terminal")
-    yield from (Gap(), Lines(list(_notes(found)), only="terminal"))
+            yield from (Gap(), TextLines([one.name], "bold", only="terminal"), _series_table(one))
+            yield TextLines(list(_upper_texts(one)), only="terminal")
+    yield from (Gap(), TextLines(list(_notes(found)), only="terminal"))
     yield table_of(_points(found), only="paper")
 
 

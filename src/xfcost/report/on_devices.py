@@ -12,12 +12,12 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
 from xfcost.ledger.roofs import Bound
-from xfcost.report.document import DataTable, Lines, line, numbers
+from xfcost.report.document import DataTable, TextLines, line, numbers
 
 EXPECTED: Final = "with the expected experts"
 
 
-def cache_answers(ledger: Ledger) -> Iterator[Lines]:
+def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
     """The header's lines of the cache, and of the total of a generation."""
     if ledger.generation is not None:
         yield generation_text(ledger.generation)
@@ -25,7 +25,7 @@ def cache_answers(ledger: Ledger) -> Iterator[Lines]:
         yield cache_text(ledger.cache, ledger.metadata)
 
 
-def step_answers(ledger: Ledger) -> Iterator[Lines]:
+def step_answers(ledger: Ledger) -> Iterator[TextLines]:
     """The header's lines of a decode step: bytes read, intensity, tokens at once."""
     if ledger.step is not None:
         yield from step_texts(ledger.step, cache_name(ledger.cache))
@@ -41,7 +41,7 @@ def cache_name(*caches: CacheBytes | None) -> str:
     return "recurrent state"
 
 
-def cache_text(cache: CacheBytes, metadata: Metadata) -> Lines:
+def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
     """Its bytes, and how they grow with N."""
     growth = "it does not grow with N" if cache.bytes else "nothing is cached"
     if cache.bytes_per_token:
@@ -51,7 +51,7 @@ def cache_text(cache: CacheBytes, metadata: Metadata) -> Lines:
     return line(f"{size}; {growth}", head=f"{cache_name(cache)}: ")
 
 
-def step_texts(step: DecodeStep, cache: str) -> Iterator[Lines]:
+def step_texts(step: DecodeStep, cache: str) -> Iterator[TextLines]:
     """Bytes that one decode step reads; FLOPs per byte, and below which ridge point that is memory-bound."""
     fewest = step.least_weight_bytes + step.cache_bytes
     least = f"; {units.size(fewest)} if all samples choose the same experts" if step.expected else ""
@@ -74,7 +74,7 @@ def intensity_number(intensity: float) -> str:
     return f"{intensity:.2f}" if intensity < 10 else f"{intensity:,.4g}"  # noqa: PLR2004 - two digits behind the point
 
 
-def generation_text(generation: Generation) -> Lines:
+def generation_text(generation: Generation) -> TextLines:
     """The total of prompt and new tokens, and how much more it is without a cache."""
     m, n = generation.new_tokens, generation.prompt
     total = generation.with_cache
@@ -115,7 +115,7 @@ WITHOUT_TF32: Final = "in float32 without TF32"
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
 
 
-def fit_texts(ledger: Ledger) -> Iterator[Lines]:
+def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
     """`8 × NVIDIA H100 SXM 80 GB: fits, 188.9 GiB to spare`, or by how much it doesn't."""
     if ledger.on is not None:
         yield line(fit_words(ledger.on), head=f"{ledger.on.on.title}: ")
@@ -132,7 +132,7 @@ def fit_words(found: OnDevices) -> str:
     return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}"
 
 
-def time_texts(ledger: Ledger) -> Iterator[Lines]:
+def time_texts(ledger: Ledger) -> Iterator[TextLines]:
     """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32."""
     found = ledger.on
     if found is None:
@@ -148,7 +148,7 @@ def time_texts(ledger: Ledger) -> Iterator[Lines]:
         yield line(f"no estimate{''.join(dtypes) if len(dtypes) < len(kinds) else ''}: {reason}")
 
 
-def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[Lines]:
+def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[TextLines]:
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
     what = _bounds_text(part.bound for part in found.parts)
     what += " if all tokens choose the same experts" if found.expected else ""
@@ -173,7 +173,7 @@ def no_estimate(found: OnDevices) -> str:
     return f"{' and '.join(found.missing)} {'is' if len(found.missing) == 1 else 'are'} missing, as in {example}"
 
 
-def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> Lines:
+def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> TextLines:
     """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`."""
     mode, batch = run
     per = " per step" if mode == "decode" else ""
@@ -189,7 +189,7 @@ def _shares(found: OnDevices) -> str:
     return " and ".join(f"{100 * share:.3g} % {name}" for name, share in given if share is not None)
 
 
-def included_texts(ledger: Ledger) -> Iterator[Lines]:
+def included_texts(ledger: Ledger) -> Iterator[TextLines]:
     """The parts of the memory, how far it reaches, when it is compute-bound, what the bounds leave out."""
     found = ledger.on
     if found is None:

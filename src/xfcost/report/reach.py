@@ -11,7 +11,7 @@ from xfcost.counting.reach.result import BlockReach, InputGrid, Met, Reach
 from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, table_of
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, table_of
 
 
 class Line(NamedTuple):
@@ -69,10 +69,10 @@ def document(reaches: Sequence[Reach]) -> Document:
 def _parts(reaches: Sequence[Reach]) -> Iterator[Part]:
     for number, one in enumerate(reaches):
         yield from [Gap()] if number else []
-        yield Lines([f"   {inputs_text(one)}"], head=one.name, only="terminal")
-        yield Lines(answers(one), "bold", only="terminal")
-        yield Lines([f"{one.name}, {inputs_text(one)}: {'; '.join(answers(one))}"], only="paper")
-        yield from (Gap(), _table(one), Lines([*_details(one), *(f"note: {note}" for note in one.notes)]))
+        yield TextLines([f"   {inputs_text(one)}"], head=one.name, only="terminal")
+        yield TextLines(answers(one), "bold", only="terminal")
+        yield TextLines([f"{one.name}, {inputs_text(one)}: {'; '.join(answers(one))}"], only="paper")
+        yield from (Gap(), _table(one), TextLines([*_details(one), *(f"note: {note}" for note in one.notes)]))
 
 
 def inputs_text(found: Reach) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.residual_stream import ChangedRows, Joins, Matrix, ResidualStream, StreamStep, records
-from xfcost.report.document import Cell, DataTable, Document, Gap, Lines, Part, Picture, TableColumn, table_of
+from xfcost.report.document import Cell, DataTable, Document, Gap, Part, Picture, TableColumn, TextLines, table_of
 from xfcost.report.input_description import input_text
 from xfcost.report.style import TERMINAL, WORDS
 
@@ -35,16 +35,18 @@ def document(found: ResidualStream) -> Document:
 def _parts(found: ResidualStream) -> Iterator[Part]:
     metadata = found.metadata
     run = f"{input_text(metadata)}   {metadata.dtype}   weights and input random, seed {found.seed}"
-    yield Lines(["", run, *(f"--set {setting}" for setting in metadata.settings)], head=metadata.name, only="terminal")
+    yield TextLines(
+        ["", run, *(f"--set {setting}" for setting in metadata.settings)], head=metadata.name, only="terminal"
+    )
     narrow = _table(found, _columns(found, narrow=True), "\n")
     columns = _columns(found)
     wide = _table(found, columns, " ")._replace(narrow=[narrow], gap=1 if len(columns) > _MANY else 2)
     yield from (Gap(), wide, Picture(lambda width: Group(*matrix_texts(found, width))), Gap())
     yield table_of(_rows(found, columns), only="paper")
-    yield Lines([*block_sums(found), *sentences(found)])
-    yield Lines(list(contradiction_texts(found)), "bold red")
+    yield TextLines([*block_sums(found), *sentences(found)])
+    yield TextLines(list(contradiction_texts(found)), "bold red")
     reads = any(step.changed_by_memory is not None for step in found.steps)
-    yield Lines([CONVENTION.format(memory=_OF_MEMORY if reads else "")], "dim")
+    yield TextLines([CONVENTION.format(memory=_OF_MEMORY if reads else "")], "dim")
 
 
 def _table(found: ResidualStream, titles: Sequence[str], between: str) -> DataTable:

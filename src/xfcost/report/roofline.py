@@ -10,7 +10,7 @@ from xfcost.ledger.achieved import NOT_ATTRIBUTED
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.roofline import Roofline, RooflinePoint, records
 from xfcost.ledger.roofs import Roofs
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, line, notes
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, line, notes
 from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32
 from xfcost.report.style import TERMINAL
@@ -89,7 +89,7 @@ def unseen_share(one: Roofline) -> str:
     return units.percent(sum(moves), one.seconds) if moves else ""
 
 
-def _head(one: Roofline) -> Iterator[Lines]:
+def _head(one: Roofline) -> Iterator[TextLines]:
     yield line(f"   {circumstances(one.ledger.metadata)}", head=one.name)
     timing = one.ledger.timing
     if one.bounded:
@@ -107,7 +107,7 @@ def _head(one: Roofline) -> Iterator[Lines]:
         yield line(f"noisy: {timing.noisy}", "bold yellow")
 
 
-def _notes(one: Roofline) -> Iterator[Lines]:
+def _notes(one: Roofline) -> Iterator[TextLines]:
     if above := names_text(one.above_memory()):
         yield line(f"above the memory roof: {above}; {ABOVE}", "dim")
     if above := names_text(one.above_peak()):

@@ -10,7 +10,7 @@ from xfcost.counting.measured import Ratio
 from xfcost.counting.survey import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Document, Gap, Items, Lines, Part, TableColumn, table_of
+from xfcost.report.document import Document, Gap, Items, Part, TableColumn, TextLines, table_of
 from xfcost.report.style import letters_text
 from xfcost.spec.survey import CLASSES
 
@@ -44,11 +44,11 @@ def _parts(found: Survey, *, verbose: bool) -> Iterator[Part]:
         tables["Measured time over full attention's"] = timed
     for title, rows in tables.items():
         yield from (table_of(rows, partial(_column, derived="derived" in rows[0]), title=title), Gap())
-    yield Lines(list(notes(found)), ended=True)
+    yield TextLines(list(notes(found)), ended=True)
     if verbose:
         yield from (Gap(), Items(list(explanations(found.lines))))
     else:
-        yield Lines(["--verbose explains every order"], "dim", only="terminal")
+        yield TextLines(["--verbose explains every order"], "dim", only="terminal")
 
 
 def _column(head: str, *, derived: bool) -> TableColumn:

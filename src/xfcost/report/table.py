@@ -16,7 +16,18 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrix_multiplies import matrix_multiplies
 from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
-from xfcost.report.document import DataTable, Document, Gap, Hidden, Lines, Part, TableColumn, line, notes, numbers
+from xfcost.report.document import (
+    DataTable,
+    Document,
+    Gap,
+    HiddenColumns,
+    Part,
+    TableColumn,
+    TextLines,
+    line,
+    notes,
+    numbers,
+)
 from xfcost.report.header import active_params, at_least, header, probe_parts
 from xfcost.report.input_description import circumstances, default_notes
 from xfcost.report.on_devices import fit_texts, generation_table, time_texts
@@ -155,7 +166,7 @@ def _endnotes(ledger: Ledger, operations: DataTable | None, *, verbose: bool) ->
     """Hidden columns and rows, letters, and the convention of the numbers."""
     each = ""
     if operations:
-        yield Hidden(operations)
+        yield HiddenColumns(operations)
         if verbose and (moves := sum(row.only_moves for row in ledger.rows)):
             what = (
                 "1 operation that only moves or masks" if moves == 1 else f"{moves} operations that only move or mask"
@@ -388,7 +399,7 @@ def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[OperationCo
 _MOST_BLOCKS: Final = 3
 
 
-def memory_text(ledger: Ledger) -> Lines:
+def memory_text(ledger: Ledger) -> TextLines:
     """Bytes of attention matrices: of a head, saved for training per layer and in all layers, at the peak."""
     memory, metadata = ledger.attention_memory(), ledger.metadata
     if not memory["peak"]:
@@ -422,7 +433,7 @@ def _all_layers(ledger: Ledger) -> str:
     return f"{units.size(every)} in all layers ({how})"
 
 
-def traffic_texts(ledger: Ledger, *, verbose: bool) -> Iterator[Lines]:
+def traffic_texts(ledger: Ledger, *, verbose: bool) -> Iterator[TextLines]:
     """Comparisons; with `verbose` bytes that are only moved; main-memory traffic, where a memory level is given."""
     if comparisons := ledger.total("comparisons"):
         what = "sorting, choosing; neither MACs nor FLOPs"
@@ -440,7 +451,7 @@ def traffic_texts(ledger: Ledger, *, verbose: bool) -> Iterator[Lines]:
         )
 
 
-def mask_texts(ledger: Ledger) -> Iterator[Lines]:
+def mask_texts(ledger: Ledger) -> Iterator[TextLines]:
     """The share of the computed scores that masks keep; nothing where they keep all."""
     scores = ledger.scores()
     if scores.kept < scores.computed:
@@ -452,7 +463,7 @@ def mask_texts(ledger: Ledger) -> Iterator[Lines]:
         )
 
 
-def matrix_multiply_texts(ledger: Ledger) -> Iterator[Lines]:
+def matrix_multiply_texts(ledger: Ledger) -> Iterator[TextLines]:
     """One line per kind of block: its matrix multiplies in the order they run, sub-layer by sub-layer."""
     blocks = list(matrix_multiplies(ledger))
     if len(blocks) > _MOST_BLOCKS:
@@ -493,7 +504,7 @@ def _paper_parts(ledger: Ledger, by: AnyView | None, form: Format, depth: int | 
         yield DataTable([TableColumn(head) for head in (*words, *heads)], rows)
 
 
-def preamble(ledgers: Sequence[Ledger]) -> Lines:
+def preamble(ledgers: Sequence[Ledger]) -> TextLines:
     """Names, runs and totals above a table."""
     texts = []
     for ledger in ledgers:
@@ -504,7 +515,7 @@ def preamble(ledgers: Sequence[Ledger]) -> Lines:
         )
         texts.append(f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}")
         texts += [text.plain for text in (*fit_texts(ledger), *time_texts(ledger))]
-    return Lines([*texts, CONVENTION])
+    return TextLines([*texts, CONVENTION])
 
 
 def _mixing_cells(row: Operation) -> list[str]:

@@ -13,7 +13,7 @@ from xfcost.ledger.calibration import Calibration, Network
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Prediction, Timing
 from xfcost.ledger.statistics import nine_in_ten
-from xfcost.report.document import DataTable, Lines, Part, line, numbers
+from xfcost.report.document import DataTable, Part, TextLines, line, numbers
 
 _RATES: Final = (
     "FLOP/s and bytes/s are achieved: the formulas' FLOPs, and bytes of inputs, outputs and weights read, each once"
@@ -21,7 +21,7 @@ _RATES: Final = (
 _OF_TRAINING: Final = "; of the backward pass too, with gradients and what was saved for it"
 
 
-def timing_texts(ledger: Ledger) -> Iterator[Lines]:
+def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
     """How long a forward took, and where; nothing where none was timed."""
     timing = ledger.timing
     if timing is None:
@@ -39,7 +39,7 @@ def timing_texts(ledger: Ledger) -> Iterator[Lines]:
     yield from _peak_texts(ledger, timing)
 
 
-def reached_texts(ledger: Ledger) -> Iterator[Lines]:
+def reached_texts(ledger: Ledger) -> Iterator[TextLines]:
     """A measured run beside the bound on the devices of `--on`: the shares of their peak and bandwidth."""
     found, timing = reached(ledger), ledger.timing
     if found is None or timing is None:
@@ -91,7 +91,7 @@ def _what_ran(ledger: Ledger) -> str:
     return "a decode step" if ledger.step else "a forward"
 
 
-def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[Lines]:
+def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[TextLines]:
     """How much of the machine's peak the run achieved; where that is not known, how to know it."""
     rate = whole_rate(ledger)
     if timing.not_calibrated is not None:
@@ -102,7 +102,7 @@ def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[Lines]:
         yield line(f"achieved: {units.count(rate, 3)}FLOP/s, {share} of the peak of {units.count(peak, 3)}FLOP/s")
 
 
-def _beside_texts(timing: Timing) -> Iterator[Lines]:
+def _beside_texts(timing: Timing) -> Iterator[TextLines]:
     """What the sum of the operations leaves, in words."""
     rest = timing.not_attributed
     if rest is None:
@@ -119,7 +119,7 @@ def _beside_texts(timing: Timing) -> Iterator[Lines]:
 _MOST_UNKNOWN = 4
 
 
-def prediction_texts(ledger: Ledger) -> Iterator[Lines]:
+def prediction_texts(ledger: Ledger) -> Iterator[TextLines]:
     """How long a run would take, and where; nothing without `--predict`."""
     found = ledger.prediction
     if found is None:
@@ -136,7 +136,7 @@ def prediction_texts(ledger: Ledger) -> Iterator[Lines]:
     yield from _unknown_texts(found)
 
 
-def compared_prediction_texts(comparison: Comparison) -> Iterator[Lines]:
+def compared_prediction_texts(comparison: Comparison) -> Iterator[TextLines]:
     """Where, then a line per system with its ratio against the first; nothing without `--predict`."""
     found = {
         name: ledger.prediction
@@ -169,7 +169,7 @@ def _range_text(found: Prediction) -> str:
     return f"nine in ten between {units.seconds(found.low)} and {units.seconds(found.high)}"
 
 
-def _unknown_texts(found: Prediction) -> Iterator[Lines]:
+def _unknown_texts(found: Prediction) -> Iterator[TextLines]:
     if found.unknown:
         more = len(found.unknown) - _MOST_UNKNOWN
         names = ", ".join(found.unknown[:_MOST_UNKNOWN]) + (f" and {more} more" if more > 0 else "")
@@ -212,7 +212,7 @@ def _errors(what: str, networks: Sequence[Network]) -> Iterator[Part]:
     )
 
 
-def _disturbances(calibration: Calibration) -> Iterator[Lines]:
+def _disturbances(calibration: Calibration) -> Iterator[TextLines]:
     disturbed, networks = sum(one.disturbed for one in calibration.every_network), len(calibration.every_network)
     if disturbed:
         yield line(

@@ -10,7 +10,7 @@ from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import AtUtilisation, DeviceMemory, TrainingPlan, TrainingStep, WholeRun
-from xfcost.report.document import DataTable, Gap, Lines, Part, TableColumn, line, numbers
+from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line, numbers
 from xfcost.report.on_devices import WITHOUT_TF32
 
 # Units of long times, in days.
@@ -33,7 +33,7 @@ _CAUSES: Final = {
 _SHOWN: Final = 0.0005
 
 
-def training_answers(ledger: Ledger, at_least: str) -> Iterator[Lines]:
+def training_answers(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
     """The header's lines: FLOPs and memory of a step, FLOPs and days of the run."""
     if ledger.training is None:
         return
@@ -85,7 +85,7 @@ def _memory_words(step: TrainingStep) -> str:
     return f"{units.size(step.fixed_bytes)} and saved activations, which --trace finds"
 
 
-def _run_answers(run: WholeRun) -> Iterator[Lines]:
+def _run_answers(run: WholeRun) -> Iterator[TextLines]:
     again = f" ({scientific(run.recomputed_flops, 3)} of them recompute)" if run.recomputed_flops else ""
     days = "; --on DEVICE, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
@@ -104,7 +104,7 @@ def scientific(value: float, digits: int = 4) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def run_texts(ledger: Ledger) -> Iterator[Lines]:
+def run_texts(ledger: Ledger) -> Iterator[TextLines]:
     """What all systems of a comparison share and no header shows: new tokens, memory level, optimizer, length."""
     if ledger.generation is not None:
         m, n = ledger.generation.new_tokens, ledger.generation.prompt
@@ -246,7 +246,7 @@ def _number(value: float) -> str:
 _WHICH: Final = "; --mfu says which"
 
 
-def plan_answers(ledger: Ledger) -> Iterator[Lines]:
+def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
     """The header's lines: how long, does it fit, how the devices share the run, what is recomputed."""
     plan = None if ledger.training is None else ledger.training.plan
     if plan is None:

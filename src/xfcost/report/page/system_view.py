@@ -17,7 +17,7 @@ from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.roofline import Roofline
 from xfcost.report.compare import cost_texts, exponent_text, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
-from xfcost.report.document import Lines
+from xfcost.report.document import TextLines
 from xfcost.report.header import header
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.quantities import QUANTITIES, figure_text
@@ -26,7 +26,7 @@ from xfcost.report.table import order_cell
 from xfcost.report.timing import compared_prediction_texts
 
 
-class Sizes(NamedTuple):
+class PageSizes(NamedTuple):
     """The N that a reader can choose, and the systems' costs at each."""
 
     tokens: tuple[int, ...]
@@ -47,7 +47,7 @@ class PageContent(NamedTuple):
     diagram: Diagram
     not_drawn: int
     """Systems that the diagram leaves out."""
-    sizes: Sizes | str
+    sizes: PageSizes | str
     """Or why there is no choice of N."""
     rooflines: Sequence[Roofline] | str
     """Of what was timed or predicted, or of the devices of `--on`; none without. Or why these have none."""
@@ -97,7 +97,7 @@ def _extremes(comparison: Comparison) -> Iterator[str]:
             yield f"{word}: {none}{least} has the least, {low}, {most} the most, {high} ({times})"
 
 
-def _plain(texts: Iterable[Lines]) -> Iterator[str]:
+def _plain(texts: Iterable[TextLines]) -> Iterator[str]:
     for text in texts:
         yield text.plain.strip()
 
@@ -240,7 +240,7 @@ def _kinds(ledger: Ledger, figures: Figures) -> Iterator[KindLine]:
             yield KindLine(kind, WORDS[kind], figures.of_kind("macs", kind), figures.of_kind("params", kind))
 
 
-def _forms(sizes: Sizes, found: SizeForms) -> Iterator[FormLine]:
+def _forms(sizes: PageSizes, found: SizeForms) -> Iterator[FormLine]:
     """The forms of the totals that hold at the page's own N."""
     for quantity, word in TOTAL_WORDS.items():
         text = found.form_text((TOTAL, quantity), sizes.own)
