@@ -25,19 +25,22 @@ LISTS = (MECHANISMS, EMBEDS, ENTERS, SUBLAYERS, HEADS)
 
 
 @pytest.mark.parametrize("kinds", LISTS, ids=["MECHANISMS", "EMBEDS", "ENTERS", "SUBLAYERS", "HEADS"])
-def test_a_kind_is_its_class_s_tag_and_its_file_s_name(kinds: Kinds[Any]) -> None:
+def test_a_kind_is_its_class_s_tag_and_has_the_module_of_its_line(kinds: Kinds[Any]) -> None:
     for kind, component in kinds.items():
         assert tag_of(component) == kind
-        assert component.__module__ == f"{kinds.package}.{kind}"
         module = MODULES[component]
-        assert module.__module__ == component.__module__.replace("xfcost.", "xfcost.torch_models.")
+        folders = kinds.package, kinds.package.replace("xfcost", "xfcost.torch_models")
+        for found, folder, name in zip((component, module), folders, kinds.names[kind], strict=True):
+            assert f"{found.__module__}:{found.__name__}" == f"{folder}.{name}"
 
 
 @pytest.mark.parametrize("folder", ["mechanisms", "layers"])
 def test_the_folders_of_kinds_hold_what_the_lists_name_and_nothing_else(folder: str) -> None:
-    written = {kind for kinds in LISTS if kinds.package == f"xfcost.{folder}" for kind in kinds}
-    for place in (PACKAGE / folder, PACKAGE / "torch_models" / folder):
-        assert {file.stem for file in place.glob("*.py")} == written | {"__init__"}
+    lines = [names for kinds in LISTS if kinds.package == f"xfcost.{folder}" for names in kinds.names.values()]
+    for place, written in zip(
+        (PACKAGE / folder, PACKAGE / "torch_models" / folder), zip(*lines, strict=True), strict=True
+    ):
+        assert {file.stem for file in place.glob("*.py")} == {name.partition(":")[0] for name in written} | {"__init__"}
 
 
 SPEC = {"name": "x", "input": {"kind": "vectors", "channels": 8}}

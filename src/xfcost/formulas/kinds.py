@@ -9,12 +9,12 @@ from typing import TypeVar
 from xfcost.formulas.component import Component
 
 ComponentT = TypeVar("ComponentT", bound=Component)
-# The class of a kind, and the class of its torch module.
+# The class of a kind and its torch module, each as "file:class".
 Names = tuple[str, str]
 
 
 class Kinds(Mapping[str, type[ComponentT]]):
-    """Kind -> class, in the order of the list. The class is in `package`, in the file that is named after the kind."""
+    """Kind -> class, in the order of the list. The files are in `package`."""
 
     def __init__(self, package: str, names: Mapping[str, Names]) -> None:
         self.package, self.names = package, dict(names)
@@ -22,7 +22,8 @@ class Kinds(Mapping[str, type[ComponentT]]):
 
     def __getitem__(self, kind: str) -> type[ComponentT]:
         if kind not in self._loaded:
-            self._loaded[kind] = getattr(import_module(f"{self.package}.{kind}"), self.names[kind][0])
+            file, _, name = self.names[kind][0].partition(":")
+            self._loaded[kind] = getattr(import_module(f"{self.package}.{file}"), name)
         return self._loaded[kind]
 
     def __contains__(self, kind: object) -> bool:
