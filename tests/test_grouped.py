@@ -18,7 +18,7 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.shared.positions import Rotary, alibi, bucket_rows
+from xfcost.torch_models.shared.attention import Rotary, alibi, bucket_rows
 
 at = partial(places.at, dim=8)
 

@@ -22,8 +22,7 @@ from xfcost.ledger.errors import DeviceError
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.mechanisms.full import FullAttention
-from xfcost.torch_models.mechanisms.kernel import KernelAttention
-from xfcost.torch_models.shared.features import SoftmaxFeatures, orthogonal_features
+from xfcost.torch_models.mechanisms.kernel import KernelAttention, SoftmaxFeatures, orthogonal_features
 
 FEATURES = [EluPlusOne(), RandomFeatures(count=12), RandomFeatures(count=12, function="relu")]
 each_map = pytest.mark.parametrize("features", FEATURES, ids=str)

@@ -21,7 +21,7 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.layers.mlp import FeedForward
+from xfcost.torch_models.layers.feed_forward import FeedForward
 from xfcost.torch_models.shared.leaves import Add, WeightedSum
 from xfcost.torch_models.shared.norms import BatchNorm, GroupNorm, LayerNorm, LayerScale, RmsNorm
 

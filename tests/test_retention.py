@@ -20,7 +20,7 @@ from xfcost.mechanisms.retention import Retention
 from xfcost.torch_models.mechanisms.retention import decay
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.by_row import train
-from xfcost.torch_models.shared import scans
+from xfcost.torch_models.shared import recurrence as scans
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.trace import trace
 

@@ -21,7 +21,7 @@ from xfcost.mechanisms.mamba import Mamba
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
 from xfcost.mechanisms.rwkv_time import RwkvTime
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.shared import scans
+from xfcost.torch_models.shared import recurrence as scans
 from xfcost.torch_models.tracing.trace import trace
 
 spot = partial(places.at, dim=8)

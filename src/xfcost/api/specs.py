@@ -148,7 +148,7 @@ def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architec
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
     """`ledger` joined with the trace, and with the results of its mode; of a generation, some steps are traced."""
-    from xfcost.torch_models.shared.collector import collector_paused
+    from xfcost.torch_models.shared.environment import collector_paused
 
     say(f"tracing {ledger.metadata.name} …")
     with collector_paused():
@@ -186,7 +186,7 @@ def with_probe(
     loaded: Loaded, run: Run, ledger: Ledger, say: Progress, *, detailed: bool = True, seconds: float = inf
 ) -> Ledger:
     """`ledger` with how the running model mixes tokens: `detailed`, or a check of kinds within `seconds`."""
-    from xfcost.torch_models.shared.collector import collector_paused
+    from xfcost.torch_models.shared.environment import collector_paused
 
     with _torch(loaded, "probing it"), collector_paused():
         from xfcost.torch_models.probing.account import probed

@@ -17,11 +17,11 @@ from xfcost.formulas.layer import Enter
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput
+from xfcost.torch_models.mechanisms.recurrent import hand_over
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Add, Scale, Table
 from xfcost.torch_models.shared.norms import LayerScale, norm
-from xfcost.torch_models.shared.recurrent import hand_over
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
 

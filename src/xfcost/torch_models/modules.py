@@ -24,7 +24,7 @@ class ModuleClasses(Mapping[type[Component], type[nn.Module]]):
     """Component class -> module class. A module is made of a component, a place, and its `optional_arguments`."""
 
     def __init__(self) -> None:
-        # xfcost.layers.patch:Patch -> xfcost.torch_models.layers.patch:PatchEmbedding
+        # xfcost.layers.patch:Patch -> xfcost.torch_models.layers.stems:PatchEmbedding
         self.names = {
             f"{kinds.package}.{component}": f"{kinds.package.replace('xfcost', 'xfcost.torch_models')}.{module}"
             for kinds in _LISTS

@@ -146,7 +146,7 @@ def _check_calibrated(job: RowJob, dtype: str) -> None:
 
 def _measured(configuration: Configuration, job: RowJob, begin: Callable[[], None]) -> RowOutcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
-    from xfcost.torch_models.shared.no_compiler import no_compiler
+    from xfcost.torch_models.shared.private_torch import no_compiler
 
     memory: MeasuredMemory | None
     compiler = nullcontext() if job.timing.compile else no_compiler()

@@ -32,8 +32,7 @@ from xfcost.torch_models.running.surroundings import (
     unchanged,
     without_autocast,
 )
-from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.private_torch import FAKE_TENSOR_LOGGER, fake_tensor_mode, pytree
+from xfcost.torch_models.shared.private_torch import FAKE_TENSOR_LOGGER, fake_tensor_mode, no_compiler, pytree
 
 # A generator that gives more is not run further; it may never end.
 MOST_ITEMS: Final = 10_000

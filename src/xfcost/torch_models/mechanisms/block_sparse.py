@@ -13,8 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.fixed_mask import FixedMask
-from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, Pad, join_heads, split_heads
 
 
 class BlockSparseAttention(nn.Module):

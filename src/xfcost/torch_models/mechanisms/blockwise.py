@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.blocks import MemoryBlocks, MergeBlocks, QueryBlocks, block_mask
 from xfcost.torch_models.shared.leaves import Linear, split_groups
+from xfcost.torch_models.shared.windows import MemoryBlocks, MergeBlocks, QueryBlocks, block_mask
 
 
 class BlockwiseAttention(nn.Module):

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, split_heads, through
-from xfcost.torch_models.shared.uninitialised import Uninitialised
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Uninitialised, join_heads, split_heads, through
 
 
 class CompressedAttention(nn.Module):

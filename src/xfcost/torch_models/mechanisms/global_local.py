@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.band import BandCore, BandMask
 from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, joined, split_heads
+from xfcost.torch_models.shared.windows import BandCore, BandMask
 
 
 class GlobalLocalAttention(nn.Module):

@@ -19,11 +19,11 @@ from xfcost.torch_models.shared.leaves import (
     Scale,
     Scores,
     Softmax,
+    Uninitialised,
     WeightedSum,
     join_heads,
     split_heads,
 )
-from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
 class NystromAttention(nn.Module):

@@ -1,24 +1,108 @@
-"""Module of `mechanisms/pooling.py`: attention with pooled queries, keys and values.
+"""Attention with pooled queries, keys and values, of the whole grid or inside windows.
 
-B batch, N tokens, P queries, M keys, D width, H heads, K head width.
+B batch, N tokens, e special tokens, P queries, M keys, q and k of them along one axis, D width, H heads, K head width,
+G windows of T tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.decomposed_bias import distances
 from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.window_pooling import WindowPooling
+from xfcost.torch_models.mechanisms.window import Merge, Partition
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.convolution import Pooling as PoolOfGrid
-from xfcost.torch_models.shared.decomposed import DecomposedPositions
-from xfcost.torch_models.shared.leaves import Add, Linear, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Add, Linear, Table, join_heads, split_heads
 from xfcost.torch_models.shared.norms import norm
+
+Sides = tuple[int, ...]
+
+
+class AxisTables(nn.Module):
+    """-> one tensor (q, k, K) per axis: its table's row for each distance, shared by all heads."""
+
+    def __init__(self, queries: Sides, keys: Sides, head_dim: int) -> None:
+        super().__init__()
+        self.pairs = list(zip(queries, keys, strict=True))
+        for axis, rows in enumerate(distances(queries, keys)):
+            weight = Table(rows, head_dim).weight
+            self.register_parameter(f"axis_{axis}", weight)
+            index_qk = distance_rows(*self.pairs[axis]).to(weight.device)
+            self.register_buffer(f"rows_{axis}", index_qk, persistent=False)
+
+    def forward(self) -> tuple[Tensor, ...]:
+        looked_up = []
+        for axis, pair in enumerate(self.pairs):
+            table_RK, rows_qk = getattr(self, f"axis_{axis}"), getattr(self, f"rows_{axis}")
+            looked_up.append(table_RK[rows_qk.flatten()].unflatten(0, pair))
+        return tuple(looked_up)
+
+
+def distance_rows(queries: int, keys: int) -> Tensor:
+    """The distance from key j to query i in steps of the finer grid, rounded down; the least is 0: (q, k)."""
+    with torch.device("cpu"):
+        at_q1, at_k = torch.arange(queries)[:, None], torch.arange(keys)
+        return (at_q1 * keys + (keys - 1 - at_k) * queries).div(min(queries, keys), rounding_mode="floor")
+
+
+class PositionScores(nn.Module):
+    """qᵢ·R[iₐ - jₐ] for every axis a: (B, H, e+P, K) -> one tensor (B, H, *queries, kₐ) per axis."""
+
+    def __init__(self, queries: Sides, special: int) -> None:
+        super().__init__()
+        self.queries, self.special = queries, special
+
+    def forward(self, q_BHPK: Tensor, *tables_qkK: Tensor) -> tuple[Tensor, ...]:
+        q_BHYXK = q_BHPK[:, :, self.special :].unflatten(2, self.queries)
+        scores = []
+        for axis, table_qkK in enumerate(tables_qkK, 2):
+            first = q_BHYXK.movedim(axis, 0)
+            found = first.flatten(1, -2) @ table_qkK.transpose(1, 2)
+            scores.append(found.unflatten(1, first.shape[1:-1]).movedim(0, axis))
+        return tuple(scores)
+
+
+class SpreadOverPairs(nn.Module):
+    """The sum of one term per axis for each pair, 0 for special tokens.
+
+    (B, H, *queries, kₐ) per axis -> (B, H, e+P, e+M).
+    """
+
+    def __init__(self, special: int) -> None:
+        super().__init__()
+        self.special = special
+
+    def forward(self, *scores: Tensor) -> Tensor:
+        rank = len(scores)
+        total = scores[-1]
+        for behind, term in enumerate(reversed(scores[:-1]), 1):
+            total = term.unflatten(-1, (-1, *[1] * behind)) + total.unsqueeze(-1 - behind)
+        bias_BHPM = total.flatten(2 + rank).flatten(2, 1 + rank)
+        more = self.special
+        return F.pad(bias_BHPM, (more, 0, more, 0)) if more else bias_BHPM
+
+
+class DecomposedPositions(nn.Module):
+    """(B, H, e+P, K) -> the bias of each pair (B, H, e+P, e+M)."""
+
+    def __init__(self, queries: Sides, keys: Sides, head_dim: int, special: int) -> None:
+        super().__init__()
+        self.tables = AxisTables(queries, keys, head_dim)
+        self.position_scores = PositionScores(queries, special)
+        self.spread = SpreadOverPairs(special)
+
+    def forward(self, q_BHPK: Tensor) -> Tensor:
+        return self.spread(*self.position_scores(q_BHPK, *self.tables()))
 
 
 class PoolingAttention(nn.Module):
@@ -151,3 +235,41 @@ class AddQueries(Add):
             return super().forward(x, y)
         summed = super().forward(x[:, :, self.apart :], y[:, :, self.apart :])
         return torch.cat([x[:, :, : self.apart], summed], dim=2)
+
+
+class WindowPoolingAttention(PoolingAttention):
+    """(B, N, D) -> (B, P, D')."""
+
+    def __init__(self, config: WindowPooling, place: Place) -> None:
+        super().__init__(config, place)
+        grid, still = place.grid, (0,) * len(place.grid.sides)
+        mine, theirs, counts = config.windows(grid)
+        self.windows = prod(counts)
+        padded, padded_keys = config.padded(grid)
+        queries = (config.queries(grid), padded, mine.sides, still)
+        keys = (config.keys(grid), padded_keys, theirs.sides, still)
+        self.partition_q, self.partition_k = HeadPartition(*queries), HeadPartition(*keys)
+        self.partition_v = HeadPartition(*keys)
+        self.merge = HeadMerge(*queries)
+
+    def attend(self, q_BHPK: Tensor, k_BHMK: Tensor, v_BHMK: Tensor) -> Tensor:
+        """Attention of queries to the keys of their window; windows join the batch axis."""
+        parts = (self.partition_q(q_BHPK), self.partition_k(k_BHMK), self.partition_v(v_BHMK))
+        y_BGHTK = self.core(*(part_BGHTK.flatten(0, 1) for part_BGHTK in parts)).unflatten(0, (-1, self.windows))
+        return self.merge(y_BGHTK)
+
+
+class HeadPartition(Partition):
+    """(B, H, P, K) -> (B, G, H, T, K)."""
+
+    def forward(self, x_BHPK: Tensor) -> Tensor:
+        heads = x_BHPK.shape[1]
+        return super().forward(x_BHPK.flatten(0, 1)).unflatten(0, (-1, heads)).transpose(1, 2)
+
+
+class HeadMerge(Merge):
+    """The inverse of `HeadPartition`: (B, G, H, T, K) -> (B, H, P, K)."""
+
+    def forward(self, x_BGHTK: Tensor) -> Tensor:
+        heads = x_BGHTK.shape[2]
+        return super().forward(x_BGHTK.transpose(1, 2).flatten(0, 1)).unflatten(0, (-1, heads))

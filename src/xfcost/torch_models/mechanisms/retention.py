@@ -15,6 +15,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.retention import Retention
 from xfcost.torch_models.mechanisms.kernel import state_of
 from xfcost.torch_models.mechanisms.mamba import gated
+from xfcost.torch_models.shared.attention import Rotary, RotaryAtPosition
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.leaves import (
     Add,
@@ -28,8 +29,7 @@ from xfcost.torch_models.shared.leaves import (
     join_heads,
     split_heads,
 )
-from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
-from xfcost.torch_models.shared.scans import retention_step
+from xfcost.torch_models.shared.recurrence import retention_step
 
 # The base of the rotary angles.
 ROTARY_BASE: Final = 10000.0

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.routing import Routing
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.fixed_mask import FixedMask
-from xfcost.torch_models.shared.leaves import Leaf, Linear, UnitLength, join_heads, joined, split_heads
+from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, UnitLength, join_heads, joined, split_heads
 
 # The weight of a centroid in its moving average.
 DECAY: Final = 0.999

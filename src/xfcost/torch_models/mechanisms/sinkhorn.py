@@ -15,8 +15,17 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.fixed_mask import FixedMask
-from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, Scores, Softmax, join_heads, joined, split_heads
+from xfcost.torch_models.shared.leaves import (
+    FixedMask,
+    Leaf,
+    Linear,
+    Pad,
+    Scores,
+    Softmax,
+    join_heads,
+    joined,
+    split_heads,
+)
 
 # Added to a score before its logarithm.
 EPSILON: Final = 1e-6

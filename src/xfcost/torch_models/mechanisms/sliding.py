@@ -13,12 +13,10 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sliding import Sliding
-from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.band import BandCore, BandMask, ChunkScores
+from xfcost.torch_models.shared.attention import Core, GroupedHeads
 from xfcost.torch_models.shared.cache import KeyValueCache
-from xfcost.torch_models.shared.fixed_mask import FixedMask
-from xfcost.torch_models.shared.grouped import GroupedHeads
-from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.windows import BandCore, BandMask, ChunkScores
 
 
 class SlidingAttention(GroupedHeads):

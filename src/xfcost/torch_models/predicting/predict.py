@@ -23,8 +23,7 @@ from xfcost.torch_models.running.by_row import leaf_rows, row_path
 from xfcost.torch_models.running.prediction_calls import LayoutCall, calls_by_place, every_layout
 from xfcost.torch_models.running.record import Call, Run
 from xfcost.torch_models.running.recorder import Clock, Recorder
-from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.private_torch import disable_current_modes
+from xfcost.torch_models.shared.private_torch import disable_current_modes, no_compiler
 from xfcost.torch_models.timing.systems import DECODE, PREFILL, UPDATE, System
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.

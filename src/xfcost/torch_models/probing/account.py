@@ -20,6 +20,7 @@ from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import SubLayerModel
+from xfcost.torch_models.mechanisms.recurrent import RecurrentLayer
 from xfcost.torch_models.mixing.follower import Follower, own_inputs
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.modules import ModuleMaker
@@ -28,7 +29,6 @@ from xfcost.torch_models.probing.small import Small, made_small
 from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.running.surroundings import without_fast_path
 from xfcost.torch_models.shared.leaves import Table
-from xfcost.torch_models.shared.recurrent import RecurrentLayer
 from xfcost.torch_models.shared.running_modules import running_modules
 
 # ── one run of a module in which the tokens behind every number are followed ──

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import ActKind
-from xfcost.torch_models.shared.uninitialised import Uninitialised
+
+
+class Uninitialised:
+    """To stand before a module of torch.nn: its weights are initialised as torch does it, but not on `meta`."""
+
+    weight: Any
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()  # type: ignore[misc]
 
 
 class Linear(Uninitialised, nn.Linear):
@@ -270,3 +279,56 @@ class Glu(nn.Module):
     def forward(self, x_BNE: Tensor) -> Tensor:
         value_BND, gate_BND = x_BNE.chunk(2, dim=-1)
         return value_BND * gate_BND.sigmoid()
+
+
+class Chain(nn.Module):
+    """Leaves by name, one after the other; an option that is off is None, and no leaf."""
+
+    def __init__(self, **leaves: nn.Module | None) -> None:
+        super().__init__()
+        for name, leaf in leaves.items():
+            if leaf is not None:
+                self.add_module(name, leaf)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for leaf in self.children():
+            x = leaf(x)
+        return x
+
+
+class OverTokens(Linear):
+    """A linear map over the tokens, shared by all channels: (B, N, D) -> (B, M, D)."""
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return super().forward(x_BND.transpose(1, 2)).transpose(1, 2)
+
+
+class Prepend(Table):
+    """Learned tokens before the others: (B, N, D) -> (B, m+N, D)."""
+
+    def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.cat([self.weight.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
+
+
+class Pool(nn.Module):
+    """(B, N, D) -> (B, D): the mean of all tokens, or one token's vector, such as the class token's."""
+
+    def __init__(self, form: str, token: int = 0) -> None:
+        super().__init__()
+        self.form, self.token = form, token
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND.mean(dim=1) if self.form == "mean" else x_BND[:, self.token]
+
+
+class FixedMask(nn.Module):
+    """-∞ at the `shut` pairs of a query and a key. Without scores, a boolean mask of the pairs that may be read."""
+
+    shut: Tensor
+
+    def __init__(self, shut: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("shut", shut.to(torch.empty(0).device), persistent=False)
+
+    def forward(self, scores: Tensor | None) -> Tensor:
+        return self.shut.logical_not() if scores is None else scores.masked_fill(self.shut, float("-inf"))

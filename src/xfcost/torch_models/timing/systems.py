@@ -25,8 +25,8 @@ from xfcost.torch_models.memory.peak import FOR_SPECS, bytes_to_run, check_room,
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.cache import set_position
-from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.versions import with_versions
+from xfcost.torch_models.shared.environment import with_versions
+from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.devices import Clock, check_device, on_device, waiting_clock
 from xfcost.torch_models.timing.rows import generation_bytes, row_bytes, row_seconds, training_bytes
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns, timing_of
