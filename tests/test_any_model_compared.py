@@ -17,9 +17,9 @@ from xfcost.commands.plot import start_module
 from xfcost.counting.sweep import TOKENS
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import UsageError
-from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
+from xfcost.spec.targets import ModuleTexts, texts_by_place
 from xfcost.torch_models.any_model import mixing
 
 CODE = """

@@ -7,7 +7,7 @@ import xfcost
 from xfcost.counting.forward import count
 from xfcost.counting.system import first_scores
 from xfcost.mechanisms.window import Window
-from xfcost.spec.kinds import converted
+from xfcost.spec.grammar import converted
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

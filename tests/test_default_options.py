@@ -20,8 +20,8 @@ from xfcost.commands.ranges import measured_axis
 from xfcost.ledger.execution import Mode
 from xfcost.report.compare import comparison_plain
 from xfcost.report.table import ledger_plain
-from xfcost.spec.default_options import is_language_model, with_defaults
 from xfcost.spec.load import load
+from xfcost.spec.run import is_language_model, with_defaults
 
 OF_LANGUAGE_MODELS = ("bfloat16", "fused")
 USUAL = ("float32", "eager")

@@ -30,10 +30,9 @@ from xfcost.ledger.least_work import least_macs, least_weights
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.report.find import document
 from xfcost.report.progress import Expected
-from xfcost.spec.default_options import chosen_for
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
-from xfcost.spec.run import Run
+from xfcost.spec.run import Run, chosen_for
 
 NOT_COSTS = ("extends", "set", "published", "survey", "name", "paper", "notes", "kind")
 

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from hugging_face import CONFIGS, write
 from specs import counted
 from xfcost.importing import import_config
-from xfcost.importing.families import FAMILIES
+from xfcost.importing.convert import FAMILIES
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.spec.load import load
 from xfcost.spec.reader import read
-from xfcost.spec.writer import WIDTH, spec_text
+from xfcost.spec.show import WIDTH, spec_text
 
 BERT = {"model_type": "bert", "architectures": ["BertModel"]}
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}

@@ -14,9 +14,8 @@ from xfcost.formulas.kinds import Kinds
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.full import Full
-from xfcost.spec.error_messages import spec_error
-from xfcost.spec.grammar import COMPONENT_FIELDS, AnySubLayer, Spec
-from xfcost.spec.kinds import OneOf, converted
+from xfcost.spec.grammar import COMPONENT_FIELDS, AnySubLayer, OneOf, Spec, converted
+from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.reader import Source
 from xfcost.torch_models.modules import MODULES
 

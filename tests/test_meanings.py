@@ -10,8 +10,7 @@ import pytest
 
 from xfcost.ledger.errors import SpecError
 from xfcost.spec.load import load
-from xfcost.spec.meanings import clause, meanings
-from xfcost.spec.schema import json_schema
+from xfcost.spec.schema import clause, json_schema, meanings
 
 LONGEST = 160
 

@@ -21,8 +21,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.table import memory_text
 from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.checks import check_block
 from xfcost.spec.reader import Source
-from xfcost.spec.reversible import check_block
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, StageModel, build
 from xfcost.torch_models.running.recorder import Recorder

@@ -12,7 +12,7 @@ from specs import counted
 from xfcost.api.analysis import analyze
 from xfcost.ledger.errors import UsageError
 from xfcost.report.table import ledger_plain
-from xfcost.spec.block_order import BlockOrder
+from xfcost.spec.blocks import BlockOrder
 
 HEADER = "name: x\ninput: {kind: tokens, vocabulary: 100, length: 64}\nembed: [{kind: token}]\nstages:\n"
 

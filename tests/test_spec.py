@@ -20,8 +20,7 @@ from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
 from xfcost.mechanisms import MECHANISMS
-from xfcost.spec.grammar import Spec
-from xfcost.spec.kinds import converted
+from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.load import lineage, load, preset_files
 from xfcost.spec.reader import Source, path_text, read, read_value
 from xfcost.spec.schema import json_schema

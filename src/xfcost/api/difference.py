@@ -30,8 +30,7 @@ from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.runs_file import read_runs
 from xfcost.ledger.saved_report import Report, read_report, report_of
 from xfcost.spec.files import Expected, read_file
-from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
-from xfcost.spec.targets import module_target
+from xfcost.spec.targets import ModuleTexts, module_target, texts_by_place
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -20,8 +20,7 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import MESH_FIELDS, Mesh, RunPlan
-from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, with_defaults
-from xfcost.spec.run import Run
+from xfcost.spec.run import LANGUAGE_MODEL_MODES, Run, with_defaults
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -17,10 +17,9 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.default_options import with_defaults
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
-from xfcost.spec.run import Run
+from xfcost.spec.run import Run, with_defaults
 
 if TYPE_CHECKING:
     from xfcost.torch_models.build import BuiltModel

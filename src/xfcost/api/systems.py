@@ -26,11 +26,9 @@ from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.default_options import with_defaults
-from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.load import expanded, load
-from xfcost.spec.run import Run
-from xfcost.spec.targets import ModuleTarget, module_target
+from xfcost.spec.run import Run, with_defaults
+from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
 
 if TYPE_CHECKING:
     from xfcost.torch_models.any_model.system import AnyModule, ModuleSystem

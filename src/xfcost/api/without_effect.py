@@ -9,7 +9,7 @@ from xfcost.api.options import EVERY, OPTIONS, TIMING_OPTIONS, flag_of
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.training import MESH_FIELDS
 from xfcost.spec.architecture import PROMPTED
-from xfcost.spec.input_shapes import NO_MODULE
+from xfcost.spec.targets import NO_MODULE
 
 _TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
 _DEVICES: Final = ("on", *MESH_FIELDS)

@@ -26,10 +26,10 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
+from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 from xfcost.spec.load import Loaded, is_path
 from xfcost.spec.placement import place
-from xfcost.spec.reversible import is_reversible
 from xfcost.spec.run import Run
 
 

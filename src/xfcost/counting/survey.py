@@ -25,10 +25,10 @@ from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.operation import MIXINGS, Mixing, Operation
 from xfcost.ledger.units import number_of
 from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.grammar import ROOT_OF_TOKENS, MechanismKeys, SurveyEntry
 from xfcost.spec.load import Loaded, load, presets_with
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.spec.survey import ROOT_OF_TOKENS, MechanismKeys, SurveyEntry
 
 # Of log N, between no growth and any power.
 _LOG: Final = 0.01

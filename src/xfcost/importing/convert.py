@@ -1,27 +1,67 @@
-"""config.json -> the YAML of a spec that loads, and remarks on what was assumed."""
+"""config.json -> the YAML of a spec that loads, and remarks on what was assumed.
+
+The list of families is by `model_type`; the file of a family is imported when a config needs it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.importing.families import FAMILIES, family_of
 from xfcost.importing.family import Family, name_in_file, read_family
 from xfcost.importing.file import ConfigFile, read_config
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined_message, nearest, printable
-from xfcost.spec.error_messages import spec_error
-from xfcost.spec.grammar import Spec
-from xfcost.spec.kinds import converted
+from xfcost.spec.grammar import Spec, converted
+from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.load import Loaded
 from xfcost.spec.overrides import apply_settings
 from xfcost.spec.placement import place
 from xfcost.spec.reader import read, shown_value
 from xfcost.spec.run import Run
-from xfcost.spec.writer import spec_text
+from xfcost.spec.show import spec_text
+
+# model_type -> (file of this folder, struct in it)
+FAMILIES: Final[dict[str, tuple[str, str]]] = {
+    "bert": ("bert", "Bert"),
+    "roberta": ("bert", "Roberta"),
+    "xlm-roberta": ("bert", "XlmRoberta"),
+    "distilbert": ("bert", "DistilBert"),
+    "openai-gpt": ("gpt", "Gpt1"),
+    "gpt2": ("gpt", "Gpt2"),
+    "bloom": ("gpt", "Bloom"),
+    "t5": ("t5", "T5"),
+    "mt5": ("t5", "Mt5"),
+    "llama": ("llama", "Llama"),
+    "mistral": ("llama", "Mistral"),
+    "qwen2": ("llama", "Qwen2"),
+    "mixtral": ("moe", "Mixtral"),
+    "deepseek_v2": ("moe", "DeepseekV2"),
+    "deepseek_v3": ("moe", "DeepseekV3"),
+    "mamba": ("recurrent", "Mamba"),
+    "mamba2": ("recurrent", "Mamba2"),
+    "rwkv": ("recurrent", "Rwkv"),
+    "vit": ("vision", "Vit"),
+    "deit": ("vision", "Deit"),
+    "pvt": ("vision", "Pvt"),
+    "poolformer": ("vision", "PoolFormer"),
+    "convnext": ("vision", "ConvNext"),
+    "resnet": ("vision", "ResNet"),
+    "swin": ("vision", "Swin"),
+    "swinv2": ("vision", "Swinv2"),
+}
+
+
+def family_of(model_type: str) -> type[Family]:
+    """The family of a `model_type` in the list."""
+    module, name = FAMILIES[model_type]
+    family: type[Family] = getattr(import_module(f"xfcost.importing.{module}"), name)
+    return family
+
 
 _MAX_NAME_LENGTH: Final = 80
 

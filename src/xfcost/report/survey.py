@@ -12,7 +12,7 @@ from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
 from xfcost.report.document import Document, Gap, Items, Lines, Part, TableColumn, table_of
 from xfcost.report.style import letters_text
-from xfcost.spec.survey import CLASSES
+from xfcost.spec.grammar import CLASSES
 
 PAPER: Final = "Tay et al. 2022, Efficient Transformers: A Survey, Table 1"
 _WEIGHTS: Final = {True: "content", False: "static", None: "both"}

@@ -1,18 +1,145 @@
-"""The grammar of a spec file as types: every file is validated against it, and `xfcost schema` prints it."""
+"""The grammar of a spec file as types: every file is validated against it, and `xfcost schema` prints it.
+
+A field that holds one of many kinds of components imports a kind's class when a spec names it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 
-from xfcost.formulas.component import Length, Residual, Rows, Side, SubLayer, Width
+from xfcost.formulas.component import Component, Length, Residual, Rows, Side, SubLayer, Width
+from xfcost.formulas.kinds import Kinds
 from xfcost.formulas.layer import Embed, Enter, Head, Takes
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.grid import Grid, maps_grid
 from xfcost.mechanisms import MECHANISMS
-from xfcost.spec.kinds import one_of
-from xfcost.spec.survey import SurveyEntry
+
+T = TypeVar("T")
+
+
+class OneOf(type):
+    """The type of such a field: a custom type for msgspec, which `converted` decodes."""
+
+    lists: tuple[Kinds[Any], ...]
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Component)
+
+    def kinds(cls) -> list[str]:
+        """The kinds that the field may hold."""
+        return [kind for kinds in cls.lists for kind in kinds]
+
+    def component(cls, kind: object) -> type[Component] | None:
+        """The class of `kind`; None where the field may not hold it."""
+        if not isinstance(kind, str):
+            return None
+        return next((kinds[kind] for kinds in cls.lists if kind in kinds), None)
+
+    def components(cls) -> list[type[Component]]:
+        """All classes that the field may hold."""
+        return [component for kinds in cls.lists for component in kinds.values()]
+
+
+def one_of(name: str, *lists: Kinds[Any]) -> OneOf:
+    """The type of a field that holds a component of one of `lists`."""
+    return OneOf(name, (), {"lists": lists})
+
+
+class _ComponentError(ValueError):
+    """The validator's message with a path inside the component; msgspec appends the path to the component."""
+
+
+def converted(value: Any, hint: type[T]) -> T:
+    """`msgspec.convert`, with components decoded by their kinds.
+
+    Raises:
+        msgspec.ValidationError: with the message that msgspec gives for a union of all classes.
+    """
+    try:
+        return msgspec.convert(value, hint, dec_hook=_component)
+    except msgspec.ValidationError as error:
+        if not isinstance(error.__cause__, _ComponentError):
+            raise
+        joined = _joined(str(error.__cause__), str(error))
+    raise msgspec.ValidationError(joined)
+
+
+def _component(hint: Any, value: Any) -> Component:
+    if not isinstance(value, dict):
+        raise _ComponentError(f"Expected `object`, got `{type(value).__name__}`")
+    if "kind" not in value:
+        raise _ComponentError("Object missing required field `kind`")
+    struct: type[Component] | None = hint.component(value["kind"])
+    if struct is None:
+        raise _ComponentError(f"Invalid value {value['kind']!r} - at `$.kind`")
+    try:
+        return msgspec.convert(value, struct)
+    except msgspec.ValidationError as error:
+        raise _ComponentError(str(error)) from None
+
+
+def _joined(inner: str, outer: str) -> str:
+    """Both paths as one: `… - at `$.heads` - at `$.head`` -> `… - at `$.head.heads``."""
+    to_component = split_path(outer.removeprefix(inner))[1]
+    message, in_component = split_path(inner)
+    return f"{message} - at `${to_component}{in_component}`" if to_component or in_component else message
+
+
+def split_path(message: str) -> tuple[str, str]:
+    """The validator's message, and the path at its end: "… - at `$.head.heads`" -> ("…", ".head.heads")."""
+    text, at, path = message.rpartition(" - at `$")
+    return (text, path.removesuffix("`")) if at and path.endswith("`") else (message, "")
+
+
+SurveyClass = Literal["FP", "CP", "LP", "M", "LR", "KR", "RC", "DS", "Sparse"]
+
+CLASSES: Final[dict[SurveyClass, str]] = {
+    "FP": "fixed patterns",
+    "CP": "combined patterns",
+    "LP": "learned patterns",
+    "M": "memory",
+    "LR": "low rank",
+    "KR": "kernels",
+    "RC": "recurrence",
+    "DS": "downsampling",
+    "Sparse": "sparse activation of parameters",
+}
+
+# The value of a key that grows as √N, in a spec.
+ROOT_OF_TOKENS: Final = "√N"
+_ShortText = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+MechanismKeys = dict[str, Literal["√N"] | int | list[int] | None]
+
+
+class Otherwise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other values of the mechanism's keys, under which its order is another: those of the paper, or of public code."""
+
+    keys: MechanismKeys
+    """Keys of the mechanism and their values; `√N` grows with N."""
+    where: _ShortText
+    """The same in words: `l = √N`."""
+
+
+class SurveyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A system's line in Table 1 of Tay et al. 2022, as printed; what xfcost derives stands beside it."""
+
+    system: _ShortText
+    """Name of the system."""
+    classes: list[SurveyClass] = []
+    """Classes that the table prints; none where it leaves the system out."""
+    complexity: _ShortText | None = None
+    """Complexity that the table prints."""
+    decodes: bool | None = None
+    """Whether the table says that it can decode autoregressively."""
+    decoder: MechanismKeys | None = None
+    """Keys of the mechanism in a decoder, where its causal form needs others than this spec has."""
+    otherwise: Otherwise | None = None
+    """A second choice of the mechanism's keys, with an order of its own."""
+    note: str
+    """Why the derived order is what it is, and in what it differs from the printed one."""
+
 
 if TYPE_CHECKING:
     AnyEmbed = Embed

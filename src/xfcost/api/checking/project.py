@@ -26,8 +26,7 @@ from xfcost.counting.checking import GROWING_OF_BUDGETS, CheckResult
 from xfcost.ledger.budgets import BUDGETS, Budget
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
 from xfcost.spec.files import Expected, read_file
-from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
-from xfcost.spec.targets import module_target
+from xfcost.spec.targets import ModuleTexts, module_target, texts_by_place
 
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.xfcost"

@@ -19,10 +19,9 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import OF_MODES, Configuration, Counted, key_of
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.spec.default_options import with_defaults
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
-from xfcost.spec.run import Run
+from xfcost.spec.run import Run, with_defaults
 
 # More are a typing error: they would be measured for days.
 MOST_CONFIGURATIONS: Final = 10_000

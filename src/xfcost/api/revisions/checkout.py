@@ -18,7 +18,7 @@ from xfcost.api.revisions.child import RevisionAnswer, RevisionJob
 from xfcost.api.revisions.git import commit_of, repository, tree_at
 from xfcost.ledger.errors import AbsentError, UsageError, near_names, printable
 from xfcost.ledger.saved_report import Report
-from xfcost.spec.allowed_folders import outside_allowed
+from xfcost.spec.files import outside_allowed
 
 _FILE: Final = re.compile(r".+\.(ya?ml|json|jsonl)\Z", re.DOTALL | re.IGNORECASE)
 # model.py:Net, package.module:Net

@@ -16,10 +16,10 @@ from xfcost.counting.reach.sets import TooManyTokens, read_sets
 from xfcost.formulas.component import Grid, Mixer, tag_of
 from xfcost.formulas.sources import itself
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import ImageInput, VideoInput, grid_of
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
-from xfcost.spec.reversible import is_reversible
 from xfcost.spec.run import Run
 
 # How often an input is halved until its sets fit.

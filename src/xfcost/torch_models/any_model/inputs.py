@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.errors import SpecError, UsageError, printable
-from xfcost.spec.input_shapes import SHAPE
 from xfcost.spec.reader import read_value
+from xfcost.spec.targets import SHAPE
 from xfcost.torch_models.any_model.user_errors import OwnError, message, raised, refused
 from xfcost.torch_models.shared.private_torch import pytree
 
