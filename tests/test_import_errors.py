@@ -375,7 +375,7 @@ def test_the_command_writes_a_spec_whole_or_not_at_all(tmp_path: Path) -> None:
     assert "rotary positions of type llama3 change constants only" in done.stderr
     written = spec.read_text()
     assert written == command(config, folder=tmp_path).stdout
-    assert load(str(spec)).spec.input.width == 128256
+    assert load(str(spec)).spec.input.vocabulary == 128256
     again = command(config, "-o", "spec.yaml", folder=tmp_path)
     said = "error: -o spec.yaml: already exists; take another name, or --force to overwrite it\n"
     assert (again.returncode, again.stderr) == (2, said)

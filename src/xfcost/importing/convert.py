@@ -96,7 +96,10 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
     family_type, family_remarks = _family_type(model_type, file)
     chosen, architecture_remarks = _architecture(file, family_type, architecture)
     family, field_remarks = read_family(family_type, file, ignored)
-    keys, draft_remarks = _draft(family, chosen, file)
+    try:
+        keys, draft_remarks = family.draft(chosen)
+    except ComponentError as error:
+        raise file.error(name_in_file(error.field, family_type, file), error.message) from None
     ignored_remarks = (f"{name}: ignored (--ignore)." for name in ignored)
     remarks = (
         *family_remarks,
@@ -109,7 +112,7 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
     data = {"name": f"{_name(path, file)} ({chosen})", "paper": family_type.paper, **keys}
     source = f"Made by `xfcost import` from {file.name}: model_type {model_type}, architecture {chosen}."
     text = spec_text(data, (source, *remarks))
-    _check(text, file)
+    place(_loaded(text, file.name), Run())  # checks every component in its place
     return ImportedSpec(text, data, model_type, chosen, remarks)
 
 
@@ -180,13 +183,6 @@ def _defaults(family: Family, architecture: str, file: ConfigFile) -> Iterator[s
         yield f"Assumed: {', '.join(assumed)}; transformers' defaults of fields that the config doesn't have."
 
 
-def _draft(family: Family, architecture: str, file: ConfigFile) -> tuple[dict[str, Any], list[str]]:
-    try:
-        return family.draft(architecture)
-    except ComponentError as error:
-        raise file.error(name_in_file(error.field, type(family), file), error.message) from None
-
-
 def _name(path: Path, file: ConfigFile) -> str:
     """A name for the model: the file's, the config's, or the folder's."""
     own = file.values.get("_name_or_path")
@@ -194,11 +190,6 @@ def _name(path: Path, file: ConfigFile) -> str:
     candidates = (path.stem if path.stem != "config" else "", in_config, path.resolve().parent.name, "model")
     plain = (re.sub(r"[^\w .+-]", "", name).strip(" .") for name in candidates)
     return next(name for name in plain if name)[:_MAX_NAME_LENGTH]
-
-
-def _check(text: str, file: ConfigFile) -> None:
-    """Load the spec, and check every component in its place."""
-    place(_loaded(text, file.name), Run())
 
 
 def _loaded(text: str, name: str, settings: Sequence[str] = ()) -> Loaded:

@@ -11,27 +11,19 @@ from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.family import Activation, Aliases, Draft, Family, Values, act, check_heads, classes, mlp
 from xfcost.importing.text import stage
 from xfcost.ledger.errors import ComponentError
-from xfcost.spec.grammar import Repeat
+from xfcost.spec.grammar import Repeat, Size, height_and_width
 
-# Not a tuple of two: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
 STAGES: Final = msgspec.Meta(min_length=1, max_length=12)
-Size = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
-
-
-def sides(size: int | list[int]) -> tuple[int, int]:
-    """(height, width)."""
-    height, width = (size, size) if isinstance(size, int) else size
-    return height, width
 
 
 def square(size: int | list[int]) -> int:
     """The side of a square patch."""
-    return sides(size)[0]
+    return height_and_width(size)[0]
 
 
 def image(size: int | list[int], channels: int) -> dict[str, Any]:
     """The input of a spec."""
-    height, width = sides(size)
+    height, width = height_and_width(size)
     return {"kind": "image", "size": height if height == width else [height, width], "channels": channels}
 
 
@@ -47,11 +39,11 @@ def check_lengths(config: msgspec.Struct, stages_field: str, *fields: str) -> No
 
 def check_patches(size: int | list[int], patch: int | list[int]) -> None:
     """Raise ComponentError if patches are not square or don't tile the image."""
-    height, width = sides(patch)
+    height, width = height_and_width(patch)
     if height != width:
         raise ComponentError("patch_size", f"expected square patches, got {height}×{width}")
-    if any(side % height for side in sides(size)):
-        shown = "×".join(str(side) for side in sides(size))
+    if any(side % height for side in height_and_width(size)):
+        shown = "×".join(str(side) for side in height_and_width(size))
         raise ComponentError("patch_size", f"{height} does not divide the image {shown} (image_size)")
 
 
@@ -157,15 +149,12 @@ class Pvt(Family, frozen=True, kw_only=True):
             raise ComponentError(
                 "image_size", f"expected a multiple of {multiple}, so that patches tile it, got {self.image_size}"
             )
-        self._check_reduced()
-        for heads, width in zip(self.num_attention_heads, self.hidden_sizes, strict=True):
-            check_heads("num_attention_heads", heads, "hidden_sizes", width)
-
-    def _check_reduced(self) -> None:
         for number, ratio in enumerate(self.sequence_reduction_ratios):
             side = self.image_size // 2 ** (number + 2)
             if side % ratio:
                 raise ComponentError("sequence_reduction_ratios", f"{ratio} does not divide the grid's side {side}")
+        for heads, width in zip(self.num_attention_heads, self.hidden_sizes, strict=True):
+            check_heads("num_attention_heads", heads, "hidden_sizes", width)
 
     def draft(self, architecture: str) -> Draft:
         patch = {"kind": "patch", "size": self.patch_sizes[0], "norm": "layer_norm"}
@@ -224,7 +213,7 @@ class PoolFormer(Family, frozen=True, kw_only=True):
     def draft(self, architecture: str) -> Draft:
         scale = {"layer_scale": self.layer_scale_init_value} if self.use_layer_scale else {}
         keys = {
-            "input": {"kind": "image", "size": 224, "channels": self.num_channels},
+            "input": image(224, self.num_channels),
             "residual": {"norm": "group_norm"} | scale,
             "embed": [self._patches(0)],
             "stages": [self._stage(number) for number in range(self.num_encoder_blocks)],
@@ -318,7 +307,7 @@ class ResNet(Family, frozen=True, kw_only=True):
 
     def draft(self, architecture: str) -> Draft:
         keys = {
-            "input": {"kind": "image", "size": 224, "channels": self.num_channels},
+            "input": image(224, self.num_channels),
             "embed": [
                 {
                     "kind": "conv", "size": 7, "stride": 2, "padding": 3, "channels": self.embedding_size,
@@ -405,7 +394,7 @@ class Swin(Family, frozen=True, kw_only=True):
 
     def grid(self, stage: int) -> tuple[int, int]:
         """Height and width of a stage's grid."""
-        height, width = (side // square(self.patch_size) for side in sides(self.image_size))
+        height, width = (side // square(self.patch_size) for side in height_and_width(self.image_size))
         return -(-height // 2**stage), -(-width // 2**stage)
 
     def window(self, heads: int) -> dict[str, Any]:
@@ -427,7 +416,10 @@ class Swin(Family, frozen=True, kw_only=True):
             return Draft(keys | {"head": head}, [])
         last = keys["stages"][-1]
         block = {key: last.pop(key) for key in ("depth", "block", "pattern") if key in last}
-        last["blocks"] = [*_block_groups(block), [{"kind": "norm", "norm": "layer_norm"}]]
+        pattern = block.get("pattern") or [block["block"]]
+        repeats, rest = divmod(block["depth"], len(pattern))
+        groups: list[Any] = [{"repeat": repeats, "blocks": pattern}] if repeats else []
+        last["blocks"] = [*groups, *pattern[:rest], [{"kind": "norm", "norm": "layer_norm"}]]
         return Draft(keys, [f"{architecture}: the mean over tokens after the last norm is left out; it costs one sum."])
 
     def _stage(self, number: int) -> dict[str, Any]:
@@ -443,7 +435,9 @@ class Swin(Family, frozen=True, kw_only=True):
         size = {"dim": width, "depth": depth}
         if depth == 1 or not shift:
             return enter | size | {"block": [plain, feed_forward]}
-        return enter | size | {"pattern": [[plain, feed_forward], [_shifted(plain, shift), feed_forward]]}
+        # `shift` after `heads`, in the presets' order
+        shifted = {key: plain[key] for key in ("kind", "size", "heads")} | {"shift": shift} | plain
+        return enter | size | {"pattern": [[plain, feed_forward], [shifted, feed_forward]]}
 
 
 class Swinv2(Swin, frozen=True, kw_only=True):
@@ -469,17 +463,3 @@ class Swinv2(Swin, frozen=True, kw_only=True):
         return {
             "kind": "window", "size": self.window_size, "heads": heads, "score": "cosine", "bias": "log_cpb"
         } | biases  # fmt: skip
-
-
-def _shifted(window: dict[str, Any], shift: int) -> dict[str, Any]:
-    """The window with `shift` after `heads`, in the presets' order."""
-    keys = {key: window[key] for key in ("kind", "size", "heads")}
-    return keys | {"shift": shift} | window
-
-
-def _block_groups(stage: dict[str, Any]) -> list[Any]:
-    """A stage's depth and pattern as groups for `blocks`."""
-    depth, pattern = stage["depth"], stage.get("pattern") or [stage["block"]]
-    repeats, rest = divmod(depth, len(pattern))
-    groups: list[Any] = [{"repeat": repeats, "blocks": pattern}] if repeats else []
-    return [*groups, *pattern[:rest]]

@@ -154,13 +154,22 @@ else:
 COMPONENT_FIELDS: Final[tuple[Any, ...]] = (AnyEmbed, AnyEnter, AnySubLayer, AnyHead)
 
 
+# Not tuple[Side, Side]: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
+Size = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
+
+
+def height_and_width(size: int | list[int]) -> tuple[int, int]:
+    """Of a size that is one number for a square, or [height, width]."""
+    height, width = (size, size) if isinstance(size, int) else size
+    return height, width
+
+
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
     """Pixels: height and width (one number for a square), and channels."""
 
     gives: ClassVar[Takes] = "image"
 
-    # Not tuple[Side, Side]: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
-    size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)] = 224
+    size: Size = 224
     """Height and width in pixels: one number for a square, or [height, width]."""
     channels: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 3
     """Channels of a pixel."""
@@ -168,15 +177,7 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def sides(self) -> tuple[int, int]:
         """(height, width)."""
-        if isinstance(self.size, int):
-            return self.size, self.size
-        height, width = self.size
-        return height, width
-
-    @property
-    def width(self) -> int:
-        """Numbers per pixel."""
-        return self.channels
+        return height_and_width(self.size)
 
 
 class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="video"):
@@ -189,7 +190,7 @@ class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     frames: Side
     """Number of frames."""
-    size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)] = 224
+    size: Size = 224
     """Height and width in pixels: one number for a square, or [height, width]."""
     channels: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 3
     """Channels of a pixel."""
@@ -197,15 +198,7 @@ class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def sides(self) -> tuple[int, int, int]:
         """(frames, height, width)."""
-        if isinstance(self.size, int):
-            return self.frames, self.size, self.size
-        height, width = self.size
-        return self.frames, height, width
-
-    @property
-    def width(self) -> int:
-        """Numbers per pixel."""
-        return self.channels
+        return self.frames, *height_and_width(self.size)
 
 
 class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tokens"):
@@ -222,11 +215,6 @@ class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def sides(self) -> tuple[int]:
         """(length,)."""
         return (self.length,)
-
-    @property
-    def width(self) -> int:
-        """Entries of the vocabulary."""
-        return self.vocabulary
 
 
 class VectorInput(
@@ -246,11 +234,6 @@ class VectorInput(
         """(length,)."""
         return (self.length,)
 
-    @property
-    def width(self) -> int:
-        """Numbers per vector."""
-        return self.channels
-
 
 class FeatureMapsInput(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="feature_maps"
@@ -263,7 +246,7 @@ class FeatureMapsInput(
 
     gives: ClassVar[Takes] = "embedded"
 
-    size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
+    size: Size
     """Height and width of the largest map: one number for a square, or [height, width]."""
     levels: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """Number of maps."""
@@ -273,8 +256,7 @@ class FeatureMapsInput(
     @property
     def grid(self) -> Grid:
         """One map as a grid; several as a sequence."""
-        height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
-        return maps_grid((height, width), self.levels)
+        return maps_grid(height_and_width(self.size), self.levels)
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -285,11 +267,6 @@ class FeatureMapsInput(
     def length(self) -> int:
         """N."""
         return int(self.grid.tokens)
-
-    @property
-    def width(self) -> int:
-        """Numbers per token."""
-        return self.channels
 
 
 AnyInput = ImageInput | VideoInput | TokenInput | VectorInput | FeatureMapsInput

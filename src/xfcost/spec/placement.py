@@ -245,7 +245,8 @@ class Placement:
         """The input of stream `number` in its size, its embedding layers, and the shape that leaves them."""
         entry = Inputs(self.loaded, self.run).sized(number, path, stream)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
-        entrance = Place(grid=grid_of(entry), dim=entry.width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
+        width = entry.vocabulary if isinstance(entry, TokenInput) else entry.channels
+        entrance = Place(grid=grid_of(entry), dim=width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
         return entry, *self._layers((*path, "embed"), stream.embed, entrance, [])
 
     def _layers(

@@ -10,22 +10,17 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.grid_axes import Axis, axis_index
 from xfcost.layers.context import Context
 from xfcost.layers.shift import Shift
+from xfcost.ledger.grid import Grid
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.leaves import Add, Table
+from xfcost.torch_models.shared.leaves import Add, Leaf, Table
 
 
-class ByOne(nn.Module):
+def shifted_by_one(x_BND: Tensor, *, grid: Grid, axis: Axis) -> Tensor:
     """Zeros, then all tokens of a line except the last: (B, N, D) -> (B, N, D)."""
-
-    def __init__(self, axis: Axis, place: Place) -> None:
-        super().__init__()
-        self.sides, self.axis = place.grid.sides, 1 + axis_index(axis, place.grid)
-        # F.pad takes (before, after) of each axis, last axis first. The width and later axes are not padded.
-        self.pad = [0, 0] * (1 + len(self.sides) - self.axis) + [1, 0]
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x = x_BND.unflatten(1, self.sides).narrow(self.axis, 0, self.sides[self.axis - 1] - 1)
-        return F.pad(x, self.pad).flatten(1, -2)
+    along = axis_index(axis, grid)
+    x = x_BND.unflatten(1, grid.sides).narrow(1 + along, 0, grid.sides[along] - 1)
+    # F.pad takes (before, after) of each axis, last axis first. The width and later axes are not padded.
+    return F.pad(x, [0, 0] * (len(grid.sides) - along) + [1, 0]).flatten(1, -2)
 
 
 class ShiftLayer(nn.Module):
@@ -37,7 +32,9 @@ class ShiftLayer(nn.Module):
         if cache_batch is not None:
             self.shift: nn.Module = TokenBefore(cache_batch, place.dim, learned=learned)
         else:
-            self.shift = Behind(config.axis, place) if learned else ByOne(config.axis, place)
+            self.shift = (
+                Behind(config.axis, place) if learned else Leaf(shifted_by_one, grid=place.grid, axis=config.axis)
+            )
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.shift(x_BND)
@@ -79,7 +76,7 @@ class ContextLayer(nn.Module):
 
     def __init__(self, config: Context, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
-        self.shift = ByOne(config.shift, place) if config.shift else None
+        self.shift = Leaf(shifted_by_one, grid=place.grid, axis=config.shift) if config.shift else None
         self.cache = None if cache_batch is None else TokenOfMemory(cache_batch, place.grid.total, place.dim)
         self.add = Add()
 

@@ -87,29 +87,22 @@ class UpsampleLayer(nn.Module):
         super().__init__()
         if place.memory is None:
             raise TypeError("no earlier stage is added here")
-        self.repeat = Repeat(config, place.grid.total, place.memory.total)
+        self.repeat = Leaf(repeated, factor=config.factor, length=place.memory.total, separate_cls=config.separate_cls)
         self.add = Add()
 
     def forward(self, x_BPD: Tensor, skip_BND: Tensor) -> Tensor:
         return self.add(self.repeat(x_BPD), skip_BND)
 
 
-class Repeat(nn.Module):
+def repeated(x_BPD: Tensor, *, factor: int, length: int, separate_cls: bool) -> Tensor:
     """(B, P, D) -> (B, N, D). A separate [CLS] is not repeated; missing tokens at the end are zeros."""
-
-    def __init__(self, config: Upsample, tokens: int, length: int) -> None:
-        super().__init__()
-        self.factor, self.length, self.separate = config.factor, length, config.separate_cls
-        self.missing = length - 1 - (tokens - 1) * config.factor if config.separate_cls else 0
-
-    def forward(self, x_BPD: Tensor) -> Tensor:
-        if not self.separate:
-            return x_BPD.repeat_interleave(self.factor, dim=1)[:, : self.length]
-        repeated = x_BPD[:, 1:].repeat_interleave(self.factor, dim=1)[:, : self.length - 1]
-        parts = [x_BPD[:, :1], repeated]
-        if self.missing > 0:
-            parts.append(torch.zeros_like(x_BPD[:, :1]).expand(-1, self.missing, -1))
-        return torch.cat(parts, dim=1)
+    if not separate_cls:
+        return x_BPD.repeat_interleave(factor, dim=1)[:, :length]
+    parts = [x_BPD[:, :1], x_BPD[:, 1:].repeat_interleave(factor, dim=1)[:, : length - 1]]
+    missing = length - 1 - (x_BPD.shape[1] - 1) * factor
+    if missing > 0:
+        parts.append(torch.zeros_like(x_BPD[:, :1]).expand(-1, missing, -1))
+    return torch.cat(parts, dim=1)
 
 
 class ConcatenateLayer(nn.Module):

@@ -19,7 +19,7 @@ from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 from xfcost.torch_models.shared.cache import conv_state
 from xfcost.torch_models.shared.convolution import Convolution, TokenConvolution, TokenPooling, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Chain, Glu, Leaf, Linear, through
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Chain, Leaf, Linear, glu, through
 from xfcost.torch_models.shared.norms import BatchNorm, norm
 
 
@@ -37,25 +37,10 @@ def convolution(
     return Convolution(*widths, kernel, groups=groups, bias=bias, dilation=dilation)
 
 
-def zeros_before(config: ConvolutionMixer, place: Place) -> ZerosBefore | None:
-    """The padding before the first token of a causal config, or None."""
-    return ZerosBefore(config.dilated_kernel.back) if config.dilated_kernel.padded(place.grid) else None
-
-
-def padded(pad: ZerosBefore | None, x: Tensor) -> Tensor:
-    """`x` with zeros before it, if any."""
-    return x if pad is None else pad(x)
-
-
-class ZerosBefore(nn.Module):
-    """(B, D, N) -> (B, D, more + N)."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x_BDN: Tensor) -> Tensor:
-        return F.pad(x_BDN, (self.more, 0))
+def zeros_before(config: ConvolutionMixer, place: Place) -> Leaf | None:
+    """The padding before the first token of a causal config, or None: (B, D, N) -> (B, D, more + N)."""
+    back = config.dilated_kernel.back
+    return Leaf(F.pad, pad=(back, 0)) if config.dilated_kernel.padded(place.grid) else None
 
 
 class ConvolutionLayer(nn.Module):
@@ -76,7 +61,7 @@ class ConvolutionLayer(nn.Module):
         self.glu: nn.Module | None = None
         self.act: nn.Module | None = None
         if config.act == "glu":
-            self.glu = Glu()
+            self.glu = Leaf(glu)
         elif config.act != "none":
             self.act = ACTIVATIONS[config.act]()
 
@@ -86,8 +71,8 @@ class ConvolutionLayer(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         convolve = self.conv or self.depthwise
-        taps = x_BND if self.window is None else self.window(x_BND)
-        y = in_rows(convolve(padded(self.pad, on_grid(taps, self.sides))))  # type: ignore[misc]
+        taps = through(x_BND, self.window)
+        y = in_rows(convolve(through(on_grid(taps, self.sides), self.pad)))  # type: ignore[misc]
         return through(y, self.pointwise, self.glu, self.act)
 
 
@@ -111,8 +96,8 @@ class ByteNetBlock(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         y_BNH = self.act2(self.norm1(self.pointwise1(self.act1(x_BND))))  # type: ignore[misc]
-        taps = y_BNH if self.window is None else self.window(y_BNH)
-        y_BNH = in_rows(self.conv(padded(self.pad, on_grid(taps, self.sides))))
+        taps = through(y_BNH, self.window)
+        y_BNH = in_rows(self.conv(through(on_grid(taps, self.sides), self.pad)))
         return self.pointwise2(self.act3(self.norm2(y_BNH)))  # type: ignore[misc]
 
 
@@ -132,7 +117,7 @@ class ConvolutionModule(nn.Module):
         dim = place.dim
         self.tokens = place.grid.tokens
         self.pointwise1 = Linear(dim, 2 * dim)
-        self.glu = Glu()
+        self.glu = Leaf(glu)
         self.depthwise = TokenConvolution(place.grid.sides, dim, dim, config.kernel(place.grid), groups=dim)
         self.norm = BatchNorm(dim)
         self.act = nn.SiLU()

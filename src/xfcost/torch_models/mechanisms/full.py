@@ -16,13 +16,14 @@ from xfcost.torch_models.shared.attention import BucketBias, BucketBiasAtPositio
 from xfcost.torch_models.shared.cache import KeyValueCache, MemoryCache
 from xfcost.torch_models.shared.leaves import (
     NO_TABLES,
-    CausalMask,
+    Leaf,
     Linear,
     Scale,
     Scores,
     Softmax,
     Tables,
     WeightedSum,
+    causal_mask,
     join_heads,
     split_heads,
 )
@@ -106,7 +107,7 @@ def core(config: Full, place: Place, *, masked: bool) -> Core:
         biased=config.biased,
         scaled=config.scaled,
         shared=config.shared,
-        mask=CausalMask() if masked and config.biased else None,  # fused, it masks the bias
+        mask=Leaf(causal_mask) if masked and config.biased else None,  # fused, it masks the bias
     )
 
 

@@ -7,6 +7,7 @@ B batch, N tokens, D width, E channels of all filters, K features of a position,
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Linear, Multiply
+from xfcost.torch_models.shared.leaves import Linear, Multiply, drawn
 
 
 class HyenaOperator(nn.Module):
@@ -108,10 +109,9 @@ class Hidden(nn.Module):
 
     def __init__(self, layers: int, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(layers, width, width))
+        draw = partial(nn.init.uniform_, a=-(width**-0.5), b=width**-0.5)
+        self.weight = drawn(layers, width, width, by=draw)
         self.bias = nn.Parameter(torch.zeros(layers, width))
-        if not self.weight.is_meta:
-            nn.init.uniform_(self.weight, -(width**-0.5), width**-0.5)
 
     def forward(self, layer: int, h_NF: Tensor) -> Tensor:
         return F.linear(h_NF, self.weight[layer], self.bias[layer])

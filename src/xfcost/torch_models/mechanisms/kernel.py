@@ -13,24 +13,30 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.shared.cache import RecurrentState
-from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Scale, Scores, WeightedSum, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import (
+    Add,
+    Leaf,
+    Linear,
+    Scale,
+    Scores,
+    WeightedSum,
+    join_heads,
+    split_heads,
+    with_zeros,
+)
 
 # The ε that the public implementation of FAVOR+ adds to each feature, by function.
 EPSILON = {"softmax": 1e-4, "relu": 1e-3}
 
 
-class EluFeatures(nn.Module):
+def elu_features(x: Tensor) -> Tensor:
     """elu(x) + 1."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.elu(x) + 1
+    return F.elu(x) + 1
 
 
-class ReluFeatures(nn.Module):
+def relu_features(projected: Tensor, x: Tensor) -> Tensor:
     """max(ωx, 0) + ε: (…, F), (…, K) -> (…, F)."""
-
-    def forward(self, projected: Tensor, x: Tensor) -> Tensor:
-        return projected.relu() + EPSILON["relu"]
+    return projected.relu() + EPSILON["relu"]
 
 
 class SoftmaxFeatures(nn.Module):
@@ -53,8 +59,8 @@ class SoftmaxFeatures(nn.Module):
 def feature_map(features: EluPlusOne | RandomFeatures, over: tuple[int, ...] | None) -> nn.Module:
     """φ. Its exponent is lowered by the maximum over the axes `over`."""
     if isinstance(features, EluPlusOne):
-        return EluFeatures()
-    return ReluFeatures() if features.function == "relu" else SoftmaxFeatures(features.count, over)
+        return Leaf(elu_features)
+    return Leaf(relu_features) if features.function == "relu" else SoftmaxFeatures(features.count, over)
 
 
 class Project(nn.Module):
@@ -130,7 +136,7 @@ class KernelAttention(nn.Module):
 
 def in_chunks(x_BHNK: Tensor, *, chunks: tuple[int, int], more: int) -> Tensor:
     """`more` zeros after the last token, cut into chunks: (B, H, N, K) -> (B, H, G, C, K)."""
-    return (F.pad(x_BHNK, (0, 0, 0, more)) if more else x_BHNK).unflatten(2, chunks)
+    return with_zeros(x_BHNK, after=more).unflatten(2, chunks)
 
 
 def state_of(k: Tensor, v: Tensor) -> Tensor:

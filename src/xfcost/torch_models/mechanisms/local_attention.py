@@ -17,8 +17,8 @@ from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Softmax, WeightedSum
-from xfcost.torch_models.shared.windows import Centres, Gather, centres
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Softmax, WeightedSum, drawn, through
+from xfcost.torch_models.shared.windows import Gather, centres
 
 
 class LocalSelfAttention(nn.Module):
@@ -49,7 +49,7 @@ class LocalSelfAttention(nn.Module):
         if self.positions is not None and self.add_positions is not None:
             k_BNHWK = self.add_positions(k_BNHWK, self.positions())
         y_BND = self.core(q_BNH1K, k_BNHWK, v_BNHWK).flatten(2)
-        return y_BND if self.pool is None else self.pool(y_BND)
+        return through(y_BND, self.pool)
 
 
 class OffsetEmbeddings(nn.Module):
@@ -58,9 +58,7 @@ class OffsetEmbeddings(nn.Module):
     def __init__(self, windows: Neighbourhood, heads: int, head_dim: int) -> None:
         super().__init__()
         self.size, self.rank = windows.size, windows.rank
-        self.weight = nn.Parameter(torch.empty(self.rank, heads, self.size, head_dim // self.rank))
-        if not self.weight.is_meta:
-            nn.init.normal_(self.weight)
+        self.weight = drawn(self.rank, heads, self.size, head_dim // self.rank, by=nn.init.normal_)
 
     def forward(self) -> Tensor:
         heads, rank = self.weight.shape[1], self.rank
@@ -102,10 +100,10 @@ class LocalRelationLayer(nn.Module):
 
     def residual_pool(self) -> nn.Module | None:
         """The residual stream at the output positions."""
-        return Centres(self.windows) if self.windows.stride > 1 else None
+        return Leaf(centres, windows=self.windows) if self.windows.stride > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        q_BPG = self.q(centres(x_BND, self.windows))
+        q_BPG = self.q(centres(x_BND, windows=self.windows))
         k_BPGW = self.gather_keys(self.k(x_BND)).squeeze(-1)
         scores_BPGW = self.mask(self.scores(q_BPG, k_BPGW))
         weights_BPGW = self.softmax(self.add_prior(scores_BPGW, self.prior()))

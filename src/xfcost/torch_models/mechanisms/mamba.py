@@ -16,7 +16,7 @@ from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.torch_models.mechanisms.kernel import state_of
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Multiply, Pad, Scores, WeightedSum, through
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Multiply, Scores, WeightedSum, through, with_zeros
 from xfcost.torch_models.shared.recurrence import selective_step
 
 
@@ -111,7 +111,8 @@ class Mamba2Block(nn.Module):
         self.act = nn.SiLU()
         self.step = Step(heads)
         self.decay = Decay(heads)
-        self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens) if cache_batch is None else None
+        more = self.chunks[0] * self.chunks[1] - self.tokens
+        self.pad = Leaf(with_zeros, after=more) if cache_batch is None else None
         self.core = Duality() if cache_batch is None else RecurrentStep(cache_batch, config, heads)
         self.skip = HeadSkip(heads)
         self.gate = Leaf(gated)

@@ -22,7 +22,7 @@ from xfcost.torch_models.mechanisms.window import Merge, Partition
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.convolution import Pooling as PoolOfGrid
-from xfcost.torch_models.shared.leaves import Add, Linear, Table, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Table, join_heads, split_heads
 from xfcost.torch_models.shared.norms import norm
 
 Sides = tuple[int, ...]
@@ -55,41 +55,28 @@ def distance_rows(queries: int, keys: int) -> Tensor:
         return (at_q1 * keys + (keys - 1 - at_k) * queries).div(min(queries, keys), rounding_mode="floor")
 
 
-class PositionScores(nn.Module):
+def position_scores(q_BHPK: Tensor, *tables_qkK: Tensor, queries: Sides, special: int) -> tuple[Tensor, ...]:
     """qᵢ·R[iₐ - jₐ] for every axis a: (B, H, e+P, K) -> one tensor (B, H, *queries, kₐ) per axis."""
-
-    def __init__(self, queries: Sides, special: int) -> None:
-        super().__init__()
-        self.queries, self.special = queries, special
-
-    def forward(self, q_BHPK: Tensor, *tables_qkK: Tensor) -> tuple[Tensor, ...]:
-        q_BHYXK = q_BHPK[:, :, self.special :].unflatten(2, self.queries)
-        scores = []
-        for axis, table_qkK in enumerate(tables_qkK, 2):
-            first = q_BHYXK.movedim(axis, 0)
-            found = first.flatten(1, -2) @ table_qkK.transpose(1, 2)
-            scores.append(found.unflatten(1, first.shape[1:-1]).movedim(0, axis))
-        return tuple(scores)
+    q_BHYXK = q_BHPK[:, :, special:].unflatten(2, queries)
+    scores = []
+    for axis, table_qkK in enumerate(tables_qkK, 2):
+        first = q_BHYXK.movedim(axis, 0)
+        found = first.flatten(1, -2) @ table_qkK.transpose(1, 2)
+        scores.append(found.unflatten(1, first.shape[1:-1]).movedim(0, axis))
+    return tuple(scores)
 
 
-class SpreadOverPairs(nn.Module):
+def spread_over_pairs(*scores: Tensor, special: int) -> Tensor:
     """The sum of one term per axis for each pair, 0 for special tokens.
 
     (B, H, *queries, kₐ) per axis -> (B, H, e+P, e+M).
     """
-
-    def __init__(self, special: int) -> None:
-        super().__init__()
-        self.special = special
-
-    def forward(self, *scores: Tensor) -> Tensor:
-        rank = len(scores)
-        total = scores[-1]
-        for behind, term in enumerate(reversed(scores[:-1]), 1):
-            total = term.unflatten(-1, (-1, *[1] * behind)) + total.unsqueeze(-1 - behind)
-        bias_BHPM = total.flatten(2 + rank).flatten(2, 1 + rank)
-        more = self.special
-        return F.pad(bias_BHPM, (more, 0, more, 0)) if more else bias_BHPM
+    rank = len(scores)
+    total = scores[-1]
+    for behind, term in enumerate(reversed(scores[:-1]), 1):
+        total = term.unflatten(-1, (-1, *[1] * behind)) + total.unsqueeze(-1 - behind)
+    bias_BHPM = total.flatten(2 + rank).flatten(2, 1 + rank)
+    return F.pad(bias_BHPM, (special, 0, special, 0)) if special else bias_BHPM
 
 
 class DecomposedPositions(nn.Module):
@@ -98,8 +85,8 @@ class DecomposedPositions(nn.Module):
     def __init__(self, queries: Sides, keys: Sides, head_dim: int, special: int) -> None:
         super().__init__()
         self.tables = AxisTables(queries, keys, head_dim)
-        self.position_scores = PositionScores(queries, special)
-        self.spread = SpreadOverPairs(special)
+        self.position_scores = Leaf(position_scores, queries=queries, special=special)
+        self.spread = Leaf(spread_over_pairs, special=special)
 
     def forward(self, q_BHPK: Tensor) -> Tensor:
         return self.spread(*self.position_scores(q_BHPK, *self.tables()))

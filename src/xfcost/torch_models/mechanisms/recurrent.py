@@ -6,16 +6,17 @@ of the alignment.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.additive_attention import Additive, Maxout, Readout, Sum
+from xfcost.formulas.additive_attention import Additive, Maxout, Readout
 from xfcost.formulas.component import Place, tag_of
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState
-from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Softmax, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Multiply, Softmax, WeightedSum, drawn, joined
 from xfcost.torch_models.shared.recurrence import asks_shapes_alone
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ class FirstState(nn.Module):
     def __init__(self, start: str, memory_dim: int, units: int, states: int, *, bias: bool) -> None:
         super().__init__()
         self.states = states
-        self.take = BackwardHalf() if start == "backwards" else None
-        self.mean = Mean() if start == "mean" else None
+        self.take = Leaf(backward_half) if start == "backwards" else None
+        self.mean = Leaf(torch.mean, dim=1) if start == "mean" else None
         self.linear = Linear(memory_dim // 2 if self.take else memory_dim, states * units, bias=bias)
         self.tanh = nn.Tanh()
 
@@ -73,25 +74,14 @@ class FirstState(nn.Module):
         return self.tanh(self.linear(summary(memory_BME))).chunk(self.states, dim=-1)  # type: ignore[misc]
 
 
-class BackwardHalf(nn.Module):
+def backward_half(memory_BME: Tensor) -> Tensor:
     """The encoder's backward output at the first token: (B, M, E) -> (B, E/2)."""
-
-    def forward(self, memory_BME: Tensor) -> Tensor:
-        return memory_BME[:, 0, memory_BME.shape[-1] // 2 :]
+    return memory_BME[:, 0, memory_BME.shape[-1] // 2 :]
 
 
-class Mean(nn.Module):
-    """Over the tokens: (B, M, E) -> (B, E)."""
-
-    def forward(self, memory_BME: Tensor) -> Tensor:
-        return memory_BME.mean(dim=1)
-
-
-class AddThree(nn.Module):
+def sum_of_three(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     """x + y + z."""
-
-    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-        return x + y + z
+    return x + y + z
 
 
 class MaxoutReadout(nn.Module):
@@ -103,29 +93,27 @@ class MaxoutReadout(nn.Module):
         self.state = Linear(units, 2 * config.hidden, bias=bias)
         self.input = Linear(dim, 2 * config.hidden, bias=False)
         self.context = Linear(memory_dim, 2 * config.hidden, bias=False)
-        self.add = AddThree()
-        self.maxout = LargerOfTwo()
+        self.add = Leaf(sum_of_three)
+        self.maxout = Leaf(larger_of_two)
 
     def forward(self, x_BND: Tensor, state_BNH: Tensor, context_BNE: Tensor) -> Tensor:
         return self.maxout(self.add(self.state(state_BNH), self.input(x_BND), self.context(context_BNE)))
 
 
-class LargerOfTwo(nn.Module):
+def larger_of_two(x_BNF: Tensor) -> Tensor:
     """The maximum of each pair of adjacent units: (B, N, 2·L) -> (B, N, L)."""
-
-    def forward(self, x_BNF: Tensor) -> Tensor:
-        return x_BNF.unflatten(-1, (-1, 2)).amax(dim=-1)
+    return x_BNF.unflatten(-1, (-1, 2)).amax(dim=-1)
 
 
 class SumReadout(nn.Module):
     """Inputs (B, N, D), states (B, N, H), contexts (B, N, E) -> (B, N, D)."""
 
-    def __init__(self, config: Sum, widths: tuple[int, int, int], *, bias: bool) -> None:
+    def __init__(self, widths: tuple[int, int, int], *, bias: bool) -> None:
         super().__init__()
         dim, units, memory_dim = widths
         self.state = Linear(units, dim, bias=bias)
         self.context = Linear(memory_dim, dim, bias=bias)
-        self.add = AddThree()
+        self.add = Leaf(sum_of_three)
         self.tanh = nn.Tanh()
 
     def forward(self, x_BND: Tensor, state_BNH: Tensor, context_BNE: Tensor) -> Tensor:
@@ -136,26 +124,18 @@ def readout(config: Readout | None, widths: tuple[int, int, int], *, bias: bool)
     """The readout module for inputs, states and contexts of these widths, or None."""
     if config is None:
         return None
-    return (
-        MaxoutReadout(config, widths, bias=bias)
-        if isinstance(config, Maxout)
-        else SumReadout(config, widths, bias=bias)
-    )
+    return MaxoutReadout(config, widths, bias=bias) if isinstance(config, Maxout) else SumReadout(widths, bias=bias)
 
 
-class JoinSteps(nn.Module):
+def joined_steps(
+    states: list[Tensor], contexts: list[Tensor], *, config: Readout | None
+) -> tuple[Tensor, Tensor | None]:
     """Concatenates the steps: first state and N more, (B, T, H) each, and contexts -> (B, N, H), (B, N, E).
 
     A maxout reads the state before each step, so the last state is dropped.
     """
-
-    def __init__(self, config: Readout | None) -> None:
-        super().__init__()
-        self.states_before, self.contexts_too = isinstance(config, Maxout), config is not None
-
-    def forward(self, states: list[Tensor], contexts: list[Tensor]) -> tuple[Tensor, Tensor | None]:
-        state_BNH = torch.cat(states, dim=1)[:, :-1] if self.states_before else torch.cat(states[1:], dim=1)
-        return state_BNH, torch.cat(contexts, dim=1) if self.contexts_too else None
+    state_BNH = torch.cat(states, dim=1)[:, :-1] if isinstance(config, Maxout) else torch.cat(states[1:], dim=1)
+    return state_BNH, None if config is None else torch.cat(contexts, dim=1)
 
 
 # The last state of a direction: h and, for an LSTM, its cells, (B, H) each.
@@ -178,7 +158,7 @@ class RecurrentLayer(nn.Module):
             self.core = Attending(config, place, cache_batch) if attends else Direction(config, place)
         self.forwards = Direction(config, place) if config.bidirectional else None
         self.backwards = Direction(config, place, reverse=True) if config.bidirectional else None
-        self.join = Join() if config.bidirectional else None
+        self.join = Leaf(joined, dim=-1) if config.bidirectional else None
 
     def forward(self, x_BND: Tensor, *memory_BMD: Tensor) -> Tensor:
         """`memory` is given to a layer that attends to it or that starts from the encoder's state."""
@@ -253,7 +233,7 @@ class Attending(nn.Module):
         self.cache: MemoryCache | None = None
         self.state: RecurrentState | None = None
         if cache_batch is None:
-            self.join = JoinSteps(config.readout)
+            self.join = Leaf(joined_steps, config=config.readout)
         else:
             self.cache = MemoryCache(cache_batch, place.memory.total, config.attend.hidden, value_width=width)
             self.state = zero_state(config, place, cache_batch)
@@ -315,11 +295,9 @@ class Recurrence(nn.Module):
     def __init__(self, config: Recurrent, units: int, *, reverse: bool) -> None:
         super().__init__()
         self.reverse = reverse
-        self.weight = nn.Parameter(torch.empty(config.gates * units, units))
-        self.bias = nn.Parameter(torch.empty(config.gates * units)) if config.bias else None
-        for parameter in self.parameters():
-            if not parameter.is_meta:
-                nn.init.uniform_(parameter, -(units**-0.5), units**-0.5)
+        draw = partial(nn.init.uniform_, a=-(units**-0.5), b=units**-0.5)
+        self.weight = drawn(config.gates * units, units, by=draw)
+        self.bias = drawn(config.gates * units, by=draw) if config.bias else None
 
     def last(self, y_BNH: Tensor) -> Tensor:
         """The output at the last token in reading order."""
@@ -361,13 +339,6 @@ class GruRecurrence(Recurrence):
 
 
 CELLS: dict[str, type[Recurrence]] = {"rnn": RnnRecurrence, "lstm": LstmRecurrence, "gru": GruRecurrence}
-
-
-class Join(nn.Module):
-    """Concatenates the outputs of both directions."""
-
-    def forward(self, forwards_BNH: Tensor, backwards_BNH: Tensor) -> Tensor:
-        return torch.cat([forwards_BNH, backwards_BNH], dim=-1)
 
 
 class RnnLayer(RecurrentLayer):

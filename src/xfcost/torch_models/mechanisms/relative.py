@@ -14,7 +14,6 @@ from xfcost.mechanisms.relative import Relative
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.leaves import (
     NO_TABLES,
-    CausalMask,
     HeadBias,
     Leaf,
     Linear,
@@ -22,6 +21,7 @@ from xfcost.torch_models.shared.leaves import (
     Scores,
     Table,
     Tables,
+    causal_mask,
     join_heads,
     split_heads,
 )
@@ -115,7 +115,7 @@ class RelativeAttention(nn.Module):
             heads=config.heads,
             inner=inner,
             fused=place.fused,
-            mask=CausalMask(config.past) if config.causal else None,
+            mask=Leaf(causal_mask, memory=config.past) if config.causal else None,
             shared=tables[config.share] if config.share else None,
         )
         self.out = Linear(inner, place.dim, bias=config.projection_bias)

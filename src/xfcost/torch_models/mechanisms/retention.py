@@ -22,12 +22,12 @@ from xfcost.torch_models.shared.leaves import (
     Leaf,
     Linear,
     Multiply,
-    Pad,
     Scale,
     Scores,
     WeightedSum,
     join_heads,
     split_heads,
+    with_zeros,
 )
 from xfcost.torch_models.shared.recurrence import retention_step
 
@@ -138,7 +138,7 @@ class Chunkwise(nn.Module):
     def __init__(self, config: Retention, place: Place) -> None:
         super().__init__()
         self.tokens, self.chunks = place.grid.total, config.chunks(place.grid)
-        self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens)
+        self.pad = Leaf(with_zeros, after=self.chunks[0] * self.chunks[1] - self.tokens)
         self.decays = ChunkDecays(config.heads)
         self.local = Within()
         self.fade = Leaf(by_decay)

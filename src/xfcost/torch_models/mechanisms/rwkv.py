@@ -13,25 +13,18 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
 from xfcost.mechanisms.rwkv_time import RwkvTime
 from xfcost.torch_models.shared.cache import RecurrentState
-from xfcost.torch_models.shared.leaves import Leaf, Linear
+from xfcost.torch_models.shared.leaves import Leaf, Linear, drawn
 from xfcost.torch_models.shared.recurrence import NOTHING_SEEN, wkv_step
 
 
-class TokenShift(nn.Module):
-    """The token before each, zeros for the first: (B, N, D) -> (B, N, D)."""
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return F.pad(x_BND, (0, 0, 1, -1))
+def token_shift(cache_batch: int | None, dim: int) -> Leaf | RecurrentState:
+    """The token before each, zeros for the first; with a batch size, a state that caches the previous token."""
+    return Leaf(F.pad, pad=(0, 0, 1, -1)) if cache_batch is None else RecurrentState((cache_batch, 1, dim))
 
 
-def token_shift(cache_batch: int | None, dim: int) -> TokenShift | RecurrentState:
-    """The shift of all tokens; with a batch size, a state that caches the previous token."""
-    return TokenShift() if cache_batch is None else RecurrentState((cache_batch, 1, dim))
-
-
-def mixed(x_BND: Tensor, shift: TokenShift | RecurrentState, mix: Mixtures) -> list[Tensor]:
+def mixed(x_BND: Tensor, shift: Leaf | RecurrentState, mix: Mixtures) -> list[Tensor]:
     """Mixtures of each token with the one before it."""
-    if isinstance(shift, TokenShift):
+    if isinstance(shift, Leaf):
         return mix(x_BND, shift(x_BND))
     mixtures: list[Tensor] = mix(x_BND, *shift.past)
     shift(x_BND)
@@ -43,20 +36,16 @@ class Mixtures(nn.Module):
 
     def __init__(self, uses: int, dim: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(uses, dim))
-        if not self.weight.is_meta:
-            nn.init.uniform_(self.weight)
+        self.weight = drawn(uses, dim, by=nn.init.uniform_)
 
     def forward(self, x_BND: Tensor, before_BND: Tensor) -> list[Tensor]:
         apart_BND = x_BND - before_BND
         return [before_BND + share_D * apart_BND for share_D in self.weight.unbind()]
 
 
-class Gate(nn.Module):
+def gated(r_BND: Tensor, x_BND: Tensor) -> Tensor:
     """σ(r)∘x."""
-
-    def forward(self, r_BND: Tensor, x_BND: Tensor) -> Tensor:
-        return r_BND.sigmoid() * x_BND
+    return r_BND.sigmoid() * x_BND
 
 
 class TimeMixing(nn.Module):
@@ -73,7 +62,7 @@ class TimeMixing(nn.Module):
         self.state: RecurrentState | None = None
         if cache_batch is not None:
             self.state = RecurrentState(*((cache_batch, dim),) * 3, starts=(0.0, 0.0, NOTHING_SEEN))
-        self.gate = Gate()
+        self.gate = Leaf(gated)
         self.output = Linear(dim, dim, bias=False)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -130,7 +119,7 @@ class ChannelMixing(nn.Module):
         self.square = Leaf(torch.square)
         self.value = Linear(hidden, dim, bias=False)
         self.receptance = Linear(dim, dim, bias=False)
-        self.gate = Gate()
+        self.gate = Leaf(gated)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         for_k, for_r = mixed(x_BND, self.shift, self.mix)

@@ -20,15 +20,16 @@ from xfcost.torch_models.shared.leaves import (
     Add,
     Leaf,
     Linear,
-    Pad,
     Scale,
     Scores,
     Softmax,
     WeightedSum,
     joined,
     split_groups,
+    through,
+    with_zeros,
 )
-from xfcost.torch_models.shared.windows import NOWHERE, IntervalMask, MemoryBlocks, cut_memory, padding, reach
+from xfcost.torch_models.shared.windows import NOWHERE, IntervalMask, cut_blocks, cut_memory, padding, reach
 
 
 class Rows(NamedTuple):
@@ -176,7 +177,7 @@ class SparseAttention(nn.Module):
         super().__init__()
         inner, keys, self.tokens = config.inner(place.dim), config.key_inner(place.dim), place.grid.total
         self.qkv = Linear(place.dim, 2 * keys + inner, bias=config.projection_bias)
-        self.pad = Pad(config.blocks(place.grid).padded - self.tokens)
+        self.pad = Leaf(with_zeros, after=config.blocks(place.grid).padded - self.tokens)
         self.factors = {"heads": ("local", "long"), "merged": ("core",)}.get(config.integration, (config.integration,))
         made = {"local": LocalFactor, "long": LongFactor, "core": MergedFactors}
         for name in self.factors:
@@ -198,7 +199,7 @@ class LocalFactor(nn.Module):
         super().__init__()
         blocks = config.blocks(place.grid)
         self.heads, self.rows, self.widths = heads, Rows(blocks.groups, config.stride), widths(config, place, heads)
-        self.memory_blocks = MemoryBlocks(blocks._replace(sides=(1, blocks.padded)))
+        self.memory_blocks = Leaf(cut_blocks, blocks=blocks._replace(sides=(1, blocks.padded)), around=True)
         self.core = Core(self.widths[0] // heads, fused=place.fused, mask=local_mask(config, place.grid))
 
     def forward(self, qkv_BPX: Tensor) -> Tensor:
@@ -224,7 +225,7 @@ class LongFactor(nn.Module):
         laid = (self.layout.queries(q_BPQ), self.layout.keys(k_BPQ), self.layout.keys(v_BPS))
         y_BGHTK = self.core(*(split_groups(part, self.heads) for part in laid))
         y_BPS = self.layout.back(join_groups(y_BGHTK))
-        return y_BPS if self.silence is None else self.silence(y_BPS)
+        return through(y_BPS, self.silence)
 
 
 def widths(config: Sparse, place: Place, heads: int) -> list[int]:
@@ -258,7 +259,7 @@ class MergedFactors(nn.Module):
         self.heads, self.widths = heads, widths(config, place, heads)
         self.keys = [config.products(factor, blocks)[2] for factor in ("local", "long")]
         self.rows, self.layout = Rows(blocks.groups, config.stride), long_layout(config, place.grid)
-        self.memory_blocks = MemoryBlocks(blocks._replace(sides=(1, blocks.padded)))
+        self.memory_blocks = Leaf(cut_blocks, blocks=blocks._replace(sides=(1, blocks.padded)), around=True)
         self.scale = Scale((self.widths[0] // heads) ** -0.5)
         self.local_scores, self.long_scores = Scores(), Scores()
         self.local_mask = local_mask(config, place.grid)

@@ -6,6 +6,7 @@ B batch, N tokens, G windows of T tokens with R offsets along r axes, D width, H
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
 from math import prod
 
@@ -17,7 +18,7 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.position_bias import HIDDEN
 from xfcost.mechanisms.window import Window
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import FixedMask, Linear, UnitLength, split_groups
+from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, drawn, split_groups
 
 
 class RelativeBias(nn.Module):
@@ -27,9 +28,8 @@ class RelativeBias(nn.Module):
 
     def __init__(self, window: tuple[int, ...], heads: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(prod(2 * side - 1 for side in window), heads))
-        if not self.weight.is_meta:
-            nn.init.trunc_normal_(self.weight, std=0.02)
+        rows = prod(2 * side - 1 for side in window)
+        self.weight = drawn(rows, heads, by=partial(nn.init.trunc_normal_, std=0.02))
         self.register_buffer("index_TT", relative_index(window).to(self.weight.device), persistent=False)
 
     def forward(self) -> Tensor:
@@ -46,7 +46,7 @@ class LogCpb(nn.Module):
         self.fc1 = Linear(len(window), HIDDEN)
         self.act = nn.ReLU()
         self.fc2 = Linear(HIDDEN, heads, bias=False)
-        self.sigmoid = SixteenSigmoid()
+        self.sigmoid = Leaf(sixteen_sigmoid)
         self.lookup = Lookup(window)
         offsets_Rr = log_offsets(window).to(self.fc1.weight.device, self.fc1.weight.dtype)
         self.register_buffer("offsets_Rr", offsets_Rr, persistent=False)
@@ -55,11 +55,9 @@ class LogCpb(nn.Module):
         return self.lookup(self.sigmoid(self.fc2(self.act(self.fc1(self.offsets_Rr)))))
 
 
-class SixteenSigmoid(nn.Module):
+def sixteen_sigmoid(x_RH: Tensor) -> Tensor:
     """16·sigmoid(x): a bias between 0 and 16."""
-
-    def forward(self, x_RH: Tensor) -> Tensor:
-        return 16 * x_RH.sigmoid()
+    return 16 * x_RH.sigmoid()
 
 
 class Lookup(nn.Module):
@@ -110,9 +108,9 @@ class ScaledCosine(nn.Module):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        self.normalize = UnitLength()
+        self.normalize = Leaf(F.normalize, dim=-1)
         self.temperature = Temperature(heads)
-        self.scale = ScaleHeads()
+        self.scale = Leaf(scaled_heads)
 
     def forward(self, q_BGHTK: Tensor, k_BGHTK: Tensor) -> tuple[Tensor, Tensor]:
         q_BGHTK, k_BGHTK = self.normalize(q_BGHTK), self.normalize(k_BGHTK)
@@ -130,11 +128,9 @@ class Temperature(nn.Module):
         return self.weight.clamp(max=math.log(100)).exp()
 
 
-class ScaleHeads(nn.Module):
+def scaled_heads(x_BGHTK: Tensor, factor_H1: Tensor) -> Tensor:
     """Each head times its factor: (B, G, H, T, K), (H, 1) -> (B, G, H, T, K)."""
-
-    def forward(self, x_BGHTK: Tensor, factor_H1: Tensor) -> Tensor:
-        return x_BGHTK * factor_H1.unsqueeze(-1)
+    return x_BGHTK * factor_H1.unsqueeze(-1)
 
 
 Sides = tuple[int, ...]

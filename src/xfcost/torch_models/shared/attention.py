@@ -16,10 +16,8 @@ from xfcost.formulas.position_buckets import Buckets
 from xfcost.torch_models.shared.cache import Positioned
 from xfcost.torch_models.shared.leaves import (
     Add,
-    CausalMask,
     Fused,
-    GroupedScores,
-    GroupedSum,
+    Leaf,
     Linear,
     Scale,
     Scores,
@@ -27,8 +25,12 @@ from xfcost.torch_models.shared.leaves import (
     Table,
     TableUser,
     WeightedSum,
+    causal_mask,
+    grouped_product,
+    grouped_scores,
     join_heads,
     split_heads,
+    through,
 )
 
 
@@ -52,15 +54,15 @@ class Core(nn.Module):
     ) -> None:
         super().__init__()
         self.fused = fused
-        self.mask = CausalMask() if causal and not fused else mask
+        self.mask = Leaf(causal_mask) if causal and not fused else mask
         if fused:
             self.attention = Fused(causal=causal, scaled=scaled, grouped=shared > 1)
             return
         self.scale = Scale(head_dim**-0.5) if scaled else None
-        self.scores = Scores() if shared == 1 else GroupedScores(shared)
+        self.scores = Scores() if shared == 1 else Leaf(grouped_scores, shared=shared)
         self.add_bias = Add() if biased else None
         self.softmax = Softmax()
-        self.weighted_sum = WeightedSum() if shared == 1 else GroupedSum(shared)
+        self.weighted_sum = WeightedSum() if shared == 1 else Leaf(grouped_product, shared=shared)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.fused:
@@ -69,9 +71,7 @@ class Core(nn.Module):
         scores = self.scores(self.scaled(q), k)
         if self.add_bias is not None:
             scores = self.add_bias(scores, bias)
-        if self.mask is not None:
-            scores = self.mask(scores)
-        return self.weighted_sum(self.softmax(scores), v)
+        return self.weighted_sum(self.softmax(through(scores, self.mask)), v)
 
     def scaled(self, q: Tensor) -> Tensor:
         """q/√K, or q if scores are not scaled."""
@@ -84,14 +84,12 @@ class Core(nn.Module):
         into samples.
         """
         batch, groups, heads = q_BGHNK.shape[:3]
+        first, sizes = 0, (batch, groups)
         if bias is not None and bias.dtype == torch.bool and bias.dim() > 3:  # noqa: PLR2004 - (G, 1, N, M)
             bias = bias.expand(batch, *bias.shape).flatten(0, 1)
-            first, sizes = 0, (batch, groups)
         elif bias is not None:
             bias = bias.expand(groups, heads, -1, -1).flatten(0, 1)
             first, sizes = 1, (groups, heads)
-        else:
-            first, sizes = 0, (batch, groups)
         parts = (part.flatten(first, first + 1) for part in (q_BGHNK, k_BGHMK, v_BGHMV))
         return self.attention(*parts, bias).unflatten(first, sizes)
 

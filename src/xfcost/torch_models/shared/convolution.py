@@ -6,6 +6,7 @@ B batch, N tokens, C channels, D width, Y and X the grid's sides.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.torch_models.shared.cache import ConvState
+from xfcost.torch_models.shared.leaves import drawn
 
 TOKENS: Final = 3
 
@@ -36,10 +38,9 @@ class Convolution(nn.Module):
     ) -> None:
         super().__init__()
         self.kernel, self.groups, self.dilation = kernel, groups, dilation
-        self.weight = nn.Parameter(torch.empty(out_width, width // groups, *kernel.sides))
+        draw = partial(nn.init.kaiming_uniform_, a=math.sqrt(5))
+        self.weight = drawn(out_width, width // groups, *kernel.sides, by=draw)
         self.bias = nn.Parameter(torch.zeros(out_width)) if bias else None
-        if not self.weight.is_meta:
-            nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
         convolve = (F.conv1d, F.conv2d, F.conv3d)[len(self.kernel.sides) - 1]

@@ -6,6 +6,7 @@ Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G grou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -52,14 +53,20 @@ def through(x: Tensor, *leaves: nn.Module | None) -> Tensor:
     return x
 
 
+def drawn(*shape: int, by: Callable[[Tensor], Any]) -> nn.Parameter:
+    """A parameter whose numbers `by` draws; none are drawn on `meta`, where that takes time."""
+    parameter = nn.Parameter(torch.empty(shape))
+    if not parameter.is_meta:
+        by(parameter)
+    return parameter
+
+
 class Table(nn.Module):
     """A learned table, returned as a tensor: positions, class tokens, vocabularies that several leaves share."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(shape))
-        if not self.weight.is_meta:
-            nn.init.normal_(self.weight, std=0.02)
+        self.weight = drawn(*shape, by=partial(nn.init.normal_, std=0.02))
 
     def forward(self) -> Tensor:
         return self.weight
@@ -95,13 +102,6 @@ class Scale(nn.Module):
         return x * self.factor
 
 
-class UnitLength(nn.Module):
-    """x / max(|x|, ε) for each vector: (…, K) -> (…, K)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.normalize(x, dim=-1)
-
-
 class Scores(nn.Module):
     """QKᵀ: (…, N, K) · (…, M, K) -> (…, N, M)."""
 
@@ -123,54 +123,29 @@ class WeightedSum(nn.Module):
         return weights @ v
 
 
-class GroupedScores(nn.Module):
-    """QKᵀ with J query heads per key head: (B, H, N, K) · (B, H/J, M, K) -> (B, H, N, M).
+def grouped_product(x: Tensor, y: Tensor, *, shared: int) -> Tensor:
+    """x·y with J heads of x per head of y: (B, H, N, M) · (B, H/J, M, K) -> (B, H, N, K).
 
-    The queries of J heads are stacked along the token axis, so that no key is repeated.
+    The J heads are stacked along the token axis, so that no key or value is repeated.
     """
-
-    def __init__(self, shared: int) -> None:
-        super().__init__()
-        self.shared = shared
-
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        stacked = q.unflatten(1, (-1, self.shared)).flatten(2, 3)
-        return (stacked @ k.transpose(-2, -1)).unflatten(2, (self.shared, -1)).flatten(1, 2)
+    stacked = x.unflatten(1, (-1, shared)).flatten(2, 3)
+    return (stacked @ y).unflatten(2, (shared, -1)).flatten(1, 2)
 
 
-class GroupedSum(nn.Module):
-    """AV with J heads of weights per value head: (B, H, N, M) · (B, H/J, M, K) -> (B, H, N, K)."""
-
-    def __init__(self, shared: int) -> None:
-        super().__init__()
-        self.shared = shared
-
-    def forward(self, weights: Tensor, v: Tensor) -> Tensor:
-        stacked = weights.unflatten(1, (-1, self.shared)).flatten(2, 3)
-        return (stacked @ v).unflatten(2, (self.shared, -1)).flatten(1, 2)
+def grouped_scores(q: Tensor, k: Tensor, *, shared: int) -> Tensor:
+    """QKᵀ with J query heads per key head: (B, H, N, K) · (B, H/J, M, K) -> (B, H, N, M)."""
+    return grouped_product(q, k.transpose(-2, -1), shared=shared)
 
 
-class Pad(nn.Module):
-    """`more` zeros after the tokens: (…, N, D) -> (…, N + more, D)."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x, (0, 0, 0, self.more)) if self.more else x
+def with_zeros(x: Tensor, *, before: int = 0, after: int = 0) -> Tensor:
+    """Zeros before and after the tokens: (…, N, D) -> (…, N', D)."""
+    return F.pad(x, (0, 0, before, after)) if before or after else x
 
 
-class CausalMask(nn.Module):
+def causal_mask(scores: Tensor, *, memory: int = 0) -> Tensor:
     """-∞ at keys after their query. The first `memory` keys come before all queries."""
-
-    def __init__(self, memory: int = 0) -> None:
-        super().__init__()
-        self.memory = memory
-
-    def forward(self, scores: Tensor) -> Tensor:
-        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + self.memory)
-        return scores.masked_fill(ahead, float("-inf"))
+    ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + memory)
+    return scores.masked_fill(ahead, float("-inf"))
 
 
 class Fused(nn.Module):
@@ -273,12 +248,10 @@ def split_groups(x_BGTD: Tensor, heads: int) -> Tensor:
     return x_BGTD.unflatten(-1, (heads, -1)).transpose(2, 3)
 
 
-class Glu(nn.Module):
+def glu(x_BNE: Tensor) -> Tensor:
     """The first half of the width times the sigmoid of the second: (B, N, 2D) -> (B, N, D) (Dauphin et al. 2017)."""
-
-    def forward(self, x_BNE: Tensor) -> Tensor:
-        value_BND, gate_BND = x_BNE.chunk(2, dim=-1)
-        return value_BND * gate_BND.sigmoid()
+    value_BND, gate_BND = x_BNE.chunk(2, dim=-1)
+    return value_BND * gate_BND.sigmoid()
 
 
 class Chain(nn.Module):

@@ -16,53 +16,27 @@ from torch.nn import functional as F
 
 from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.formulas.query_blocks import Blocks
-from xfcost.torch_models.shared.leaves import Add, Scale, Scores, Softmax, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Leaf, Scale, Scores, Softmax, WeightedSum, joined
 
 NOWHERE = -1  # the position of padding keys
 
 
-class QueryBlocks(nn.Module):
-    """Pads to full blocks and cuts: (B, N, D) -> (B, G, T, D)."""
+def cut_blocks(x_BND: Tensor, *, blocks: Blocks, around: bool) -> Tensor:
+    """Pads to full blocks and cuts: (B, N, D) -> (B, G, T, D).
 
-    def __init__(self, blocks: Blocks) -> None:
-        super().__init__()
-        self.sides, self.block = blocks.sides, blocks.block
-        self.pad = padding(blocks, around=False)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x_BHWD = x_BND.unflatten(1, self.sides)
-        if any(self.pad):
-            x_BHWD = F.pad(x_BHWD, self.pad)
-        return cut_memory(x_BHWD, self.block, self.block)
+    `around`: overlapping memory blocks, a view of the padded frame: (B, N, D) -> (B, G, M, D).
+    """
+    x_BHWD, pad = x_BND.unflatten(1, blocks.sides), padding(blocks, around=around)
+    if any(pad):
+        x_BHWD = F.pad(x_BHWD, pad)
+    return cut_memory(x_BHWD, reach(blocks) if around else blocks.block, blocks.block)
 
 
-class MemoryBlocks(nn.Module):
-    """Pads around and cuts overlapping memory blocks, a view of the padded frame: (B, N, D) -> (B, G, M, D)."""
-
-    def __init__(self, blocks: Blocks) -> None:
-        super().__init__()
-        self.sides, self.block = blocks.sides, blocks.block
-        self.reach = reach(blocks)
-        self.pad = padding(blocks, around=True)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x_BHWD = x_BND.unflatten(1, self.sides)
-        if any(self.pad):
-            x_BHWD = F.pad(x_BHWD, self.pad)
-        return cut_memory(x_BHWD, self.reach, self.block)
-
-
-class MergeBlocks(nn.Module):
-    """The inverse of `QueryBlocks`, with padding cropped: (B, G, T, D) -> (B, N, D)."""
-
-    def __init__(self, blocks: Blocks) -> None:
-        super().__init__()
-        self.sides, self.block, self.counts = blocks.sides, blocks.block, blocks.counts
-
-    def forward(self, x_BGTD: Tensor) -> Tensor:
-        x = x_BGTD.unflatten(2, self.block).unflatten(1, self.counts).transpose(2, 3)
-        x_BHWD = x.flatten(3, 4).flatten(1, 2)
-        return x_BHWD.narrow(1, 0, self.sides[0]).narrow(2, 0, self.sides[1]).flatten(1, 2)
+def merged_blocks(x_BGTD: Tensor, *, blocks: Blocks) -> Tensor:
+    """The inverse of `cut_blocks`, with padding cropped: (B, G, T, D) -> (B, N, D)."""
+    x = x_BGTD.unflatten(2, blocks.block).unflatten(1, blocks.counts).transpose(2, 3)
+    x_BHWD = x.flatten(3, 4).flatten(1, 2)
+    return x_BHWD.narrow(1, 0, blocks.sides[0]).narrow(2, 0, blocks.sides[1]).flatten(1, 2)
 
 
 class IntervalMask(nn.Module):
@@ -169,12 +143,12 @@ class BandCore(nn.Module):
         super().__init__()
         self.side, self.global_keys = side, global_keys
         self.scale = Scale(head_dim**-0.5)
-        self.scores = BlockScores(side, around, shared) if scores is None else scores
+        self.scores = scores or Leaf(block_scores, side=side, around=around, shared=shared)
         self.mask = mask
         self.softmax = Softmax()
-        self.weighted_sum = BandSum(side, around, shared)
+        self.weighted_sum = Leaf(band_sum, side=side, around=around, shared=shared)
         if global_keys:
-            self.global_key_scores, self.join = Scores(), Join()
+            self.global_key_scores, self.join = Scores(), Leaf(joined, dim=-1)
             self.global_key_weighted_sum, self.add = WeightedSum(), Add()
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, global_k: Tensor, global_v: Tensor) -> Tensor:
@@ -192,65 +166,46 @@ class BandCore(nn.Module):
         return y_BHRTK
 
 
-class ChunkScores(nn.Module):
+def chunk_scores(q_BHRTK: Tensor, k_BHRTK: Tensor, *, side: int) -> Tensor:
     """QKᵀ in C - 1 chunks of 2S tokens that overlap by S, laid out by block with 3S keys per query.
 
     (B, H, R, T, K) twice -> (B, H, R, C, S, 3S): the keys of the previous, own and next block. The upper half of chunk
     c scores block c against blocks c and c + 1, the lower half block c + 1 against the same. Scores before the first
     block and after the last are zero and masked later.
     """
-
-    def __init__(self, side: int) -> None:
-        super().__init__()
-        self.side = side
-
-    def forward(self, q_BHRTK: Tensor, k_BHRTK: Tensor) -> Tensor:
-        side = self.side
-        q, k = (part.unfold(3, 2 * side, side) for part in (q_BHRTK, k_BHRTK))  # (B, H, R, C-1, K, 2S)
-        chunks = q.transpose(-2, -1) @ k
-        before = F.pad(chunks[..., side:, :side], (0, 0, 0, 0, 1, 0))
-        own = torch.cat([chunks[..., :side, :side], chunks[:, :, :, -1:, side:, side:]], dim=3)
-        after = F.pad(chunks[..., :side, side:], (0, 0, 0, 0, 0, 1))
-        del chunks  # a third larger than the result
-        return torch.cat([before, own, after], dim=-1)
+    q, k = (part.unfold(3, 2 * side, side) for part in (q_BHRTK, k_BHRTK))  # (B, H, R, C-1, K, 2S)
+    chunks = q.transpose(-2, -1) @ k
+    before = F.pad(chunks[..., side:, :side], (0, 0, 0, 0, 1, 0))
+    own = torch.cat([chunks[..., :side, :side], chunks[:, :, :, -1:, side:, side:]], dim=3)
+    after = F.pad(chunks[..., :side, side:], (0, 0, 0, 0, 0, 1))
+    del chunks  # a third larger than the result
+    return torch.cat([before, own, after], dim=-1)
 
 
-class BlockScores(nn.Module):
+def block_scores(q_BHRTK: Tensor, k_BHRLK: Tensor, *, side: int, around: tuple[int, int], shared: int) -> Tensor:
     """QKᵀ in blocks of S queries by 3S keys, with zeros `around` them.
 
     (B, H, R, T, K), (B, H, R, L, K) -> (B, H, R, C, S, 3S); `shared` keys: (B, H, R, T, K), (B, H/J, R, L, K) ->
     (B, H/J, R, C, J, S, 3S).
     """
-
-    def __init__(self, side: int, around: tuple[int, int], shared: int = 1) -> None:
-        super().__init__()
-        self.side, self.around, self.shared = side, around, shared
-
-    def forward(self, q_BHRTK: Tensor, k_BHRLK: Tensor) -> Tensor:
-        keys = F.pad(k_BHRLK, (0, 0, *self.around)).unfold(3, 3 * self.side, self.side)  # (B, H, R, C, K, 3S)
-        queries = q_BHRTK.unflatten(3, (-1, self.side))
-        if self.shared == 1:
-            return queries @ keys
-        stacked = queries.unflatten(1, (-1, self.shared)).movedim(2, 4).flatten(4, 5)  # (B, H/J, R, C, J·S, K)
-        return (stacked @ keys).unflatten(4, (self.shared, self.side))
+    keys = F.pad(k_BHRLK, (0, 0, *around)).unfold(3, 3 * side, side)  # (B, H, R, C, K, 3S)
+    queries = q_BHRTK.unflatten(3, (-1, side))
+    if shared == 1:
+        return queries @ keys
+    stacked = queries.unflatten(1, (-1, shared)).movedim(2, 4).flatten(4, 5)  # (B, H/J, R, C, J·S, K)
+    return (stacked @ keys).unflatten(4, (shared, side))
 
 
-class BandSum(nn.Module):
+def band_sum(weights: Tensor, v_BHRLK: Tensor, *, side: int, around: tuple[int, int], shared: int) -> Tensor:
     """AV of every block and its 3S keys: (B, H, R, C, S, 3S), (B, H, R, L, K) -> (B, H, R, T, K).
 
     `shared` values: (B, H/J, R, C, J, S, 3S), (B, H/J, R, L, K) -> (B, H, R, T, K).
     """
-
-    def __init__(self, side: int, around: tuple[int, int], shared: int = 1) -> None:
-        super().__init__()
-        self.side, self.around, self.shared = side, around, shared
-
-    def forward(self, weights: Tensor, v_BHRLK: Tensor) -> Tensor:
-        values = F.pad(v_BHRLK, (0, 0, *self.around)).unfold(3, 3 * self.side, self.side)  # (B, H, R, C, K, 3S)
-        if self.shared == 1:
-            return (weights @ values.transpose(-2, -1)).flatten(3, 4)
-        sums = weights.flatten(4, 5) @ values.transpose(-2, -1)  # (B, H/J, R, C, J·S, K)
-        return sums.unflatten(4, (self.shared, self.side)).movedim(4, 2).flatten(1, 2).flatten(3, 4)
+    values = F.pad(v_BHRLK, (0, 0, *around)).unfold(3, 3 * side, side)  # (B, H, R, C, K, 3S)
+    if shared == 1:
+        return (weights @ values.transpose(-2, -1)).flatten(3, 4)
+    sums = weights.flatten(4, 5) @ values.transpose(-2, -1)  # (B, H/J, R, C, J·S, K)
+    return sums.unflatten(4, (shared, side)).movedim(4, 2).flatten(1, 2).flatten(3, 4)
 
 
 class BandMask(nn.Module):
@@ -281,13 +236,6 @@ class BandMask(nn.Module):
         hidden_RCSX = self.far_SX.logical_or(self.absent_RCX[:, :, None])
         hidden = hidden_RCSX if self.shared == 1 else hidden_RCSX[:, :, None]
         return scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)  # in place, to save memory
-
-
-class Join(nn.Module):
-    """Scores of global keys before those of the band: (…, G), (…, 3S) -> (…, G+3S)."""
-
-    def forward(self, global_scores: Tensor, band_scores: Tensor) -> Tensor:
-        return torch.cat([global_scores, band_scores], dim=-1)
 
 
 class Gather(nn.Module):
@@ -321,20 +269,9 @@ def every(x: Tensor, axis: int, stride: int) -> Tensor:
     return x if stride == 1 else x[(slice(None),) * axis + (slice(None, None, stride),)]
 
 
-def centres(x_BND: Tensor, windows: Neighbourhood) -> Tensor:
+def centres(x_BND: Tensor, *, windows: Neighbourhood) -> Tensor:
     """The centres of windows, every s-th position along each axis: (B, N, D) -> (B, P, D). A view."""
     x = x_BND.unflatten(1, windows.grid.sides)
     for axis in range(windows.rank):
         x = every(x, axis + 1, windows.stride)
     return x.flatten(1, windows.rank)
-
-
-class Centres(nn.Module):
-    """`centres` as a leaf."""
-
-    def __init__(self, windows: Neighbourhood) -> None:
-        super().__init__()
-        self.windows = windows
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return centres(x_BND, self.windows)
