@@ -233,7 +233,7 @@ class PoolFormer(Family, frozen=True, kw_only=True):
         return enter | {"dim": width, "depth": self.depths[number], "block": [pool, feed_forward]}
 
 
-class ConvNext(Family, frozen=True, kw_only=True):
+class ConvNextFamily(Family, frozen=True, kw_only=True):
     """ConvNextConfig of transformers."""
 
     paper = "Liu et al. 2022, A ConvNet for the 2020s, arXiv:2201.03545"

@@ -22,10 +22,10 @@ from xfcost.torch_models.shared.leaves import (
     Chain,
     Leaf,
     Linear,
-    Pool,
     Scale,
     Scoring,
     Tables,
+    TokenPool,
     through,
 )
 from xfcost.torch_models.shared.norms import norm
@@ -44,11 +44,11 @@ class ClassifierHead(nn.Module):
         self.norm = norm(config.norm, place.dim)
         self.norm_after_pool = config.norm_after_pool
         form = "mean" if config.pool == "mean" else "class_token"
-        self.pool = None if config.pool == "none" else Pool(form)
+        self.pool = None if config.pool == "none" else TokenPool(form)
         self.linear = Linear(place.dim, config.classes, bias=config.bias)
         self.average = None
         if config.distilled:
-            self.distillation_pool = Pool("distillation_token", place.grid.special - 1)
+            self.distillation_pool = TokenPool("distillation_token", place.grid.special - 1)
             self.distillation_linear = Linear(place.dim, config.classes, bias=config.bias)
             self.average = Leaf(average)
 
@@ -123,7 +123,7 @@ class PoolerHead(Chain):
         width = config.width or place.dim
         super().__init__(
             norm=norm(config.norm, place.dim),
-            pool=Pool("first"),
+            pool=TokenPool("first"),
             linear=Linear(place.dim, width),
             act=nn.Tanh() if config.act == "tanh" else ACTIVATIONS[config.act](),
             classify=None if config.classes is None else Linear(width, config.classes),

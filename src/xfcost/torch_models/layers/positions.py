@@ -110,7 +110,7 @@ class RowsAndColumns(nn.Module):
         return (rows_YD.unsqueeze(1) + columns_XD).flatten(0, 1)
 
 
-class Concatenate(nn.Module):
+class ConcatenateFeatures(nn.Module):
     """Constant features after the columns of each token: (B, N, D) -> (B, N, D+F)."""
 
     features_NF: Tensor
@@ -127,7 +127,7 @@ class FourierEmbedding(Chain):
     """(B, N, D) -> (B, N, D+F)."""
 
     def __init__(self, config: Fourier, place: Place) -> None:
-        super().__init__(concatenate=Concatenate(fourier_features(place.grid.sides, config.bands)))
+        super().__init__(concatenate=ConcatenateFeatures(fourier_features(place.grid.sides, config.bands)))
 
 
 def fourier_features(sides: tuple[int, ...], bands: int) -> Tensor:

@@ -21,13 +21,15 @@ class BlockSparseAttention(nn.Module):
 
     def __init__(self, config: BlockSparse, place: Place) -> None:
         super().__init__()
-        self.inner = FullAttention(config.as_full(), place) if config.is_full(place.grid) else Blocks(config, place)
+        self.inner = (
+            FullAttention(config.as_full(), place) if config.is_full(place.grid) else SparseBlocks(config, place)
+        )
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.inner(x_BND)
 
 
-class Blocks(nn.Module):
+class SparseBlocks(nn.Module):
     """Attention over six or more blocks: (B, N, D) -> (B, N, D)."""
 
     edge_GX: Tensor

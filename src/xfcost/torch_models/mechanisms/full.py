@@ -130,7 +130,7 @@ class ClassTokenAttention(nn.Module):
         return self.out(join_heads(self.core(q_BHEK, k_BHNK, v_BHNK)))
 
 
-class CrossAttention(Reading):
+class DecoderCrossAttention(Reading):
     """(B, N, D), memory (B, M, E) -> (B, N, D). A decode step, (B, 1, D) -> (B, 1, D), reads cached keys and values."""
 
     def __init__(self, config: Cross, place: Place, cache_batch: int | None = None) -> None:

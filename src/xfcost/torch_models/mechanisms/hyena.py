@@ -32,7 +32,7 @@ class HyenaOperator(nn.Module):
         self.inner = Filter(config, self.tokens, filters)
         self.gate = Multiply()
         self.long_conv = LongConvolution(self.tokens)
-        self.skip = Skip(config.order - 1, dim)
+        self.skip = HyenaSkip(config.order - 1, dim)
         self.out_proj = Linear(dim, dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class Filter(nn.Module):
         self.filter_sin = Sine(config.filter_hidden)
         self.filter_hidden = Hidden(config.filter_layers, config.filter_hidden)
         self.filter_out = Linear(config.filter_hidden, filters, bias=False)
-        self.window = Window(tokens, filters)
+        self.window = DecayWindow(tokens, filters)
         self.filter_fft = Spectra(tokens)
         self.layers = config.filter_layers
 
@@ -117,7 +117,7 @@ class Hidden(nn.Module):
         return F.linear(h_NF, self.weight[layer], self.bias[layer])
 
 
-class Window(nn.Module):
+class DecayWindow(nn.Module):
     """h∘exp(-t·δ). At t = 1.5 the slowest channel has decayed to 0.01, at t = 0.3 the fastest."""
 
     time_N1: Tensor
@@ -162,7 +162,7 @@ class LongConvolution(Transform):
         return padded[:, : self.tokens].to(v_BND.dtype)
 
 
-class Skip(nn.Module):
+class HyenaSkip(nn.Module):
     """y + D∘v, with one D per long convolution: (B, N, D) twice -> (B, N, D)."""
 
     def __init__(self, steps: int, width: int) -> None:

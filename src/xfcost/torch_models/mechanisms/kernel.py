@@ -116,7 +116,7 @@ class KernelAttention(nn.Module):
             self.core: nn.Module = FORMS[config.scheme](config.features.epsilon)
         else:
             keys = (cache_batch, config.heads, 1, config.features.width(head_dim))
-            self.core = RecurrentStep(config.features.epsilon, RecurrentState((*keys, head_dim), keys))
+            self.core = KernelStep(config.features.epsilon, RecurrentState((*keys, head_dim), keys))
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -237,7 +237,7 @@ class Chunked(NotCausal):
         return self.divide(y_BHGCK, self.add(near_BHGC1, self.normaliser(q_BHGCF, sums_BHGF1)))
 
 
-class Recurrence(nn.Module):
+class KernelRecurrence(nn.Module):
     """The leaves of one step of the causal recurrence (Katharopoulos et al. 2020, equations 16 to 20)."""
 
     def __init__(self, epsilon: float) -> None:
@@ -258,7 +258,7 @@ class Recurrence(nn.Module):
         return y, self.normaliser(q_BHn1F, key_sum.unsqueeze(-1)).squeeze(-2), state, key_sum
 
 
-class Recurrent(Recurrence):
+class RecurrentKernel(KernelRecurrence):
     """Causal, one token after the other.
 
     A trace records all steps as one step of N tokens: the same operations, N times as large, so the graph does not grow
@@ -283,7 +283,7 @@ class Recurrent(Recurrence):
         return self.divide(self.join(ys), self.join(weights))
 
 
-class RecurrentStep(Recurrence):
+class KernelStep(KernelRecurrence):
     """A decode step on the cached state and key sum: φ(q), φ(k) (B, H, 1, F), v (B, H, 1, K) -> (B, H, 1, K)."""
 
     def __init__(self, epsilon: float, cache: RecurrentState) -> None:
@@ -296,9 +296,9 @@ class RecurrentStep(Recurrence):
         return self.divide(y_BH1K, weight_BH11)
 
 
-FORMS: dict[str | None, type[NotCausal | Parallel | Chunked | Recurrent]] = {
+FORMS: dict[str | None, type[NotCausal | Parallel | Chunked | RecurrentKernel]] = {
     None: NotCausal,
     "parallel": Parallel,
     "chunked": Chunked,
-    "recurrent": Recurrent,
+    "recurrent": RecurrentKernel,
 }

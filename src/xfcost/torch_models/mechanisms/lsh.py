@@ -50,7 +50,7 @@ class LshAttention(nn.Module):
             self.look_back = Leaf(with_chunk_before)
             self.undo = Leaf(by_token)
         self.normalise = Leaf(of_unit_length, root=(inner // config.heads) ** 0.5)
-        self.core = Core(grid.total, padded=padded != grid.total, causal=bool(config.causal))
+        self.core = ChunkCore(grid.total, padded=padded != grid.total, causal=bool(config.causal))
         self.rounds, self.several = config.rounds, config.rounds > 1 and not self.whole
         if self.several:
             self.round_weights = Softmax()
@@ -161,7 +161,7 @@ def of_unit_length(x: Tensor, *, root: float) -> Tensor:
     return x * (x.pow(2).mean(-1, keepdim=True) + EPSILON).rsqrt() / root
 
 
-class Core(nn.Module):
+class ChunkCore(nn.Module):
     """The leaves of attention inside chunks. The caller runs them, and can free each tensor after its last use."""
 
     def __init__(self, tokens: int, *, padded: bool, causal: bool) -> None:

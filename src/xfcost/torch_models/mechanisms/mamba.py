@@ -113,7 +113,7 @@ class Mamba2Block(nn.Module):
         self.decay = Decay(heads)
         more = self.chunks[0] * self.chunks[1] - self.tokens
         self.pad = Leaf(with_zeros, after=more) if cache_batch is None else None
-        self.core = Duality() if cache_batch is None else RecurrentStep(cache_batch, config, heads)
+        self.core = Duality() if cache_batch is None else DualityStep(cache_batch, config, heads)
         self.skip = HeadSkip(heads)
         self.gate = Leaf(gated)
         self.norm = GroupedRms(inner, config.groups)
@@ -170,7 +170,7 @@ class Duality(nn.Module):
         return self.add(near_BHCQP, self.reach(self.read(c, before_BHCSP), sum_BHCQ1))
 
 
-class RecurrentStep(nn.Module):
+class DualityStep(nn.Module):
     """One token on a state: Duality for C = Q = 1."""
 
     def __init__(self, batch: int, config: Mamba2, heads: int) -> None:

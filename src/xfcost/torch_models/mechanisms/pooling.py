@@ -20,8 +20,7 @@ from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.torch_models.mechanisms.window import Merge, Partition
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.convolution import Pooling as PoolOfGrid
+from xfcost.torch_models.shared.convolution import Convolution, GridPooling, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Table, join_heads, split_heads
 from xfcost.torch_models.shared.norms import norm
 
@@ -92,7 +91,7 @@ class DecomposedPositions(nn.Module):
         return self.spread(*self.position_scores(q_BHPK, *self.tables()))
 
 
-class PoolingAttention(nn.Module):
+class PooledAttention(nn.Module):
     """(B, N, D) -> (B, P, D')."""
 
     def __init__(self, config: Pooling, place: Place) -> None:
@@ -192,7 +191,7 @@ class HeadConvolution(Convolution):
         return over_grid(x_BHNK, self.place, super().forward)
 
 
-class HeadPool(PoolOfGrid):
+class HeadPool(GridPooling):
     """Max or mean pooling of each head: (B, H, N, K) -> (B, H, P, K)."""
 
     def __init__(self, form: str, kernel: Kernel, place: Place) -> None:
@@ -224,7 +223,7 @@ class AddQueries(Add):
         return torch.cat([x[:, :, : self.apart], summed], dim=2)
 
 
-class WindowPoolingAttention(PoolingAttention):
+class WindowPoolingAttention(PooledAttention):
     """(B, N, D) -> (B, P, D')."""
 
     def __init__(self, config: WindowPooling, place: Place) -> None:

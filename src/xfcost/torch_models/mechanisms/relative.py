@@ -96,7 +96,7 @@ def encodings(first: int, count: int, width: int, spacing: int = 1) -> Tensor:
     return torch.cat([angle.sin(), angle.cos()], dim=-1)[None, :, :width].to(torch.get_default_dtype())
 
 
-class RelativeAttention(nn.Module):
+class TransformerXlAttention(nn.Module):
     """(B, N, D) -> (B, N, D), with a memory (B, P, D); without a given memory, zeros."""
 
     memory_1PD: Tensor

@@ -20,7 +20,7 @@ from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.mechanisms.vgg import Vgg
 from xfcost.torch_models.mechanisms.local_attention import LocalRelationLayer, LocalSelfAttention
-from xfcost.torch_models.shared.convolution import Convolution, Pooling, TokenConvolution, in_rows, on_grid
+from xfcost.torch_models.shared.convolution import Convolution, GridPooling, TokenConvolution, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Add, Chain, Leaf, Linear, Multiply, through
 from xfcost.torch_models.shared.norms import GridNorm, norm
 
@@ -203,7 +203,7 @@ class VggBlock(Chain):
             leaves[f"conv{number}"] = Convolution(inputs, width, kernel_of_three(place.grid))
             leaves[f"norm{number}"] = None if config.norm == "none" else GridNorm(width)
             leaves[f"act{number}"] = nn.ReLU()
-        super().__init__(**leaves, pool=Pooling("max", config.pool(place.grid)))
+        super().__init__(**leaves, pool=GridPooling("max", config.pool(place.grid)))
         self.sides = place.grid.sides
 
     def forward(self, x_BND: Tensor) -> Tensor:

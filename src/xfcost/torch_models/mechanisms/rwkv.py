@@ -57,7 +57,7 @@ class TimeMixing(nn.Module):
         self.shift = token_shift(cache_batch, dim)
         self.mix = Mixtures(3, dim)
         self.key, self.value, self.receptance = (Linear(dim, dim, bias=False) for _ in range(3))
-        self.decay = Decay(dim)
+        self.decay = ChannelDecay(dim)
         self.wkv = Wkv(dim) if cache_batch is None else WkvStep(dim)
         self.state: RecurrentState | None = None
         if cache_batch is not None:
@@ -76,7 +76,7 @@ class TimeMixing(nn.Module):
         return self.output(self.gate(self.receptance(for_r), read_BND))
 
 
-class Decay(nn.Module):
+class ChannelDecay(nn.Module):
     """w = -exp(·): (D,)."""
 
     def __init__(self, dim: int) -> None:

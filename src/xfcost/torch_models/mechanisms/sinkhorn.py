@@ -44,8 +44,8 @@ class SinkhornAttention(nn.Module):
         self.pool = Leaf(block_means)
         causal = bool(config.causal)
         self.pool_queries = PoolQueries(self.blocks, self.block) if causal else None
-        self.null_keys = Null(self.heads, width, self.block) if causal else None
-        self.null_values = Null(self.heads, width, self.block) if causal else None
+        self.null_keys = NullBlock(self.heads, width, self.block) if causal else None
+        self.null_values = NullBlock(self.heads, width, self.block) if causal else None
         self.sort_scores = Scores()
         factor = width**-0.5
         self.sort_logits = (
@@ -93,7 +93,7 @@ class PoolQueries(nn.Module):
         return total_BHPK.unflatten(2, self.cut).select(3, 0) / self.count_U1
 
 
-class Null(nn.Module):
+class NullBlock(nn.Module):
     """A learned block, one vector for all its tokens, before the others: (B, H, U, T, K) -> (B, H, V, T, K)."""
 
     def __init__(self, heads: int, width: int, block: int) -> None:

@@ -179,7 +179,7 @@ class SparseAttention(nn.Module):
         self.qkv = Linear(place.dim, 2 * keys + inner, bias=config.projection_bias)
         self.pad = Leaf(with_zeros, after=config.blocks(place.grid).padded - self.tokens)
         self.factors = {"heads": ("local", "long"), "merged": ("core",)}.get(config.integration, (config.integration,))
-        made = {"local": LocalFactor, "long": LongFactor, "core": MergedFactors}
+        made = {"local": LocalFactor, "long": LongFactor, "core": BothFactors}
         for name in self.factors:
             self.add_module(name, made[name](config, place, config.heads // len(self.factors)))
         self.join_heads = Leaf(joined, dim=-1) if len(self.factors) > 1 else None
@@ -247,7 +247,7 @@ class Silence(nn.Module):
         return y_BPS.masked_fill(self.lonely_P.unsqueeze(-1), 0.0)
 
 
-class MergedFactors(nn.Module):
+class BothFactors(nn.Module):
     """One softmax over the keys of both factors: (B, P, Q + Q + S) -> (B, P, S).
 
     Scores of the long factor are computed in its own layout, then viewed block by block beside the local ones.

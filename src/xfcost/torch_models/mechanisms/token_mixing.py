@@ -11,7 +11,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.gmlp import Gmlp
 from xfcost.mechanisms.token_linear import TokenLinear
 from xfcost.mechanisms.token_mlp import TokenMlp
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Chain, Linear, Multiply, OverTokens, through
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Chain, Linear, LinearOverTokens, Multiply, through
 from xfcost.torch_models.shared.norms import norm
 
 
@@ -19,7 +19,7 @@ class TokenMixingLinear(Chain):
     """(B, N, D) -> (B, N, D)."""
 
     def __init__(self, config: TokenLinear, place: Place) -> None:
-        super().__init__(linear=OverTokens(place.grid.total, place.grid.total, bias=config.bias))
+        super().__init__(linear=LinearOverTokens(place.grid.total, place.grid.total, bias=config.bias))
 
 
 class TokenMixingMlp(Chain):
@@ -28,9 +28,9 @@ class TokenMixingMlp(Chain):
     def __init__(self, config: TokenMlp, place: Place) -> None:
         tokens = place.grid.total
         super().__init__(
-            fc1=OverTokens(tokens, config.hidden, bias=config.bias),
+            fc1=LinearOverTokens(tokens, config.hidden, bias=config.bias),
             act=ACTIVATIONS[config.act](),
-            fc2=OverTokens(config.hidden, tokens, bias=config.bias),
+            fc2=LinearOverTokens(config.hidden, tokens, bias=config.bias),
         )
 
 
@@ -63,7 +63,7 @@ class SpatialGate(nn.Module):
         return self.multiply(u_BNU, through(v_BNU, self.norm, self.spatial))
 
 
-class Spatial(OverTokens):
+class Spatial(LinearOverTokens):
     """W, initialised near 0, with b = 1, so that a block starts as a plain feed-forward network (§2.1)."""
 
     def reset_parameters(self) -> None:

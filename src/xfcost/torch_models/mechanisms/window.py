@@ -47,7 +47,7 @@ class LogCpb(nn.Module):
         self.act = nn.ReLU()
         self.fc2 = Linear(HIDDEN, heads, bias=False)
         self.sigmoid = Leaf(sixteen_sigmoid)
-        self.lookup = Lookup(window)
+        self.lookup = OffsetLookup(window)
         offsets_Rr = log_offsets(window).to(self.fc1.weight.device, self.fc1.weight.dtype)
         self.register_buffer("offsets_Rr", offsets_Rr, persistent=False)
 
@@ -60,7 +60,7 @@ def sixteen_sigmoid(x_RH: Tensor) -> Tensor:
     return 16 * x_RH.sigmoid()
 
 
-class Lookup(nn.Module):
+class OffsetLookup(nn.Module):
     """(R, H) -> (H, T, T): the row of each pair of tokens."""
 
     index_TT: Tensor

@@ -71,7 +71,7 @@ def convolved(x_BND: Tensor, conv: Convolution, state: ConvState | None) -> Tens
     return in_rows(conv(taps.transpose(1, 2)))[:, : x_BND.shape[1]]
 
 
-class Pooling(nn.Module):
+class GridPooling(nn.Module):
     """The maximum or the mean of a kernel's positions: (B, D, Y, X) -> (B, D, Y', X').
 
     Without `count_padding` a mean divides by the number of positions that are not padding.
@@ -89,8 +89,8 @@ class Pooling(nn.Module):
         return pool(x_BDYX, *window, count_include_pad=self.count_padding)
 
 
-class TokenPooling(Pooling):
-    """`Pooling` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D)."""
+class TokenPooling(GridPooling):
+    """`GridPooling` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D)."""
 
     def __init__(self, sides: tuple[int, ...], form: str, kernel: Kernel, *, count_padding: bool = True) -> None:
         super().__init__(form, kernel, count_padding=count_padding)

@@ -269,7 +269,7 @@ class Chain(nn.Module):
         return x
 
 
-class OverTokens(Linear):
+class LinearOverTokens(Linear):
     """A linear map over the tokens, shared by all channels: (B, N, D) -> (B, M, D)."""
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -283,7 +283,7 @@ class Prepend(Table):
         return torch.cat([self.weight.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
 
 
-class Pool(nn.Module):
+class TokenPool(nn.Module):
     """(B, N, D) -> (B, D): the mean of all tokens, or one token's vector, such as the class token's."""
 
     def __init__(self, form: str, token: int = 0) -> None:
