@@ -11,14 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from xfcost.importing.family import Family, name_in_file, read_family
 from xfcost.importing.file import ConfigFile, read_config
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined_message, nearest, printable
-from xfcost.spec.grammar import Spec, converted
-from xfcost.spec.grammar_errors import spec_error
-from xfcost.spec.load import Loaded
+from xfcost.spec.load import Loaded, checked
 from xfcost.spec.overrides import apply_settings
 from xfcost.spec.placement import place
 from xfcost.spec.reader import read, shown_value
@@ -196,10 +192,7 @@ def _loaded(text: str, name: str, settings: Sequence[str] = ()) -> Loaded:
     data, source = read(text, f"{name}: the spec that it makes")
     if unset := apply_settings(data, source, settings):
         raise UsageError(combined_message(unset))
-    try:
-        return Loaded(converted(data, Spec), data, source, name, tuple(settings))
-    except msgspec.ValidationError as error:
-        raise spec_error(str(error), data, source) from None
+    return checked(data, source, name, settings)
 
 
 def loaded_config(path: Path, settings: Sequence[str] = ()) -> Loaded:

@@ -16,8 +16,8 @@ from xfcost.formulas.component import ActKind, Rows
 from xfcost.importing.file import ConfigFile, is_finite
 from xfcost.ledger.errors import ComponentError, SpecError, divisors_text, nearest
 from xfcost.spec.grammar import split_path
-from xfcost.spec.grammar_errors import expected, path_of, value_at
-from xfcost.spec.reader import path_text, shown_value
+from xfcost.spec.grammar_errors import expected, path_of
+from xfcost.spec.reader import path_text, shown_value, value_at
 
 COST_FREE: Final = frozenset({
     # origin

@@ -42,8 +42,8 @@ SUBLAYERS: Kinds[PerToken] = Kinds(
     __name__,
     {
         "mlp": ("mlp:Mlp", "feed_forward:FeedForward"),
-        "swiglu": ("swiglu:Swiglu", "feed_forward:SwigluFeedForward"),
-        "geglu": ("geglu:Geglu", "feed_forward:GegluFeedForward"),
+        "swiglu": ("swiglu:Swiglu", "feed_forward:GatedFeedForward"),
+        "geglu": ("geglu:Geglu", "feed_forward:GatedFeedForward"),
         "moe": ("moe:Moe", "feed_forward:MixtureOfExperts"),
         "dense": ("dense:Dense", "feed_forward:DenseLayer"),
         "context": ("context:Context", "shift:ContextLayer"),

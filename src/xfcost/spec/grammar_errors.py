@@ -16,7 +16,7 @@ import msgspec
 
 from xfcost.ledger.errors import SpecError, near_names, nearest
 from xfcost.spec.grammar import OneOf, Spec, StageSpec, converted, split_path
-from xfcost.spec.reader import Source, YamlPath, shown_value
+from xfcost.spec.reader import Source, YamlPath, shown_value, value_at
 from xfcost.spec.schema import clause, known_keys, known_kinds, meaning_at
 
 _WORDS: Final = {
@@ -97,16 +97,6 @@ def _number(text: str) -> str:
 def path_of(text: str) -> YamlPath:
     """`.stages[1].block[0].heads` -> ("stages", 1, "block", 0, "heads")."""
     return tuple(int(number) if number else word for word, number in re.findall(r"\.([^.\[]+)|\[(\d+)\]", text))
-
-
-def value_at(data: Any, path: YamlPath) -> Any:
-    """The value at `path`, or None."""
-    for step in path:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data
 
 
 Finding = tuple[YamlPath, str]

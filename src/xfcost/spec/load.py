@@ -162,6 +162,15 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
     if unset := apply_settings(data, source, settings):
         errors = (part for error in _spec_errors(data, source, name) for part in error.parts)
         raise UsageError(combined_message([*unset, *map(str, errors)]))
+    return checked(data, source, name, settings)
+
+
+def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[str] = ()) -> Loaded:
+    """The spec in `data`, after `extends` and `--set`.
+
+    Raises:
+        SpecError: with file, line and path of every error.
+    """
     try:
         return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
@@ -175,11 +184,7 @@ def load_expanded(text: str, name: str) -> Loaded:
     Raises:
         SpecError: it is no spec of this version.
     """
-    data, source = read(text, printable(name, 200))
-    try:
-        return Loaded(converted(data, Spec), data, source, name)
-    except msgspec.ValidationError:
-        raise combined(_spec_errors(data, source, name)) from None
+    return checked(*read(text, printable(name, 200)), name)
 
 
 def _spec_errors(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:

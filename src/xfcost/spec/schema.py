@@ -14,7 +14,7 @@ import msgspec
 from msgspec.inspect import CustomType, ListType, LiteralType, StructType, Type, UnionType, type_info
 
 from xfcost.spec.grammar import COMPONENT_FIELDS, OneOf, Spec
-from xfcost.spec.reader import YamlPath
+from xfcost.spec.reader import YamlPath, value_at
 
 
 @cache
@@ -128,10 +128,7 @@ def _at(path: YamlPath, data: Any = None) -> tuple[list[Type], Any]:
             structs = _possible_structs(types, value)
             inner = [field.type for struct in structs for field in struct.fields if field.encode_name == step]
         types = [member for type_ in inner for member in (type_.types if isinstance(type_, UnionType) else (type_,))]
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            value = None
+        value = value_at(value, (step,))
     return types, value
 
 

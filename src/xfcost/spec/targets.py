@@ -95,7 +95,8 @@ def _by_place(
     own: dict[int, list[str]] = {}
     for text in texts:
         found = _NUMBERED.match(text)
-        if found is None or not _begins(option, found["text"]):
+        # behind the number an input or an argument begins; `1:int64` is a shape and its dtype
+        if found is None or not (option == "--build" or "=" in found["text"] or SHAPE.match(found["text"])):
             common.append(text)
             continue
         place = int(found["place"])
@@ -106,8 +107,3 @@ def _by_place(
             )
         own.setdefault(place, []).append(found["text"])
     return {place: tuple(own.get(place, common)) for place in modules}
-
-
-def _begins(option: str, text: str) -> bool:
-    """Does an input or an argument begin here, behind a number? `1:int64` is a shape and its dtype."""
-    return option == "--build" or "=" in text or SHAPE.match(text) is not None

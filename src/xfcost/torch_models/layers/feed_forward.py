@@ -66,7 +66,7 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """(B, N, D) -> (B, N, D). Linear maps of another class can take more arguments than x."""
+    """(act(xW) ⊗ xV)W₂: (B, N, D) -> (B, N, D). Linear maps of another class can take more arguments than x."""
 
     def __init__(self, config: GatedMlp, place: Place, linear: Callable[..., nn.Module] = Linear) -> None:
         super().__init__()
@@ -79,14 +79,6 @@ class GatedFeedForward(nn.Module):
 
     def forward(self, x_BND: Tensor, *more: Tensor) -> Tensor:
         return self.down(self.glu(self.act(self.gate(x_BND, *more)), self.up(x_BND, *more)), *more)
-
-
-class SwigluFeedForward(GatedFeedForward):
-    """(silu(xW) ⊗ xV)W₂: (B, N, D) -> (B, N, D)."""
-
-
-class GegluFeedForward(GatedFeedForward):
-    """(gelu(xW) ⊗ xV)W₂: (B, N, D) -> (B, N, D)."""
 
 
 class MixtureOfExperts(nn.Module):

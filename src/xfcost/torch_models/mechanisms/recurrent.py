@@ -339,15 +339,3 @@ class GruRecurrence(Recurrence):
 
 
 CELLS: dict[str, type[Recurrence]] = {"rnn": RnnRecurrence, "lstm": LstmRecurrence, "gru": GruRecurrence}
-
-
-class RnnLayer(RecurrentLayer):
-    """(B, N, D) -> (B, N, H), bidirectional (B, N, 2·H): h = act(x + U h + b')."""
-
-
-class LstmLayer(RecurrentLayer):
-    """(B, N, D) -> (B, N, H), bidirectional (B, N, 2·H). The state is h and c."""
-
-
-class GruLayer(RecurrentLayer):
-    """(B, N, D) -> (B, N, H), bidirectional (B, N, 2·H). The reset gate applies after or before the state's map."""
