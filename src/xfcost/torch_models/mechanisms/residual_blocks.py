@@ -25,21 +25,12 @@ from xfcost.torch_models.shared.leaves import ACTIVATIONS, Add, Chain, Leaf, Lin
 from xfcost.torch_models.shared.norms import GridNorm, norm
 
 
-class Shortcut(nn.Module):
-    """A 1×1 convolution and its norm: (B, D, Y, X) -> (B, D', Y', X')."""
-
-    def __init__(self, config: ConvBlock, place: Place) -> None:
-        super().__init__()
-        self.conv = Convolution(place.dim, place.out_dim, pointwise_kernel(place.grid, config.stride), bias=False)
-        self.norm = GridNorm(place.out_dim)
-
-    def forward(self, x_BDYX: Tensor) -> Tensor:
-        return self.norm(self.conv(x_BDYX))
-
-
-def shortcut(config: ConvBlock, place: Place) -> Shortcut | None:
-    """The shortcut's convolution, or None for an identity shortcut."""
-    return Shortcut(config, place) if config.projects(place) else None
+def shortcut(config: ConvBlock, place: Place) -> Chain | None:
+    """A 1×1 convolution and its norm, or None for an identity shortcut: (B, D, Y, X) -> (B, D', Y', X')."""
+    if not config.projects(place):
+        return None
+    conv = Convolution(place.dim, place.out_dim, pointwise_kernel(place.grid, config.stride), bias=False)
+    return Chain(conv=conv, norm=GridNorm(place.out_dim))
 
 
 class SqueezeExcitation(nn.Module):
@@ -85,7 +76,7 @@ class BasicBlock(nn.Module):
         x_BDYX = on_grid(x_BND, self.sides)
         y_BDYX = self.act1(self.norm1(self.conv1(x_BDYX)))
         y_BDYX = self.norm2(self.conv2(y_BDYX))
-        kept_BDYX = x_BDYX if self.shortcut is None else self.shortcut(x_BDYX)
+        kept_BDYX = through(x_BDYX, self.shortcut)
         return in_rows(self.act2(self.add(kept_BDYX, y_BDYX)))
 
 
@@ -127,11 +118,8 @@ class BottleneckBlock(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BDYX = on_grid(x_BND, self.sides)
         y_BWYX = self.norm2(self._mixed(self.act1(self.norm1(self.conv1(x_BDYX)))))
-        y_BWYX = self.act2(y_BWYX)
-        if self.squeeze is not None:
-            y_BWYX = self.squeeze(y_BWYX)
-        y_BDYX = self.norm3(self.conv3(y_BWYX))
-        kept_BDYX = x_BDYX if self.shortcut is None else self.shortcut(x_BDYX)
+        y_BDYX = self.norm3(self.conv3(through(self.act2(y_BWYX), self.squeeze)))
+        kept_BDYX = through(x_BDYX, self.shortcut)
         return in_rows(self.act3(self.add(kept_BDYX, y_BDYX)))
 
     def _mixed(self, x_BWYX: Tensor) -> Tensor:
@@ -172,7 +160,7 @@ class InvertedResidualBlock(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BDYX = on_grid(x_BND, self.sides)
-        y_BHYX = x_BDYX if self.expand is None else self.expand(x_BDYX)
+        y_BHYX = through(x_BDYX, self.expand)
         y_BHYX = through(self.act(self.norm(self.conv(y_BHYX))), self.squeeze)
         y_BDYX = self.project_norm(self.project_conv(y_BHYX))
         return in_rows(y_BDYX if self.add is None else self.add(x_BDYX, y_BDYX))

@@ -22,6 +22,7 @@ from xfcost.torch_models.shared.leaves import (
     drawn,
     join_heads,
     split_heads,
+    through,
 )
 
 
@@ -42,9 +43,8 @@ class SynthesizerAttention(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         v_BHNK = split_heads(self.value(x_BND), self.heads)
         logits = self.core(x_BND)  # (B, H, N, N), or (H, N, N) for the whole batch
-        if self.mask is not None:
-            logits = self.mask(logits)
-        return self.out(join_heads(self.weighted_sum(self.softmax(logits), v_BHNK)))
+        weights = self.softmax(through(logits, self.mask))
+        return self.out(join_heads(self.weighted_sum(weights, v_BHNK)))
 
 
 class DenseLogits(nn.Module):
