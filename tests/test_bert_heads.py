@@ -86,22 +86,3 @@ def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_
 def both_answers(model: nn.Module, tokens: Tensor) -> tuple[Tensor, Tensor]:
     answer = model(tokens)
     return answer.prediction_logits, answer.seq_relationship_logits
-
-
-@pytest.mark.parametrize(
-    ("preset", "tokens", "kind"),
-    [
-        ("bert-base", 128, "BertModel"),
-        ("bert-base", 512, "BertModel"),
-        ("bert-base-mlm", 512, "BertForMaskedLM"),
-        ("bert-base-pretraining", 512, "BertForPreTraining"),
-        ("bert-large", 128, "BertModel"),
-        ("bert-large", 512, "BertModel"),
-        ("bert-large-mlm", 512, "BertForMaskedLM"),
-        ("bert-large-pretraining", 512, "BertForPreTraining"),
-    ],
-)
-def test_a_preset_has_their_parameters_and_their_macs(preset: str, tokens: int, kind: str) -> None:
-    large = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
-    sizes = large if "large" in preset else {}
-    hf.same_totals(preset, lambda: hf.theirs_of(kind, **sizes), tokens=(tokens,))

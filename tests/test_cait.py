@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 from strategies import exact, placed
-from transformers_models import compare, ours_of, same_totals
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
@@ -29,107 +27,6 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
 from xfcost.torch_models.modules import ModuleMaker
-
-# A plain CaiT ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def heads_apart(x: Tensor, heads: int) -> Tensor:
-    return x.reshape(x.shape[0], x.shape[1], heads, -1).permute(0, 2, 1, 3)
-
-
-class TalkingAttention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.proj_l, self.proj_w = nn.Linear(heads, heads), nn.Linear(heads, heads)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (heads_apart(part, self.heads) for part in self.qkv(x).split(x.shape[-1], dim=-1))
-        scores = torch.matmul(q / q.shape[-1] ** 0.5, k.transpose(2, 3))
-        mixed = self.proj_l(scores.permute(0, 2, 3, 1)).softmax(dim=2)
-        weights = self.proj_w(mixed).permute(0, 3, 1, 2)
-        return self.proj(torch.matmul(weights, v).permute(0, 2, 1, 3).reshape(x.shape))
-
-
-class ClassReads(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.q, self.k, self.v = (nn.Linear(width, width) for _ in "qkv")
-        self.proj = nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (heads_apart(part, self.heads) for part in (self.q(x[:, :1]), self.k(x), self.v(x)))
-        weights = torch.matmul(q / q.shape[-1] ** 0.5, k.transpose(2, 3)).softmax(dim=3)
-        return self.proj(torch.matmul(weights, v).permute(0, 2, 1, 3).reshape(x.shape[0], 1, -1))
-
-
-class PlainBlock(nn.Module):
-    """x + γ₁·f(norm(x)), then x + γ₂·FFN(norm(x)); with `token`, on the class token alone."""
-
-    def __init__(self, attention: nn.Module, width: int) -> None:
-        super().__init__()
-        self.attention = attention
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
-        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.gammas = nn.ParameterList(torch.ones(width) for _ in range(2))
-
-    def forward(self, x: Tensor, token: Tensor | None = None) -> Tensor:
-        read = x if token is None else torch.cat([token, x], dim=1)
-        y = x if token is None else token
-        y = y + self.gammas[0] * self.attention(self.norms[0](read))
-        return y + self.gammas[1] * self.fc2(nn.functional.gelu(self.fc1(self.norms[1](y))))
-
-
-class PlainCait(nn.Module):
-    def __init__(self, width: int, depth: int, heads: int, size: int, patch: int = 16, classes: int = 1000) -> None:
-        super().__init__()
-        self.patch = nn.Conv2d(3, width, patch, patch)
-        self.position = nn.Parameter(torch.zeros(1, (size // patch) ** 2, width))
-        self.token = nn.Parameter(torch.zeros(1, 1, width))
-        self.blocks = nn.ModuleList(PlainBlock(TalkingAttention(width, heads), width) for _ in range(depth))
-        self.last = nn.ModuleList(PlainBlock(ClassReads(width, heads), width) for _ in range(2))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
-
-    def forward(self, image: Tensor) -> Tensor:
-        x = self.patch(image).flatten(2).mT + self.position
-        for block in self.blocks:
-            x = block(x)
-        token = self.token.repeat(x.shape[0], 1, 1)
-        for block in self.last:
-            token = block(x, token)
-        return self.head(self.norm(torch.cat([token, x], dim=1))[:, 0])
-
-
-def copied(plain: PlainCait, ours: Any) -> None:
-    """Their tensors in ours, every one once."""
-    weights = dict(plain.named_parameters())
-
-    def put(module: nn.Module, name: str) -> None:
-        for kind, parameter in module.named_parameters(recurse=False):
-            parameter.copy_(weights.pop(f"{name}.{kind}"))
-
-    stream = ours.streams[0]
-    put(stream.embed[0].projection, "patch")
-    stream.embed[1].table.weight.copy_(weights.pop("position")[0])
-    stream.stages[1].enter[0].prepend.weight.copy_(weights.pop("token"))
-    for stage, there, parts in (
-        (stream.stages[0], "blocks", {"qkv": "qkv", "out": "proj", "core.proj_l": "proj_l", "core.proj_w": "proj_w"}),
-        (stream.stages[1], "last", {"q": "q", "k": "k", "v": "v", "out": "proj"}),
-    ):
-        for number, (mixer, mlp) in enumerate(stage.run):
-            for mine, theirs in parts.items():
-                put(mixer.inner.get_submodule(mine), f"{there}.{number}.attention.{theirs}")
-            put(mlp.inner.fc1, f"{there}.{number}.fc1")
-            put(mlp.inner.fc2, f"{there}.{number}.fc2")
-            for index, sublayer in enumerate((mixer, mlp)):
-                put(sublayer.residual_norm, f"{there}.{number}.norms.{index}")
-                sublayer.residual_layer_scale.weight.copy_(weights.pop(f"{there}.{number}.gammas.{index}"))
-    put(ours.head.norm, "norm")
-    put(ours.head.linear, "head")
-    assert not weights
-
 
 # Ours beside it ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,33 +48,6 @@ def cait_spec(**more: Any) -> dict[str, Any]:
         ],
         "head": {"kind": "classifier", "pool": "class_token", "classes": 7},
     } | more
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-def test_a_small_cait_gives_the_plain_one_s_numbers(attention: str, tmp_path: Path) -> None:
-    ours = ours_of(cait_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
-    plain = PlainCait(12, 3, 3, 24, patch=8, classes=7).eval().requires_grad_(requires_grad=False)
-    compare(plain, ours, copied, lambda model, image: model(image), tolerance=1e-10)
-
-
-SIZES = {
-    "xxs24": (192, 24, 4),
-    "xxs36": (192, 36, 4),
-    "xs24": (288, 24, 6),
-    "xs36": (288, 36, 6),
-    "s24": (384, 24, 8),
-    "s36": (384, 36, 8),
-    "s48": (384, 48, 8),
-    "m24": (768, 24, 16),
-    "m36": (768, 36, 16),
-    "m48": (768, 48, 16),
-}
-RESOLUTIONS = [(name, side) for name in SIZES for side in (224, 384)] + [("m36", 448), ("m48", 448)]
-
-
-@pytest.mark.parametrize(("name", "side"), RESOLUTIONS)
-def test_every_preset_has_the_plain_one_s_parameters_and_macs(name: str, side: int) -> None:
-    same_totals(f"cait-{name}" + (f"-{side}" if side != 224 else ""), lambda: PlainCait(*SIZES[name], side))
 
 
 @pytest.mark.parametrize("residual", ["none", Residual(), Residual(place="post"), Residual(place="res_post")], ids=str)

@@ -71,21 +71,6 @@ def test_a_distilled_deit_with_their_weights(attention: str, tmp_path: Path) -> 
     hf.compare(theirs, ours, copied_deit, tolerance=1e-6)  # their softmax runs in float32
 
 
-SIZES = {
-    "deit-ti-distilled": (192, 3, 224),
-    "deit-s-distilled": (384, 6, 224),
-    "deit-b-distilled": (768, 12, 224),
-    "deit-b-distilled-384": (768, 12, 384),
-}
-
-
-@pytest.mark.parametrize("preset", SIZES)
-def test_a_distilled_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    width, heads, size = SIZES[preset]
-    sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": 4 * width, "image_size": size}
-    hf.same_totals(preset, lambda: theirs_deit(**sizes, num_labels=1000))
-
-
 def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ComponentError, match="no class token; the distillation token follows it"):
         DistillationToken().check(Place(grid=Grid((4,)), dim=4, out_dim=4))

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import places
 from growth import orders_at
-from plain_mvit import CONFIGS, Config, PlainMViT
 from refused import refusals
 from specs import counted
-from strategies import as_yaml, exact
-from transformers_models import parameters, same_totals
-from xfcost.counting.forward import count
+from strategies import as_yaml
 from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
@@ -29,10 +25,9 @@ from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
 from xfcost.spec.inputs import image_size_for_grid
-from xfcost.spec.load import load, preset_files
+from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import SubLayerModel, build
 from xfcost.torch_models.modules import ModuleMaker
 
@@ -40,132 +35,6 @@ here = partial(places.at, dim=8)
 
 
 # Presets against a plain model ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_plain_model_knows_every_preset() -> None:
-    family = {name for name, file in preset_files().items() if file.parent.name == "mvit"}
-    assert family == set(CONFIGS)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_presets_are_what_their_public_configurations_give(name: str) -> None:
-    same_totals(name, lambda: PlainMViT(CONFIGS[name]))
-
-
-TINY = Config(4, (1, 3), width=12, heads=2, input=(36, 52), classes=5)
-RELATIVE = TINY._replace(positions="relative", residual_pooling="all", pool_all_queries=True)
-SMALL = {
-    "v1": TINY,
-    "v1-max": TINY._replace(maxima=True),
-    "v1-video": TINY._replace(input=(6, 36, 52), positions="separate"),
-    "v2": RELATIVE._replace(class_token=False, in_attention=True),
-    "v2-mlp": RELATIVE._replace(class_token=False),
-    "v2-windows": RELATIVE._replace(class_token=False, in_attention=True, window=8, classes=0),
-    "v2-video": RELATIVE._replace(input=(6, 36, 52), residual_pooling="grid", in_attention=True, kv_stride=8),
-}
-
-
-def spec_of_config(config: Config) -> dict[str, object]:
-    """A spec with the blocks of a small configuration, its grids 9×13, 5×7 and 3×4: odd ones among them."""
-    video = len(config.input) > 2
-    entry = {"kind": "video", "frames": config.input[0]} if video else {"kind": "image"}
-    stem = {"size": [3, 7, 7], "stride": [2, 4, 4], "padding": [1, 3, 3]} if video else {"size": 7, "stride": 4}
-    extras = [{"kind": "class_token"}] if config.class_token else []
-    forms = {"absolute": "learned", "separate": "separate"}
-    positions = [{"kind": "position", "form": forms[config.positions]}] if config.positions in forms else []
-    stages, width, heads, stride = [], config.width, config.heads, config.kv_stride
-    window = config.window or 0
-    for start, end in zip((0, *config.opens), (*config.opens, config.depth), strict=True):
-        stride = max(stride // 2, 1) if start else stride
-        heads = 2 * heads if start else heads
-        into = 2 * width if start else width
-        blocks = []
-        for index in range(start, end):
-            opens, ends = index == start > 0, index + 1 == end < config.depth
-            strides = {"q_stride": ([1, 2, 2] if video else 2) if opens else 1}
-            strides["kv_stride"] = [1, stride, stride] if video else stride
-            attention = {"kind": "pooling", "heads": heads, "residual_pooling": config.residual_pooling, **strides}
-            attention |= {"bias": "decomposed"} if config.positions == "relative" else {}
-            attention |= {} if opens or config.pool_all_queries else {"q_size": 1}
-            attention |= {"function": "max", "kv_size": {4: 5, 2: 3, 1: 1}[stride]} if config.maxima else {}
-            attention |= {"out_width": into} if config.in_attention else {}
-            if config.window and not (start and index + 1 == end):
-                attention |= {"kind": "window_pooling", "window": window}
-            elif config.window and end < config.depth:
-                attention["kv_stride"] = 2 * stride
-            window = window // 2 if opens else window
-            mlp = {"kind": "mlp"} | ({"out_width": 2 * into} if ends and not config.in_attention else {})
-            blocks.append([attention, mlp])
-        stages.append({"dim": into, "blocks": blocks})
-        width = into
-    pool = "class_token" if config.class_token else "mean"
-    head = {"head": {"kind": "classifier", "pool": pool, "classes": config.classes}} if config.classes else {}
-    return {
-        "name": "small",
-        "input": entry | {"size": list(config.input[-2:])},
-        "embed": [{"kind": "conv", **stem}, *extras, *positions],
-        "stages": stages,
-    } | head
-
-
-def copy_weights(ours: nn.Module, plain: PlainMViT) -> None:
-    """Noise for our weights, and the same for the plain model's."""
-    noise = torch.Generator().manual_seed(3)
-    for weights in ours.parameters():
-        weights.copy_(torch.randn(weights.shape, generator=noise, dtype=weights.dtype) * 0.3)
-    stream = ours.get_submodule("streams.0")
-    mine = dict(stream.named_parameters())
-    pairs = [(mine["embed.0.conv.weight"], plain.entry.weight), (mine["embed.0.conv.bias"], plain.entry.bias)]
-    if plain.config.class_token:
-        pairs.append((mine["embed.1.prepend.weight"], plain.token))
-    named = {1: ["table.weight"], 2: ["table.weight"], 3: ["tables.special", "tables.steps", "tables.places"]}
-    if len(plain.positions) == 2 and plain.config.positions == "absolute":
-        whole = mine["embed.2.table.weight"]
-        pairs += [(whole[:1], plain.positions[0]), (whole[1:], plain.positions[1])]
-    elif plain.positions:
-        pairs += list(zip((mine[f"embed.2.{name}"] for name in named[3]), plain.positions, strict=True))
-    blocks = [block for stage in stream.stages for block in stage.run]
-    for (attention, mlp), theirs in zip(blocks, plain.blocks, strict=True):
-        pairs += of_block(attention, mlp, theirs)
-    if plain.config.classes:
-        head = ours.get_submodule("head")
-        pairs += [*weights_of(head.norm, plain.norm), *weights_of(head.linear, plain.head)]
-    assert sum(one.numel() for one, _ in pairs) == parameters(ours)
-    for one, other in pairs:
-        other.copy_(one.reshape(other.shape))
-
-
-def weights_of(one: nn.Module, other: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    return list(zip(one.parameters(), other.parameters(), strict=True))
-
-
-def of_block(attention: SubLayerModel, mlp: SubLayerModel, theirs: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    inner = attention.inner
-    pairs = [*weights_of(attention.residual_norm, theirs.norm1), *weights_of(mlp.residual_norm, theirs.norm2)]
-    pairs += [*weights_of(inner.qkv, theirs.qkv), *weights_of(inner.out, theirs.proj)]
-    for name, pool in theirs.pools.items():
-        if not pool.maxima:
-            pairs.append((getattr(inner, f"pool_{name}").weight, pool.weight))
-            pairs += weights_of(getattr(inner, f"norm_{name}"), pool.norm)
-    if theirs.config.positions == "relative":
-        pairs += weights_of(inner.core.inner.tables, theirs.tables)
-    pairs += [*weights_of(mlp.inner.fc1, theirs.up), *weights_of(mlp.inner.fc2, theirs.down)]
-    for sublayer in (attention, mlp):
-        if sublayer.residual_projection is not None:
-            pairs += weights_of(sublayer.residual_projection, theirs.widen)
-    return pairs
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_whole_models_give_the_numbers_of_a_plain_one(name: str, tmp_path: Path) -> None:
-    config, file = SMALL[name], tmp_path / "small.yaml"
-    file.write_text(as_yaml(spec_of_config(config)), encoding="utf-8")
-    architecture = place(load(str(file)), Run(dtype="float64", batch=2))
-    ours, (pixels,), _ = build(architecture, "cpu")
-    plain = PlainMViT(config).double().eval().requires_grad_(requires_grad=False)
-    copy_weights(ours, plain)
-    torch.testing.assert_close(ours(pixels), plain(pixels), rtol=1e-9, atol=1e-10)
-    exact(reconciled(count(architecture), *build(architecture)))
 
 
 def test_parameters_follow_the_resolution_and_are_marked() -> None:

@@ -209,19 +209,6 @@ def pvt(*depths: int) -> nn.Module:
     return hf.theirs_of("PvtForImageClassification", depths=depths)
 
 
-PRESETS = {
-    "pvt-tiny": (2, 2, 2, 2),
-    "pvt-small": (3, 4, 6, 3),
-    "pvt-medium": (3, 4, 18, 3),
-    "pvt-large": (3, 8, 27, 3),
-}
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
-    hf.same_totals(preset, lambda: pvt(*PRESETS[preset]))
-
-
 # Convolutional feed-forward networks, depthwise convolutions and PVT v2: refusals, and transformers' models ───────────
 
 
@@ -316,20 +303,3 @@ def pvt_v2(dims: list[int], ratios: list[int], depths: list[int], *, linear: boo
         linear_attention=linear,
         num_labels=1000,
     )
-
-
-B0, B1 = [32, 64, 160, 256], [64, 128, 320, 512]
-PRESETS_V2: dict[str, dict[str, Any]] = {
-    "pvt-v2-b0": {"dims": B0, "ratios": [8, 8, 4, 4], "depths": [2, 2, 2, 2]},
-    "pvt-v2-b1": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [2, 2, 2, 2]},
-    "pvt-v2-b2": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 4, 6, 3]},
-    "pvt-v2-b2-li": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 4, 6, 3], "linear": True},
-    "pvt-v2-b3": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 4, 18, 3]},
-    "pvt-v2-b4": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 8, 27, 3]},
-    "pvt-v2-b5": {"dims": B1, "ratios": [4, 4, 4, 4], "depths": [3, 6, 40, 3]},
-}
-
-
-@pytest.mark.parametrize("preset", PRESETS_V2)
-def test_a_preset_of_v2_has_their_parameters_and_their_macs(preset: str) -> None:
-    hf.same_totals(preset, lambda: pvt_v2(**PRESETS_V2[preset]))

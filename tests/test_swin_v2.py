@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from specs import architecture_of, counted
-from transformers_models import CLASSES, EPS, TheirWeights, compare, ours_of, parameters, theirs_of
+from transformers_models import CLASSES, EPS, TheirWeights, compare, ours_of, theirs_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -161,48 +160,11 @@ def test_swin_v2_with_their_weights(size, window, depths, attention, tmp_path):
     compare(theirs, ours, copied_v2, tolerance=1e-6)  # offsets are held in single precision
 
 
-# size -> width, blocks and heads of the first stage
-SIZES = {
-    "t": (96, [2, 2, 6, 2], 3),
-    "s": (96, [2, 2, 18, 2], 3),
-    "b": (128, [2, 2, 18, 2], 4),
-    "l": (192, [2, 2, 18, 2], 6),
-    "h": (352, [2, 2, 18, 2], 11),
-    "g": (512, [2, 2, 42, 4], 16),
-}
 ALL = [
     *("swinv2-t-w8-256", "swinv2-t-w16-256", "swinv2-s-w8-256", "swinv2-s-w16-256", "swinv2-b-w8-256"),
     *("swinv2-b-w12-192", "swinv2-b-w16-256", "swinv2-b-w24-384", "swinv2-l-w12-192", "swinv2-l-w16-256"),
     *("swinv2-l-w24-384", "swinv2-h-w12-192", "swinv2-g-w12-192"),
 ]
-
-
-@pytest.mark.parametrize("preset", ALL)
-def test_a_preset_has_their_parameters_macs_and_attention_entries(preset):
-    _, letter, window, size = preset.split("-")
-    dim, depths, heads = SIZES[letter]
-    totals = count(architecture_of(preset)).totals()
-    with torch.device("meta"):
-        theirs = theirs_v2(
-            embed_dim=dim,
-            depths=depths,
-            num_heads=[heads * 2**stage for stage in range(4)],
-            image_size=int(size),
-            window_size=int(window[1:]),
-            num_labels=21841 if window == "w12" and letter in "bl" else 1000,
-        )
-        kept: list[int] = []
-        for module in theirs.modules():
-            if type(module).__name__ == "Swinv2SelfAttention":
-                module.register_forward_hook(lambda _, __, output: kept.append(output[1].numel()))
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(torch.zeros(1, 3, int(size), int(size)), output_attentions=True)
-    # theirs knows no norms on the main branch: 18 and 42 blocks of the third stage have 3 and 7, of width 4·dim
-    norms = depths[2] // 6 * 2 * 4 * dim if letter in "hg" else 0
-    assert totals["params"] == parameters(theirs) + norms
-    assert 2 * totals["macs"] == counter.get_total_flops()
-    assert totals["attention_entries"] == sum(kept)
-    assert len(kept) == sum(depths)
 
 
 # What the public code prints -----------------------------------------------------------------------------------------

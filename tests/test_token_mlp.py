@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from specs import architecture_of, counted
-from strategies import as_yaml
+from specs import counted
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gmlp import Gmlp
 from xfcost.mechanisms.token_linear import TokenLinear
 from xfcost.mechanisms.token_mlp import TokenMlp
-from xfcost.torch_models.build import build
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
 
@@ -54,10 +51,6 @@ def layer_norm(x_BND: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.layer_norm(x_BND, weight.shape, weight, bias)
 
 
-def affine(x_BND: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return x_BND * weight + bias
-
-
 def mlp(x: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
     hidden = F.gelu(x @ w[f"{at}.fc1.weight"].T + w[f"{at}.fc1.bias"])
     return hidden @ w[f"{at}.fc2.weight"].T + w[f"{at}.fc2.bias"]
@@ -71,14 +64,6 @@ def mixer(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
     )
 
 
-def resmlp(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
-    normed = affine(x_BND, *(w[f"{at}.0.residual_norm.{one}"] for one in ("weight", "bias")))
-    crossed = (normed.mT @ w[f"{at}.0.inner.linear.weight"].T + w[f"{at}.0.inner.linear.bias"]).mT
-    x_BND = x_BND + w[f"{at}.0.residual_layer_scale.weight"] * crossed
-    normed = affine(x_BND, *(w[f"{at}.1.residual_norm.{one}"] for one in ("weight", "bias")))
-    return x_BND + w[f"{at}.1.residual_layer_scale.weight"] * mlp(normed, w, f"{at}.1.inner")
-
-
 def gmlp(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
     normed = layer_norm(x_BND, *(w[f"{at}.0.residual_norm.{one}"] for one in ("weight", "bias")))
     at = f"{at}.0.inner"
@@ -86,33 +71,3 @@ def gmlp(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
     v = layer_norm(v, w[f"{at}.gate.norm.weight"], w[f"{at}.gate.norm.bias"])
     v = (v.mT @ w[f"{at}.gate.spatial.weight"].T + w[f"{at}.gate.spatial.bias"]).mT
     return x_BND + (u * v) @ w[f"{at}.fc2.weight"].T + w[f"{at}.fc2.bias"]
-
-
-PLAIN = {
-    "mixer-b16": (mixer, layer_norm, [{"kind": "token_mlp", "hidden": 5}, {"kind": "mlp"}]),
-    "resmlp-s24": (resmlp, affine, [{"kind": "token_linear"}, {"kind": "mlp"}]),
-    "gmlp-s": (gmlp, layer_norm, [{"kind": "gmlp"}]),
-}
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_the_whole_model_is_the_plain_one(name: str, tmp_path) -> None:
-    block, last, components = PLAIN[name]
-    file = tmp_path / "small.yaml"
-    stages = [{"dim": 12, "depth": 2, "block": components}]
-    file.write_text(as_yaml({"extends": name, "name": "small", "input": {"size": [48, 80]}, "stages": stages}))
-    torch.manual_seed(0)
-    live = build(architecture_of(str(file), batch=2), "cpu")
-    model, image = live.model.double(), live.inputs[0].double()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    w = dict(model.named_parameters())
-    x = F.conv2d(
-        image, w["streams.0.embed.0.projection.weight"].view(12, 3, 16, 16), w["streams.0.embed.0.projection.bias"], 16
-    )
-    x = x.flatten(2).mT
-    for number in range(2):
-        x = block(x, w, f"streams.0.stages.0.run.{number}")
-    pooled = last(x, w["head.norm.weight"], w["head.norm.bias"]).mean(1)
-    plain = pooled @ w["head.linear.weight"].T + w["head.linear.bias"]
-    torch.testing.assert_close(model(image), plain, rtol=1e-9, atol=1e-10)
