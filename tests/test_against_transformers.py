@@ -11,23 +11,9 @@ from torch import nn
 import transformers_models as hf
 
 
-def theirs_vit(**settings: Any) -> nn.Module:
-    settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES} | settings
-    return hf.theirs_of("ViTForImageClassification", **settings)
-
-
 def theirs_swin(**settings: Any) -> nn.Module:
     settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES} | settings
     return hf.theirs_of("SwinForImageClassification", **settings)
-
-
-def vit_spec(size: tuple[int, int] = (32, 32), patch: int = 8) -> dict[str, Any]:
-    return {
-        "input": {"kind": "image", "size": list(size)},
-        "embed": [{"kind": "patch", "size": patch}, {"kind": "class_token"}, {"kind": "position"}],
-        "stages": [{"dim": 12, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
-        "head": {"kind": "classifier", "pool": "class_token", "classes": hf.CLASSES},
-    }
 
 
 def swin_spec(size: int, window: int) -> dict[str, Any]:
@@ -57,19 +43,6 @@ def gpt2_spec(length: int) -> dict[str, Any]:
     }
 
 
-def copied_vit(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
-    patch, token, position = stream.embed
-    weights.put(patch.projection, "vit.embeddings.patch_embeddings.projection")
-    token.prepend.weight.copy_(weights.take("vit.embeddings.cls_token"))
-    position.table.weight.copy_(weights.take("vit.embeddings.position_embeddings")[0])
-    for number, block in enumerate(stream.stages[0].run):
-        hf.copy_block("vit", block, weights, f"vit.layers.{number}.")
-    weights.put(ours.head.norm, "vit.layernorm")
-    weights.put(ours.head.linear, "classifier")
-    assert not weights
-
-
 def copied_swin(theirs: nn.Module, ours: Any) -> None:
     weights, stream = hf.TheirWeights(theirs), ours.streams[0]
     weights.put(stream.embed[0].projection, "swin.embeddings.patch_embeddings.projection")
@@ -93,16 +66,6 @@ def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
         hf.copy_block("gpt2", block, weights, f"transformer.h.{number}.")
     weights.put(ours.head.norm, "transformer.ln_f")
     assert not weights
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize("size", [(32, 32), (24, 40)], ids=str)
-def test_vit_with_their_weights(size: tuple[int, int], attention: str, tmp_path: Path) -> None:
-    theirs = theirs_vit(
-        hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48, image_size=size, patch_size=8
-    )
-    ours = hf.ours_of(vit_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
-    hf.compare(theirs, ours, copied_vit, tolerance=1e-6)  # their softmax runs in float32
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
@@ -134,18 +97,6 @@ def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) ->
 
 
 # Presets at full size, on `meta` ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def vit(dim: int, depth: int, heads: int, patch: int, size: int = 224) -> nn.Module:
-    return theirs_vit(
-        hidden_size=dim,
-        num_hidden_layers=depth,
-        num_attention_heads=heads,
-        intermediate_size=4 * dim,
-        patch_size=patch,
-        image_size=size,
-        num_labels=1000,
-    )
 
 
 def swin(dim: int, depth: int, heads: int, size: int = 224) -> nn.Module:

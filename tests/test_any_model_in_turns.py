@@ -148,29 +148,12 @@ def test_one_module_with_two_inputs_is_two_systems() -> None:
     assert [ledger.total("macs") for ledger in found.ledgers] == [256, 4096]
 
 
-def test_what_a_module_raises_on_the_device_is_its_own_error(tmp_path: Path) -> None:
-    class Big(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            if not x.is_meta:
-                raise ValueError("not here")
-            return x @ x.mT
-
-    meters = ticking()
-    with pytest.raises(UsageError, match="Big does not run on these inputs: ValueError: not here"):
-        turns.in_turns([spec(tmp_path, meters), module(Big(), meters)], "cpu", PLAN, lambda text: None, meters)
-
-
 @pytest.mark.parametrize("option", ["compile", "composed"])
 def test_what_is_of_specs_is_refused(option: str) -> None:
     with pytest.raises(UsageError, match=rf"--{option}: Twice is a torch module, which is timed as it is counted"):
         module(Twice(), ticking(), PLAN._replace(**{option: True}))
     with pytest.raises(UsageError, match=rf"--{option}: Linear is a torch module"):
         xfcost.analyze(nn.Linear(8, 8), example_inputs=torch.ones(1, 8), device="cpu", **{option: True})
-
-
-def test_no_such_device() -> None:
-    with pytest.raises(DeviceError, match="expected one of cpu, cuda, mps"):
-        xfcost.compare((nn.Linear(8, 8), torch.ones(1, 8)), (nn.Linear(8, 8), torch.ones(1, 8)), device="tpu")
 
 
 CODE = """

@@ -112,22 +112,6 @@ def test_a_grouped_product_feeds_the_next_operation(left, right, ends, macs, dev
     assert (ledger.total("macs"), ledger.total("flops")) == (macs, 2 * macs + 96)
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_grouped_products_of_experts_count_every_row_once(device):
-    rows, experts = torch.ones(6, 8, device=device), torch.ones(2, 8, 16, device=device)
-    ends = torch.tensor([2, 6], dtype=torch.int32, device=device)
-    ledger = xfcost.analyze(
-        Call(lambda x, w, offs: F.grouped_mm(x, w, offs=offs)), example_inputs=(rows, experts, ends), trace=False
-    )
-    assert ledger.total("macs") == 6 * 8 * 16
-
-
-def test_a_complex_product_is_eight_flops():
-    left, right = torch.ones(3, 4, dtype=torch.complex64), torch.ones(4, 5, dtype=torch.complex64)
-    ledger = xfcost.analyze(Call(torch.matmul), example_inputs=(left, right), trace=False)
-    assert (ledger.total("macs"), ledger.total("flops")) == (60, 480)
-
-
 def test_a_packed_sequence_counts_its_tokens_without_padding():
     class Packed(nn.Module):
         def __init__(self):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from helpers import xf
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.report.export import ledger_text
 from xfcost.report.table import share_cell
-from xfcost.spec.load import lineage
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Given, inputs_from
 from xfcost.torch_models.any_model.targets import built
@@ -112,12 +110,6 @@ def test_a_python_file_wants_a_name_in_it(text: str) -> None:
         module_target(text)
 
 
-@pytest.mark.parametrize("text", ["model.py:Net", "torch.nn:Linear"])
-def test_what_needs_yaml_says_that_a_module_has_none(text: str) -> None:
-    with pytest.raises(UsageError, match="expected a spec; a torch module has no YAML"):
-        lineage(text)
-
-
 def test_each_of_many_positional_inputs_has_its_place_as_name() -> None:
     class Sums(nn.Module):
         def forward(self, first: torch.Tensor, *more: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
@@ -189,22 +181,6 @@ def test_a_config_with_a_byte_order_mark_and_one_architecture(tmp_path: Path) ->
     ledger = xfcost.analyze(str(tmp_path / "config.json"), N=5, trace=False)
     # a token: Q and its projection 2·8·8, K and V 2·8·4, three maps of the MLP 3·8·12; 5² pairs of 2 heads of 4, twice
     assert ledger.total("macs") == 2 * (5 * (2 * 64 + 2 * 32 + 3 * 96) + 2 * 25 * 2 * 4) + 5 * 8 * 11
-
-
-def test_work_in_another_thread_is_counted() -> None:
-    class Threads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with ThreadPoolExecutor(1) as pool:
-                return self.fc(x) + pool.submit(self.fc, x).result()
-
-    ledger = xfcost.analyze(Threads(), example_inputs=torch.zeros(1, 4), trace=False)
-    assert ledger.module is not None
-    assert ledger.module.uncounted == {}
-    assert ledger.total("macs") == 2 * 16
 
 
 def test_a_constructor_that_forgets_torch_s_own() -> None:

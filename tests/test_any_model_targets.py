@@ -158,10 +158,6 @@ def test_a_file_that_is_not_there_or_raises(tmp_path: Path) -> None:
     assert "no such file" in xf("analyze", tmp_path / "config.json").stderr
 
 
-def test_inputs_of_a_spec_are_refused() -> None:
-    assert "a spec knows its inputs" in xf("analyze", "vit", "--no-trace", "--input", "1x3").stderr
-
-
 def test_inputs_out_of_texts() -> None:
     texts = ["2x3", "ids=1xN:int64", "mask=BxN:bool", "use_cache=false", "past.0.1=1x2", "past.0.0=3", "past.1=null"]
     given = inputs_from(texts, {"N": 5, "B": 2}, "cpu")

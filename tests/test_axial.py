@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
 import places
-import xfcost
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from contract import example, joined, make
 from places import total
 from refused import refusals
-from strategies import exact, place_for
+from strategies import place_for
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
@@ -117,23 +115,3 @@ def test_growth_of_a_folded_sequence_is_measured_on_squares():
     ledgers = sweep("common-axial", SpecSystem(loaded), Run(), (128, 65536))
     assert slope(ledgers.xs, ledgers.values("mixing_macs")) == pytest.approx(1.5)
     assert ledgers.ended is None
-
-
-@pytest.mark.parametrize("axis", ["row", "column", "depth", "all"])
-def test_a_video_s_backward_pass_is_torch_s(axis: str, tmp_path: Path) -> None:
-    # On pixels as they are: the projections work out no gradient of what comes in, along depth neither.
-    file = tmp_path / "video.yaml"
-    file.write_text(
-        "name: on a video\n"
-        "input: {kind: video, frames: 2, size: [3, 4], channels: 12}\n"
-        "embed: [{kind: pixels}]\n"
-        "residual: none\n"
-        "stages:\n"
-        "  - dim: 12\n    depth: 1\n"
-        f"    block: [{{kind: axial, axis: {axis}, heads: 2}}]\n",
-        encoding="utf-8",
-    )
-    ledger = xfcost.analyze(str(file), mode="train")
-    exact(ledger)
-    qkv = [row for row in ledger.rows if row.path.endswith("qkv")]
-    assert [row.backward_macs for row in qkv] == [24 * 12 * 36] * (3 if axis == "all" else 1)  # N·d·3d, once

@@ -15,8 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 import places
 import transformers_models as hf
 from growth import orders_at
-from specs import counted
-from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -174,20 +172,3 @@ def test_bigbird_with_their_weights(
     # and 2 samples. 36 tokens and fewer are full attention, and not padded.
     padding = -length % 4 if length > 36 else 0
     assert 2 * (totals["macs"] + 2 * 2 * padding * 8 * 12 * 12) == counter.get_total_flops()
-
-
-# transformers 5.23.0, BigBirdModel of base size: FlopCounterMode over 2 (eager, on the CPU), and its parameters
-@pytest.mark.parametrize(("tokens", "macs"), [(4096, 394_852_368_384), (512, 48_318_971_904)])
-def test_the_released_encoder(tokens: int, macs: int) -> None:
-    ledger = counted("bigbird-base", tokens=(tokens,))
-    assert (ledger.total("params"), ledger.total("macs")) == (127_468_800, macs)
-
-
-def test_the_released_encoder_with_full_attention(tmp_path: Path) -> None:
-    # attention_type="original_full" at 2048 tokens: 251,256,176,640 MACs
-    file = tmp_path / "full.yaml"
-    block = [{"kind": "full", "heads": 12}, {"kind": "mlp", "hidden": 3072, "act": "gelu_tanh"}]
-    stages = [{"dim": 768, "depth": 12, "block": block}]
-    file.write_text(as_yaml({"name": "full", "extends": "bigbird-base", "stages": stages}), encoding="utf-8")
-    ledger = counted(str(file), tokens=(2048,))
-    assert (ledger.total("params"), ledger.total("macs")) == (127_468_800, 251_256_176_640)

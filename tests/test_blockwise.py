@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from transformers_models import transformers
 from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -138,63 +135,3 @@ def test_on_meta_the_positions_are_shapes_alone() -> None:
         module = MODULES[Blockwise](Blockwise(heads=2, block=64, before=64, causal=True), spot)
     assert all(buffer.is_meta for buffer in module.buffers())
     assert module(torch.empty(1, 2**40, 6, device="meta")).shape == (1, 2**40, 6)
-
-
-def test_padding_leaves_no_nan_in_gradients() -> None:
-    # Padding queries read something, so that their softmax is a number, whatever is cropped afterwards.
-    component = Blockwise(heads=2, block=4, before=4, causal=True)
-    for fused in (False, True):
-        module = MODULES[Blockwise](component, stand(Grid((5,)), fused=fused))
-        x = torch.randn(1, 5, 6, requires_grad=True)
-        module(x).sum().backward()
-        assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
-        assert x.grad.isfinite().all()
-
-
-# Other people's code ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_layer_of_the_public_local_attention_costs_the_same() -> None:
-    # local-attention 1.11.2, LocalTransformer(dim=512, heads=8, local_attn_window_size=256), N = 2048, per layer,
-    # FlopCounterMode/2 (torch 2.13.0): to_qkv + to_out 2,147,483,648, attn_fn 1,073,741,824; without causality, one
-    # window after is read too: 1,610,612,736. (What is left of its 66.6e9 are GEGLU, hyper-connections and the head.)
-    component = Blockwise(heads=8, block=256, before=256, causal=True, projection_bias=False)
-    assert figure(component, Grid((2048,)), "macs", "qkv", "out", dim=512) == 2_147_483_648
-    assert figure(component, Grid((2048,)), "macs", "scores", "weighted_sum", dim=512) == 1_073_741_824
-    both_ways = msgspec.structs.replace(component, causal=False, after=256)
-    assert figure(both_ways, Grid((2048,)), "macs", "scores", "weighted_sum", dim=512) == 1_610_612_736
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 0), (2, 0), (0, 0), (1, 1)])
-def test_the_local_layer_of_the_public_reformer_is_ours(before: int, after: int) -> None:
-    """With causality: without, its first and last chunks read each other around the ends."""
-    from transformers.models.reformer.modeling_reformer import LocalSelfAttention
-
-    chunk, n, dim, heads = 4, 16, 6, 2
-    theirs = LocalSelfAttention(
-        transformers.ReformerConfig(
-            hidden_size=dim,
-            num_attention_heads=heads,
-            attention_head_size=dim // heads,
-            local_attn_chunk_length=chunk,
-            local_num_chunks_before=before,
-            local_num_chunks_after=after,
-            is_decoder=True,
-        )
-    ).eval()
-    component = Blockwise(heads=heads, block=chunk, before=before * chunk, causal=True, projection_bias=False)
-    # Causal chunks after are refused by ours; theirs computes and masks them, at the cost of ours without causality.
-    costly = msgspec.structs.replace(component, after=after * chunk, causal=False)
-    ours = MODULES[Blockwise](component, stand(Grid((n,)), dim))
-    x = torch.randn(2, n, dim)
-    with torch.no_grad():
-        ours.qkv.weight.copy_(torch.cat([theirs.query.weight, theirs.key.weight, theirs.value.weight]))
-        ours.out.weight.copy_(torch.eye(dim))
-        with FlopCounterMode(display=False) as counter:
-            said = theirs(x).hidden_states
-        # Their last chunk finds the first one behind it, around the end, and reads it: a key with a lower number.
-        same = n - after * chunk
-        torch.testing.assert_close(ours(x)[:, :same], said[:, :same])
-    macs = figure(costly, Grid((n,)), "macs", "qkv", "scores", "weighted_sum")
-    assert counter.get_total_flops() == 2 * 2 * macs  # two samples, two FLOPs
-    assert figure(costly, Grid((n,)), "attention_entries", "scores") == heads * n * chunk * (1 + before + after)

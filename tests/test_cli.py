@@ -120,13 +120,6 @@ class TestAnalyze:
         assert four["macs"] == 4 * one["macs"] == four["traced_macs"]
         assert four["attention_bytes"] == 4 * one["attention_bytes"]
 
-    def test_dtype_halves_bytes(self):
-        full, half = (
-            json.loads(xf("analyze", "vit", "--no-trace", "--dtype", dtype, "--format", "json").stdout)["totals"]
-            for dtype in ("fp32", "bfloat16")
-        )
-        assert full["attention_bytes"] == 2 * half["attention_bytes"]
-
     def test_what_a_trace_checks_with_is_said(self):
         assert "counted only; --trace checks it" in xf("analyze", "vit", "--no-trace").stdout.splitlines()
         both = "on the real torch model (fvcore's trace and torch's dispatcher)"

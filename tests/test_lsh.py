@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor
 
 from strategies import place_for
-from transformers_models import parameters, transformers
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.torch_models.mechanisms.lsh import LshAttention
 
 DIM, HEADS = 12, 3
-
-
-def rows(component: Lsh, tokens: int, dim: int = DIM) -> dict[str, Any]:
-    return {row.path: row for row in component.operations(place_for(component, Grid((tokens,)), dim=dim))}
 
 
 def torch_module(component: Lsh, tokens: int, device: str = "cpu") -> LshAttention:
@@ -83,75 +74,6 @@ def test_equal_queries_share_a_bucket_and_opposite_ones_never():
 
 
 # transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def theirs_of(component: Lsh) -> nn.Module:
-    """transformers' layer: norm, LSH attention, output; the norm is taken out."""
-    modeling = pytest.importorskip("transformers.models.reformer.modeling_reformer")
-    config = transformers.ReformerConfig(
-        hidden_size=DIM,
-        num_attention_heads=component.heads,
-        attention_head_size=component.head_dim or DIM // component.heads,
-        attn_layers=["lsh"],
-        lsh_attn_chunk_length=component.bucket,
-        num_buckets=component.buckets,
-        num_hashes=component.rounds,
-        is_decoder=bool(component.causal),
-        hash_seed=7,
-    )
-    layer = modeling.ReformerAttention(config).double().eval().requires_grad_(requires_grad=False)
-    layer.layer_norm = nn.Identity()
-    return layer
-
-
-def with_their_weights(component: Lsh, tokens: int, theirs: nn.Module) -> LshAttention:
-    ours = torch_module(component, tokens).requires_grad_(requires_grad=False)
-    ours.query_key.weight.copy_(theirs.self_attention.query_key.weight)
-    ours.value.weight.copy_(theirs.self_attention.value.weight)
-    ours.out.weight.copy_(theirs.output.dense.weight)
-    if not ours.whole:
-        torch.manual_seed(7)  # as they draw their rotations
-        columns = sum(component.factors(Grid((tokens,)))) // 2
-        width = component.head_dim or DIM // component.heads
-        drawn = torch.randn(component.heads, width, component.rounds, columns, dtype=torch.float64)
-        ours.rotate.columns_HKr.copy_(drawn.flatten(2))
-    return ours
-
-
-THEIRS = [
-    (Lsh(heads=3, rounds=1, bucket=4, buckets=8), 16),
-    (Lsh(heads=3, rounds=4, bucket=4, buckets=8, causal="approximate"), 32),
-    (Lsh(heads=2, rounds=2, bucket=8, buckets=[4, 6], head_dim=5, causal="approximate"), 64),
-    (Lsh(heads=2, rounds=3, bucket=4, buckets=[2, 4, 6]), 22),
-    (Lsh(heads=3, rounds=2, bucket=16, buckets=8, causal="approximate"), 11),
-]
-
-
-@pytest.mark.parametrize(("component", "tokens"), THEIRS, ids=str)
-def test_outputs_parameters_and_macs_are_those_of_transformers(component: Lsh, tokens: int) -> None:
-    theirs = theirs_of(component)
-    ours = with_their_weights(component, tokens, theirs)
-    x = torch.randn(2, tokens, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    more = component.padded(Grid((tokens,))) - tokens
-    padded, mask = nn.functional.pad(x, (0, 0, 0, more)), None
-    if more:  # they pad the whole model's input, and hand every layer a mask
-        mask = torch.cat([torch.ones(2, tokens), torch.zeros(2, more)], 1)
-    with FlopCounterMode(display=False) as counter:
-        expected = theirs(padded, attention_mask=mask).hidden_states[:, :tokens]
-    torch.testing.assert_close(ours(x), expected, rtol=1e-11, atol=1e-12)
-    assert parameters(theirs) == sum(row.params for row in rows(component, tokens).values())
-    macs = sum(row.macs for row in rows(component, tokens).values())
-    assert counter.get_total_flops() == 2 * 2 * macs  # a MAC is two FLOPs, and there are two samples
-
-
-def test_the_layer_of_reformer_enwik8_is_the_public_count():
-    # transformers' enwik8 layer at N = 8192: 3·N·d² + rounds·N·d·(256 + 2·512) MACs, 3·d² parameters.
-    component = Lsh(heads=8, rounds=4, bucket=256, buckets=512, causal="approximate")
-    found = rows(component, 8192, dim=1024).values()
-    assert sum(row.macs for row in found) == 8192 * (3 * 1024**2 + 4 * 1024 * (256 + 2 * 512))
-    assert sum(row.params for row in found) == 3 * 1024**2
-    one = msgspec.structs.replace(component, rounds=1)
-    assert sum(row.macs for row in rows(one, 8192, dim=1024).values()) == 8192 * 4_456_448
 
 
 def test_half_precision_masks_without_overflow():

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import xfcost
 from cases.layers import POOLING_ATTENTION
 from contract import LargestTensor
 from growth import exponent, orders_at
@@ -216,24 +215,3 @@ def test_each_input_has_its_first_step(tmp_path: Path, entry: Any, embed: Any, s
 def test_vectors_can_not_be_scored_as_words(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input has none"):
         place(loaded(spec(first=True, head={"kind": "language_model"}), tmp_path), Run())
-
-
-@pytest.mark.parametrize("joining", ["{place: post}", "{place: pre}", "none"])
-def test_the_backward_pass_over_pixels_is_torch_s(joining: str, tmp_path: Path) -> None:
-    # K and V of pixels as they are work out no gradient of them; of pixels that a learned norm has changed they do.
-    file = tmp_path / "pooled.yaml"
-    file.write_text(
-        "name: pooled\n"
-        "input: {kind: image, size: [4, 6], channels: 12}\n"
-        "embed: [{kind: pixels}]\n"
-        "stages:\n"
-        "  - dim: 12\n"
-        "    depth: 1\n"
-        f"    enter: [{{kind: pooling_attention, count: 3, heads: 2, residual: {joining}}}]\n"
-        "    block: [{kind: mlp}]\n",
-        encoding="utf-8",
-    )
-    ledger = xfcost.analyze(str(file), mode="train")
-    exact(ledger)
-    (kv,) = (row for row in ledger.rows if row.operation == "kv")
-    assert kv.backward_macs == (2 if "pre" in joining else 1) * 24 * 12 * 24  # N·d·2d

@@ -133,23 +133,6 @@ SMALL: dict[str, Any] = {
 }
 
 
-def pvt_spec(size: int, reductions: list[int]) -> dict[str, Any]:
-    def stage(number: int) -> dict[str, Any]:
-        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 2, "stride": 2, "norm": "layer_norm"}]
-        stem_layers += [{"kind": "class_token"}] if number == 3 else []
-        mixer = {"kind": "spatial_reduction", "heads": SMALL["num_attention_heads"][number]}
-        block = [mixer | {"reduction": reductions[number]}, {"kind": "mlp", "ratio": SMALL["mlp_ratios"][number]}]
-        enter = {"enter": [*stem_layers, {"kind": "position"}]} if number else {}
-        return enter | {"dim": SMALL["hidden_sizes"][number], "depth": SMALL["depths"][number], "block": block}
-
-    return {
-        "input": {"kind": "image", "size": size},
-        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}, {"kind": "position"}],
-        "stages": [stage(number) for number in range(4)],
-        "head": {"kind": "classifier", "pool": "class_token", "classes": hf.CLASSES},
-    }
-
-
 def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str, sr: str) -> None:
     weights.put(mixer.q, f"{theirs}.query")
     weights.put_joined(mixer.kv, f"{theirs}.key", f"{theirs}.value")
@@ -158,51 +141,6 @@ def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str, sr: str) ->
             whole = weights.take(f"{theirs}.{sr}.{kind}")
             getattr(mixer.reduce, kind).copy_(whole.reshape(getattr(mixer.reduce, kind).shape))
         weights.put(mixer.norm, f"{theirs}.layer_norm")
-
-
-def copied_pvt(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
-    for index, stage in enumerate(stream.stages):
-        entry, *tokens, position = stage.enter if index else stream.embed
-        there = f"pvt.encoder.patch_embeddings.{index}"
-        weights.put(entry.conv if index else entry.projection, f"{there}.projection")
-        weights.put(entry.norm, f"{there}.layer_norm")
-        for token in tokens:
-            token.prepend.weight.copy_(weights.take(f"{there}.cls_token"))
-        position.table.weight.copy_(weights.take(f"{there}.position_embeddings")[0])
-        for number, (mixer, mlp) in enumerate(stage.run):
-            block = f"pvt.encoder.block.{index}.{number}"
-            weights.put(mixer.residual_norm, f"{block}.layer_norm_1")
-            put_attention(mixer.inner, weights, f"{block}.attention.self", "sequence_reduction")
-            weights.put(mixer.inner.out, f"{block}.attention.output.dense")
-            weights.put(mlp.residual_norm, f"{block}.layer_norm_2")
-            weights.put(mlp.inner.fc1, f"{block}.mlp.dense1")
-            weights.put(mlp.inner.fc2, f"{block}.mlp.dense2")
-    weights.put(ours.head.norm, "pvt.encoder.layer_norm")
-    weights.put(ours.head.linear, "classifier")
-    assert not weights
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize(
-    ("size", "reductions"),
-    [
-        (32, [4, 2, 1, 1]),  # 8×8, 4×4, 2×2, 1×1
-        (96, [8, 4, 2, 1]),  # 24×24, 12×12, 6×6, 3×3
-        (64, [3, 3, 3, 1]),  # 16×16, 8×8, 4×4: rests that stand in no patch
-    ],
-)
-def test_pvt_with_their_weights(size: int, reductions: list[int], attention: str, tmp_path: Path) -> None:
-    theirs = hf.theirs_of(
-        "PvtForImageClassification",
-        **SMALL,
-        image_size=size,
-        sequence_reduction_ratios=reductions,
-        layer_norm_eps=hf.EPS,
-        num_labels=hf.CLASSES,
-    )
-    ours = hf.ours_of(pvt_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
-    hf.compare(theirs, ours, copied_pvt, tolerance=1e-10)
 
 
 def pvt(*depths: int) -> nn.Module:

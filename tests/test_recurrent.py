@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from places import at
 from specs import architecture_of
 from strategies import as_yaml, counted_spec
 from xfcost.formulas.component import Place
-from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.gru import Gru
@@ -27,17 +25,6 @@ from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 
 TORCH = {Rnn: nn.RNN, Lstm: nn.LSTM, Gru: nn.GRU}
-COMPONENTS = [
-    Rnn(),
-    Rnn(act="relu"),
-    Rnn(bias=False, bidirectional=True),
-    Lstm(),
-    Lstm(bias=False),
-    Lstm(bidirectional=True),
-    Gru(),
-    Gru(bias=False),
-    Gru(bidirectional=True),
-]
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -56,49 +43,6 @@ def test_a_reader_is_told_of_steps_and_state() -> None:
     (note,) = Lstm(bidirectional=True).notes(at(2000))
     assert "2,000 sequential steps" in note
     assert "a state of 12 numbers" in note  # h and c, 3 hidden units, two directions
-
-
-# Beside torch.nn ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def torch_layer(component: Recurrent, dim: int, units: int) -> nn.Module:
-    more = {"nonlinearity": component.act} if isinstance(component, Rnn) else {}
-    make = TORCH[type(component)]
-    return make(dim, units, bias=component.bias, bidirectional=component.bidirectional, batch_first=True, **more)
-
-
-def with_weights_of(module: nn.Module, theirs: nn.Module) -> nn.Module:
-    """Torch's weights in ours; in its order: weight_ih, weight_hh, bias_ih, bias_hh, forwards and then backwards."""
-    ways = [way for way in (module.core, module.forwards, module.backwards) if way is not None]
-    for way, suffix in zip(ways, ("", "_reverse"), strict=False):
-        for leaf, short in ((way.input, "ih"), (way.recurrence, "hh")):
-            leaf.weight.data.copy_(getattr(theirs, f"weight_{short}_l0{suffix}"))
-            if leaf.bias is not None:
-                leaf.bias.data.copy_(getattr(theirs, f"bias_{short}_l0{suffix}"))
-    return module
-
-
-@pytest.mark.parametrize("component", COMPONENTS, ids=str)
-@pytest.mark.parametrize("units", [6, 4])
-def test_outputs_and_parameters_are_torch_nn_s(component: Recurrent, units: int) -> None:
-    torch.manual_seed(0)
-    where = at(9, dim=5, out_dim=units * component.directions)
-    theirs = torch_layer(component, 5, units).double()
-    ours = with_weights_of(MODULES[type(component)](component, where).double(), theirs)
-    x = torch.randn(3, 9, 5, dtype=torch.float64)
-    torch.testing.assert_close(ours(x), theirs(x)[0], rtol=1e-12, atol=1e-13)
-    params = sum(parameter.numel() for parameter in theirs.parameters())
-    assert params == sum(row.params for row in component.operations(where))
-
-
-@pytest.mark.parametrize("component", COMPONENTS, ids=str)
-def test_macs_are_those_of_torch_nn_on_meta(component: Recurrent) -> None:
-    where = at(11, dim=5, out_dim=4 * component.directions)
-    with torch.device("meta"):
-        theirs, x = torch_layer(component, 5, 4), torch.randn(2, 11, 5)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        theirs(x)
-    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in component.operations(where))
 
 
 # One node in a trace ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -31,20 +31,6 @@ def macs(component: Retention, where: Place) -> dict[str, int]:
     return {row.path: row.macs for row in component.operations(where) if row.macs}
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 7, 12])
-def test_three_forms_give_the_same_numbers(tokens: int) -> None:
-    torch.manual_seed(0)
-    where = spot(tokens, dim=12)
-    modules: list[Any] = [
-        MODULES[Retention](Retention(heads=3, form=form, chunk=4 if form == "chunkwise" else None), where).double()
-        for form in ("parallel", "chunkwise", "recurrent")
-    ]
-    x = torch.randn(2, tokens, 12, dtype=torch.float64)
-    for module in modules[1:]:
-        module.load_state_dict(modules[0].state_dict())
-        torch.testing.assert_close(module(x), modules[0](x), rtol=1e-11, atol=1e-12)
-
-
 def test_decays_are_told_without_rounding() -> None:
     assert decay(3).tolist() == [31 / 32, 63 / 64, 127 / 128]
 

@@ -16,9 +16,7 @@ from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.routing import Routing
-from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
 
 at = partial(places.at, dim=8)
@@ -60,16 +58,6 @@ def test_what_can_not_be_is_refused(options: dict[str, Any], field: str, message
     with pytest.raises(ComponentError, match=message) as refused:
         Routing(heads=2, **options).check(at(16))
     assert refused.value.field == field
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_one_cluster_of_all_tokens_is_full_attention(*, fused: bool) -> None:
-    routing, full = torch_module(Routing(heads=2, window=64), at(10, fused=fused)), FullAttention(Full(heads=2), at(10))
-    full.double().load_state_dict(
-        {name: value for name, value in routing.state_dict().items() if "distances" not in name}
-    )
-    torch.testing.assert_close(routing(tokens(10)), full(tokens(10)), rtol=1e-12, atol=1e-12)
-    assert "a cluster holds all 10 tokens: attention is full" in list(Routing(heads=2, window=64).notes(at(10)))
 
 
 @pytest.mark.parametrize("shared", [False, True])

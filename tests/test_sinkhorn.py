@@ -12,9 +12,7 @@ import places
 from specs import counted
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
-from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.sinkhorn import Sinkhorn
-from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.sinkhorn import SinkhornAttention
 
 at = partial(places.at, dim=8)
@@ -33,13 +31,6 @@ def test_sortcut_is_never_causal() -> None:
     with pytest.raises(ComponentError, match="later ones too; write causal: false") as refused:
         Sinkhorn(heads=2, sortcut=2, causal=True).check(at(12))
     assert refused.value.field == "sortcut"
-
-
-def test_one_block_is_full_attention() -> None:
-    # Its sorted block is itself: every key is there twice, which softmax does not see. Padding is read by none.
-    sinkhorn, full = torch_module(Sinkhorn(heads=2, block=6), at(6)), FullAttention(Full(heads=2), at(6)).double()
-    full.load_state_dict(sinkhorn.state_dict())
-    torch.testing.assert_close(sinkhorn(tokens(6)), full(tokens(6)), rtol=1e-12, atol=1e-12)
 
 
 def test_noise_belongs_to_training_alone() -> None:

@@ -341,12 +341,3 @@ def test_torch_is_as_before_after_a_trace_on_meta() -> None:
     answer = nn.Conv2d(3, 8, 3)(torch.ones(1, 3, 9, 9))
     assert answer.isfinite().all()
     assert torch.is_grad_enabled()
-
-
-def test_a_trace_leaves_the_model_as_it_was() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    trace(model, (torch.ones(1, 3),))
-    assert model.training
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
