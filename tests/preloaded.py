@@ -1,6 +1,6 @@
 """`xfcost WORDS` in a process forked from one that has imported torch, the other libraries and what commands import.
 
-A command in a fresh interpreter takes the same way, a second later. What is imported when is tests/test_imports.py's.
+A command in a fresh interpreter takes the same way, a second later. What is imported when is tests/test_start.py's.
 """
 
 from __future__ import annotations

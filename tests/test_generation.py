@@ -138,6 +138,7 @@ def work(ledger: Ledger) -> tuple[int, int]:
         ("gpt2", 7, 1),
         ("gpt2", 7, 2),
         ("longformer-char-small", 3, 451),
+        ("mamba-130m", 10, 40),
     ],
 )
 def test_generation_is_a_prefill_and_its_steps_one_by_one(preset: str, prompt: int, new: int) -> None:

@@ -93,7 +93,7 @@ TINY: dict[str, dict[str, Any]] = {
     "swinv2": _SWIN,
 }  # fmt: skip
 EACH = [(kind, name) for kind in FAMILIES for name in family_of(kind).architectures]
-# transformers' plain scan has a product in each of its steps, and its convolution more outputs: test_scans.py tells.
+# transformers' plain scan has a product in each of its steps, and its convolution more outputs (test_state_spaces.py).
 SCANS = ("mamba", "mamba2")
 
 

@@ -15,9 +15,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import xfcost
+from calibrated import BASELINE, MACHINE, Ticks, calibration, layout, live, network, points, runs
 from helpers import xf
-from test_predicting import BASELINE, MACHINE, Ticks, calibration, live, network, points, runs
-from test_predicting_features import layout
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Overhead, Samples, TrainingSteps
 from xfcost.ledger.errors import UsageError

@@ -638,16 +638,6 @@ class TestTokensAskedFor:
         assert next(row for row in rows if row.path == "head.pool").flops == 784 * 384
 
 
-def test_a_decoder_that_reads_no_encoder_is_refused(tmp_path):
-    stream = "{embed: [{kind: token}], stages: [{dim: 4, depth: 1, block: [{kind: full, heads: 2}]}]}"
-    spec = tmp_path / "two.yaml"
-    spec.write_text(
-        f"name: Two\ninput: {{kind: tokens, vocabulary: 5, length: 4}}\nencoder: {stream}\ndecoder: {stream}\n"
-    )
-    with pytest.raises(SpecError, match=r"two\.yaml:4 decoder: no sub-layer reads the encoder's output"):
-        architecture_of(str(spec))
-
-
 def test_a_name_is_one_line_of_text(tmp_path):
     spec = tmp_path / "odd.yaml"
     spec.write_text('extends: vit-ti16\nname: "a\\e[31mb"\n')

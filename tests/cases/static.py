@@ -61,7 +61,7 @@ CONV = MechanismCase(
     ),
     components=any_conv(),
     growth=conv_growth,
-    # other grids: tests/test_conv.py
+    # other grids: tests/test_convolutional.py
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     fused=False,
