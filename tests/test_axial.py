@@ -40,10 +40,7 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 
 # `--kind` of one of these selects this file
-KINDS = (
-    "axial",
-    "sparse",
-)
+KINDS = ("axial", "sparse")
 
 
 # Axial attention: along depth, its public figures, and sequences that are folded to stand on a grid ───────────────────

@@ -32,12 +32,7 @@ from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
 from xfcost.torch_models.mechanisms.sinkhorn import SinkhornAttention
 
 # `--kind` of one of these selects this file
-KINDS = (
-    "lsh",
-    "routing",
-    "sinkhorn",
-    "deformable",
-)
+KINDS = ("lsh", "routing", "sinkhorn", "deformable")
 
 
 # LSH attention: buckets, what it refuses and notes, growth, leaks, and transformers' Reformer ─────────────────────────
@@ -114,7 +109,7 @@ def test_half_precision_masks_without_overflow():
 
 # Routing attention: its clusters, its options, its fallbacks, and what makes its order ────────────────────────────────
 
-routing_at = partial(places.at, dim=8)
+at = partial(places.at, dim=8)
 
 
 def routing_torch_module(component: Routing, spot: Place) -> RoutingAttention:
@@ -151,13 +146,13 @@ def test_clusters_and_their_windows(options: dict[str, int], sizes: tuple[int, i
 )
 def test_what_can_not_be_is_refused(options: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(ComponentError, match=message) as refused:
-        Routing(heads=2, **options).check(routing_at(16))
+        Routing(heads=2, **options).check(at(16))
     assert refused.value.field == field
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared: bool) -> None:
-    module = routing_torch_module(Routing(heads=1, clusters=2, shared_qk=shared), routing_at(6))
+    module = routing_torch_module(Routing(heads=1, clusters=2, shared_qk=shared), at(6))
     before = module.distances.centroids_HCK.clone()
     module(routing_tokens(6))
     assert torch.equal(module.distances.centroids_HCK, before)
@@ -178,20 +173,18 @@ def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared: bool)
 def test_memory_keys_stand_per_cluster() -> None:
     # Causal and not shared: 4 clusters, 2 heads of 4, one key and one value each; more tokens, more clusters.
     component = Routing(heads=2, causal="approximate")
-    assert [rows_of(component, routing_at(n))["memory_keys"].params for n in (16, 64)] == [2 * 4 * 4, 2 * 8 * 4]
-    assert any("1 memory key(s)" in note for note in component.notes(routing_at(16)))
-    assert rows_of(component, routing_at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
+    assert [rows_of(component, at(n))["memory_keys"].params for n in (16, 64)] == [2 * 4 * 4, 2 * 8 * 4]
+    assert any("1 memory key(s)" in note for note in component.notes(at(16)))
+    assert rows_of(component, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
 
 
 def test_notes_tell_where_the_order_in_print_fails() -> None:
-    notes = [
-        " ".join(Routing(heads=2, **sizes).notes(routing_at(1024))) for sizes in ({}, {"window": 64}, {"clusters": 16})
-    ]
+    notes = [" ".join(Routing(heads=2, **sizes).notes(at(1024))) for sizes in ({}, {"window": 64}, {"clusters": 16})]
     assert "N√N needs" not in notes[0]
     assert "the distances cost N²·d/w; N√N needs w = √N, here 32" in notes[1]
     assert "attention costs N²·d/k; N√N needs k = √N, here 32" in notes[2]
     padded = Routing(heads=2, local_heads=1, local_window=100)
-    assert any("pad 1024 tokens to 1100" in note for note in padded.notes(routing_at(1024)))
+    assert any("pad 1024 tokens to 1100" in note for note in padded.notes(at(1024)))
 
 
 def test_routing_the_layers_of_the_public_implementation() -> None:
@@ -212,8 +205,6 @@ def test_routing_the_layers_of_the_public_implementation() -> None:
 
 # Sinkhorn attention: what is sorted and how, its orders, and the public implementation's figures ──────────────────────
 
-sinkhorn_at = partial(places.at, dim=8)
-
 
 def sinkhorn_torch_module(component: Sinkhorn, spot: Place) -> SinkhornAttention:
     torch.manual_seed(0)
@@ -226,12 +217,12 @@ def sinkhorn_tokens(n: int, dim: int = 8) -> Tensor:
 
 def test_sortcut_is_never_causal() -> None:
     with pytest.raises(ComponentError, match="later ones too; write causal: false") as refused:
-        Sinkhorn(heads=2, sortcut=2, causal=True).check(sinkhorn_at(12))
+        Sinkhorn(heads=2, sortcut=2, causal=True).check(at(12))
     assert refused.value.field == "sortcut"
 
 
 def test_noise_belongs_to_training_alone() -> None:
-    module = sinkhorn_torch_module(Sinkhorn(heads=2, block=4), sinkhorn_at(12))
+    module = sinkhorn_torch_module(Sinkhorn(heads=2, block=4), at(12))
     assert torch.equal(module(sinkhorn_tokens(12)), module(sinkhorn_tokens(12)))
     module.train()
     assert not torch.equal(module(sinkhorn_tokens(12)), module(sinkhorn_tokens(12)))
@@ -239,10 +230,10 @@ def test_noise_belongs_to_training_alone() -> None:
 
 def test_notes() -> None:
     free, cut = Sinkhorn(heads=2, block=64), Sinkhorn(heads=2, block=64, sortcut=2)
-    assert list(free.notes(sinkhorn_at(4096))) == ["sorting 64 blocks softly costs N²·d/b; N√N needs b = √N, here 64"]
-    assert "100 tokens padded to 128, whole blocks of 64" in next(free.notes(sinkhorn_at(100)))
-    assert list(cut.notes(sinkhorn_at(4096))) == ["2 of 64 sorted blocks are read; scoring blocks stays N²·d/b²"]
-    assert any("rows of the sorting" in note for note in Sinkhorn(heads=2, causal=True).notes(sinkhorn_at(64)))
+    assert list(free.notes(at(4096))) == ["sorting 64 blocks softly costs N²·d/b; N√N needs b = √N, here 64"]
+    assert "100 tokens padded to 128, whole blocks of 64" in next(free.notes(at(100)))
+    assert list(cut.notes(at(4096))) == ["2 of 64 sorted blocks are read; scoring blocks stays N²·d/b²"]
+    assert any("rows of the sorting" in note for note in Sinkhorn(heads=2, causal=True).notes(at(64)))
 
 
 def test_sinkhorn_the_layers_of_the_public_implementation() -> None:

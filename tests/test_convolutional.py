@@ -38,12 +38,7 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 # `--kind` of one of these selects this file
-KINDS = (
-    "convnext",
-    "conv",
-    "bottleneck",
-    "non_local",
-)
+KINDS = ("convnext", "conv", "bottleneck", "non_local")
 
 
 # ConvNeXt: what is refused, a head that normalises behind the pool, transformers' model beside ours ───────────────────

@@ -34,17 +34,12 @@ from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 from xfcost.torch_models.modules import MODULES
 
 # `--kind` of one of these selects this file
-KINDS = (
-    "sliding",
-    "block_sparse",
-    "blockwise",
-    "global_local",
-)
+KINDS = ("sliding", "block_sparse", "blockwise", "global_local")
 
 
 # Sliding windows: what is refused and noted, and transformers' Longformer beside it ───────────────────────────────────
 
-sliding_at = partial(places.at, dim=8)
+at = partial(places.at, dim=8)
 
 
 # What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
@@ -57,27 +52,27 @@ test_what_can_not_stand_is_refused = refusals(
         (Sliding(heads=2, window=4, global_tokens=1, causal=True), "global_tokens", "later tokens too"),
         (Sliding(heads=3, window=4), "heads", "3 does not divide the width 8"),
     ],
-    sliding_at(10),
+    at(10),
 )
 
 
 def test_a_decoder_has_no_global_tokens() -> None:
     component = Sliding(heads=2, window=4, global_tokens=1)
-    component.with_stream_defaults(decoder=False).check(sliding_at(10))
+    component.with_stream_defaults(decoder=False).check(at(10))
     with pytest.raises(ComponentError, match="this is causal; leave them out, or write causal: false"):
-        component.with_stream_defaults(decoder=True).check(sliding_at(10))
+        component.with_stream_defaults(decoder=True).check(at(10))
 
 
 def test_sliding_notes() -> None:
     plain = Sliding(heads=2, window=4)
-    assert list(plain.notes(sliding_at(12))) == []
-    (padded,) = plain.notes(sliding_at(10))
+    assert list(plain.notes(at(12))) == []
+    (padded,) = plain.notes(at(10))
     assert padded.startswith("10 tokens padded to 12 for windows of 4: 2 padding tokens are projected")
-    (dilated,) = Sliding(heads=2, window=4, dilation=3).notes(sliding_at(10))
+    (dilated,) = Sliding(heads=2, window=4, dilation=3).notes(at(10))
     assert dilated.startswith("10 tokens padded to 12 for windows of 4, 3 apart")
-    (unused,) = Sliding(heads=2, window=4, global_projections=True).notes(sliding_at(12))
+    (unused,) = Sliding(heads=2, window=4, global_projections=True).notes(at(12))
     assert unused.startswith("the three projections of global tokens have parameters and are unused")
-    (fused,) = plain.notes(sliding_at(12, fused=True))
+    (fused,) = plain.notes(at(12, fused=True))
     assert "no fused form" in fused
 
 
@@ -197,8 +192,6 @@ def test_the_small_character_model_s_windows_have_the_paper_s_mean() -> None:
 
 # Block-sparse attention: the drawn blocks, the fall-back, and transformers' BigBird beside it ─────────────────────────
 
-block_sparse_at = partial(places.at, dim=8)
-
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -241,7 +234,7 @@ def test_the_seed_decides() -> None:
 def test_on_meta_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     # 2²⁶ blocks, one after the other in Python, would take minutes; shapes need none of them.
     monkeypatch.delattr(BlockSparse, "drawn")
-    spot = block_sparse_at(2**32)
+    spot = at(2**32)
     with torch.device("meta"):
         module = BlockSparseAttention(BlockSparse(heads=2, block=64, random_blocks=3), spot)
     assert module.inner.middle_GX.shape == (2**26 - 4, 8)
@@ -250,20 +243,18 @@ def test_on_meta_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_few_blocks_are_full_attention() -> None:
     component = BlockSparse(heads=2, block=2, random_blocks=1, projection_bias=False)
-    assert list(component.operations(block_sparse_at(14))) == list(
-        Full(heads=2, projection_bias=False).operations(block_sparse_at(14))
-    )
-    assert orders_at(component, block_sparse_at(14))["scores"] == "O(N²·d)"
-    (note,) = component.notes(block_sparse_at(14))
+    assert list(component.operations(at(14))) == list(Full(heads=2, projection_bias=False).operations(at(14)))
+    assert orders_at(component, at(14))["scores"] == "O(N²·d)"
+    (note,) = component.notes(at(14))
     assert note == "14 tokens are no more than (5 + 2·1)·2 = 14: full attention"
     assert list(component.reads(Grid((14,)), 5)) == list(range(14))
-    assert orders_at(component, block_sparse_at(15))["scores"] == "O(N·b·r·d)"
+    assert orders_at(component, at(15))["scores"] == "O(N·b·r·d)"
 
 
 def test_padding_is_told() -> None:
     component = BlockSparse(heads=2, block=2, random_blocks=1)
-    assert list(component.notes(block_sparse_at(16))) == []
-    (note,) = component.notes(block_sparse_at(15))
+    assert list(component.notes(at(16))) == []
+    (note,) = component.notes(at(15))
     assert note.startswith("15 tokens padded to 16 for blocks of 2: 1 padding tokens")
 
 
@@ -271,9 +262,9 @@ def test_block_sparse_there_is_no_causal_form() -> None:
     message = "no causal form: the first and the last block read all tokens, and all read them; write causal: false"
     for component in (BlockSparse(heads=2, causal=True), BlockSparse(heads=2).with_stream_defaults(decoder=True)):
         with pytest.raises(ComponentError, match=message) as refused:
-            component.check(block_sparse_at(900))
+            component.check(at(900))
         assert refused.value.field == "causal"
-    BlockSparse(heads=2, causal=False).with_stream_defaults(decoder=True).check(block_sparse_at(900))
+    BlockSparse(heads=2, causal=False).with_stream_defaults(decoder=True).check(at(900))
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -38,13 +38,7 @@ from xfcost.torch_models.mechanisms.nystrom import NystromAttention, PseudoInver
 from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
 
 # `--kind` of one of these selects this file
-KINDS = (
-    "low_rank",
-    "nystrom",
-    "compressed",
-    "synthesizer",
-    "token_mlp",
-)
+KINDS = ("low_rank", "nystrom", "compressed", "synthesizer", "token_mlp")
 
 
 # Low-rank attention: shared tables, what is static, the break-even, figures of public code ────────────────────────────

@@ -36,10 +36,7 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.positions import Rotary, alibi, bucket_rows
 
 # `--kind` of one of these selects this file
-KINDS = (
-    "relative",
-    "compressive",
-)
+KINDS = ("relative", "compressive")
 
 
 # Transformer-XL's attention: its memory, how far it reaches, and the public code's figures ────────────────────────────

@@ -44,12 +44,7 @@ from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.trace import trace
 
 # `--kind` of one of these selects this file
-KINDS = (
-    "mamba2",
-    "retention",
-    "hyena",
-    "kernel",
-)
+KINDS = ("mamba2", "retention", "hyena", "kernel")
 
 
 # Mamba and RWKV-4: beside transformers with the same weights, their scans' one node, and what stays constant ──────────
