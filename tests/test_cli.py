@@ -104,14 +104,6 @@ class TestAnalyze:
         assert out.count("Attention scores") == 1
         assert ("|" in out) if form == "markdown" else ("\\begin{tabular}" in out)
 
-    @pytest.mark.parametrize("by", ["operation", "block", "stage", "mixing"])
-    def test_groups_add_up(self, by):
-        rows = list(
-            csv.DictReader(io.StringIO(xf("analyze", "swin", "--no-trace", "--by", by, "--format", "csv").stdout))
-        )
-        assert sum(int(row["macs"]) for row in rows) == 4_490_566_656
-        assert sum(int(row["params"]) for row in rows) == 28_288_354
-
     def test_batch_multiplies_costs_and_not_parameters(self):
         one, four = (
             json.loads(xf("analyze", "swin", "--batch", batch, "--format", "json").stdout)["totals"] for batch in (1, 4)
@@ -207,25 +199,6 @@ class TestCompare:
         assert told["ratios"]["Swin-T"]["score_dot_products"] == 1 / 16
         assert told["growth"]["ViT-S/8"]["mixing_macs"] == pytest.approx(2, abs=0.01)
         assert told["crossovers"] == []
-
-    def test_names_the_crossover(self):
-        # The narrow ViT-Ti costs less than the wide Swin-L where tokens are few, and more where they are many.
-        told = json.loads(xf("compare", "vit-ti16", "swin-l", "--format", "json").stdout)
-        found = [cross for cross in told["crossovers"] if cross["quantity"] == "macs"]
-        for cross in found:
-            side = round(cross["N"] ** 0.5)
-            assert side * side == cross["N"]
-            assert cross["last_below"] == (side - 1) ** 2
-            before, after = (
-                {
-                    name: xfcost.analyze(spec, N=at, trace=False).total("macs")
-                    for name, spec in (("ViT-Ti/16", "vit-ti16"), ("Swin-L", "swin-l"))
-                }
-                for at in ((side - 1) ** 2, side**2)
-            )
-            assert min(before, key=before.get) == cross["cheaper_below"]
-            assert min(after, key=after.get) == cross["cheaper_above"]
-        assert found
 
     def test_the_same_system_twice_keeps_two_names(self):
         told = json.loads(xf("compare", "vit", "vit", "--format", "json").stdout)

@@ -171,12 +171,6 @@ def test_published_figures_are_not_inherited_by_a_variant():
     assert load("vit-b8").spec.published == []
 
 
-def test_the_cost_of_a_count_does_not_depend_on_depth():
-    """96 blocks are as many rows as 12."""
-    assert len(counted("gpt3").rows) == len(counted("gpt2").rows)
-    assert {row.times for row in counted("gpt3").rows} == {1, 96}
-
-
 # Models of public packages as specs: their parameters and MACs to the unit, or what sets them apart by name ───────────
 #
 # Their figures: parameters of the module; half of what torch's FlopCounterMode counts (torch 2.13) at the length given.

@@ -563,24 +563,6 @@ class TestGrids:
         assert Grid((1024,)).shape_text() == "1,024"
         assert (Grid((28, 28), 1).tokens, Grid((28, 28), 1).total) == (784, 785)
 
-    @pytest.mark.parametrize(
-        ("tokens", "sides"),
-        [
-            (1, (1, 1)),
-            (2, (1, 2)),
-            (3, None),
-            (6, (2, 3)),
-            (8, (2, 4)),
-            (10, None),
-            (18, (3, 6)),
-            (784, (28, 28)),
-            (787, None),
-            (MOST_TOKENS, (2**16, 2**16)),
-        ],
-    )
-    def test_the_grid_nearest_to_square(self, tokens, sides):
-        assert near_square(tokens) == sides
-
     @given(tokens=st.integers(1, 5000))
     def test_near_square_is_the_best_there_is(self, tokens):
         """Against every divisor: the widest short side, if it is within 2:1."""
