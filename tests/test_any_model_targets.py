@@ -139,7 +139,7 @@ def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
         ((":Net", "--input", "huh"), "expected a shape, as in 1x3x224x224"),
         ((":Net", "--input", "1x5x3"), r"does not run on these inputs: RuntimeError: .*model\.py:13"),
         ((":Net", "--set", "a=1"), "--set a=1: that is of specs"),
-        ((":Net", "--mode", "decode"), "--mode decode: that is of specs"),
+        ((":Net", "--mode", "decode"), "takes no cache; expected parameters use_cache"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(code: Path, words: tuple[str, ...], message: str) -> None:

@@ -7,23 +7,29 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
 
 from xfcost.api.options import Progress, read_option
 from xfcost.api.predictions import predictors
-from xfcost.api.runs import make_plan
+from xfcost.api.runs import make_run, run_options
 from xfcost.api.specs import AccountOptions, settings_texts
 from xfcost.api.without_effect import refuse
+from xfcost.counting.on_devices import on_devices
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.training import RunPlan
+from xfcost.spec.architecture import PROMPTED
+from xfcost.spec.default_options import as_language_model
 from xfcost.spec.load import Loaded
+from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
 
 if TYPE_CHECKING:
     import torch
 
+    from xfcost.torch_models.any_model.inputs import Lengths
     from xfcost.torch_models.any_model.ledger import How
     from xfcost.torch_models.any_model.system import AnyModule
     from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
@@ -91,44 +97,73 @@ def check_texts(texts: Sequence[str], tokens: Any) -> None:
         raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
 
 
-def module_plan(given: Mapping[str, Any], *, batch: bool) -> RunPlan | None:
-    """The training step that the options of a module ask for; None of a forward. `batch` says whether it has one.
+ModuleKind = Literal["given", "named", "config"]
+# Options of the run that only some modules take: transformers builds a config in any dtype and attention.
+_TAKEN: Final[dict[ModuleKind, tuple[str, ...]]] = {
+    "given": (), "named": ("batch",), "config": ("batch", "dtype", "attention"),
+}  # fmt: skip
+
+
+def module_run(given: Mapping[str, Any], kind: ModuleKind) -> Run:
+    """The checked run of a module: its mode, its training step, its devices.
 
     Raises:
-        UsageError: an option has a meaning for specs alone, or a step is to be predicted.
+        UsageError: an option has a meaning for specs alone, or a mode can't be timed or predicted.
     """
-    mode = given.get("mode", "forward")
-    refuse("a module", {name: value for name, value in given.items() if not (batch and name == "batch")})
-    if mode not in ("forward", "train"):
-        read_option("mode", mode)
-        raise UsageError(
-            f"--mode {mode}: that is of specs; a module is counted as it is, on the inputs that it is given"
-        )
-    return make_plan(mode, optimizer=given.get("optimizer"))
+    refuse("a module", {name: value for name, value in given.items() if name not in _TAKEN[kind]})
+    mode = read_option("mode", given.get("mode") or "forward")
+    if mode == "generate":
+        raise UsageError("--mode generate: that is of specs; of a module --mode prefill and --mode decode are counted")
+    if mode in PROMPTED or mode == "decode":
+        refuse("a module with a cache", given)
+    run = make_run(**run_options({name: value for name, value in given.items() if name not in ("N", "size")}))
+    return as_built(run) if kind == "config" else run
 
 
-def how_of(options: AccountOptions, plan: RunPlan | None) -> How:
+def as_built(run: Run) -> Run:
+    """`run` with the dtype in which the model of a config is built; its attention is by default the class's best."""
+    if run.mode not in ("prefill", "decode"):
+        return run
+    return as_language_model(run)._replace(attention=run.attention)
+
+
+def how_of(options: AccountOptions, run: Run) -> How:
     """The accounts of a module."""
     from xfcost.torch_models.any_model.ledger import How
 
     closed_form = None if options.orders else False
     foresee = None if options.predict is None else predictors(options.predict, options.timing.threads)
-    given = (options.trace, options.strict, closed_form, options.mixing, plan, options.device, options.timing)
-    return How(*given, predict=foresee)
+    return How(
+        trace=options.trace, strict=options.strict, closed_form=closed_form,
+        mixing=0 if run.mode == "decode" else options.mixing, plan=run.plan,
+        mode=run.mode, device=options.device, timing=options.timing, predict=foresee,
+    )  # fmt: skip
 
 
-def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOptions, plan: RunPlan | None) -> Ledger:
-    """The ledger of a module on example inputs; `given` are the keywords of `analyze`."""
+def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOptions, run: Run) -> Ledger:
+    """The ledger of a module on example inputs, on the devices of the run; `given` are the keywords of `analyze`."""
     from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     check_torch_loads()
     with memory_may_run_out(of.title, "running it"):
         from xfcost.torch_models.any_model.inputs import Lengths
 
-        how = how_of(options, plan)._replace(
+        how = how_of(options, run)._replace(
             closed_form=given.get("closed_form"), tokens_of=tuple(given.get("tokens_of") or ()), say=options.say
         )
-        return of.ledger(Lengths(one_number(given.get("N")), read_option("size", given.get("size"))), how)
+        lengths = Lengths(one_number(given.get("N")), read_option("size", given.get("size")))
+        ledger = of.ledger(lengths, how)
+        metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
+        return module_on_devices(of, msgspec.structs.replace(ledger, metadata=metadata), lengths, run)
+
+
+def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run) -> Ledger:
+    """The ledger of a module on the devices of the run; as it is without them."""
+    if run.on is None:
+        return ledger
+    from xfcost.torch_models.any_model.system import sizes_of
+
+    return on_devices(ledger, run, sizes_of(of, ledger, lengths))
 
 
 def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:
@@ -138,15 +173,22 @@ def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, An
     return GivenModule(module, inputs, keywords)
 
 
-def named_module(target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any) -> NamedModule:
-    """The module that a target names; it is built when it is counted."""
+def named_module(
+    target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any, run: Run | None = None
+) -> NamedModule:
+    """The module that a target names; it is built when it is counted, that of a config as the `run` says."""
     from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     check_torch_loads()
     with memory_may_run_out(target.text, "loading it"):
-        from xfcost.torch_models.any_model.targets import NamedModule
+        from xfcost.torch_models.any_model.targets import ConfigOptions, NamedModule
 
-        return NamedModule(target, inputs, build, int(read_option("batch", batch)))
+        config = (
+            ConfigOptions()
+            if run is None or target.kind != "config"
+            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in ("prefill", "decode"))
+        )
+        return NamedModule(target, inputs, build, int(read_option("batch", batch)), config)
 
 
 def one_number(given: Any) -> int | None:

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from xfcost.api.modules import given_module, how_of, imported, is_module, mixing_seconds, named_module
-from xfcost.api.options import Progress
+from xfcost.api.modules import (
+    as_built,
+    given_module,
+    how_of,
+    imported,
+    is_module,
+    mixing_seconds,
+    module_on_devices,
+    named_module,
+)
+from xfcost.api.options import Progress, read_option
 from xfcost.api.predictions import predictors
 from xfcost.api.specs import (
     AccountOptions,
@@ -25,6 +34,7 @@ from xfcost.api.without_effect import refuse
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable
+from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.default_options import with_defaults
 from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
     from xfcost.torch_models.timing.systems import OnDevice
 
 _PAIR: Final = 2
+_OF_MODULES: Final[tuple[Mode, ...]] = ("forward", "train", "prefill", "decode")
 # Sizes of the image at which a module is counted first, where they are in the range.
 _SIDES: Final = (512, 448, 224, 256)
 
@@ -65,7 +76,9 @@ def open_systems(
     before: list[str] = []
     for place, one in enumerate(entries, 1):
         if place in named:
-            named_one = named_module(named[place], *texts[place], options.get("batch", 1))
+            chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
+            run = as_built(Run(mode=options.get("mode") or "forward", **chosen))
+            named_one = named_module(named[place], *texts[place], options.get("batch", 1), run)
             systems.append(_module_system(named_one, patient=patient))
         elif isinstance(spec := targets.get(place), SpecSystem):
             systems.append(spec)
@@ -126,10 +139,12 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
         return account(system.loaded, run, how)
     module = cast("ModuleSystem", system)
     check_options(module.name, run, device=how.device, predict=how.predict, trained=True)
-    if how.mixing:
+    if how.mixing and run.mode != "decode":
         how.say(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
-        return module.account(run, how_of(how, run.plan))
+        from xfcost.torch_models.any_model.system import lengths_of
+
+        return module_on_devices(module.module, module.account(run, how_of(how, run)), lengths_of(run), run)
 
 
 def system_ledgers(systems: Sequence[System], run: Run, how: AccountOptions) -> list[Ledger]:
@@ -172,7 +187,7 @@ def _timed_in_turns(systems: Sequence[System], run: Run, device: str, how: Accou
                     ready = foreseen(ready, predictors(how.predict, how.timing.threads))
                 entrants.append(SystemOnDevice(ready, device, how.timing))
             else:
-                entrants.append(cast("ModuleSystem", one).on_device(run, how_of(how, run.plan)))
+                entrants.append(cast("ModuleSystem", one).on_device(run, how_of(how, run)))
         return in_turns(entrants, device, how.timing, how.say, REAL)
 
 
@@ -254,7 +269,7 @@ def check_options(
         UsageError: such an option is given.
     """
     given = {
-        "mode": run.mode if run.mode not in (("forward", "train") if trained else ("forward",)) else None,
+        "mode": run.mode if run.mode not in (_OF_MODULES if trained else ("forward",)) else None,
         "device": device,
         "memory_level": run.memory_level,
         "tokens": None if run.plan is None else run.plan.tokens,

@@ -16,7 +16,7 @@ _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
-_OF_MODULES: Final = ("N", "size", "mode", "optimizer")
+_OF_MODULES: Final = ("N", "size", "mode", "optimizer", "on", "mfu", "mbu")
 
 
 class Refusal(NamedTuple):
@@ -108,6 +108,12 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("predict",),
             "--predict: of a torch module a forward is predicted; --device times its training step",
             lambda given: not _is_train(given),
+        ),
+    ),
+    "a module with a cache": (
+        Refusal(
+            ("device", "predict", "mixing", "mixing_time"),
+            "{first}: of --mode {mode} a module is counted alone; leave {first} out",
         ),
     ),
     "a module among systems": (

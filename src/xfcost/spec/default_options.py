@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from xfcost.ledger.execution import Execution, Mode
@@ -12,6 +12,8 @@ from xfcost.spec.run import Run
 # Modes in which language models run in bfloat16 with fused attention. A prefill writes the cache that decode steps
 # read, so it has their dtype.
 LANGUAGE_MODEL_MODES: Final[tuple[Mode, ...]] = ("prefill", "decode", "generate", "train")
+# Modes in which a module without a spec is a language model, for it takes token ids and a cache.
+_OF_MODULES: Final[tuple[Mode, ...]] = ("prefill", "decode")
 
 
 class Chosen(NamedTuple):
@@ -43,7 +45,16 @@ def chosen_for(specs: Collection[Spec | None], run: Run) -> Chosen:
 
     Where the run gives none, they are those of language models if all are language models, and else the usual ones.
     """
-    found = [spec is not None and is_language_model(spec) for spec in specs]
+    return _chosen([run.mode in _OF_MODULES if spec is None else is_language_model(spec) for spec in specs], run)
+
+
+def as_language_model(run: Run) -> Run:
+    """`run` as chosen for a language model without a spec."""
+    return run._replace(**_chosen([True], run)._asdict())
+
+
+def _chosen(found: Sequence[bool], run: Run) -> Chosen:
+    """`found` says of each system whether it is a language model."""
     by_mode = run.mode in LANGUAGE_MODEL_MODES and any(found)
     default = _OF_LANGUAGE_MODELS if by_mode and all(found) else _USUAL
     missing = [name for name in ("dtype", "attention") if getattr(run, name) is None]
