@@ -18,10 +18,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from transformers_models import transformers
+from xfcost.api.analysis import account_options
+from xfcost.api.modules import as_built, module_account, named_module
 from xfcost.counting.devices import read_devices
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.spec.run import Run
+from xfcost.spec.targets import ModuleTarget
 
 B, N = 2, 12
 TEXT = {
@@ -208,6 +212,34 @@ def test_a_causal_prompt_is_bound_by_the_pairs_that_are_kept(tmp_path: Path) -> 
     assert ledger.on is not None
     kept = dense * (N + 1) // (2 * N)
     assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - dense + kept)
+
+
+# Config -> figures in which transformers runs something else than the importer's spec.
+IMPORTED: dict[str, tuple[str, ...]] = {
+    "gpt2": (), "llama-3.2-1b": (), "mistral-7b-v0.1": (), "mixtral-8x7b": (), "qwen2-0.5b": (), "bloom-560m": (),
+    "deepseek-v2-lite": ("macs",),  # it makes keys and values of all tokens again, where a spec multiplies the latent
+    "mt5-small": ("weight_bytes",),  # it looks all relative positions up, of which a spec reads the rows
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_a_step_is_that_of_the_imported_spec(name: str, tmp_path: Path) -> None:
+    fields = json.loads((Path(__file__).parent / "data" / "configs" / f"{name}.json").read_text())
+    layers = {"num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers"} & fields.keys()
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | dict.fromkeys(layers, 2)))
+    run = as_built(Run(mode="decode", batch=B))
+    module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
+    found = [figures(step(str(path), dtype="bfloat16"))]
+    found.append(figures(module_account(module, {"N": N}, account_options({"trace": False}), run)))
+    spec, model = ({key: value for key, value in one.items() if key not in IMPORTED[name]} for one in found)
+    assert spec == model
+
+
+def figures(ledger: Ledger) -> dict[str, Any]:
+    assert ledger.step is not None
+    totals = {name: ledger.total(name) for name in ("params", "active_params", "macs")}
+    return totals | {"weight_bytes": ledger.step.weight_bytes, "cache": ledger.cache}
 
 
 class Decoder(nn.Module):

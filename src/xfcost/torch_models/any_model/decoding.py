@@ -43,9 +43,13 @@ def in_mode(built: Callable[[Lengths], Built], mode: Mode) -> Callable[[Lengths]
             return model, prompt_of(model, given)
         if lengths.tokens == 1:
             raise UsageError("--mode decode: a step reads the cache of the tokens before it; expected --N from 2")
-        # inputs without a letter N are the prompt as they are
-        model, given = built(lengths._replace(tokens=lengths.tokens and lengths.tokens - 1))
-        return model, step_after(model, prompt_of(model, given))
+        model, given = built(lengths)
+        prompt = prompt_of(model, given)
+        if _TOKENS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
+            prompt.kwargs[_TOKENS[0]] = prompt.kwargs[_TOKENS[0]][:, :-1]
+        elif lengths.tokens is not None:  # inputs without a letter N are the prompt as they are
+            prompt = prompt_of(*built(lengths._replace(tokens=lengths.tokens - 1)))
+        return model, step_after(model, prompt)
 
     return made
 

@@ -242,7 +242,8 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
     number = None if decodes and main != "input_ids" else letters.get("N")
     tensors = {main: _made(main, model, batch, number, device)}
     takes, both = _parameters(model.forward).keys(), {"input_ids", "pixel_values"}
-    sized = hasattr(config, "text_config") or _of(config, "image_size") is not None
+    nested = hasattr(config, "text_config") and getattr(config, "vision_config", config) is not None
+    sized = nested or _of(config, "image_size") is not None
     # texts and images of one size together; images as lists of patches need their grid, and are left
     if main in both and both <= takes and sized and "image_grid_thw" not in takes:
         other = (both - {main}).pop()
@@ -318,4 +319,5 @@ def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) ->
     else:  # a wave; a spectrogram where the model has a number of frequencies and no convolutions over a wave
         bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
         shape = (frames, bins) if bins and frames and not hasattr(config, "conv_kernel") else (tokens or _WAVE,)
-    return noise((batch, *shape), device)
+    weights = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    return noise((batch, *shape), device, next(weights, torch.float32))

@@ -439,11 +439,13 @@ def _told(error: BaseException) -> str:
     return f"{raised(error)} ({line})" if line else raised(error)
 
 
-# Classes of models that generate, by their config.
-_WITH_HEADS: Final = (
-    "MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING",
-    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING",
-)  # fmt: skip
+# What makes models that write text: mapping of configs -> the class that makes them.
+_WITH_HEADS: Final = {
+    "MODEL_FOR_CAUSAL_LM_MAPPING": "AutoModelForCausalLM",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING": "AutoModelForImageTextToText",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING": "AutoModelForSeq2SeqLM",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING": "AutoModelForSpeechSeq2Seq",
+}
 
 
 def configured(path: str, device: str, options: ConfigOptions | None = None) -> nn.Module:
@@ -476,11 +478,12 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
         built["attn_implementation"] = {"fused": "sdpa", "eager": "eager"}[options.attention]
     try:
         config = transformers.AutoConfig.for_model(**values)
-        if make is None:
-            classes = (getattr(transformers, name) for name in _WITH_HEADS if options.has_head)
-            own = (each[type(config)] for each in classes if type(config) in each)
-            make = next(own, None)
-        make_it = transformers.AutoModel.from_config if make is None else make._from_config  # noqa: SLF001 - as that does
+        make_it = transformers.AutoModel.from_config
+        if make is not None:
+            make_it = make._from_config  # noqa: SLF001 - as that does
+        elif options.has_head:
+            known = (name for one, name in _WITH_HEADS.items() if type(config) in getattr(transformers, one))
+            make_it = getattr(transformers, next(known, "AutoModel")).from_config
         with torch.device(device):
             return make_it(config, **built).eval()
     except Exception as error:

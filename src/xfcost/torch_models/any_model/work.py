@@ -51,7 +51,9 @@ class Work:
     varied: bool = False
     """Did a later call have other shapes than the first?"""
     weights: dict[str, None] = field(default_factory=dict)
-    """The parameters that it takes, in order."""
+    """The parameters that it takes, in order, or what was computed from them alone."""
+    weights_read: frozenset[str] = frozenset()
+    """Those that it reads itself."""
     entries: int = 0
     """Attention scores that it makes, of all calls."""
     fused_entries: int = 0
@@ -127,9 +129,11 @@ class Lineages:
         weights = frozenset() if varies else frozenset[str]().union(*(one.weights for one in known))
         size = call.outputs[0].numel if call.outputs else 0
         kept = [one for one, tensor in zip(known, call.inputs, strict=True) if one.scores and tensor.numel <= size]
+        # a copy without a row of its own is read where it is used
+        computed = bool(call.costs and any(call.costs.values())) or any(one.computed for one in known)
         if not varies or not kept:
-            return Lineage(varies, weights)
-        return kept[0]._replace(varies=True, weights=weights)
+            return Lineage(varies, weights, computed)
+        return kept[0]._replace(varies=True, weights=weights, computed=computed)
 
     def after_contraction(self, found: Lineage, call: Call, operation: Any) -> Lineage:
         """The lineage of a contraction's result: `operation`, if it multiplies activations.
@@ -237,7 +241,9 @@ class RecordedOperations:
         work.calls += 1
         work.operand_bytes += _operand_bytes(work.name, call.inputs, call.outputs)
         for tensor in call.inputs:
-            work.weights.update(dict.fromkeys(sorted(self._lineages[tensor].weights)))
+            found = self._lineages[tensor]
+            work.weights.update(dict.fromkeys(sorted(found.weights)))
+            work.weights_read |= frozenset() if found.computed else found.weights
 
     def _maker(self, node: int | None) -> Key:
         return self._owners.owner(node) or _NOBODY
@@ -429,7 +435,7 @@ def _placed(
 ) -> ModuleRow:
     costs: dict[str, Any] = {quantity: work.costs[quantity] for quantity in RUN}
     costs |= {name: getattr(work, name) for name in _SAME_FIELDS}
-    at_most = read = sum(elements[name] for name in work.weights)
+    at_most = read = sum(elements[name] for name in work.weights_read)
     if work.name == "embedding" and work.outputs:
         read = min(read, work.costs["moved"])
     if training:

@@ -31,6 +31,8 @@ class Lineage(NamedTuple):
     """Does it depend on the model's input?"""
     weights: frozenset[str] = frozenset()
     """The parameters that it is a view of, or computed from alone."""
+    computed: bool = False
+    """Is it computed from them, and no view? Who reads it reads no parameters."""
     scores: Any = None
     """The operation that made it, if that is a product of two activations; views and element-wise work keep it."""
     mapped: bool = False
