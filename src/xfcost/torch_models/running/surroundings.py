@@ -69,8 +69,8 @@ class WithoutPadding(TorchFunctionMode):
         result = func(*args, **given)
         if not isinstance(result, Tensor) or result.dim():
             return result
-        if func in _QUESTIONS:
-            setattr(result, _ANSWER, func.__name__ == "all")
+        if (name := getattr(func, "__name__", "")) in _QUESTIONS:
+            setattr(result, _ANSWER, name != "any")
         elif func is Tensor.sum and args[0].dtype is torch.bool:
             setattr(result, _COUNTS, True)
         elif func is Tensor.__eq__ and hasattr(args[0], _COUNTS):  # as many as it has elements
@@ -80,7 +80,7 @@ class WithoutPadding(TorchFunctionMode):
 
 _ANSWER: Final = "_xfcost_answer"
 _COUNTS: Final = "_xfcost_counts"
-_QUESTIONS: Final = (Tensor.all, torch.all, Tensor.any, torch.any)
+_QUESTIONS: Final = ("all", "_is_all_true", "any")
 
 
 def layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
