@@ -1,12 +1,20 @@
-"""A small calibration: element-wise exponentials alone were measured, and one network is 10 % off."""
+"""A small calibration: element-wise exponentials alone were measured, one network is 10 % off; and recorded runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
+from xfcost.api.runs import make_run
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, CalibratedMachine, Calibration, Network, Overhead
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.torch_models.build import build
+from xfcost.torch_models.predicting.calibrate import NetworkRun
 from xfcost.torch_models.predicting.regression import CallFeatures, baseline_seconds, samples_of
+from xfcost.torch_models.running.prediction_calls import Layout
 
 BASELINE = Baseline(call_seconds=1e-6, macs_per_second=1e9, bytes_per_second=1e9)
 MACHINE = CalibratedMachine(device="cpu", name="a processor", threads=2, dtype="float32", torch="2.13.0")
@@ -40,3 +48,46 @@ def keep_calibration(folder, monkeypatch, **changes) -> Path:
     path = files.path_of("cpu", 1, "float32")
     files.write_calibration(path, calibration(machine=machine, **changes))
     return path
+
+
+def live(name, device="meta", settings=(), **options):
+    return build(place(load(name, settings), make_run(**options)), device)
+
+
+class Ticks:
+    """A clock that goes on by a millisecond at every look."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1e-3
+        return self.now
+
+
+def network(seconds, predicted):
+    return Network(name="n", seconds=seconds, predicted=predicted)
+
+
+def runs(overhead):
+    """Networks of two kinds of calls, with that much overhead; each kind takes 2 or 3 times its baseline."""
+    found = []
+    for number, size in enumerate((6, 7, 8, 9, 10, 11)):
+        calls = {
+            CallFeatures("a", "", (float(size),), 0, 2**size): 3 + number,
+            CallFeatures("b", "", (float(size),), 10**size // 10**4, 64): 5,
+        }
+        seconds = {one: baseline_seconds(BASELINE, one) * (2 if one.operation == "a" else 3) for one in calls}
+        counts = (sum(calls.values()), 7 * number % 5, 4 + number * number)
+        spent = sum(calls[one] * seconds[one] for one in calls)
+        rest = sum(
+            each * count for each, count in zip((overhead.call, overhead.view, overhead.module), counts, strict=True)
+        )
+        found.append(NetworkRun(f"network {number}", calls, seconds, counts[1], counts[2], spent + rest))
+    return found
+
+
+def layout(*sizes, strides=None, dtype="float32"):
+    if strides is None:
+        strides = torch.empty(sizes, device="meta").stride()
+    return Layout(sizes, tuple(strides), dtype)

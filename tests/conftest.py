@@ -61,10 +61,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def of_kind(item: pytest.Item, kind: str) -> bool:
-    """Does a test concern the kind: by its file's name, or by a parameter that is of it?"""
+    """Does a test concern the kind: by its file's name or its `KINDS`, or by a parameter that is of it?"""
     parameters = getattr(item, "callspec", None)
-    return item.path.stem == f"test_{kind}" or any(
-        concerns(value, kind) for value in (parameters.params.values() if parameters else ())
+    kinds = getattr(getattr(item, "module", None), "KINDS", ())
+    return (
+        item.path.stem == f"test_{kind}"
+        or kind in kinds
+        or any(concerns(value, kind) for value in (parameters.params.values() if parameters else ()))
     )
 
 

@@ -30,11 +30,11 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import SubLayerModel, build
-from xfcost.torch_models.layers.context import ContextLayer, TokenOfMemory
-from xfcost.torch_models.mechanisms.cross import CrossAttention
+from xfcost.torch_models.layers.shift import ContextLayer, TokenOfMemory
+from xfcost.torch_models.mechanisms.full import DecoderCrossAttention
+from xfcost.torch_models.mechanisms.recurrent import Attending, RecurrentLayer
 from xfcost.torch_models.modules import MODULES, ModuleMaker
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, set_position
-from xfcost.torch_models.shared.recurrent import Attending, RecurrentLayer
 
 
 def make(case: Case, device: str = "cpu") -> nn.Module:
@@ -158,7 +158,7 @@ def cache_memory(decoder: nn.Module, memory: Tensor) -> None:
     """Compute what every token reads of the encoder's output, and the states that start from it."""
     for module in decoder.modules():
         match module:
-            case CrossAttention(cache=MemoryCache() as cache):
+            case DecoderCrossAttention(cache=MemoryCache() as cache):
                 cache.keys, cache.values = module.keys_and_values(memory)
             case ContextLayer(cache=TokenOfMemory() as cache):
                 cache.memory_BND = memory

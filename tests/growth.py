@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from xfcost.formulas.component import Component, Place
-from xfcost.formulas.orders import orders
+from xfcost.formulas.letters import orders
 from xfcost.formulas.residual import component_rows
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,14 @@ def environment(**more: str) -> dict[str, str]:
     return (
         {name: value for name, value in os.environ.items() if name not in _LOOKS} | {"PYTHONIOENCODING": "utf-8"} | more
     )
+
+
+def report_text(found, form="table", *by, **how):
+    """The report of `analyze` or `compare` in a format."""
+    from xfcost.counting.comparison import Comparison
+
+    module = "compare" if isinstance(found, Comparison) else "table"
+    return import_module(f"xfcost.report.{module}").document(found, *by, **how).text(form)
 
 
 def words_of(*words):

@@ -41,6 +41,18 @@ def attention(linear: nn.Linear, x: Tensor, mask: Tensor | None = None) -> Tenso
     return (scores if mask is None else scores + mask).softmax(-1) @ x
 
 
+def biased_by_neighbours(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Each query adds to its scores, by position, what a convolution makes of its neighbours."""
+    bias = F.conv1d(x.transpose(1, 2), x.new_ones(x.shape[1], D, 3), padding=1).transpose(1, 2)
+    return attention(linear, x, bias)
+
+
+def summed_by_halves(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Linear attention whose state is summed up half by half."""
+    one, other = x.chunk(2, 1)
+    return x @ (one.transpose(1, 2) @ linear(one) + other.transpose(1, 2) @ linear(other))
+
+
 def windows(linear: nn.Linear, x: Tensor) -> Tensor:
     """Attention inside windows of two, moved by one."""
     cut = x.roll(-1, 1).unflatten(1, (-1, 2))
@@ -217,6 +229,23 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, in
         lambda linear, x: F.layer_norm(torch.cat([x[:, ::2], x[:, 1::2]], -1), (2 * D,)) @ torch.ones(2 * D, 3),
         (SEQUENCE,),
         [],
+    ),
+    "a state of two halves": (
+        summed_by_halves,
+        (SEQUENCE,),
+        [
+            *[("bmm", "global", 3, True)] * 2,
+            ("add", "global", 3, False),
+            ("bmm", "global", 6, True),
+        ],
+    ),
+    "a bias out of neighbours": (
+        biased_by_neighbours,
+        (SEQUENCE,),
+        [
+            ("convolution", "local", 3, False),
+            *[(name, "global", 6, name != "add") for name in ("bmm", "add", "_softmax", "bmm")],
+        ],
     ),
     "merged keys": (
         lambda linear, x: attention_to(linear, x, F.avg_pool1d(x.transpose(1, 2), 2).transpose(1, 2)),

@@ -1,6 +1,6 @@
 """`xfcost WORDS` in a process forked from one that has imported torch, the other libraries and what commands import.
 
-A command in a fresh interpreter takes the same way, a second later. What is imported when is tests/test_imports.py's.
+A command in a fresh interpreter takes the same way, a second later. What is imported when is tests/test_start.py's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORKS.set_forkserver_preload(
         "fvcore.nn", "typer", "rich.console", "rich.table", "msgspec", "yaml", "pandas", "PIL.Image",
         "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg",
         *(f"xfcost.commands.{file.stem}" for file in Path(xfcost.commands.__path__[0]).glob("[a-z]*.py")),
-        "xfcost.api.analysis", "xfcost.report.compare", "xfcost.report.export", "xfcost.report.table",
+        "xfcost.api.analysis", "xfcost.report.compare", "xfcost.report.table",
         "xfcost.torch_models.accounts", "xfcost.torch_models.any_model.targets",
     ]
 )  # fmt: skip

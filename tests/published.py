@@ -52,7 +52,7 @@ TABLE = "the table stands about 5 % above MACs: ResNet-50 is 4.3 in it"
 CONVENTION = Off(1e7, "fvcore's convention, norms included and the classifier left out")
 HEADLESS = "printed without the classifier head"
 HALVED = "half of the paper's own figure, rounded up"
-# The public code's own flops() leaves the position bias networks out; tests/test_swin_v2.py works its figures out.
+# The public code's own flops() leaves the position bias networks out (test_vision_transformers.py counts as it does).
 NETWORKS = "model.flops() leaves out the networks that answer for position biases"
 VOCABULARY = "the table's sizes need vocabularies of 40k to 42k; the text says about 37k"
 WITHOUT = "the README leaves out the products of attention"
@@ -181,7 +181,7 @@ PUBLISHED: Judged = {
     ("lr-net-50", "macs", 4.3e9): Off(TENTH_OF_A_BILLION, TABLE),
     ("lr-net-101", "params", 42.0e6): Off(TENTH_OF_A_MILLION, WIDTHS),
     ("lr-net-101", "macs", 8.0e9): Off(TENTH_OF_A_BILLION, f"{WIDTHS}; {TABLE}"),
-    # MobileViT: what mmpretrain prints counts norms and no classifier (tests/test_mobilevit.py adds them up)
+    # MobileViT: what mmpretrain prints counts norms and no classifier (tests/test_residual_networks.py adds them up)
     ("mobilevit-xxs", "macs", 0.42e9): CONVENTION,
     ("mobilevit-xs", "macs", 1.05e9): CONVENTION,
     ("mobilevit-s", "macs", 2.03e9): CONVENTION,

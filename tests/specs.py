@@ -11,7 +11,7 @@ import msgspec
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Stage
-from xfcost.spec.block_order import BlockOrder
+from xfcost.spec.blocks import BlockOrder
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

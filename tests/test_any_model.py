@@ -139,9 +139,9 @@ class TestViews:
     @pytest.mark.parametrize("form", ["json", "csv", "markdown", "latex", "table"])
     @pytest.mark.parametrize("by", [None, "module", "operation", "block", "stage", "mixing"])
     def test_every_report(self, form, by):
-        from xfcost.report.export import ledger_text
+        from helpers import report_text
 
-        text = ledger_text(module_ledger(Model(), (TOKENS,)), form, by, depth=2)
+        text = report_text(module_ledger(Model(), (TOKENS,)), form, by, depth=2)
         assert "embedding" in text if by in (None, "operation") else "8" in text
 
     def test_frame_and_notebook(self):
@@ -152,9 +152,9 @@ class TestViews:
         assert "blocks.*" in ledger._repr_html_()
 
     def test_the_table_says_what_it_ran_on(self):
-        from xfcost.report.table import ledger_plain
+        from helpers import report_text
 
-        text = ledger_plain(module_ledger(Model(), (TOKENS,)))
+        text = report_text(module_ledger(Model(), (TOKENS,)))
         assert "inputs tokens: 1×5 int64" in text
         assert "every ATen operation of one forward on meta tensors" in text
         assert "trace: agrees" in text
@@ -204,7 +204,7 @@ class TestBesideTheTrace:
 def test_options_of_specs_are_refused():
     with pytest.raises(UsageError, match="N=784: of a module N is the argument of example_inputs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, N=784)
-    with pytest.raises(UsageError, match="--mode decode: that is of specs"):
+    with pytest.raises(UsageError, match="takes no cache; expected parameters use_cache"):
         xfcost.analyze(Model(), example_inputs=TOKENS, mode="decode")
     with pytest.raises(UsageError, match="--tokens 300: that is of specs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, mode="train", tokens=300)

@@ -1,11 +1,14 @@
-"""The closed form of a module in N, recovered from its counts."""
+"""The closed form of a module in N and in pixels, recovered from its counts."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from math import isqrt
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,11 +17,24 @@ from torch.nn import functional as F
 import xfcost
 from any_models import GEMMA, Attention
 from helpers import xf
-from xfcost.ledger.errors import UsageError
+from polynomials import read
+from strategies import as_yaml
+from xfcost.counting.fitted import CountedSizes, closed_form
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.ran import ClosedForm
 from xfcost.report.header import at_least, closed_form_texts
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.any_model import ledger as ledgers
+from xfcost.torch_models.any_model.inputs import Lengths
+from xfcost.torch_models.any_model.ledger import How, module_ledger
+from xfcost.torch_models.any_model.system import ModuleSystem
+from xfcost.torch_models.build import build
+
+# The closed form of a module in N, recovered from its counts ──────────────────────────────────────────────────────────
 
 
 class Windows(nn.Module):
@@ -33,7 +49,7 @@ class Windows(nn.Module):
         return self.attention(padded.view(-1, self.side, 8))
 
 
-class Halves(nn.Module):
+class ClosedFormHalves(nn.Module):
     """A map of the tokens up to the largest power of two: no polynomial."""
 
     def __init__(self):
@@ -131,7 +147,7 @@ def test_a_recurrence_is_linear() -> None:
 
 
 def test_what_is_no_polynomial_is_said() -> None:
-    ledger = analyzed(Halves(), 100)
+    ledger = analyzed(ClosedFormHalves(), 100)
     assert form(ledger).macs is None
     assert "no polynomial in N of a small degree fits" in str(form(ledger).refused)
     assert [row.order for row in ledger.rows] == [None]
@@ -197,14 +213,6 @@ def code(tmp_path: Path) -> Path:
     return tmp_path / "model.py"
 
 
-@pytest.mark.rest
-def test_gpt2_through_its_class(code: Path) -> None:
-    pytest.importorskip("transformers")
-    found = form(xfcost.analyze(f"{code}:gpt2", inputs=["input_ids=1xN:int64"], N=32, trace=False, closed_form=True))
-    # 12·d² a token and layer, logits 8·11; pairs: d twice, in two layers
-    assert found.macs == f"32·N² + {2 * 12 * 64 + 88}·N"
-
-
 def test_the_report_prints_it_and_json_has_it(code: Path) -> None:
     told = xf("analyze", f"{code}:Net", "--input", "1xNx4", "--N", "16", "--no-trace", "--verbose").stdout
     assert "in N: 16·N MACs   counted at N = 16, 17, 32, 49, 83" in told
@@ -244,9 +252,7 @@ def test_what_is_not_counted_makes_it_a_lower_bound() -> None:
             return torch.linalg.svdvals(super().forward(x))
 
     ledger = analyzed(Unknown(8, 8, bias=False), 16)
-    assert next(str(text) for text in closed_form_texts(ledger, at_least(ledger))).startswith(
-        "in N: at least 64·N MACs"
-    )
+    assert next(text.head for text in closed_form_texts(ledger, at_least(ledger))) == "in N: at least 64·N MACs"
 
 
 def test_what_is_wrong_with_n_is_said(code: Path) -> None:
@@ -256,3 +262,279 @@ def test_what_is_wrong_with_n_is_said(code: Path) -> None:
         xfcost.analyze(Attention(), example_inputs=tokens, N="4,5")
     with pytest.raises(UsageError, match=r"example_inputs\(4\) raised ZeroDivisionError"):
         xfcost.analyze(Attention(), example_inputs=lambda N: N / 0, N=4)
+
+
+# The closed form of a module in the pixels P = H·W of its images ──────────────────────────────────────────────────────
+
+
+def image(H: int, W: int) -> Tensor:
+    return torch.zeros(1, 3, H, W, device="meta")
+
+
+class Patches(nn.Module):
+    """Patches of 4×4, attention without projections, a linear map."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.out = nn.Conv2d(3, 8, 4, stride=4), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x).flatten(2).transpose(1, 2)
+        scores = (x @ x.transpose(1, 2)).softmax(-1)
+        return self.out(scores @ x)
+
+
+def form_of(make: Callable[[], nn.Module], side: int, inputs: Any = image) -> Any:
+    with torch.device("meta"):
+        module = make()
+    found = xfcost.analyze(module, example_inputs=inputs, size=side, trace=False, closed_form=True)
+    assert found.module is not None
+    return found, found.module.closed_form
+
+
+def test_a_convolution_costs_as_much_for_every_pixel() -> None:
+    # 3·3·3 weights of each of 8 outputs: 216 MACs a pixel
+    ledger, form = form_of(lambda: nn.Conv2d(3, 8, 3, padding=1), 32)
+    assert (form.letter, form.macs, form.period) == ("P", "216·P", 1)
+    assert ledger.total("macs") == 216 * 32 * 32
+    assert form.growth["macs"] == pytest.approx(1)
+
+
+def test_borders_are_a_part_of_it() -> None:
+    # no padding: (√P - 2)² positions of 216 MACs: 216·P - 864·√P + 864
+    _, form = form_of(lambda: nn.Conv2d(3, 8, 3), 32)
+    assert form.macs == "216·P - 864·√P + 864"
+
+
+def test_patches_step_and_their_attention_is_quadratic() -> None:
+    # N = P/16 patches: 3·16·8 MACs each, 5·8 of the map, 2·8·N² of the two products: P²/16 + 26.5·P
+    ledger, form = form_of(Patches, 32)
+    tokens = 64
+    assert ledger.total("macs") == tokens * (3 * 16 * 8 + 5 * 8) + 2 * 8 * tokens**2
+    assert form.macs == "1/16·P² + 53/2·P"
+    assert (form.counted_in, form.period, form.remainder) == ("√P", 4, 0)
+    # counted at another size: 28×28
+    other, _ = form_of(Patches, 28)
+    pixels = 28 * 28
+    assert other.total("macs") == pixels**2 / 16 + 53 * pixels / 2
+
+
+def test_images_that_must_be_whole_patches() -> None:
+    class Strict(Patches):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[-1] % 4:
+                raise ValueError("whole patches alone")
+            return super().forward(x)
+
+    _, form = form_of(Strict, 32)
+    assert form.macs == "1/16·P² + 53/2·P"
+    assert form.period == 1
+
+
+def test_a_period_of_whole_patches_is_one_of_pixels() -> None:
+    class Windows(nn.Module):
+        """Windows of 2×2 patches of 4×4 pixels, padded up: whole patches alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = nn.Conv2d(3, 8, 4, stride=4, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = nn.functional.pad(x.unflatten(-1, (-1, 4)).flatten(-2), (0, -x.shape[-1] % 8, 0, -x.shape[-2] % 8))
+            return self.stem(x)
+
+    _, form = form_of(Windows, 32)
+    # 3·8 MACs a pixel; a side of 8·k + 4 is padded to 8·k + 8
+    assert (form.macs, form.counted_in, form.period, form.remainder) == ("24·P", "√P", 8, 0)
+    assert form.others == {4: "24·P + 192·√P + 384"}
+
+
+def test_it_is_printed(tmp_path: Any) -> None:
+    from helpers import xf
+
+    (tmp_path / "model.py").write_text(
+        "from torch import nn\n\n\ndef Net():\n    return nn.Conv2d(3, 8, 3, padding=1)\n"
+    )
+    done = xf("analyze", "model.py:Net", "--input", "1x3xHxW", "--size", "32", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "in P = H·W: 216·P MACs counted at P = " in text
+    assert "growth, e of cost ~ P^e between P = 1,024 and 4,096: MACs 1.00" in text
+
+
+# The closed forms of presets, recovered from their modules alone, are those of their formulas ─────────────────────────
+
+
+def check_preset(preset: str) -> None:
+    """Recovered from the module alone, it is what the spec's formulas give."""
+    loaded = load(preset)
+
+    def ledger_at(N: int) -> Ledger:
+        live = build(place(loaded, Run(tokens=(N,))))
+        return module_ledger(live.model, tuple(live.inputs), trace=False)
+
+    def formulas_at(N: int) -> int | None:
+        try:
+            return count(place(loaded, Run(tokens=(N,))), orders=False).total("macs")
+        except XfcostError:
+            return None
+
+    own = place(loaded, Run()).grid.tokens
+    module = closed_form(own, ledger_at(own), ledger_at).module
+    assert module is not None
+    found = module.closed_form
+    assert found is not None
+    assert found.macs is not None
+    points = range(own if found.counted_in == "N" else isqrt(own), 1 << 20, found.period)
+    sizes = [point if found.counted_in == "N" else point * point for point in points[:100:11]]
+    known = {N: formulas_at(N) for N in [*sizes, own // 4, own // 2, own - found.period] if min(found.sizes) <= N}
+    expected = {N: macs for N, macs in known.items() if macs is not None}
+    assert len(expected) > 2
+    assert {N: read(found.macs, N) for N in expected} == expected
+
+
+@pytest.mark.parametrize("preset", ["vit-ti16"])
+def test_presets_have_the_closed_forms_of_their_formulas(preset: str) -> None:
+    check_preset(preset)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    "preset", ["gpt2", "t5-small", "bert-base", "swin", "convnext-t", "mamba-130m", "common-axial"]
+)
+def test_more_presets_have_the_closed_forms_of_their_formulas(preset: str) -> None:
+    check_preset(preset)
+
+
+# The ledgers of a module along N: counted at some sizes, evaluated from polynomials between them ──────────────────────
+
+BLOCK = [{"kind": "full", "heads": 2}, {"kind": "mlp", "ratio": 2}]
+TEXT = {
+    "name": "Text",
+    "input": {"kind": "vectors", "channels": 8, "length": 16},
+    "embed": [],
+    "stages": [{"dim": 8, "depth": 2, "block": BLOCK}],
+}
+
+
+def costs_at(ledger: Ledger) -> dict[str, int]:
+    return {name: ledger.total(name) or 0 for name in ("params", "macs", "flops", "moved")} | ledger.attention_memory()
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_evaluated_ledgers_are_those_that_would_be_counted(tmp_path: Path, attention: str) -> None:
+    path = tmp_path / "text.yaml"
+    path.write_text(as_yaml(TEXT))
+    loaded = load(str(path))
+
+    def ledger_at(N: int) -> Ledger:
+        live = build(place(loaded, Run(tokens=(N,), attention=attention)))  # type: ignore[arg-type]
+        return module_ledger(live.model, tuple(live.inputs), trace=False)
+
+    along = CountedSizes(16, ledger_at)
+    assert along.evaluated
+    for N in (5, 77, 12345):
+        assert costs_at(along.ledger(N)) == costs_at(ledger_at(N))
+        assert [row.core for row in along.ledger(N).rows] == [row.core for row in ledger_at(N).rows]
+
+
+class Padded(nn.Module):
+    """Attention in windows of 6, padded up."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 6)).unflatten(1, (-1, 6))
+        return x @ x.transpose(2, 3)
+
+
+def along(module: nn.Module, shape: Callable[[int], tuple[int, ...]], own: int) -> tuple[CountedSizes, list[int]]:
+    """Its ledgers from `own` on, and the sizes at which it was counted."""
+    sizes = []
+
+    def ledger_at(N: int) -> Ledger:
+        sizes.append(N)
+        return module_ledger(module, (torch.empty(shape(N), device="meta"),), trace=False)
+
+    return CountedSizes(own, ledger_at), sizes
+
+
+def test_where_no_polynomial_fits_every_size_is_counted() -> None:
+    found, sizes = along(Padded(), lambda N: (1, N, 4), 12)
+    assert not found.evaluated
+    assert [found.ledger(N).total("macs") for N in (12, 13, 18, 1000)] == [288, 432, 432, 24048]
+    assert 1000 in sizes
+
+
+class Doubles(nn.Module):
+    """A product that is twice as wide from 300 tokens on."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.empty(4, 4 if x.shape[1] < 300 else 8, device=x.device)
+
+
+def test_polynomials_end_where_a_count_does_not_meet_them() -> None:
+    found, sizes = along(Doubles(), lambda N: (1, N, 4), 40)
+    assert found.evaluated
+    before = len(sizes)
+    assert found.ledger(150).total("macs") == 150 * 16
+    assert len(sizes) == before
+    assert found.ledger(5000).total("macs") == 5000 * 32
+    assert len(sizes) == before + 1
+
+
+class AlongHalves(nn.Module):
+    """Even numbers of tokens alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(1, 2, -1, 4) @ x.reshape(1, 2, -1, 4).transpose(2, 3)
+
+
+class Squares(nn.Module):
+    """Square grids alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        side = int(x.shape[1] ** 0.5)
+        return x.reshape(1, side, side, 4) @ x.new_empty(4, 4)
+
+
+def test_the_sizes_at_which_a_module_runs() -> None:
+    halves, squares = along(AlongHalves(), lambda N: (1, N, 4), 16)[0], along(Squares(), lambda N: (1, N, 4), 16)[0]
+    assert (halves.axis.grain, halves.axis.squares) == (2, False)
+    assert halves.ledger(100).total("macs") == 2 * 50 * 50 * 4
+    assert (squares.axis.grain, squares.axis.squares) == (1, True)
+    assert squares.ledger(10000).total("macs") == 160000
+    for found in (halves, squares):
+        with pytest.raises(XfcostError):
+            found.ledger(99)
+
+
+class Slow:
+    """A clock: every reading is a second after the one before."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
+class NeverFits:
+    """A module without a polynomial."""
+
+    title = "Padded"
+
+    def ledger(self, lengths: Lengths, how: How) -> Ledger:
+        ledger = module_ledger(Padded(), (torch.empty(1, lengths.tokens or 1, 4, device="meta"),), trace=False)
+        metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
+        return msgspec.structs.replace(ledger, metadata=metadata)
+
+
+def test_a_slow_module_without_a_polynomial_is_counted_on_demand_alone() -> None:
+    slow, patient = (ModuleSystem(NeverFits(), patient=one, clock=Slow()) for one in (False, True))
+    for one in (slow, patient):
+        one.account(Run(tokens=(12,)), How(trace=False, closed_form=False))
+    assert "a run takes 1.0 s: no crossovers with it are looked for; --verbose does" in next(slow.remarks())
+    with pytest.raises(XfcostError, match="no polynomial fits its costs"):
+        slow.costs(Run(tokens=(13,)))
+    assert "it is counted at every N that is looked at" in next(patient.remarks())
+    assert patient.costs(Run(tokens=(13,)))[1]["macs"] == 432

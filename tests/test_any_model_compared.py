@@ -1,26 +1,41 @@
-"""Torch modules beside specs, in `compare`, `plot`, `glance` and `diagram`."""
+"""Torch modules beside specs in compare, plot, glance and diagram, and as systems in Python."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import torch
+from torch import nn
 
-from any_models import two_blocks
+import xfcost
+from any_models import WIDTH, two_blocks
 from helpers import xf
 from xfcost.api.systems import drawn_ledger, first_sizes, open_systems
 from xfcost.commands.plot import start_module
+from xfcost.counting.comparison import Comparison, compared
 from xfcost.counting.sweep import TOKENS
-from xfcost.counting.system import SpecSystem
+from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
-from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
+from xfcost.ledger.ledger import Ledger
+from xfcost.report.compare import paper_table
 from xfcost.spec.load import load
+from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.spec.targets import ModuleTexts, texts_by_place
 from xfcost.torch_models.any_model import mixing
+from xfcost.torch_models.any_model.inputs import Given, Lengths
+from xfcost.torch_models.any_model.ledger import How, module_ledger
+from xfcost.torch_models.any_model.system import ModuleSystem
+from xfcost.torch_models.build import build
+
+# Torch modules beside specs, in `compare`, `plot`, `glance` and `diagram` ─────────────────────────────────────────────
 
 CODE = """
 import torch
@@ -62,7 +77,7 @@ class Custom(nn.Module):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def compared_folder(tmp_path: Path) -> Path:
     """A module beside two specs."""
     (tmp_path / "model.py").write_text(CODE)
     (tmp_path / "full.yaml").write_text(two_blocks("Full", {"kind": "full", "heads": 2}))
@@ -70,14 +85,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(folder: Path, *words: object) -> Any:
-    done = xf(*words, "--format", "json", cwd=folder)
+def told(compared_folder: Path, *words: object) -> Any:
+    done = xf(*words, "--format", "json", cwd=compared_folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_compare_takes_a_module_beside_a_spec(folder: Path) -> None:
-    found = told(folder, "compare", "model.py:Net", "full.yaml", "--N", 16, "--input", "1xNx8")
+def test_compare_takes_a_module_beside_a_spec(compared_folder: Path) -> None:
+    found = told(compared_folder, "compare", "model.py:Net", "full.yaml", "--N", 16, "--input", "1xNx8")
     assert list(found["figures"]) == ["Net", "Full"]
     assert found["N"] == 16
     assert found["figures"]["Net"]["macs"] == found["figures"]["Full"]["macs"]
@@ -88,9 +103,18 @@ def test_compare_takes_a_module_beside_a_spec(folder: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_table_of_compare(folder: Path) -> None:
+def test_the_table_of_compare(compared_folder: Path) -> None:
     done = xf(
-        "compare", "full.yaml", "model.py:Net", "--N", 16, "--input", "1xNx8", "--mixing", cwd=folder, COLUMNS="80"
+        "compare",
+        "full.yaml",
+        "model.py:Net",
+        "--N",
+        16,
+        "--input",
+        "1xNx8",
+        "--mixing",
+        cwd=compared_folder,
+        COLUMNS="80",
     )
     assert done.returncode == 0, done.stderr
     assert "Net    inputs x: 1×16×8 float32   float32   fused attention" in done.stdout
@@ -101,7 +125,7 @@ def test_the_table_of_compare(folder: Path) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_inputs_of_one_of_several(folder: Path) -> None:
+def test_inputs_of_one_of_several(compared_folder: Path) -> None:
     words = (
         "model.py:Net",
         "full.yaml",
@@ -113,7 +137,7 @@ def test_inputs_of_one_of_several(folder: Path) -> None:
         "--input",
         "3:2xNx4",
     )
-    found = told(folder, "compare", *words, "--N", 16)
+    found = told(compared_folder, "compare", *words, "--N", 16)
     inputs = [system["module"]["inputs"] for system in found["systems"] if "module" in system]
     assert inputs == [["x: 1×16×8 float32"], ["x: 2×16×4 float32"]]
 
@@ -128,16 +152,18 @@ def test_texts_for_one_system() -> None:
         texts_by_place(ModuleTexts(("2:1xN",)), {1: "a:A", 3: "b:B"}, 3)
 
 
-def test_images_of_any_size(folder: Path) -> None:
-    found = told(folder, "compare", "model.py:Image", "vit-ti16", "--size", 32, "--input", "1x3xHxW")
+def test_images_of_any_size(compared_folder: Path) -> None:
+    found = told(compared_folder, "compare", "model.py:Image", "vit-ti16", "--size", 32, "--input", "1x3xHxW")
     assert found["systems"][0]["image"] == [32, 32]
     macs = {side: cost["macs"] for side, cost in found["by_size"]["Image"].items()}
     own = json.loads(
-        xf("analyze", "model.py:Image", "--input", "1x3xHxW", "--size", "224", "--format", "json", cwd=folder).stdout
+        xf(
+            "analyze", "model.py:Image", "--input", "1x3xHxW", "--size", "224", "--format", "json", cwd=compared_folder
+        ).stdout
     )
     assert macs["224"] == own["totals"]["macs"]
     assert found["growth"]["Image"]["factor"] == 4
-    text = xf("compare", "model.py:Image", "vit-ti16", "--size", 32, "--input", "1x3xHxW", cwd=folder).stdout
+    text = xf("compare", "model.py:Image", "vit-ti16", "--size", 32, "--input", "1x3xHxW", cwd=compared_folder).stdout
     assert "crossovers at equal image sizes: (counted from " in text
     assert "no N fits two" not in text
     crossing = next(one for one in found["size_crossovers"] if one["quantity"] == "macs")
@@ -151,12 +177,12 @@ def test_images_of_any_size(folder: Path) -> None:
     assert found["crossovers_searched"]["sizes"][0]["grain"] == 16
 
 
-def test_a_plot_counts_a_module_at_every_point(folder: Path) -> None:
+def test_a_plot_counts_a_module_at_every_point(compared_folder: Path) -> None:
     words = ("plot", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", "8:64", "-o", "a.csv")
-    done = xf(*words, cwd=folder)
+    done = xf(*words, cwd=compared_folder)
     assert done.returncode == 0, done.stderr
     assert "Net: slope 2.00 from N = 8 to 64" in done.stdout
-    rows = list(csv.DictReader(io.StringIO((folder / "a.csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO((compared_folder / "a.csv").read_text())))
     macs = {
         name: [(row["N"], row["macs"], row["mixing_macs"]) for row in rows if row["system"] == name]
         for name in ("Net", "Full")
@@ -164,7 +190,7 @@ def test_a_plot_counts_a_module_at_every_point(folder: Path) -> None:
     assert macs["Net"] == macs["Full"] != []
 
 
-def test_a_plot_ends_where_a_module_does_not_run(folder: Path) -> None:
+def test_a_plot_ends_where_a_module_does_not_run(compared_folder: Path) -> None:
     words = (
         "plot",
         "model.py:Short",
@@ -178,30 +204,32 @@ def test_a_plot_ends_where_a_module_does_not_run(folder: Path) -> None:
         "-o",
         "a.csv",
     )
-    done = xf(*words, cwd=folder)
+    done = xf(*words, cwd=compared_folder)
     assert done.returncode == 0, done.stderr
     assert "Short: its line ends at N = 100: Short does not run on these inputs" in done.stderr
 
 
-def test_a_plot_over_sizes_of_images(folder: Path) -> None:
-    done = xf("plot", "model.py:Image", "--input", "1x3xHxW", "--size", "32:128", "--metric", "macs", cwd=folder)
+def test_a_plot_over_sizes_of_images(compared_folder: Path) -> None:
+    done = xf(
+        "plot", "model.py:Image", "--input", "1x3xHxW", "--size", "32:128", "--metric", "macs", cwd=compared_folder
+    )
     assert done.returncode == 0, done.stderr
     assert "Image: slope" in done.stdout
-    assert (folder / "Image-macs.svg").exists()
+    assert (compared_folder / "Image-macs.svg").exists()
 
 
-def test_glance_has_the_operations_of_a_module(folder: Path) -> None:
-    found = told(folder, "glance", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", 16)
+def test_glance_has_the_operations_of_a_module(compared_folder: Path) -> None:
+    found = told(compared_folder, "glance", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", 16)
     entries = {one["operation"]: one for one in found["operations"] if one["occurrences"][0]["system"] == "Net"}
     assert entries["self_attn scaled_dot_product_attention"]["mixing"] == "global"
     assert entries["self_attn scaled_dot_product_attention"]["order"] == "16·N²"
     assert entries["linear1 addmm"]["mixing"] == "per-token"
-    bare = xf("glance", "model.py:Net", "--no-mixing", "--input", "1xNx8", "--N", 16, cwd=folder)
+    bare = xf("glance", "model.py:Net", "--no-mixing", "--input", "1xNx8", "--N", 16, cwd=compared_folder)
     assert "Which operations mix tokens is not known." in bare.stdout
 
 
-def test_a_diagram_of_a_module(folder: Path) -> None:
-    done = xf("diagram", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", 16, cwd=folder, COLUMNS="90")
+def test_a_diagram_of_a_module(compared_folder: Path) -> None:
+    done = xf("diagram", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", 16, cwd=compared_folder, COLUMNS="90")
     assert done.returncode == 0, done.stderr
     assert "layers.* · ×2" in done.stdout
     assert "─ self_attn ─" in done.stdout
@@ -242,30 +270,30 @@ BAD = [
 
 
 @pytest.mark.parametrize(("words", "message"), BAD)
-def test_bad_input_ends_in_one_message(folder: Path, words: tuple[str, ...], message: str) -> None:
-    done = xf(*words, cwd=folder)
+def test_bad_input_ends_in_one_message(compared_folder: Path, words: tuple[str, ...], message: str) -> None:
+    done = xf(*words, cwd=compared_folder)
     assert done.returncode == (1 if "--strict" in words else 2)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_total_with_anything_uncounted_is_a_lower_bound(folder: Path) -> None:
-    done = xf("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", 16, cwd=folder)
+def test_a_total_with_anything_uncounted_is_a_lower_bound(compared_folder: Path) -> None:
+    done = xf("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", 16, cwd=compared_folder)
     assert done.returncode == 0, done.stderr
     assert "at least 2048" in done.stdout
 
 
-def test_many_systems_below_each_other(folder: Path) -> None:
+def test_many_systems_below_each_other(compared_folder: Path) -> None:
     specs = ("full.yaml", "near.yaml", "vit-ti16", "deit-ti")
-    done = xf("compare", "model.py:Custom", *specs, "--input", "1xNx8", "--N", 16, cwd=folder)
+    done = xf("compare", "model.py:Custom", *specs, "--input", "1xNx8", "--N", 16, cwd=compared_folder)
     assert done.returncode == 0, done.stderr
     assert "≥2048" in done.stdout.replace("≥2.048 k", "≥2048")
     assert "eager attention" in done.stdout.splitlines()[1]
 
 
-def test_kinds_of_a_module_too_large_for_real_numbers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kinds_of_a_module_too_large_for_real_numbers(compared_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixing, "MOST_BYTES", 1000)
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(compared_folder)
     (system,) = open_systems(["model.py:Net"], {"inputs": ["1xNx8"]})
     said: list[str] = []
     ledger = drawn_ledger(system, Run(tokens=(16,)), strict=False, mixing=True, progress=said.append)
@@ -274,3 +302,122 @@ def test_kinds_of_a_module_too_large_for_real_numbers(folder: Path, monkeypatch:
     runs = [TOKENS.run(Run(), x) for x in first_sizes(TOKENS, (8, 64))]
     with pytest.raises(UsageError, match="or --metric macs, which needs no kinds"):
         start_module(system, runs, "mixing", strict=False)
+
+
+# A module as a system of a comparison: a spec's module is equal to the spec, and modules given in Python ──────────────
+
+
+@pytest.fixture
+def systems_folder(tmp_path: Path) -> Path:
+    """Two specs."""
+    (tmp_path / "full.yaml").write_text(two_blocks("Full", {"kind": "full", "heads": 2}))
+    (tmp_path / "near.yaml").write_text(two_blocks("Near", {"kind": "sliding", "heads": 4, "window": 40}))
+    return tmp_path
+
+
+class Rebuilt:
+    """A spec's module, without its spec."""
+
+    def __init__(self, path: str) -> None:
+        self.loaded, self.title = load(path), "Rebuilt"
+        self.sizes: list[int] = []
+
+    def ledger(self, lengths: Lengths, how: How) -> Ledger:
+        assert lengths.tokens is not None
+        self.sizes.append(lengths.tokens)
+        placed = place(self.loaded, Run(tokens=(lengths.tokens,)))
+        live, on_cpu = build(placed), None
+        if how.mixing:
+            real = build(placed, "cpu")
+            on_cpu = lambda: [(real.model, given_of(real.inputs))]  # noqa: E731 - the type wants a function
+        ledger = module_ledger(
+            live.model, tuple(live.inputs), trace=False, name=self.title, mixing=how.mixing, on_cpu=on_cpu
+        )
+        metadata = msgspec.structs.replace(ledger.metadata, grid_tokens=lengths.tokens)
+        return msgspec.structs.replace(ledger, metadata=metadata)
+
+
+def given_of(inputs: Any) -> Any:
+    return Given(tuple(inputs), {})
+
+
+def beside(first: System, second: System, N: int) -> Comparison:
+    """Both compared at N."""
+    run = Run(tokens=(N,))
+    ledgers = [
+        one.account(run, How(trace=False, closed_form=False, mixing=math.inf))
+        if isinstance(one, ModuleSystem)
+        else one.ledger(run)
+        for one in (first, second)
+    ]
+    return compared([first, second], ledgers, run, thorough=False)
+
+
+SAME = ("tokens", "params", "macs", "flops", "mixing_macs", "macs_global", "macs_per-token", "attention_bytes")
+
+
+def test_a_spec_and_its_module_without_the_spec_are_equal(systems_folder: Path) -> None:
+    path = str(systems_folder / "full.yaml")
+    same = beside(SpecSystem(load(path)), ModuleSystem(Rebuilt(path)), 16)
+    assert {name: same.ratios["Rebuilt"][name] for name in SAME} == dict.fromkeys(SAME, 1)
+    for curve in ("macs", "mixing_macs", "attention_bytes", "factor"):
+        assert same.growth["Rebuilt"][curve] == same.growth["Full"][curve] is not None
+    assert same.crossovers == ()
+    assert {(one.quantity, one.cheaper) for one in same.searches[0].orders} == {
+        (curve, None) for curve in ("macs", "mixing_macs", "attention_bytes")
+    }
+
+
+def test_its_crossovers_are_those_of_the_spec(systems_folder: Path) -> None:
+    path, near = str(systems_folder / "full.yaml"), SpecSystem(load(str(systems_folder / "near.yaml")))
+    rebuilt = Rebuilt(path)
+    of_spec, of_module = beside(SpecSystem(load(path)), near, 16), beside(ModuleSystem(rebuilt), near, 16)
+    crossings = [one | {"systems": None, "cheaper_below": None} for one in of_spec.crossovers]
+    assert crossings != []
+    assert [one | {"systems": None, "cheaper_below": None} for one in of_module.crossovers] == crossings
+    assert of_module.searches[0].points == of_spec.searches[0].points
+    assert len(set(rebuilt.sizes)) < 20  # the others are evaluated
+
+
+def net(width: int = WIDTH) -> nn.Module:
+    return nn.TransformerEncoderLayer(width, 2, 2 * width, batch_first=True).eval()
+
+
+def test_modules_in_python_each_with_its_inputs() -> None:
+    found = xfcost.compare(
+        net(), (net(4), lambda N: torch.zeros(1, N, 4)), "vit-ti16",
+        example_inputs=lambda N: torch.zeros(1, N, WIDTH), N=16, thorough=False,
+    )  # fmt: skip
+    assert found.names[:2] == ("TransformerEncoderLayer", "TransformerEncoderLayer #2")
+    assert found.figures["TransformerEncoderLayer"]["macs"] == 16 * 8 * 8 * 4 + 2 * 16 * 16 * 8 + 2 * 16 * 8 * 16
+    assert found.figures["TransformerEncoderLayer #2"]["macs"] == 16 * 4 * 4 * 4 + 2 * 16 * 16 * 4 + 2 * 16 * 4 * 8
+
+
+def test_scores_with_special_tokens_alone_say_what_they_are() -> None:
+    found = xfcost.compare(net(), net(), example_inputs=torch.zeros(1, 16, WIDTH), thorough=False)
+    words = [row[0] for row in paper_table(found).rows]
+    assert "score dot products, with special tokens" in words
+    assert "  with special tokens" not in words
+
+
+def test_a_module_with_inputs_of_one_size_has_no_growth() -> None:
+    found = xfcost.compare(net(), "vit-ti16", example_inputs=torch.zeros(1, 16, WIDTH), N=16, thorough=False)
+    assert found.growth["TransformerEncoderLayer"]["macs"] is None
+    assert found.searches == ()
+    assert "its inputs have no letter N, H or W" in found.ledgers[0].metadata.notes[0]
+
+
+def test_functions_of_h_and_w_in_python() -> None:
+    module = nn.Conv2d(3, 4, 3, padding=1)
+    ledger = xfcost.analyze(module, example_inputs=lambda H, W: torch.zeros(1, 3, H, W), size=(6, 8))
+    assert ledger.total("macs") == 6 * 8 * 27 * 4
+    assert ledger.metadata.image == (6, 8)
+    with pytest.raises(UsageError, match="it is a function of H and W; give --size"):
+        xfcost.analyze(module, example_inputs=lambda H, W: torch.zeros(1, 3, H, W))
+    with pytest.raises(UsageError, match="of a module H and W are the arguments of example_inputs"):
+        xfcost.analyze(module, example_inputs=torch.zeros(1, 3, 6, 6), size=6)
+
+
+def test_inputs_without_a_module_are_refused() -> None:
+    with pytest.raises(UsageError, match="example_inputs: they are of a torch module"):
+        xfcost.compare("vit", "swin", example_inputs=torch.zeros(1))

@@ -1,12 +1,18 @@
-"""Inputs of any form, and what a module runs on: `meta`, fake or real tensors."""
+"""Inputs of any form, work elsewhere or later, and a module that is left as it was."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.flop_counter import flop_registry
 
@@ -14,8 +20,11 @@ import xfcost
 from any_models import TOKENS, Cache, Model, Pair, Takes, X
 from modules import Call
 from xfcost.ledger.errors import UsageError
+from xfcost.torch_models.any_model import run as runs
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.run import run_on
+
+# Inputs of any form, and what a module runs on: `meta`, fake or real tensors ──────────────────────────────────────────
 
 
 class Slotted:
@@ -175,3 +184,342 @@ def test_indices_are_refused_as_on_the_cpu(look_up, dtype, device):
         module_ledger(Call(look_up), (ids.to(device), table.to(device)))
     start = str(real.value).partition("; but got")[0]
     assert f"does not run on these inputs: RuntimeError: {start}" in str(found.value)
+
+
+# What a module runs elsewhere or later: in threads, in branches, in generators. It is counted, or named ───────────────
+
+ELSEWHERE_X = torch.ones(2, 4)
+# 2 rows of 4·4 products
+MAP = 2 * 16
+
+
+class Runs(nn.Module):
+    """A map, and what `function` does with it."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.map, self.function = nn.Linear(4, 4), function
+
+    def forward(self, x: Tensor):
+        return self.function(self.map, x)
+
+
+def in_a_thread(given, x):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(given(x) @ x.mT))
+    thread.start()
+    thread.join()
+    return found
+
+
+class Worker(threading.Thread):
+    """A thread with a run of its own."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.work = work
+
+    def run(self):
+        self.found = self.work()
+
+
+def in_workers(given, x):
+    workers = [Worker(lambda: given(x)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return [worker.found for worker in workers]
+
+
+def in_a_pool(given, x):
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(given, [x, x]))
+
+
+def items(given, x):
+    for _ in range(3):
+        x = given(x)
+        yield x
+
+
+@pytest.mark.parametrize(
+    ("function", "macs"),
+    [
+        (in_a_thread, MAP + 2 * 2 * 4),
+        (in_workers, 3 * MAP),
+        (in_a_pool, 2 * MAP),
+        (items, 3 * MAP),
+        (lambda given, x: map(given, [x, x]), 2 * MAP),
+        (lambda given, x: torch.jit.wait(torch.jit.fork(given, x)), MAP),
+    ],
+    ids=["thread", "threads", "pool", "generator", "map", "fork"],
+)
+def test_it_is_counted(function, macs):
+    ledger = xfcost.analyze(Runs(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
+    assert ledger.total("macs") == macs
+    assert next(row.component for row in ledger.rows if row.params) == "map"
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()  # its thread runs before
+        yield pool
+
+
+def test_a_pool_that_was_there_before(pool):
+    def function(given, x):
+        return pool.submit(given, x)
+
+    ledger = xfcost.analyze(Runs(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
+    assert ledger.total("macs") == MAP
+
+
+def test_a_pool_out_of_sight_is_named(pool):
+    # its `submit` was looked up before the run
+    assert xfcost.analyze(Runs(pool.submit), example_inputs=ELSEWHERE_X, trace=False).module.uncounted == {
+        "map in another thread": 1
+    }
+
+
+def test_training_names_what_threads_save(pool):
+    module = Runs(lambda given, x: pool.submit(given, x).result())
+    ledger = xfcost.analyze(module, example_inputs=ELSEWHERE_X, trace=False, mode="train")
+    assert (ledger.total("macs"), ledger.total("backward_macs")) == (MAP, MAP)
+    assert ledger.module.uncounted == {"saved activations of another thread": 1}
+
+
+def test_attention_in_two_threads_leaves_torch_as_it_was():
+    before = nn.functional.has_torch_function
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+
+        def forward(self, x: Tensor):
+            return in_workers(lambda x: self.attention(x, x, x)[0], x)
+
+    ledger = xfcost.analyze(Two(), example_inputs=ELSEWHERE_X[None], trace=False)
+    assert ledger.total("macs") == 3 * (2 * 4 * 16 + 2 * 2 * 2 * 4)
+    assert nn.functional.has_torch_function is before
+    assert threading.Thread.start.__module__ == "threading"
+
+
+def test_a_generator_without_an_end_is_named(monkeypatch):
+    monkeypatch.setattr(runs, "MOST_ITEMS", 5)
+
+    def endless(given, x):
+        while True:
+            yield given(x)
+
+    ledger = xfcost.analyze(Runs(endless), example_inputs=ELSEWHERE_X, trace=False)
+    assert ledger.module.uncounted == {"a generator after 5 items": 1}
+    assert ledger.total("macs") >= 5 * MAP
+
+
+def test_an_asynchronous_forward_is_refused():
+    async def later(given, x):
+        await asyncio.sleep(0)
+        return given(x)
+
+    with pytest.raises(UsageError, match="its forward is asynchronous"):
+        xfcost.analyze(Runs(later), example_inputs=ELSEWHERE_X, trace=False)
+
+
+def test_a_branch_counts_as_it_is_taken():
+    def function(given, x):
+        return torch.cond(x.sum() > 0, lambda v: given(given(v)), given, (x,))
+
+    ledger = xfcost.analyze(Runs(function), example_inputs=ELSEWHERE_X, trace=False, strict=True)
+    assert (ledger.total("macs"), ledger.module.tensors) == (2 * MAP, "real")
+    assert xfcost.analyze(Runs(function), example_inputs=-ELSEWHERE_X, trace=False).total("macs") == MAP
+
+
+def test_every_turn_of_a_loop_counts():
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def function(given, x):
+        return while_loop(lambda i, v: i < 3, lambda i, v: (i + 1, given(v)), (torch.tensor(0), x))[1]
+
+    assert xfcost.analyze(Runs(function), example_inputs=ELSEWHERE_X, trace=False, strict=True).total("macs") == 3 * MAP
+
+
+# A module that was analyzed is as it was, and one that does not run gives one message with the user's own line ────────
+
+LEFT_ALONE_X = torch.ones(4, 8)
+
+
+class Everything(nn.Module):
+    """Norms with statistics, dropout, a counter, hooks, tensors and lists among its attributes."""
+
+    def __init__(self):
+        super().__init__()
+        self.map, self.norm, self.dropout = nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout()
+        self.table = nn.Embedding(4, 8, max_norm=1.0)
+        self.calls, self.kept, self.plain = 0, [], torch.ones(8)
+        self.seen = {0}
+        self.register_buffer("total", torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        y = self.dropout(self.norm(self.map(x))) + self.plain + self.table(torch.zeros(4, dtype=torch.long))
+        self.total += y.sum(0)
+        self.kept.append(y)
+        self.seen.add(self.calls + random.randrange(9) + np.random.randint(9))  # noqa: NPY002, S311
+        self.plain = y
+        return y
+
+
+def state(model: nn.Module) -> dict[str, object]:
+    """All that an analysis might change."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {
+        "training": [module.training for module in model.modules()],
+        "tensors": {name: (id(one), one.detach().clone().tolist(), one.device) for name, one in tensors.items()},
+        "grads": [None if one.grad is None else one.grad.tolist() for one in model.parameters()],
+        "needs grad": [one.requires_grad for one in model.parameters()],
+        "hooks": [(len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()],
+        "attributes": [sorted(vars(module)) for module in model.modules()],
+        "seen": sorted(getattr(model, "seen", ())),
+        "random": (torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state()[1:3])),  # noqa: NPY002
+        "grad mode": torch.is_grad_enabled(),
+        "fast path": torch.backends.mha.get_fastpath_enabled(),
+    }
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("values", [False, True], ids=["on meta", "on real tensors"])
+def test_the_module_is_left_as_it_was(training, values):
+    model = Everything().train(training)
+    called = []
+    model.map.register_forward_hook(
+        lambda module, inputs, output: called.append(bool(output.sum() > 0) if values else 1)
+    )
+    model(LEFT_ALONE_X).sum().backward()
+    plain, kept, calls = model.plain, list(model.kept), model.calls
+    before = state(model)
+    ledger = xfcost.analyze(model, example_inputs=LEFT_ALONE_X)
+    assert ledger.module.tensors == ("real" if values else "meta")
+    assert state(model) == before
+    assert model.plain is plain
+    assert (model.kept, model.calls) == (kept, calls)
+    assert len(called) > 1  # the user's hooks ran with it
+
+
+def test_it_is_left_as_it_was_when_it_raises():
+    class Raises(Everything):
+        def forward(self, x: Tensor) -> Tensor:
+            super().forward(x)
+            raise ValueError("no")
+
+    model = Raises()
+    before = state(model)
+    with pytest.raises(UsageError):
+        xfcost.analyze(model, example_inputs=LEFT_ALONE_X)
+    assert state(model) == before
+
+
+def test_a_module_on_meta_stays_there():
+    model = nn.Linear(8, 8, device="meta")
+    xfcost.analyze(model, example_inputs=LEFT_ALONE_X.to("meta"))
+    assert all(one.is_meta for one in model.parameters())
+
+
+def test_the_loss_of_a_gradient_inside_does_not_reach_the_module():
+    def force(x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            energy = model.map(x).sum()
+            energy.backward()
+        return energy.detach()
+
+    model = Everything()
+    model.forward = force
+    xfcost.analyze(model, example_inputs=LEFT_ALONE_X, trace=False)
+    assert model.map.weight.grad is None
+
+
+# Modules that don't run ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Wrong(nn.Module):
+    """Fails where `what` says."""
+
+    def __init__(self, what: str):
+        super().__init__()
+        self.map, self.what = nn.Linear(8, 8), what
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        if self.what == "raises":
+            raise KeyError("lost")
+        return self.map(x[:, :7] if self.what == "shape" else x)
+
+
+def line_of(text: str) -> int:
+    lines, first = inspect.getsourcelines(Wrong)
+    return first + next(number for number, line in enumerate(lines) if text in line)
+
+
+def refusal(model: object, *inputs: object) -> str:
+    with pytest.raises(UsageError) as error:
+        xfcost.analyze(model, example_inputs=inputs)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+class TestErrors:
+    """One message, with the user's own line."""
+
+    def test_the_model_raises(self, device):
+        message = refusal(Wrong("raises").to(device), LEFT_ALONE_X.to(device), LEFT_ALONE_X.to(device))
+        assert message.startswith("Wrong does not run on these inputs: KeyError: 'lost' (")
+        assert f"({__file__}:{line_of('raise KeyError')})" in message
+
+    def test_a_wrong_shape(self, device):
+        message = refusal(Wrong("shape").to(device), LEFT_ALONE_X.to(device), LEFT_ALONE_X.to(device))
+        assert f"({__file__}:{line_of('return self.map')})" in message
+        assert "RuntimeError" in message
+
+    def test_a_missing_input(self, device):
+        message = refusal(Wrong("none").to(device), LEFT_ALONE_X.to(device))
+        assert "missing 1 required positional argument: 'mask'" in message
+        assert f"({__file__}:{line_of('def forward')})" in message
+        assert message.endswith("it takes (x: 'Tensor', mask: 'Tensor')")
+
+
+def test_an_error_in_a_lambda_inside_torch_has_the_users_line():
+    model = nn.Sequential(nn.Linear(8, 8), Call(lambda x: x.reshape(5)))
+    assert f"{__file__}:" in refusal(model, LEFT_ALONE_X)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_scripted_modules_are_refused():
+    model = nn.Sequential(torch.jit.script(nn.Linear(8, 8)))
+    assert "0 (" in refusal(model, LEFT_ALONE_X)
+    assert "is scripted" in refusal(model, LEFT_ALONE_X)
+
+
+def test_lazy_modules_are_refused():
+    assert "has no shapes yet" in refusal(nn.Sequential(nn.LazyLinear(3)), LEFT_ALONE_X)
+
+
+def test_a_class_is_refused():
+    from xfcost.torch_models.any_model.ledger import module_ledger
+
+    with pytest.raises(UsageError, match="got the class Linear"):
+        module_ledger(nn.Linear, (LEFT_ALONE_X,))
+
+
+def test_compiled_modules_are_looked_at_uncompiled():
+    inner = nn.Linear(8, 8)
+    compiled = torch.compile(nn.Sequential(torch.compile(inner), nn.ReLU()))
+    in_place = nn.Linear(8, 4)
+    in_place.compile()
+    ledger = xfcost.analyze(nn.Sequential(compiled, in_place), example_inputs=LEFT_ALONE_X)
+    assert [row.path for row in ledger.rows] == ["0.0.addmm", "0.1.relu", "1.addmm"]
+    assert [row.path for row in xfcost.analyze(compiled, example_inputs=LEFT_ALONE_X).rows] == ["0.addmm", "1.relu"]
+    assert in_place._compiled_call_impl is not None
+    assert compiled._orig_mod[0]._orig_mod is inner

@@ -1,15 +1,30 @@
-"""Small networks whose costs are worked out by hand, on the CPU and on `meta`."""
+"""Small networks by hand, modules of transformers, presets without their spec, and what is left uncounted."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
+from any_models import Takes, X
 from modules import Call
 from small_networks import NETWORKS
+from specs import architecture_of
+from transformers_models import parameters, transformers
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import IncompleteError, UsageError
+from xfcost.torch_models.any_model.ledger import module_ledger
+from xfcost.torch_models.build import build
+from xfcost.torch_models.running.costs import operation_costs
+from xfcost.torch_models.running.registry import unregister
+
+# Small networks whose costs are worked out by hand, on the CPU and on `meta` ──────────────────────────────────────────
 
 
 def example(shape: tuple[int, ...], device: str) -> Tensor:
@@ -112,22 +127,6 @@ def test_a_grouped_product_feeds_the_next_operation(left, right, ends, macs, dev
     assert (ledger.total("macs"), ledger.total("flops")) == (macs, 2 * macs + 96)
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_grouped_products_of_experts_count_every_row_once(device):
-    rows, experts = torch.ones(6, 8, device=device), torch.ones(2, 8, 16, device=device)
-    ends = torch.tensor([2, 6], dtype=torch.int32, device=device)
-    ledger = xfcost.analyze(
-        Call(lambda x, w, offs: F.grouped_mm(x, w, offs=offs)), example_inputs=(rows, experts, ends), trace=False
-    )
-    assert ledger.total("macs") == 6 * 8 * 16
-
-
-def test_a_complex_product_is_eight_flops():
-    left, right = torch.ones(3, 4, dtype=torch.complex64), torch.ones(4, 5, dtype=torch.complex64)
-    ledger = xfcost.analyze(Call(torch.matmul), example_inputs=(left, right), trace=False)
-    assert (ledger.total("macs"), ledger.total("flops")) == (60, 480)
-
-
 def test_a_packed_sequence_counts_its_tokens_without_padding():
     class Packed(nn.Module):
         def __init__(self):
@@ -140,3 +139,248 @@ def test_a_packed_sequence_counts_its_tokens_without_padding():
     ledger = xfcost.analyze(Packed(), example_inputs=torch.ones(5, 2, 6), trace=False)
     # 8 tokens of 16·(6 + 4) weights
     assert ledger.total("macs") == 8 * 160
+
+
+# Modules of `transformers`, from small configs, as they come: MACs are torch's own on `meta`, where that runs ─────────
+
+VOCABULARY = 29
+TEXT = {
+    "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24,
+    "vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+GROUPED = TEXT | {"num_key_value_heads": 2, "head_dim": 4}
+VISION = {key: TEXT[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")}
+VISION |= {"image_size": 16, "patch_size": 4}
+SEQUENCE = {
+    "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "vocab_size": VOCABULARY, "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 2, "decoder_start_token_id": 1,
+}  # fmt: skip
+B, N = 2, 7
+
+
+def tokens(number: int = N) -> Tensor:
+    return torch.ones(B, number, dtype=torch.long)
+
+
+def images() -> Tensor:
+    return torch.ones(B, 3, 16, 16)
+
+
+Inputs = Callable[[], dict[str, Any]]
+# class, configuration, inputs
+TEXT_INPUT: Inputs = lambda: {"input_ids": tokens()}  # noqa: E731
+IMAGE_INPUT: Inputs = lambda: {"pixel_values": images()}  # noqa: E731
+MODELS: dict[str, tuple[str, Any, Inputs]] = {
+    "BertModel": ("BertConfig", TEXT, TEXT_INPUT),
+    "ModernBertModel": ("ModernBertConfig", TEXT | {"cls_token_id": 1, "sep_token_id": 2}, TEXT_INPUT),
+    "GPT2LMHeadModel": ("GPT2Config", {"n_embd": 16, "n_layer": 3, "n_head": 4, "vocab_size": VOCABULARY}, TEXT_INPUT),
+    "LlamaForCausalLM": ("LlamaConfig", GROUPED, TEXT_INPUT),
+    "Qwen3ForCausalLM": ("Qwen3Config", GROUPED, TEXT_INPUT),
+    "Phi3ForCausalLM": ("Phi3Config", TEXT, TEXT_INPUT),
+    "Gemma3ForCausalLM": ("Gemma3TextConfig", GROUPED | {"sliding_window": 4}, TEXT_INPUT),
+    "Llama4ForCausalLM": (
+        "Llama4TextConfig", GROUPED | {"intermediate_size_mlp": 24, "num_local_experts": 4}, TEXT_INPUT,
+    ),
+    "MambaForCausalLM": (
+        "MambaConfig", {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": VOCABULARY, "state_size": 4},
+        TEXT_INPUT,
+    ),
+    "T5Model": (
+        "T5Config",
+        {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 3, "num_heads": 4, "vocab_size": VOCABULARY},
+        lambda: {"input_ids": tokens(), "decoder_input_ids": tokens(3)},
+    ),
+    "WhisperModel": (
+        "WhisperConfig", SEQUENCE | {"max_source_positions": 20, "num_mel_bins": 8},
+        lambda: {"input_features": torch.ones(B, 8, 40), "decoder_input_ids": tokens(5)},
+    ),
+    "ViTModel": ("ViTConfig", VISION, IMAGE_INPUT),
+    "Dinov2Model": ("Dinov2Config", VISION, IMAGE_INPUT),
+    "SiglipVisionModel": ("SiglipVisionConfig", VISION, IMAGE_INPUT),
+    "SwinModel": (
+        "SwinConfig",
+        {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
+        IMAGE_INPUT,
+    ),
+    "CLIPModel": (
+        "CLIPConfig",
+        {"text_config": TEXT | {"max_position_embeddings": N}, "vision_config": VISION, "projection_dim": 8},
+        lambda: {"input_ids": tokens(), "pixel_values": images()},
+    ),
+}  # fmt: skip
+
+
+def built(name: str, **more: Any) -> nn.Module:
+    config, fields, _ = MODELS[name]
+    return getattr(transformers, name)(getattr(transformers, config)(**fields | more)).eval()
+
+
+def torch_macs(model: nn.Module, inputs: dict[str, Any]) -> int:
+    """Half of the FLOPs that torch's own counter sees on `meta`."""
+    model = model.to("meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(**{name: value.to("meta") for name, value in inputs.items()})
+    return counter.get_total_flops() // 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_macs_are_torch_s_own_and_nothing_is_left_uncounted(name):
+    model, inputs = built(name), MODELS[name][2]()
+    ledger = xfcost.analyze(model, example_inputs=inputs, strict=True)
+    assert ledger.total("params") == parameters(model)
+    assert ledger.total("traced_macs") == ledger.total("macs")
+    assert ledger.total("macs") == torch_macs(model, inputs)
+
+
+@pytest.mark.parametrize("name", ["BertModel", "GPT2LMHeadModel", "LlamaForCausalLM", "ViTModel"])
+def test_eager_and_fused_cost_the_same_and_keep_another_memory(name):
+    eager, fused = (
+        module_ledger(built(name, attn_implementation=how), (), MODELS[name][2](), trace=False)
+        for how in ("eager", "sdpa")
+    )
+    assert (eager.metadata.attention, fused.metadata.attention) == ("eager", "fused")
+    assert eager.total("macs") == fused.total("macs")
+    for quantity in ("eager_bytes", "fused_bytes"):
+        assert getattr(eager.module, quantity) == getattr(fused.module, quantity) > 0
+    # 3 layers · B·h matrices of as many tokens as there are
+    side = 17 if name == "ViTModel" else N
+    assert eager.total("attention_entries") == 3 * B * 4 * side * side
+    assert fused.total("attention_entries") == 3 * B * 4 * side
+
+
+@pytest.mark.parametrize(("name", "layers"), [("GPT2LMHeadModel", "transformer.h.*"), ("BertModel", "encoder.layer.*")])
+def test_layers_are_one_block(name, layers):
+    ledger = module_ledger(built(name), (), MODELS[name][2](), trace=False)
+    assert {row.times for row in ledger.rows if row.block == layers} == {3}
+    assert {row.times for row in ledger.rows if row.block != layers} == {1}
+
+
+def test_a_mask_that_is_looked_at_changes_no_macs():
+    inputs = {"input_ids": tokens(), "attention_mask": tokens()}
+    masked = module_ledger(built("BertModel"), (), inputs)
+    assert masked.module.tensors == "fake"
+    assert masked.total("macs") == module_ledger(built("BertModel"), (), {"input_ids": tokens()}).total("macs")
+
+
+def test_a_step_with_a_cache_reads_it_and_leaves_it():
+    model = built("GPT2LMHeadModel")
+    with torch.no_grad():
+        past = model(tokens()).past_key_values
+    ledger = module_ledger(model, (), {"input_ids": tokens(1), "past_key_values": past})
+    # per layer and sample 12·d² for one token, and d·(N + 1) twice; the logits
+    assert ledger.total("macs") == B * (3 * (12 * 256 + 2 * 16 * (N + 1)) + 16 * VOCABULARY)
+    assert past.get_seq_length() == N
+    assert ledger.module.traced == "agrees"
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_grouped_products_of_a_mixture_of_experts_count(device):
+    fields = TEXT | {"num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
+    model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**fields)).to(device).eval()
+    ledger = module_ledger(model, (tokens().to(device),), strict=True)
+    attention = 2 * 256 + 2 * 128 + 2 * 16 * N
+    # two experts of three maps, and the router
+    assert ledger.total("macs") == B * N * (3 * (attention + 2 * 3 * 16 * 24 + 16 * 4) + 16 * VOCABULARY)
+
+
+# A preset's module looked at without its spec costs what the spec's formulas say ──────────────────────────────────────
+
+TOTALS = ("params", "macs", "flops", "comparisons", "moved", "attention_entries")
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("preset", ["vit-ti16", "swin", "gpt2", "t5-small", "convnext-t"])
+def test_totals_and_attention_memory_are_the_formulas(preset, attention):
+    architecture = architecture_of(preset, attention=attention)
+    counted, live = count(architecture, orders=False), build(architecture)
+    found = module_ledger(live.model, tuple(live.inputs), strict=True, trace=False)
+    assert {name: found.total(name) for name in TOTALS} == {name: counted.total(name) for name in TOTALS}
+    for name in ("all_layers", "peak"):
+        assert found.attention_memory()[name] == counted.attention_memory()[name]
+
+
+# What no formula knows is named, and a user's own counts ──────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def scan():
+    """A custom operation that no table knows."""
+
+    @torch.library.custom_op("xfcosttest::scan", mutates_args=())
+    def scan(x: Tensor) -> Tensor:
+        return x.clone()
+
+    scan.register_fake(torch.empty_like)
+    return scan
+
+
+class TestUncounted:
+    """What no formula knows is named, and totals are lower bounds."""
+
+    def test_it_is_named(self, scan):
+        from helpers import report_text
+
+        ledger = module_ledger(Takes(scan), (X,))
+        assert ledger.module.uncounted == {"xfcosttest::scan": 1}
+        assert (ledger.module.complete, ledger.agreement.exact) == (False, False)
+        table = report_text(ledger, "table")
+        assert "at least 192 MACs   at least 384 FLOPs" in table
+        assert "not counted, for no formula knows it: xfcosttest::scan (1×)" in table
+        assert "at least 192 macs" in report_text(ledger, "markdown")
+
+    def test_strict_refuses_it(self, scan):
+        with pytest.raises(IncompleteError, match="xfcosttest::scan") as refusal:
+            xfcost.analyze(Takes(scan), example_inputs=X, strict=True)
+        assert refusal.value.exit_code == 1
+
+    def test_a_user_counts_it(self, scan):
+        xfcost.register("xfcosttest::scan")(lambda x, out: {"macs": x.numel(), "flops": 3 * out.numel()})
+        try:
+            ledger = xfcost.analyze(Takes(scan), example_inputs=X, strict=True)
+            with pytest.raises(UsageError, match="has a count already"):
+                xfcost.register("xfcosttest::scan")(len)
+        finally:
+            unregister("xfcosttest::scan")
+        assert (ledger.total("macs"), ledger.total("flops")) == (24 + 192, 72 + 384)
+
+    def test_macs_alone(self, scan):
+        @xfcost.register("xfcosttest::scan")
+        def count(x, *, out):
+            return x.numel()
+
+        try:
+            ledger = module_ledger(Takes(scan), (X,))
+        finally:
+            unregister("xfcosttest::scan")
+        assert (ledger.total("macs"), ledger.total("flops")) == (24 + 192, 48 + 384)
+
+    @pytest.mark.parametrize("wrong", [1.5, -3, {"macs": -1}, {"bytes": 3}, None, True])
+    def test_a_count_that_is_none_is_refused(self, scan, wrong):
+        xfcost.register("xfcosttest::scan")(lambda x, out: wrong)
+        try:
+            with pytest.raises(UsageError, match="expected MACs as a whole number"):
+                module_ledger(Takes(scan), (X,))
+        finally:
+            unregister("xfcosttest::scan")
+
+    @pytest.mark.parametrize("wrong", ["scan", "a::b::c", 3])
+    def test_a_name_that_is_none_is_refused(self, wrong):
+        with pytest.raises(UsageError, match="library::operation"):
+            xfcost.register(wrong)
+
+    def test_work_in_numpy_is_named(self):
+        ledger = module_ledger(Takes(lambda x: torch.from_numpy(x.numpy() * 2)), (X,))
+        assert "Tensor.numpy (work outside torch is not seen)" in ledger.module.uncounted
+
+    def test_a_part_of_a_function_that_counts_as_one(self, monkeypatch):
+        def of_known(func, args, kwargs, result):
+            return None if "rsqrt" in str(func) else operation_costs(func, args, kwargs, result)
+
+        monkeypatch.setattr("xfcost.torch_models.running.recorder.operation_costs", of_known)
+        norm = Takes(lambda x: F.rms_norm(x, (8,)))
+        assert module_ledger(norm, (X,), trace=False).module.uncounted == {"aten::rsqrt": 1}
+
+    def test_an_operation_without_a_formula(self):
+        ledger = module_ledger(Takes(lambda x: torch.linalg.svd(x).Vh), (torch.eye(8),))
+        assert ledger.module.uncounted == {"aten::_linalg_svd": 1}

@@ -1,9 +1,11 @@
-"""Awkward code of users: it prints, exits, parses a command line, stands in a package, has lazy modules."""
+"""Awkward code of users: it prints, exits, raises, forks, parses a command line, stands in a package."""
 
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,16 +13,16 @@ import torch
 from torch import nn
 
 import xfcost
-from helpers import xf
+from helpers import environment, report_text, stdout_of, words_of, xf
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.report.export import ledger_text
 from xfcost.report.table import share_cell
-from xfcost.spec.load import lineage
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Given, inputs_from
 from xfcost.torch_models.any_model.targets import built
 
-CODE = """
+# Awkward code of users: it prints, exits, parses a command line, stands in a package, has lazy modules ────────────────
+
+STRANGERS_CODE = """
 import argparse
 import sys
 import torch
@@ -55,7 +57,7 @@ class ExitsLater(nn.Module):
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    (tmp_path / "strange.py").write_text(CODE, encoding="utf-8")
+    (tmp_path / "strange.py").write_text(STRANGERS_CODE, encoding="utf-8")
     return tmp_path / "strange.py"
 
 
@@ -110,12 +112,6 @@ def test_names_may_be_of_any_alphabet() -> None:
 def test_a_python_file_wants_a_name_in_it(text: str) -> None:
     with pytest.raises(UsageError, match=r"expected a name in the file, as in model\.py:Net"):
         module_target(text)
-
-
-@pytest.mark.parametrize("text", ["model.py:Net", "torch.nn:Linear"])
-def test_what_needs_yaml_says_that_a_module_has_none(text: str) -> None:
-    with pytest.raises(UsageError, match="expected a spec; a torch module has no YAML"):
-        lineage(text)
 
 
 def test_each_of_many_positional_inputs_has_its_place_as_name() -> None:
@@ -191,22 +187,6 @@ def test_a_config_with_a_byte_order_mark_and_one_architecture(tmp_path: Path) ->
     assert ledger.total("macs") == 2 * (5 * (2 * 64 + 2 * 32 + 3 * 96) + 2 * 25 * 2 * 4) + 5 * 8 * 11
 
 
-def test_work_in_another_thread_is_counted() -> None:
-    class Threads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with ThreadPoolExecutor(1) as pool:
-                return self.fc(x) + pool.submit(self.fc, x).result()
-
-    ledger = xfcost.analyze(Threads(), example_inputs=torch.zeros(1, 4), trace=False)
-    assert ledger.module is not None
-    assert ledger.module.uncounted == {}
-    assert ledger.total("macs") == 2 * 16
-
-
 def test_a_constructor_that_forgets_torch_s_own() -> None:
     class Forgets(nn.Module):
         def __init__(self) -> None:
@@ -229,5 +209,159 @@ def test_the_report_says_why_a_model_does_not_run_on_meta() -> None:
 
     ledger = xfcost.analyze(Sparse(), example_inputs=torch.zeros(4, 4), trace=False)
     assert "on real tensors, for it does not run on meta (tensors are sparse_coo)" in " ".join(
-        ledger_text(ledger, "table", None).split()
+        report_text(ledger).split()
     )
+
+
+# Code of users that raises, prints and ends what it should not: a message and exit code 2, and JSON stays JSON ────────
+
+UNRULY_MODULES_CODE = """
+import os, sys, torch
+from torch import nn
+
+{at_import}
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {at_making}
+        self.fc = nn.Linear(8, 8, bias=False)
+
+    def forward(self, x):
+        {at_running}
+        return self.fc(x)
+
+example_inputs = torch.zeros(1, 4, 8)
+"""
+PLACES = ("at_import", "at_making", "at_running")
+# A budget far above its 4·8·8 = 256 MACs, and one below.
+WITHIN, OVER = ("--max-macs", "1G"), ("--max-macs", "1")
+
+RAISES = {
+    "a custom BaseException": ("raise type('Stop', (BaseException,), {})('two\\nlines')", "raised Stop: two ("),
+    "pytest": ("import pytest; pytest.skip('not here', allow_module_level=True)", "raised Skipped: not here ("),
+    "SystemExit": ("sys.exit(0)", "SystemExit: 0 ("),
+    "GeneratorExit": ("raise GeneratorExit", "raised GeneratorExit ("),
+    "os._exit": ("os._exit(0)", "SystemExit: it called os._exit ("),
+    "os.exec": ("os.execvp('true', ['true'])", "SystemExit: it called os.execv ("),
+    "the module below os": ("import posix; posix._exit(0)", "SystemExit: it called os._exit ("),
+    "an error without a text": ("raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})", "Odd ("),
+    "an error whose text exits": (
+        "raise type('Odd', (Exception,), {'__str__': lambda self: sys.exit(0)})",
+        "SystemExit: 0 (",
+    ),
+    "an error with a name of two lines": ("raise type('A\\n::error::', (Exception,), {})", r"'A\n::error::' ("),
+}
+PRINTS = {
+    "print": "print('SPOILT')",
+    "sys.__stdout__": "sys.__stdout__.write('SPOILT\\n')",
+    "a descriptor": "os.write(1, b'SPOILT\\n')",
+    "a program": "os.system('echo SPOILT')",
+    "native code": "import ctypes; ctypes.CDLL(None).printf(b'SPOILT\\n')",
+    "at the end": "import atexit; atexit.register(print, 'SPOILT')",
+    "no stdout left": "print('SPOILT', file=sys.stderr); sys.stdout = sys.stderr = None",
+    "stdout closed": "print('SPOILT', file=sys.stderr); os.close(1)",
+}
+# What is flushed, or runs, as an interpreter ends: a forked process ends without.
+AT_THE_END = {"sys.__stdout__", "at the end"}
+posix = pytest.mark.skipif(os.name != "posix", reason="other programs, native code")
+
+
+def module(folder: Path, **code: str) -> str:
+    (folder / "model.py").write_text(
+        UNRULY_MODULES_CODE.format(**dict.fromkeys(PLACES, "pass") | code), encoding="utf-8"
+    )
+    return "model.py:Net"
+
+
+def fresh(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command in an interpreter of its own."""
+    return subprocess.run(words_of(*words), cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
+
+
+@posix
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("what", RAISES)
+def test_whatever_it_raises_is_one_line_and_exit_code_2(tmp_path: Path, what: str, place: str) -> None:
+    code, told = RAISES[what]
+    done = xf("check", module(tmp_path, **{place: code}), *WITHIN, "--format", "json", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert re.search(r"\(\S*model\.py:\d+\)", done.stderr)
+    assert len(done.stderr.splitlines()) == 1
+
+
+@posix
+@pytest.mark.parametrize("command", [["analyze"], ["analyze", "--mixing"], ["compare", "vit"], ["report"]])
+def test_other_commands_refuse_alike(tmp_path: Path, command: list[str]) -> None:
+    name = module(tmp_path, at_running="os._exit(0)")
+    done = xf(command[0], name, *command[1:], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "it called os._exit" in done.stderr.splitlines()[-1]
+
+
+@posix
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import atexit; atexit.register(lambda: os._exit(0))",
+        "import atexit; atexit.register(os._exit, 0)",
+        "import atexit; atexit.register(sys.exit, 0)",
+        "import threading; end = threading.Thread(target=os._exit, args=(0,)); end.start(); end.join()",
+        "sys.excepthook = lambda *_: os._exit(0)",
+    ],
+)
+def test_no_exit_of_its_own_hides_that_it_is_over_its_budget(tmp_path: Path, code: str) -> None:
+    done = fresh("check", module(tmp_path, at_import=code), *OVER, "--format", "json", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["within"] is False
+
+
+@posix
+def test_processes_that_it_forks_still_end(tmp_path: Path) -> None:
+    fork = (
+        "pid = os.fork()\nif pid == 0:\n    os._exit(7)\nassert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7"
+    )
+    stdout_of("check", module(tmp_path, at_import=fork), *WITHIN, cwd=tmp_path)
+
+
+@posix
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("what", PRINTS)
+def test_whatever_it_prints_goes_to_stderr(tmp_path: Path, what: str, place: str) -> None:
+    words = ("check", module(tmp_path, **{place: PRINTS[what]}), *WITHIN, "--format", "json")
+    done = (fresh if what in AT_THE_END else xf)(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["within"] is True
+    assert "SPOILT" in done.stderr
+
+
+@posix
+def test_an_interrupt_is_one(tmp_path: Path) -> None:
+    done = xf("check", module(tmp_path, at_running="raise KeyboardInterrupt"), *WITHIN, cwd=tmp_path)
+    assert done.returncode == 130
+
+
+def test_methods_that_raise_are_the_code_s_own(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "from torch import nn\nclass Net(nn.Linear):\n    def eval(self):\n        raise ValueError('no')\n"
+    )
+    with pytest.raises(UsageError, match=r"model.py:Net: its code raised ValueError: no \(.*model.py:4\)"):
+        xfcost.analyze(f"{tmp_path}/model.py:Net", inputs=["1x8"], build=["in_features=8", "out_features=8"])
+
+
+def test_an_error_of_ours_is_not_the_module_s(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "from torch import nn\nfrom xfcost.ledger.objects import json_text\n"
+        "class Net(nn.Linear):\n    def eval(self):\n        json_text(float('inf'))\n"
+    )
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        xfcost.analyze(f"{tmp_path}/model.py:Net", inputs=["1x8"], build=["in_features=8", "out_features=8"])
+
+
+def test_the_folder_and_the_process_are_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    end, errors = os._exit, os.sys.stderr
+    name = module(tmp_path, at_import="os.chdir('/'); sys.stderr = None")
+    assert xfcost.analyze(name, trace=False).total("macs") == 4 * 8 * 8
+    assert (Path.cwd(), os._exit, os.sys.stderr) == (tmp_path, end, errors)

@@ -139,7 +139,7 @@ def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
         ((":Net", "--input", "huh"), "expected a shape, as in 1x3x224x224"),
         ((":Net", "--input", "1x5x3"), r"does not run on these inputs: RuntimeError: .*model\.py:13"),
         ((":Net", "--set", "a=1"), "--set a=1: that is of specs"),
-        ((":Net", "--mode", "decode"), "--mode decode: that is of specs"),
+        ((":Net", "--mode", "decode"), "takes no cache; expected parameters use_cache"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(code: Path, words: tuple[str, ...], message: str) -> None:
@@ -156,10 +156,6 @@ def test_a_file_that_is_not_there_or_raises(tmp_path: Path) -> None:
     assert "bad.py:2" in xf("analyze", tmp_path / "bad.py:Net").stderr.replace("\n", "")
     assert "there is no module no_such_package" in xf("analyze", "no_such_package:Net").stderr
     assert "no such file" in xf("analyze", tmp_path / "config.json").stderr
-
-
-def test_inputs_of_a_spec_are_refused() -> None:
-    assert "a spec knows its inputs" in xf("analyze", "vit", "--no-trace", "--input", "1x3").stderr
 
 
 def test_inputs_out_of_texts() -> None:

@@ -1,36 +1,50 @@
-"""Axial attention: along depth, its public figures, and sequences that are folded to stand on a grid."""
+"""Attention along axes and by stride: patterns, orders of layers, pixels one after the other."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 import places
-import xfcost
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from contract import example, joined, make
-from places import total
+from places import at, total
 from refused import refusals
-from strategies import exact, place_for
+from specs import architecture_of, counted
+from strategies import place_for
+from transformers_models import ours_of
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import slope, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
-from xfcost.layers.fold import Fold
+from xfcost.layers.positions import AxisPosition
+from xfcost.layers.shift import Context, Shift
+from xfcost.layers.stems import Fold
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.axial import Axial
+from xfcost.mechanisms.sparse import Sparse
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 
-at = partial(places.at, dim=DIM)
+# `--kind` of one of these selects this file
+KINDS = ("axial", "sparse")
+
+
+# Axial attention: along depth, its public figures, and sequences that are folded to stand on a grid ───────────────────
+
+axial_at = partial(places.at, dim=DIM)
 
 
 # Lines -------------------------------------------------------------------------------------------------------------
@@ -68,22 +82,27 @@ def test_the_public_image_transformer_s_attention_layers():
 # Places ------------------------------------------------------------------------------------------------------------
 
 
-test_places_that_can_not_be = refusals(
+test_axial_places_that_can_not_be = refusals(
     [
-        (Axial(axis="row", heads=1), at(5), "kind", "the 5 tokens are not a grid of 2 or 3 axes; lay a sequence"),
-        (Axial(axis="all", heads=1), at(2, 2, special=1), "kind", "expected no special tokens, got 1"),
-        (Axial(axis="depth", heads=1), at(4, 5), "axis", r"20 \(4×5\) tokens; it could be 'row' or 'column'"),
-        (Axial(axis="row", heads=4), at(4, 5), "heads", "4 does not divide the width 6"),
-        (Fold(), at(197), "kind", r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)"),
-        (Fold(), at(4, 5), "kind", "tokens are a grid already"),
+        (Axial(axis="row", heads=1), axial_at(5), "kind", "the 5 tokens are not a grid of 2 or 3 axes; lay a sequence"),
+        (Axial(axis="all", heads=1), axial_at(2, 2, special=1), "kind", "expected no special tokens, got 1"),
+        (Axial(axis="depth", heads=1), axial_at(4, 5), "axis", r"20 \(4×5\) tokens; it could be 'row' or 'column'"),
+        (Axial(axis="row", heads=4), axial_at(4, 5), "heads", "4 does not divide the width 6"),
+        (
+            Fold(),
+            axial_at(197),
+            "kind",
+            r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)",
+        ),
+        (Fold(), axial_at(4, 5), "kind", "tokens are a grid already"),
     ]
 )
 
 
 def test_an_oblong_grid_is_told():
     component = Axial(axis="row", heads=1)
-    assert list(component.notes(at(8, 16))) == []
-    assert "far from square" in next(component.notes(at(2, 32)))
+    assert list(component.notes(axial_at(8, 16))) == []
+    assert "far from square" in next(component.notes(axial_at(2, 32)))
 
 
 # Sequences ---------------------------------------------------------------------------------------------------------
@@ -93,8 +112,8 @@ def test_an_oblong_grid_is_told():
 def test_every_power_of_two_folds_to_at_most_two_to_one(power):
     n = 2**power
     fold = Fold()
-    fold.check(at(n))
-    height, width = fold.out(at(n))[0].sides
+    fold.check(axial_at(n))
+    height, width = fold.out(axial_at(n))[0].sides
     assert (height * width, height) == (n, 2 ** (power // 2))
     ledger = count(place(load("common-axial"), Run(tokens=(n,))))
     # 6 blocks along rows, 6 along columns.
@@ -119,21 +138,312 @@ def test_growth_of_a_folded_sequence_is_measured_on_squares():
     assert ledgers.ended is None
 
 
-@pytest.mark.parametrize("axis", ["row", "column", "depth", "all"])
-def test_a_video_s_backward_pass_is_torch_s(axis: str, tmp_path: Path) -> None:
-    # On pixels as they are: the projections work out no gradient of what comes in, along depth neither.
-    file = tmp_path / "video.yaml"
-    file.write_text(
-        "name: on a video\n"
-        "input: {kind: video, frames: 2, size: [3, 4], channels: 12}\n"
-        "embed: [{kind: pixels}]\n"
-        "residual: none\n"
-        "stages:\n"
-        "  - dim: 12\n    depth: 1\n"
-        f"    block: [{{kind: axial, axis: {axis}, heads: 2}}]\n",
-        encoding="utf-8",
-    )
-    ledger = xfcost.analyze(str(file), mode="train")
-    exact(ledger)
-    qkv = [row for row in ledger.rows if row.path.endswith("qkv")]
-    assert [row.backward_macs for row in qkv] == [24 * 12 * 36] * (3 if axis == "all" else 1)  # N·d·3d, once
+# The autoregressive Axial Transformer: an outer decoder, an inner one, and two shifts that keep pixels in order ───────
+
+# Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
+# its output goes down by a row; the inner one reads the pixels, shifted right, to the left in their row.
+TWO_STAGES = """\
+name: small axial transformer
+input: {kind: image, size: [3, 4], channels: 6}
+encoder:
+  embed: [{kind: patch, size: 1}, {kind: axis_position, share: places}]
+  stages:
+    - dim: 6
+      depth: 2
+      pattern:
+        - [{kind: axial, axis: row, heads: 2}, {kind: mlp, ratio: 1}]
+        - [{kind: axial, axis: column, heads: 2, causal: true}, {kind: mlp, ratio: 1}]
+decoder:
+  embed: [{kind: patch, size: 1}, SHIFT_RIGHT, {kind: axis_position, share: places}]
+  stages:
+    - dim: 6
+      blocks:
+        - [CONTEXT]
+        - {repeat: 2, blocks: [[{kind: axial, axis: row, heads: 2}, {kind: mlp, ratio: 1}]]}
+"""
+RIGHT, CONTEXT = "{kind: shift, axis: row}", "{kind: context, shift: column}"
+N, W = 12, 4
+
+
+def written(tmp_path, right: str = RIGHT, context: str = CONTEXT) -> str:
+    text = TWO_STAGES.replace("SHIFT_RIGHT, ", f"{right}, " if right else "").replace("CONTEXT", context)
+    file = tmp_path / "axial.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+class Alike(nn.Module):
+    """Both streams are given the same image."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.model(image, image)
+
+
+def seen(file: str) -> tuple[frozenset[int], ...]:
+    """The pixels that every output pixel of the whole model reads."""
+    model = Alike(build(architecture_of(file), "cpu").model)
+    return probe(model, (torch.zeros(1, 6, 3, 4),), tokens=(2, 3), out_tokens=(1,)).reads
+
+
+def test_a_pixel_reads_exactly_the_pixels_before_it(tmp_path):
+    # In raster order, as Π p(x_i | x_1 … x_{i-1}) wants it: all rows above through the outer decoder, the row's own
+    # pixels left of it through the inner one. The first pixel reads nothing.
+    assert seen(written(tmp_path)) == tuple(frozenset(range(pixel)) for pixel in range(N))
+
+
+def test_without_the_shift_right_a_pixel_reads_itself(tmp_path):
+    assert seen(written(tmp_path, right="")) == tuple(frozenset(range(pixel + 1)) for pixel in range(N))
+
+
+def test_without_the_shift_down_a_pixel_reads_its_whole_row(tmp_path):
+    leaking = seen(written(tmp_path, context="{kind: context}"))
+    assert leaking == tuple(frozenset(range((pixel // W + 1) * W)) for pixel in range(N))
+
+
+# The parts ---------------------------------------------------------------------------------------------------------
+
+
+axial_transformer_at = partial(places.at, dim=2)
+
+
+MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
+
+
+test_axial_transformer_places_that_can_not_be = refusals(
+    [
+        (
+            Shift(axis="column"),
+            axial_transformer_at(5),
+            "axis",
+            "'column' is not an axis of the 5 tokens; it could be 'row'",
+        ),
+        (Shift(axis="row"), axial_transformer_at(2, 2, special=1), "axis", "expected no special tokens, got 1"),
+        (Context(shift="depth"), axial_transformer_at(2, 3, **MEMORY), "shift", "'depth' is not an axis"),
+        (Context(), axial_transformer_at(2, 3), "kind", "the spec has no `encoder:`"),
+        (
+            Context(),
+            axial_transformer_at(3, 2, **MEMORY),
+            "kind",
+            r"encoder gives 6 \(2×3\) tokens of width 2, here are 6 \(3×2\)",
+        ),
+        (
+            Context(),
+            axial_transformer_at(2, 3, **MEMORY | {"memory_dim": 4}),
+            "kind",
+            "of width 4, here are .* of width 2",
+        ),
+        (AxisPosition(), axial_transformer_at(5), "kind", "needs a 2-D grid .* not 5; lay a sequence out"),
+        (AxisPosition(), axial_transformer_at(2, 2, special=1), "kind", r"not 4 \(2×2\) \+ 1"),
+    ]
+)
+
+
+def test_a_decoder_that_adds_the_encoder_s_output_reads_it(tmp_path):
+    architecture_of(written(tmp_path))
+    with pytest.raises(SpecError, match=r"decoder: no sub-layer reads the encoder's output"):
+        architecture_of(written(tmp_path, context="{kind: mlp}"))
+
+
+# The published model -----------------------------------------------------------------------------------------------
+
+
+def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
+    ledger = counted("axial-transformer-imagenet64")
+    scores = [row for row in ledger.rows if row.operation == "scores"]
+    # 4 rows and 4 masked columns outside, 1 + 7 masked rows inside; a line of 64 everywhere.
+    assert [(row.times, row.reads_tokens) for row in scores] == [(4, 64), (4, 64), (1, 64), (7, 64)]
+    full, causal = 4096 * 64, 4096 * 65 // 2
+    assert [row.pairs for row in scores] == [full, causal, causal, causal]
+    assert ledger.metadata.tokens == "encoder 4,096 (64×64) + decoder 4,096 (64×64)"
+
+
+# iGPT beside transformers' code, which has the biases of GPT-2 that the authors' code hasn't; the learned start ───────
+
+COLOURS, WIDTH, LAYERS = 11, 12, 2
+
+
+def igpt_spec(length: int) -> dict[str, Any]:
+    return {
+        "input": {"kind": "tokens", "vocabulary": COLOURS, "length": length},
+        "residual": {"norm": "rms_norm"},
+        "embed": [
+            {"kind": "token"},
+            {"kind": "shift", "axis": "row", "start": "learned"},
+            {"kind": "position"},
+        ],
+        "stages": [
+            {
+                "dim": WIDTH,
+                "depth": LAYERS,
+                "block": [
+                    {"kind": "full", "heads": 3, "causal": True, "projection_bias": False},
+                    {"kind": "mlp", "act": "gelu_quick", "bias": False},
+                ],
+            }
+        ],
+        "head": {"kind": "language_model", "norm": "rms_norm"},
+    }
+
+
+def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:
+    """The scores of pixel n depend on those before it alone."""
+    architecture, live = ours_of(igpt_spec(7), tmp_path, dtype="float64")
+    stream = live.model.streams[0]
+    behind = nn.Sequential(*list(stream.embed)[1:], *[sublayer for block in stream.stages[0].run for sublayer in block])
+    x = torch.randn(1, architecture.grid.total, WIDTH, dtype=torch.float64)
+    assert probe(behind, (x,)).reads == tuple(frozenset(range(n)) for n in range(7))
+
+
+# Sparse Transformer's patterns: the paper's figures, its two orders of factors, what is refused and told ──────────────
+
+
+def strided(stride: int, integration: str = "merged", *, causal: bool = True, **more: int) -> Sparse:
+    return Sparse(heads=2, pattern="strided", stride=stride, integration=integration, causal=causal, **more)
+
+
+def fixed(stride: int, summary: int, integration: str = "merged", *, causal: bool = True) -> Sparse:
+    return Sparse(heads=2, pattern="fixed", stride=stride, summary=summary, integration=integration, causal=causal)
+
+
+def listed(component: Sparse, n: int, *tokens: int) -> list[list[int]]:
+    return [sorted(component.reads(Grid((n,)), token)) for token in tokens]
+
+
+def figure(component: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -> int:
+    return sum(getattr(row, quantity) for row in component.operations(at(n, dim=dim)) if row.path in rows)
+
+
+# Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("integration", ["local", "long", "merged"])
+def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration: str, *, causal: bool) -> None:
+    """Every stride up to 5, every number of cells, every length up to four blocks: rests with several cells too."""
+    for stride in range(1, 6):
+        summaries = [fixed(stride, cells, integration, causal=causal) for cells in range(1, stride + 1)]
+        for component in (strided(stride, integration, causal=causal), *summaries):
+            for n in range(1, 4 * stride + 1):
+                assert sum(map(len, listed(component, n, *range(n)))) == component.pairs(Grid((n,))), (component, n)
+
+
+@pytest.mark.parametrize("n", [1, 7, 64, 129, 1000])
+@pytest.mark.parametrize("stride", [1, 3, 8])
+def test_the_paper_s_sums(n: int, stride: int) -> None:
+    """Σ over tokens, from the paper's set-builder lines word for word."""
+    for i in (0, n // 2, n - 1):
+        local = {j for j in range(i + 1) if j >= max(0, i - stride)}
+        jumps = {j for j in range(i + 1) if (i - j) % stride == 0}
+        assert set(strided(stride).reads(Grid((n,)), i)) == local | jumps
+        block = {j for j in range(i + 1) if j // stride == i // stride}
+        cells = {j for j in range(i + 1) if j % stride in range(stride - 1, stride + 1)}
+        assert set(fixed(stride, 1).reads(Grid((n,)), i)) == block | cells
+
+
+def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None:
+    # N = 12288 = 96·128, c = 32. A⁽¹⁾ N·129/2; A⁽²⁾ 32·N·95/2 + 96·32·33/2; both: the cells of a block, 96·32·33/2.
+    n, component = 12288, fixed(128, 32)
+    assert component.local_pairs(n) == n * 129 // 2
+    assert component.long_pairs(n) == 32 * n * 95 // 2 + 96 * 528
+    assert component.overlap(n) == 96 * 528
+    assert component.pairs(Grid((n,))) == 19_470_336
+    assert component.pairs(Grid((n,))) / (n * (n + 1) // 2) == pytest.approx(0.258, abs=5e-4)
+    # What runs is dense: N·128 in the blocks and N·96·32 against all cells, which causality halves only on paper.
+    assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
+
+
+# Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Layers(nn.Module):
+    """One layer per component, each with its shortcut."""
+
+    def __init__(self, n: int, *components: Sparse) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(MODULES[Sparse](component, at(n)) for component in components)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def reaches_everything(n: int, *components: Sparse) -> bool:
+    """Does every token depend on all tokens up to itself?"""
+    seen = probe(Layers(n, *components), (torch.zeros(1, n, 6),)).reads
+    return all(reads == frozenset(range(token + 1)) for token, reads in enumerate(seen))
+
+
+def test_block_then_summary_reaches_everything_in_two_layers_the_other_way_in_three() -> None:
+    block, summary = fixed(4, 1, "local"), fixed(4, 1, "long")
+    assert reaches_everything(16, block, summary)
+    assert not reaches_everything(16, summary, block)
+    assert reaches_everything(16, summary, block, summary)
+    assert not reaches_everything(16, block, block, block)
+
+
+def test_strided_layers_reach_everything_in_two_whichever_comes_first() -> None:
+    local, jumps = strided(4, "local"), strided(4, "long")
+    assert reaches_everything(16, local, jumps)
+    assert reaches_everything(16, jumps, local)
+    assert not reaches_everything(16, jumps, jumps, jumps)
+    assert reaches_everything(16, strided(4), strided(4))
+
+
+def test_merged_and_split_heads_reach_everything_in_two_layers() -> None:
+    assert not reaches_everything(16, fixed(4, 1))
+    assert reaches_everything(16, fixed(4, 1), fixed(4, 1))
+    assert reaches_everything(16, fixed(4, 1, "heads"), fixed(4, 1, "heads"))
+
+
+@pytest.mark.parametrize("integration", ["local", "long", "merged", "heads"])
+@pytest.mark.parametrize("summary", [None, 2])
+def test_on_meta_the_masks_are_shapes_alone(integration: str, summary: int | None) -> None:
+    # 2⁴⁰ tokens in blocks of 2²⁰: their positions alone would be 8 TB.
+    pattern = "strided" if summary is None else "fixed"
+    component = Sparse(heads=2, pattern=pattern, stride=2**20, summary=summary, integration=integration, causal=True)
+    with torch.device("meta"):
+        module = MODULES[Sparse](component, Place(grid=Grid((2**40 - 5,)), dim=2, out_dim=2))
+    assert len(list(module.buffers())) >= 3
+    assert all(buffer.is_meta for buffer in module.buffers())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused: bool) -> None:
+    module = MODULES[Sparse](fixed(4, 1, "long"), at(10, fused=fused))
+    x = torch.randn(2, 10, 6, requires_grad=True)
+    y = module(x)
+    torch.testing.assert_close(y[:, :3], module.out.bias.expand(2, 3, 6))
+    y.sum().backward()
+    assert x.grad.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+
+
+# Refused, told ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+test_what_can_not_be_is_refused = refusals(
+    [
+        (Sparse(heads=1, pattern="strided", stride=4, summary=1), "summary", "strided pattern has no summary cells"),
+        (Sparse(heads=1, pattern="fixed", stride=4), "summary", "needs the number of summary cells"),
+        (Sparse(heads=1, pattern="fixed", stride=4, summary=5), "summary", "5 cells do not fit a block of 4"),
+        (Sparse(heads=3, pattern="strided", stride=4, integration="heads"), "heads", "3 is odd"),
+    ],
+    at(8),
+)
+
+
+def test_what_a_reader_must_know_is_told() -> None:
+    (grows,) = strided(128, "long").notes(at(4096))
+    assert "here about 64" in grows
+    assert "at a stride of 128, whatever N, the long factor is N²/128" in grows
+    assert list(strided(4, "local").notes(at(8))) == []
+    padded, cells, fused, both = fixed(4, 2, causal=False).notes(at(9, fused=True))
+    assert padded.startswith("9 tokens padded to whole blocks of 4: 3 positions more")
+    assert "2 summary cells of a block 2 times it" in cells
+    assert "it runs eager, and is counted so" in fused
+    assert "tokens on both sides" in both

@@ -23,8 +23,8 @@ from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec import schema
-from xfcost.spec.allowed_folders import allow_outside
-from xfcost.spec.error_messages import spec_error
+from xfcost.spec.files import allow_outside
+from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.load import lineage, load, preset_files
 from xfcost.spec.placement import place
 from xfcost.spec.reader import Source, read

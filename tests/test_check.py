@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import xfcost
 from helpers import environment, table_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
-from xfcost.api.checking.project import check_all, find_project, planned, read_project
+from xfcost.api.check import check_all, find_project, planned, read_project
 from xfcost.cli import command
 from xfcost.ledger.budgets import BUDGETS
 from xfcost.ledger.errors import SpecError, UsageError
@@ -179,11 +179,11 @@ def test_every_budget_has_its_option():
 def test_a_trace_that_disagrees_is_not_within(monkeypatch):
     ledger = xfcost.analyze("vit", trace=False)
     wrong = Agreement(exact=False, accounts=("traced",))
-    monkeypatch.setattr("xfcost.api.checking.check.analyze", lambda *given, **how: replace(ledger, agreement=wrong))
+    monkeypatch.setattr("xfcost.api.check.analyze", lambda *given, **how: replace(ledger, agreement=wrong))
     found = xfcost.check("vit", trace=True, max_macs="100G")
     assert not found.within
     assert "counted and traced disagree" in document(found).text("table")
-    monkeypatch.setattr("xfcost.api.checking.check.analyze", lambda *given, **how: ledger)
+    monkeypatch.setattr("xfcost.api.check.analyze", lambda *given, **how: ledger)
     assert xfcost.check("vit", max_macs="100G").within
 
 

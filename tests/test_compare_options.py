@@ -12,16 +12,15 @@ import pytest
 from rich.console import Console
 
 import xfcost
-from helpers import PLAIN
+from helpers import PLAIN, report_text
 from strategies import as_yaml
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED
-from xfcost.formulas.traffic import plain, tiled
+from xfcost.formulas.attention import plain, tiled
 from xfcost.ledger.matrices import AttentionCore
-from xfcost.report.compare import report
-from xfcost.report.export import comparison_text
+from xfcost.report.compare import document
 
 FULL = {"kind": "full", "heads": 2, "causal": True}
 MLP = {"kind": "mlp", "ratio": 2}
@@ -112,7 +111,7 @@ def images(tmp_path: Path) -> list[Path]:
 def shown(comparison: Comparison, width: int = 300) -> str:
     """What `compare` prints on a screen of that width."""
     stream = io.StringIO()
-    Console(file=stream, width=width, color_system=None).print(report(comparison, width))
+    Console(file=stream, width=width, color_system=None).print(document(comparison).terminal(width))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
@@ -134,6 +133,24 @@ def test_so_does_the_size_of_images(systems: int, images: list[Path]) -> None:
     assert small.split("\n\n")[1] != large.split("\n\n")[1]
 
 
+def test_ratios_stand_beside_the_figures_of_three_systems_with_long_names(tmp_path: Path) -> None:
+    paths = []
+    for number, stem in enumerate(("images", "characters", "phonemes"), 1):
+        path = tmp_path / f"{stem}.yaml"
+        data = {
+            "name": f"A transformer of many {stem}, variant {number}",
+            "input": {"kind": "tokens", "vocabulary": 50, "length": 24},
+            "embed": [{"kind": "token"}],
+            "stages": [{"dim": 8 * number, "depth": 1, "block": [FULL, MLP]}],
+        }
+        path.write_text(as_yaml(data))
+        paths.append(path)
+    lines = shown(xfcost.compare(*paths), 100).splitlines()
+    assert max(map(len, lines)) <= 100
+    (params,) = [line for line in lines if line.startswith("parameters ")]
+    assert params.count("more)") == 2
+
+
 def test_every_option_is_held_here() -> None:
     names = {str(one.name) for one in command("compare").params}
     assert names == {*OPTIONS, "size"} | NOT_COUNTED
@@ -151,7 +168,7 @@ def test_traffic_of_all_systems_beside_each_other_and_below(specs: list[Path]) -
         for name in comparison.names:
             figures = comparison.figures[name]
             assert (figures["plain_traffic_bytes"], figures["tiled_traffic_bytes"]) == expected[name]
-        rows = csv.DictReader(io.StringIO(comparison_text(comparison, "csv")))
+        rows = csv.DictReader(io.StringIO(report_text(comparison, "csv")))
         assert {row["system"]: int(row["tiled_traffic_bytes"]) for row in rows} == {
             name: expected[name][1] for name in comparison.names
         }

@@ -1,16 +1,37 @@
-"""Growth, crossovers and score counts of a comparison, on systems whose answer is known."""
+"""What a comparison says: growth, scores, and where costs cross."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import xfcost
+from helpers import report_text
+from specs import architecture_of, counted
+from strategies import as_yaml
+from xfcost.counting.comparison import Comparison
+from xfcost.counting.crossovers import SearchLine, SearchPoints, search
 from xfcost.counting.forward import count
-from xfcost.counting.system import first_scores
+from xfcost.counting.sweep import PossibleSizes
+from xfcost.counting.system import CURVES, first_scores
 from xfcost.mechanisms.window import Window
-from xfcost.spec.kinds import converted
+from xfcost.spec.grammar import converted
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+
+# Growth, crossovers and score counts of a comparison, on systems whose answer is known ────────────────────────────────
 
 
 def test_growth_of_two_streams_scales_each_by_its_own_length():
@@ -99,3 +120,342 @@ def test_two_rows_of_one_name_are_refused(monkeypatch):
     monkeypatch.setattr(Window, "operations", twice)
     with pytest.raises(ValueError, match="2 rows are called"):
         count(place(load("swin-t"), Run()))
+
+
+# Crossovers: where a quadratic solved by hand has them, at points that were counted, and nothing said of others ───────
+
+NAT = """
+name: Neighbours
+input: {kind: image, size: 224}
+embed:
+  - {kind: conv, size: 3, stride: 2, padding: 1}
+  - {kind: conv, size: 3, stride: 2, padding: 1, norm: layer_norm}
+stages:
+  - {dim: 64, depth: 3, block: [{kind: local_attention, size: 7, heads: 2}, {kind: mlp, ratio: 3}]}
+  - enter: [{kind: conv, size: 3, stride: 2, padding: 1, norm: layer_norm}]
+    dim: 128
+    depth: 4
+    block: [{kind: local_attention, size: 7, heads: 4}, {kind: mlp, ratio: 3}]
+head: {kind: classifier, pool: mean}
+"""
+
+
+def text(name: str, *block: dict[str, object], positions: int | None = None) -> str:
+    """A spec of one block of width 6 over token numbers."""
+    tables = [{"kind": "position", "length": positions}] if positions else []
+    return as_yaml(
+        {
+            "name": name,
+            "input": {"kind": "tokens", "vocabulary": 10, "length": 64},
+            "embed": [{"kind": "token"}, *tables],
+            "stages": [{"dim": 6, "depth": 1, "block": [*block]}],
+        }
+    )
+
+
+def pair(tmp_path: Path, hidden: int, positions: int | None = None) -> Comparison:
+    """Two layers of attention beside one MLP.
+
+    Attention takes N·(4·6² + 2·N·6) MACs, the MLP N·2·6·hidden: equal where 2·(144 + 12·N) = 12·hidden, at
+    N = (hidden - 24) / 2.
+    """
+    full = {"kind": "full", "heads": 2}
+    (tmp_path / "quadratic.yaml").write_text(text("Quadratic", full, full, positions=positions))
+    (tmp_path / "linear.yaml").write_text(text("Linear", {"kind": "mlp", "hidden": hidden}))
+    return xfcost.compare(tmp_path / "quadratic.yaml", tmp_path / "linear.yaml")
+
+
+def of_macs(comparison: Comparison) -> list[tuple[int, int, str, str]]:
+    keys = ("last_below", "N", "cheaper_below", "cheaper_above")
+    return [tuple(one[key] for key in keys) for one in comparison.crossovers if one["quantity"] == "macs"]  # type: ignore[misc]
+
+
+def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
+    # (1797 - 24) / 2 = 886.5, between the squares 841 and 900
+    comparison = pair(tmp_path, 1797)
+    assert of_macs(comparison) == [(886, 887, "Quadratic", "Linear")]
+    (searched,) = comparison.searches
+    assert (searched.kind, searched.first, searched.last, searched.grain) == ("lengths", 1, 2**20, 1)
+    told = " ".join(report_text(comparison).split())
+    assert searched.every == 128
+    assert "crossovers at equal N: (counted from N = 1 to 1,048,576, not every one)" in told
+    assert (
+        f"crossovers at equal N: (at {searched.points} N from 1 to 1,048,576, every one to 128; between "
+        "those not counted the order may change again)"
+    ) in " ".join(report_text(comparison, verbose=True).split())
+    above = "counted above: Quadratic at N = 886, Linear at N = 887"
+    assert f"MACs: Quadratic costs less up to N = 128; {above}" in told
+
+
+def test_at_equal_costs_neither_costs_less(tmp_path: Path) -> None:
+    # (1796 - 24) / 2 = 886: as much for both there
+    comparison = pair(tmp_path, 1796)
+    assert of_macs(comparison) == [(885, 887, "Quadratic", "Linear")]
+    above = "counted above: Quadratic at N = 885, equal at N = 886, Linear at N = 887"
+    assert f"MACs: Quadratic costs less up to N = 128; {above}" in " ".join(report_text(comparison).split())
+    # (1048 - 24) / 2 = 512, which is one of the points that are looked at first
+    assert of_macs(pair(tmp_path, 1048)) == [(511, 513, "Quadratic", "Linear")]
+
+
+def test_the_range_ends_where_positions_do(tmp_path: Path) -> None:
+    comparison = pair(tmp_path, 1797, positions=1000)
+    (searched,) = comparison.searches
+    assert (searched.first, searched.last) == (1, 1000)
+    assert of_macs(comparison) == [(886, 887, "Quadratic", "Linear")]
+    # One position too few for the crossover
+    comparison = pair(tmp_path, 1797, positions=886)
+    assert comparison.searches[0].last == 886
+    assert of_macs(comparison) == []
+    told = " ".join(report_text(comparison).split())
+    assert "crossovers at equal N: none found (counted from N = 1 to 886, not every one)" in told
+
+
+def test_a_text_in_chunks_is_looked_at_in_chunks() -> None:
+    # Its decoder has 1,024 positions, of which N is one number for both streams.
+    comparison = xfcost.compare("led-base-16384", "transformer-base")
+    assert comparison.searches[0].last == 1024
+
+
+@cache
+def costs_on(spec: str, side: int) -> dict[str, int] | None:
+    try:
+        ledger = counted(spec, tokens=(side * side,))
+    except xfcost.XfcostError:
+        return None
+    return {name: curve(ledger) for name, curve in CURVES.items()}
+
+
+@pytest.mark.parametrize("other", ["swin-t", "mobilevit-s"])
+def test_what_is_said_of_grids_is_true_of_every_grid_that_was_looked_at(tmp_path: Path, other: str) -> None:
+    # Windows of 7×7 are padded, so that the order changes again and again: at 56×56 it is not what it is around.
+    nat = tmp_path / "nat.yaml"
+    nat.write_text(NAT)
+    comparison = xfcost.compare(nat, other)
+    (searched,) = comparison.searches
+    assert searched.every == 64**2
+    sides = [side for side in range(1, 65) if costs_on(str(nat), side) and costs_on(other, side)]
+    assert (sides[0] ** 2, sides[-1] ** 2) == (searched.first, searched.every)
+    names = dict(zip(comparison.names, (str(nat), other), strict=True))
+    for quantity in CURVES:
+        changes = [one for one in comparison.crossovers if one["quantity"] == quantity]
+        for side in sides:
+            costs = {name: (costs_on(spec, side) or {})[quantity] for name, spec in names.items()}
+            below = [one["cheaper_above"] for one in changes if one["N"] <= side * side]
+            above = [one["cheaper_below"] for one in changes if one["last_below"] >= side * side]
+            cheaper = {*below[-1:], *above[:1]}
+            if costs[comparison.names[0]] != costs[comparison.names[1]] and cheaper:
+                assert cheaper == {min(costs, key=lambda name: costs[name])}, (quantity, side)
+        orders = [
+            first > second
+            for side in sides
+            for first, second in [[(costs_on(spec, side) or {})[quantity] for spec in names.values()]]
+            if first != second
+        ]
+        traded = sum(before != after for before, after in pairwise(orders))
+        assert traded == sum(one["N"] <= 64**2 for one in changes), quantity
+
+
+def test_what_was_looked_at_is_in_the_data() -> None:
+    told = json.loads(xfcost.compare("vit-s16", "swin-t").to_json())["crossovers_searched"]
+    assert told["N"] == [1, 2**20]
+    (pair_,) = told["pairs"]
+    assert (pair_["systems"], pair_["kind"], pair_["every"]) == (["ViT-S/16", "Swin-T"], "grids", 64**2)
+    (size,) = told["sizes"]
+    # Patches of 16 and of 4: images in steps of 16, every one up to 64·16 pixels
+    assert (size["kind"], size["grain"], size["first"], size["every"], size["last"]) == ("sizes", 16, 16, 1024, 2048)
+
+
+def test_a_text_beside_an_image_is_looked_at_on_grids() -> None:
+    (searched,) = xfcost.compare("vit", "gpt2", N=784).searches
+    # 1,024 positions are 32×32
+    assert (searched.kind, searched.first, searched.last) == ("grids", 1, 1024)
+
+
+# ── the search by itself ─────────────────────────────────────────────────────────────────────────────────────────────
+
+EVERY = SearchPoints(16, 4096, 2**0.25)
+LINE = SearchLine("lengths", PossibleSizes(), EVERY)
+SYSTEMS = ("first", "second")
+
+
+@given(st.integers(1, 4096), st.integers(1, 50))
+def test_a_crossing_of_two_lines_is_found_to_the_point(at: int, grain: int) -> None:
+    # x against the constant at - 1/2, on multiples of a grain
+    def costs(which: int, point: int) -> dict[str, int] | None:
+        if point % grain:
+            return None
+        return {"cost": 2 * point if which == 0 else 2 * at - 1}
+
+    searched = search(costs, LINE, SYSTEMS)
+    points = [point for point in range(1, 4097) if point % grain == 0]
+    usable = [point for point in EVERY.numbers() if point % grain == 0]
+    if searched is None:
+        assert not usable
+        return
+    below = [point for point in points if point < at]
+    above = [point for point in points if point >= at]
+    inside = searched.first < at <= searched.last
+    found = [("cost", below[-1], above[0], "first", "second")] if inside else []
+    keys = ("quantity", "last_below", "N", "cheaper_below", "cheaper_above")
+    assert [tuple(one[key] for key in keys) for one in searched.crossovers()] == found
+
+
+@given(st.integers(1, 300), st.integers(0, 4000))
+def test_the_ends_are_the_least_and_the_largest_that_fit(first: int, more: int) -> None:
+    last = min(first + more, 4096)
+    searched = search(lambda which, point: {"cost": which} if first <= point <= last else None, LINE, SYSTEMS)
+    if searched is not None:
+        assert list(searched.crossovers()) == []
+        assert all(order.cheaper == "first" for order in searched.orders)
+        assert (searched.first, searched.last) == (first, last)
+    else:
+        assert not any(first <= point <= last for point in EVERY.numbers())
+
+
+@given(st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=200))
+def test_every_order_is_that_of_its_points(signs: list[int]) -> None:
+    points = SearchPoints(8, len(signs), 2**0.25, blocks=(32, 64, 128))
+    line = SearchLine("lengths", PossibleSizes(), points)
+    searched = search(lambda which, point: {"cost": which * signs[point - 1]}, line, SYSTEMS)
+    assert searched is not None
+    orders = searched.orders
+    # The second costs more by the sign: where it is 1 the first costs less, where it is -1 the second.
+    sign = {"first": 1, "second": -1, None: 0}
+    for order in orders:
+        assert signs[order.first - 1] == signs[order.last - 1] == sign[order.cheaper]
+        assert order.first <= order.last
+        if order.last <= searched.every:
+            assert set(signs[order.first - 1 : order.last]) == {sign[order.cheaper]}
+            assert order.points == order.last - order.first + 1
+        else:
+            assert order.first > searched.every
+    for before, after in pairwise(orders):
+        assert before.cheaper != after.cheaper or before.last == searched.every
+        # A change beyond the range of which every point was counted is narrowed down to two neighbours, or seen on
+        # the way of another: either way nothing between the two was counted.
+        assert before.last < after.first
+    assert sum(order.points for order in orders) >= len(points.numbers())
+    told = [order for order in orders if order.cheaper is not None]
+    assert [(one["last_below"], one["N"]) for one in searched.crossovers()] == [
+        (before.last, after.first) for before, after in pairwise(told) if before.cheaper != after.cheaper
+    ]
+
+
+# What `compare` prints of crossovers, held against the count: at every N of a named range, at every named point
+
+
+WORDS = {"MACs": "macs", "mixing MACs": "mixing_macs", "attention memory": "attention_bytes"}
+# A range that is named without its end is held at so many N.
+OPEN_RANGE = 600
+TEXTS = [
+    ("common-full", "common-reformer"),
+    ("common-full", "common-longformer"),
+    ("common-full", "common-nystrom"),
+    ("common-full", "common-bigbird"),
+    ("common-full", "common-sliding"),
+]
+IMAGES = [("resnet-50", "swin-t", "convnext-t"), ("swin-t", "swinv2-t-w8-256")]
+
+
+class Claim(NamedTuple):
+    """From `first` to `last`, `cheaper` costs less; None: both cost the same."""
+
+    quantity: str
+    systems: tuple[str, str]
+    cheaper: str | None
+    first: int
+    last: int
+
+
+@cache
+def costs(preset: str, n: int) -> dict[str, int] | None:
+    try:
+        ledger = count(architecture_of(preset, tokens=(n,)), orders=False)
+    except xfcost.XfcostError:
+        return None
+    return {name: curve(ledger) for name, curve in CURVES.items()}
+
+
+def order_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """(quantity, text) of every line below the heading of crossovers at equal N."""
+    text = report_text(comparison).partition("crossovers at equal N")[2].split("\n\n")[0]
+    text = text.partition("crossovers at equal image sizes")[0]
+    for part in re.split(r"\n  (?=MACs: |mixing MACs: |attention memory: )", text)[1:]:
+        quantity, _, told = " ".join(part.split()).partition(": ")
+        yield WORDS[quantity], told
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def claims(comparison: Comparison, quantity: str, told: str) -> Iterator[Claim]:
+    """What a line says of points and ranges; of every N in it, something is said."""
+    search = next(one for one in comparison.searches if all(name in told for name in one.systems))
+    first, second = search.systems
+    both = re.escape(f"{first} and {second} are equal")
+    who = rf"(?P<who>{both}|equal|{re.escape(first)}|{re.escape(second)})(?: costs less)?"
+    claim = re.compile(rf"{who} (?P<how>up to|at|from) N = (?P<from>[\d,]*\d)(?: to N = (?P<to>[\d,]*\d))?")
+    for found in claim.finditer(told):
+        at = number(found["from"])
+        last = number(found["to"]) if found["to"] else at + OPEN_RANGE if found["how"] == "from" else at
+        cheaper = found["who"] if found["who"] in search.systems else None
+        yield Claim(quantity, search.systems, cheaper, search.first if found["how"] == "up to" else at, last)
+    rest = re.sub(r"the order changes \d+ times up to N = [\d,]+\d", "", claim.sub("", told))
+    assert "N =" not in rest, rest
+
+
+def cheaper(claim: Claim, presets: dict[str, str], n: int) -> tuple[str | None] | None:
+    """Which of the two costs less at N; nothing where one of them can't have it."""
+    here = [costs(presets[name], n) for name in claim.systems]
+    if here[0] is None or here[1] is None:
+        return None
+    one, other = (here[0][claim.quantity], here[1][claim.quantity])
+    return (None if one == other else claim.systems[one > other],)
+
+
+@pytest.mark.parametrize("systems", [*TEXTS, *IMAGES], ids="-".join)
+def test_what_is_said_of_an_n_or_a_range_is_true_of_every_n_of_it(systems: tuple[str, ...]) -> None:
+    comparison = xfcost.compare(*systems, N=None if systems in IMAGES else 4096)
+    presets = dict(zip(comparison.names, systems, strict=True))
+    held = 0
+    for quantity, told in order_lines(comparison):
+        for claim in claims(comparison, quantity, told):
+            for n in range(claim.first, claim.last + 1):
+                if systems in IMAGES and round(n**0.5) ** 2 != n:
+                    continue
+                found = cheaper(claim, presets, n)
+                assert found in (None, (claim.cheaper,)), (claim, n)
+                held += found is not None
+    assert held > 0
+
+
+def test_a_change_seen_on_the_way_is_told_with_both_its_neighbours() -> None:
+    # 64 landmarks stand for whole segments: 256 tokens need no padding, 257 are padded to 320.
+    comparison = xfcost.compare("common-full", "common-nystrom", N=4096)
+    told = dict(order_lines(comparison))["attention_bytes"]
+    assert "Nyströmformer · common at N = 256, Full attention · common at N = 257" in told
+
+
+def test_ties_are_said_as_ties() -> None:
+    told = dict(order_lines(xfcost.compare("common-full", "common-reformer", N=300)))["mixing_macs"]
+    assert "Full attention · common and Reformer (LSH) · common are equal up to N = 64" in told
+    assert "Full attention · common at N = 511, equal at N = 512, Full attention · common at N = 513" in told
+    words = " ".join(report_text(xfcost.compare("resnet-50", "convnext-t")).split())
+    assert re.search(r"attention memory: ResNet-50 and ConvNeXt-T are equal at all \d+ counted", words)
+
+
+def test_of_many_changes_it_is_told_at_how_many_which_costs_less() -> None:
+    comparison = xfcost.compare("resnet-50", "convnext-t")
+    told = dict(order_lines(comparison))["macs"]
+    sides = [side for side in range(1, 65) if costs("resnet-50", side**2) and costs("convnext-t", side**2)]
+    claim = Claim("macs", comparison.names, None, 1, 1)  # type: ignore[arg-type]
+    presets = {"ResNet-50": "resnet-50", "ConvNeXt-T": "convnext-t"}
+    orders = [(cheaper(claim, presets, side**2) or (None,))[0] for side in sides]
+    changes = sum(before != after for before, after in pairwise(orders))
+    points = Counter(orders)
+    assert changes > 3
+    assert (
+        f"then the order changes {changes} times up to N = 4,096 (ResNet-50 at {points['ResNet-50']}, ConvNeXt-T at "
+        f"{points['ConvNeXt-T']} of {len(sides)})"
+    ) in told

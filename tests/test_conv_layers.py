@@ -20,14 +20,10 @@ from references.layers import windows
 from strategies import counted_spec, exact, loaded, placed
 from whole_probe import kind_of, probe
 from xfcost.counting.forward import count
-from xfcost.formulas.component import NormKind, Place, Residual
-from xfcost.formulas.conv_kernel import Kernel, kernel_of
-from xfcost.formulas.layer import Embed
-from xfcost.layers.conv import Conv
-from xfcost.layers.dense import Dense
-from xfcost.layers.mlp import Mlp
-from xfcost.layers.norm import Norm, NormSubLayer
-from xfcost.layers.pool import Pool
+from xfcost.formulas.component import Embed, NormKind, Place, Residual
+from xfcost.formulas.conv_kernel import ConvKernel, kernel_of
+from xfcost.layers.feed_forward import Dense, Mlp, Norm, NormSubLayer
+from xfcost.layers.stems import ConvEmbed, Pool
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Part
@@ -83,23 +79,23 @@ def test_most_examples_stand_on_most_grids() -> None:
 @pytest.mark.parametrize(
     ("component", "before", "after"),
     [
-        (Conv(size=7, stride=2), (224, 224), (112, 112)),  # half the kernel where none is given
-        (Conv(size=4, stride=4), (224, 224), (56, 56)),  # none where kernels do not overlap
-        (Conv(size=3, stride=2, padding=0), (1000, 80), (499, 39)),
-        (Conv(size=[3, 5], stride=[1, 2], padding=[0, 1]), (9, 9), (7, 4)),
+        (ConvEmbed(size=7, stride=2), (224, 224), (112, 112)),  # half the kernel where none is given
+        (ConvEmbed(size=4, stride=4), (224, 224), (56, 56)),  # none where kernels do not overlap
+        (ConvEmbed(size=3, stride=2, padding=0), (1000, 80), (499, 39)),
+        (ConvEmbed(size=[3, 5], stride=[1, 2], padding=[0, 1]), (9, 9), (7, 4)),
         (Pool(size=3, stride=2), (112, 112), (56, 56)),
         (Pool(), (7, 7), (3, 3)),
-        (Conv(size=4), (8,), (9,)),  # an even kernel padded by half gives one more
+        (ConvEmbed(size=4), (8,), (9,)),  # an even kernel padded by half gives one more
     ],
     ids=str,
 )
-def test_grids_that_leave(component: Conv | Pool, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+def test_grids_that_leave(component: ConvEmbed | Pool, before: tuple[int, ...], after: tuple[int, ...]) -> None:
     assert component.out(spot(Grid(before))) == (Grid(after), DIM)
 
 
 def test_channels_are_the_stage_s_where_none_are_given() -> None:
-    assert Conv(size=1).out(spot(Grid((3,)), 4, 8))[1] == 8
-    assert Conv(size=1, channels=5).out(spot(Grid((3,)), 4, 8))[1] == 5
+    assert ConvEmbed(size=1).out(spot(Grid((3,)), 4, 8))[1] == 8
+    assert ConvEmbed(size=1, channels=5).out(spot(Grid((3,)), 4, 8))[1] == 5
     assert Pool().out(spot(Grid((4,)), 4, 8))[1] == 4
 
 
@@ -136,16 +132,16 @@ def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
 
 
 @every_case
-def test_the_probed_pattern_is_the_kernel_s(component: Conv | Pool, grid: Grid) -> None:
+def test_the_probed_pattern_is_the_kernel_s(component: ConvEmbed | Pool, grid: Grid) -> None:
     # without rectifiers, which hide what they cut off, and with many channels, of which some has each token's maximum
-    component = msgspec.structs.replace(component, act="none") if isinstance(component, Conv) else component
+    component = msgspec.structs.replace(component, act="none") if isinstance(component, ConvEmbed) else component
     where = spot(grid, 96)
     seen = probe(twin_of(component, where), (tokens_of(grid, 96, 1),))
     listed = tuple(
         frozenset(token for _, token in window if token is not None)
         for window in windows(options_of(component), grid.sides)
     )
-    if isinstance(component, Conv) and component.norm == "group_norm":
+    if isinstance(component, ConvEmbed) and component.norm == "group_norm":
         read = frozenset().union(*listed)
         assert seen.reads == (read,) * len(listed)
         return
@@ -156,8 +152,8 @@ def test_the_probed_pattern_is_the_kernel_s(component: Conv | Pool, grid: Grid) 
 
 
 @pytest.mark.parametrize("component", [*CONVS, *POOLS], ids=str)
-def test_the_probed_kind_is_the_declared_one(component: Conv | Pool) -> None:
-    component = msgspec.structs.replace(component, act="none") if isinstance(component, Conv) else component
+def test_the_probed_kind_is_the_declared_one(component: ConvEmbed | Pool) -> None:
+    component = msgspec.structs.replace(component, act="none") if isinstance(component, ConvEmbed) else component
     small, large = (Grid((side, 6)) for side in (12, 24))
     probes = [probe(twin_of(component, spot(grid, 24)), (tokens_of(grid, 24),)) for grid in (small, large)]
     declared = {row.mixing for row in component.operations(spot(large, 24))}
@@ -174,12 +170,12 @@ def test_the_probed_kind_is_the_declared_one(component: Conv | Pool) -> None:
 
 
 @st.composite
-def kernels(draw: st.DrawFn) -> tuple[Conv, tuple[int, ...]]:
+def kernels(draw: st.DrawFn) -> tuple[ConvEmbed, tuple[int, ...]]:
     """A convolution, and the sides of a grid that it can stand on."""
     sides = tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)))
     each = st.lists(st.integers(1, 7), min_size=len(sides), max_size=len(sides))
     padding = st.lists(st.integers(0, 4), min_size=len(sides), max_size=len(sides))
-    component = Conv(
+    component = ConvEmbed(
         size=draw(st.integers(1, 7) | each),
         stride=draw(st.integers(1, 7) | each),
         padding=draw(st.none() | st.integers(0, 4) | padding),
@@ -190,7 +186,7 @@ def kernels(draw: st.DrawFn) -> tuple[Conv, tuple[int, ...]]:
 
 @given(case=kernels())
 @settings(max_examples=300, deadline=None)
-def test_entering_gives_back_what_leaves(case: tuple[Conv, tuple[int, ...]]) -> None:
+def test_entering_gives_back_what_leaves(case: tuple[ConvEmbed, tuple[int, ...]]) -> None:
     component, sides = case
     leaving = component.out(spot(Grid(sides)))[0].sides
     entering = component.input_sides(leaving)
@@ -200,7 +196,7 @@ def test_entering_gives_back_what_leaves(case: tuple[Conv, tuple[int, ...]]) -> 
 
 @given(case=kernels())
 @settings(max_examples=200, deadline=None)
-def test_what_no_input_gives_is_refused(case: tuple[Conv, tuple[int, ...]]) -> None:
+def test_what_no_input_gives_is_refused(case: tuple[ConvEmbed, tuple[int, ...]]) -> None:
     """Either an input gives the grid, or the entry says that none does."""
     component, wanted = case
     least = component.out(spot(Grid((1,) * len(wanted))))[0].sides
@@ -241,26 +237,26 @@ def test_an_n_that_padding_outgrows_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_goes_into_no_output_is_told() -> None:
-    def told(component: Conv | Pool, *sides: int) -> list[str]:
+    def told(component: ConvEmbed | Pool, *sides: int) -> list[str]:
         return list(component.notes(spot(Grid(sides))))
 
-    assert told(Conv(size=4, stride=4), 8, 12) == []
-    assert told(Conv(size=3, stride=2), 7, 9) == []
-    assert told(Conv(size=3, stride=2), 8, 8) == []  # the padding behind is what is left over
+    assert told(ConvEmbed(size=4, stride=4), 8, 12) == []
+    assert told(ConvEmbed(size=3, stride=2), 7, 9) == []
+    assert told(ConvEmbed(size=3, stride=2), 8, 8) == []  # the padding behind is what is left over
     (note,) = told(Pool(), 7, 8)
     assert "does not tile the grid 7×8: the last 1×0 positions along its axes go into no output" in note
-    (note,) = told(Conv(size=1, stride=2), 8, 8)
+    (note,) = told(ConvEmbed(size=1, stride=2), 8, 8)
     assert "a kernel of 1×1 every 2×2 leaves positions out between its steps" in note
 
 
 @given(case=kernels())
 @settings(max_examples=200, deadline=None)
-def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple[int, ...]]) -> None:
+def test_a_note_stands_where_positions_go_into_no_output(case: tuple[ConvEmbed, tuple[int, ...]]) -> None:
     component, sides = case
     kernel = kernel_of(Grid(sides), component.size, component.stride, component.padding)
     outputs = kernel.out(sides)
     for axis, side in enumerate(sides):
-        alone = Kernel((kernel.sides[axis],), (kernel.stride[axis],), (kernel.padding[axis],))
+        alone = ConvKernel((kernel.sides[axis],), (kernel.stride[axis],), (kernel.padding[axis],))
         read = {token for output in range(outputs[axis]) for token in alone.reads((side,), output)}
         if len(read) < side:
             assert list(component.notes(spot(Grid(sides))))
@@ -271,13 +267,23 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple
 @pytest.mark.parametrize(
     ("component", "grid", "field", "message"),
     [
-        (Conv(size=5, padding=0), Grid((4, 4)), "size", "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4"),
-        (Conv(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid: expected no special tokens, got 1"),
-        (Conv(size=3, groups=4), Grid((4, 4)), "groups", "4 does not divide the width 6"),
-        (Conv(size=3, groups=6, channels=9), Grid((4, 4)), "groups", "6 does not divide the channels 9"),
-        (Conv(size=[3, 3]), Grid((4,)), "size", r"expected one number, or 1 for the grid 4; got \[3, 3\]"),
-        (Conv(size=3, stride=[2]), Grid((4, 4)), "stride", r"expected one number, or 2 for the grid 4×4; got \[2\]"),
-        (Conv(size=3, padding=[1, 1, 1]), Grid((4, 4)), "padding", "expected one number, or 2"),
+        (
+            ConvEmbed(size=5, padding=0),
+            Grid((4, 4)),
+            "size",
+            "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4",
+        ),
+        (ConvEmbed(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid: expected no special tokens, got 1"),
+        (ConvEmbed(size=3, groups=4), Grid((4, 4)), "groups", "4 does not divide the width 6"),
+        (ConvEmbed(size=3, groups=6, channels=9), Grid((4, 4)), "groups", "6 does not divide the channels 9"),
+        (ConvEmbed(size=[3, 3]), Grid((4,)), "size", r"expected one number, or 1 for the grid 4; got \[3, 3\]"),
+        (
+            ConvEmbed(size=3, stride=[2]),
+            Grid((4, 4)),
+            "stride",
+            r"expected one number, or 2 for the grid 4×4; got \[2\]",
+        ),
+        (ConvEmbed(size=3, padding=[1, 1, 1]), Grid((4, 4)), "padding", "expected one number, or 2"),
         (Pool(size=3, padding=2), Grid((8, 8)), "padding", "expected at most half the kernel 3×3"),
         (Pool(size=9, stride=1, padding=0), Grid((8, 8)), "size", "does not fit the grid 8×8"),
         (Pool(), Grid((8, 8), 2), "kind", r"expected no special tokens, got 2"),
@@ -286,7 +292,7 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple
     ids=str,
 )
 def test_stem_layers_that_can_not_stand_are_refused(
-    component: Conv | Pool, grid: Grid, field: str, message: str
+    component: ConvEmbed | Pool, grid: Grid, field: str, message: str
 ) -> None:
     with pytest.raises(ComponentError, match=message) as refused:
         component.check(spot(grid))
@@ -323,7 +329,7 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
     rows = {
         "entry": rows_of(Norm(norm=kind), where)["norm"],
         "sub-layer": rows_of(NormSubLayer(norm=kind), where)["norm"],
-        "behind a convolution": rows_of(Conv(size=1, norm=kind), where)["norm"],
+        "behind a convolution": rows_of(ConvEmbed(size=1, norm=kind), where)["norm"],
     }
     for at in ("pre", "post", "res_post"):
         ledger = joined(Mlp(), where, 1, Residual(norm=kind, place=at))  # type: ignore[arg-type]

@@ -27,8 +27,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import MECHANISMS
-from xfcost.report.console import plain_text
-from xfcost.report.table import report
+from xfcost.report.table import document
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.modules import MODULES, optional_arguments
@@ -146,11 +145,33 @@ def test_steps_add_up_to_the_pairs_that_a_causal_mask_leaves(case: Case) -> None
     )
 
 
+# Every family, small, under its preset's own stem layers, heads and order of layers.
 TINY = {
     "gpt2": ["stages.0.depth=2", "**.heads=2", "stages.0.dim=8", "input.vocabulary=11"],
     "llama3-8b": ["stages.0.depth=2", "**.heads=4", "**.kv_heads=2", "stages.0.dim=8", "**.hidden=12"],
     "mistral-7b-sliding": ["stages.0.depth=2", "**.heads=4", "**.kv_heads=2", "stages.0.dim=8", "**.window=4"],
     "bloom-560m": ["stages.0.depth=2", "**.heads=2", "stages.0.dim=8"],
+    "deepseek-v2": [
+        *("stages.0.blocks.1.repeat=1", "stages.0.dim=8", "**.heads=2", "**.head_dim=4", "**.rope_dim=2"),
+        *("**.kv_rank=6", "**.q_rank=5", "**.hidden=12", "**.experts=8", "**.active=2", "**.groups.count=4"),
+        "input.vocabulary=13",
+    ],
+    # their past is a state
+    "mamba-130m": ["stages.0.depth=2", "stages.0.dim=8", "input.vocabulary=11"],
+    "mamba2-130m": ["stages.0.depth=2", "stages.0.dim=8", "**.head_dim=4", "**.state=3", "input.vocabulary=11"],
+    "rwkv4-169m": ["stages.0.depth=2", "stages.0.dim=8", "input.vocabulary=11"],
+    "retnet-1.3b": [
+        "stages.0.depth=2",
+        "stages.0.dim=8",
+        "**.heads=2",
+        "stages.0.block.0.value_dim=12",
+        "input.vocabulary=11",
+    ],
+    "linear-transformer-mnist": ["stages.0.depth=2", "stages.0.dim=8", "**.heads=2"],
+    "common-lstm": ["stages.0.depth=2", "stages.0.dim=8"],
+    "common-conv": ["stages.0.depth=2", "stages.0.dim=8", "stages.0.block.0.causal=true"],
+    "bytenet-lm": ["stages.0.depth=5", "stages.0.dim=8"],
+    "igpt-s": ["stages.0.depth=2", "stages.0.dim=8", "**.heads=2"],
 }
 
 
@@ -160,26 +181,57 @@ def test_a_whole_decoder_step_by_step(preset: str) -> None:
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize(("preset", "depth"), [("t5-small", "blocks.0.repeat"), ("transformer-base", "depth")])
-def test_a_whole_encoder_decoder_step_by_step(preset: str, depth: str) -> None:
-    settings = (f"encoder.stages.0.{depth}=1", "decoder.stages.0.depth=2", "input.vocabulary=13")
-    expected, got = logits_step_by_step(load(preset, settings), (5, 7))
+TWO = {
+    "t5-small": ["encoder.stages.0.blocks.0.repeat=1", "decoder.stages.0.depth=2"],
+    "transformer-base": ["encoder.stages.0.depth=1", "decoder.stages.0.depth=2"],
+    "seq2seq-lstm": ["encoder.stages.0.dim=6", "decoder.stages.0.dim=6", "encoder.input.vocabulary=9"],
+    "rnnsearch": [
+        *("encoder.stages.0.dim=6", "decoder.stages.0.dim=5", "decoder.stages.0.block.0.hidden=4"),
+        *("decoder.stages.0.block.0.attend.hidden=3", "decoder.stages.0.block.0.readout.hidden=5"),
+    ],
+    "convs2s-en-de": [
+        *("encoder.stages.0.depth=1", "encoder.stages.1.depth=1", "encoder.stages.2.depth=1", "encoder.stages.2.dim=6"),
+        *("decoder.stages.0.depth=2", "decoder.stages.0.dim=6", "decoder.stages.1.depth=1", "**.head_dim=4"),
+        *("decoder.stages.1.dim=4", "decoder.stages.2.depth=1", "decoder.stages.2.dim=5"),
+    ],
+    "bytenet-translation": ["encoder.stages.0.dim=6", "decoder.stages.0.dim=6"],
+}
+
+
+@pytest.mark.parametrize("preset", TWO)
+def test_a_whole_encoder_decoder_step_by_step(preset: str) -> None:
+    settings = (*TWO[preset], "input.vocabulary=13")
+    sizes = (7, 7) if preset == "bytenet-translation" else (5, 7)
+    expected, got = logits_step_by_step(load(preset, settings), sizes)
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("attention", ["eager", "fused"])
+# One preset of every family whose past is a state, at its own size.
+WITH_STATES = (
+    *("mamba-130m", "mamba2-130m", "rwkv4-169m", "retnet-1.3b", "retnet-1.3b-recurrent", "linear-transformer-mnist"),
+    *("common-lstm", "bytenet-lm", "igpt-s", "seq2seq-lstm", "rnnsearch", "convs2s-en-de", "bytenet-translation"),
+    "show-attend-tell",
+)
+
+
 @pytest.mark.parametrize(
-    ("preset", "sizes"),
+    ("preset", "sizes", "attention"),
     [
-        ("gpt2", "100"),
-        ("llama3-8b", "8192"),
-        ("mistral-7b", "5000"),
-        ("t5-base", "512,114"),
-        pytest.param("gpt3-175b", "2048", marks=pytest.mark.rest),
+        *(
+            (preset, sizes, attention)
+            for attention in ("eager", "fused")
+            for preset, sizes in (
+                *(("gpt2", 100), ("llama3-8b", 8192), ("mistral-7b", 5000), ("t5-base", "512,114")),
+                *(("deepseek-v2-lite", 2048), ("deepseek-moe-16b", 2048), ("mixtral-8x7b", 2048)),
+            )
+        ),
+        pytest.param("gpt3-175b", 2048, "eager", marks=pytest.mark.rest),
+        pytest.param("gpt3-175b", 2048, "fused", marks=pytest.mark.rest),
+        *((preset, None, None) for preset in WITH_STATES),
     ],
 )
-def test_a_decoding_preset_is_counted_as_it_is_traced(preset: str, sizes: str, attention: str) -> None:
-    ledger = analyze(preset, N=sizes, mode="decode", attention=attention, batch=3)  # type: ignore[arg-type]
+def test_a_decoding_preset_is_counted_as_it_is_traced(preset: str, sizes: Any, attention: Any) -> None:
+    ledger = analyze(preset, N=sizes, mode="decode", attention=attention, batch=3)
     exact(ledger)
     assert ledger.total("params") == analyze(preset, trace=False).total("params")
 
@@ -200,7 +252,7 @@ def test_the_cache_of_gpt_2_in_float32_by_hand() -> None:
     ledger = analyze("gpt2", N=512, batch=2, dtype="float32", mode="decode", trace=False)
     assert ledger.cache is not None
     assert (ledger.cache.bytes_per_token, ledger.cache.bytes) == (73_728, 2 * 512 * 73_728)
-    text = plain_text(lambda width: report(ledger, None, width))
+    text = document(ledger).text("table")
     assert "72 KiB more per token of a sample" in text
 
 
@@ -238,20 +290,6 @@ def test_what_a_token_more_adds_is_what_the_next_cache_has_more(preset: str, tok
     assert next_.bytes - here.bytes == here.bytes_per_token
 
 
-def test_prefill_is_the_forward_and_tells_its_cache() -> None:
-    forward, prefill, decode = (
-        analyze("gpt2", N=64, mode=mode, trace=False, **PLAIN)  # type: ignore[arg-type]
-        for mode in ("forward", "prefill", "decode")
-    )
-    # all but the head's logits, of one position in place of 64 (tests/test_generation_executed.py)
-    assert [row for row in prefill.rows if row.path not in {"head.last", "head.linear"}] == [
-        row for row in forward.rows if row.path != "head.linear"
-    ]
-    assert forward.cache is None
-    assert prefill.cache == decode.cache
-    assert prefill.step is None
-
-
 def _distinct(experts: int, active: int, tokens: int) -> Fraction:
     """The mean number of distinct experts over all choices of all tokens, one by one."""
     choices = list(itertools.combinations(range(experts), active))
@@ -280,71 +318,7 @@ def test_a_batch_reads_the_expected_number_of_experts_and_at_least_those_of_one_
     assert isinstance(steps[1].weight_bytes, int)
 
 
-# One token more of models whose past is a state: it neither grows with N nor costs more, and gives the same text
-
-
-# Every family, small, under its preset's own stem_layers, heads and order of layers.
-WITH_STATES = {
-    "mamba-130m": ["stages.0.depth=2", "stages.0.dim=8", "input.vocabulary=11"],
-    "mamba2-130m": ["stages.0.depth=2", "stages.0.dim=8", "**.head_dim=4", "**.state=3", "input.vocabulary=11"],
-    "rwkv4-169m": ["stages.0.depth=2", "stages.0.dim=8", "input.vocabulary=11"],
-    "retnet-1.3b": [
-        "stages.0.depth=2",
-        "stages.0.dim=8",
-        "**.heads=2",
-        "stages.0.block.0.value_dim=12",
-        "input.vocabulary=11",
-    ],
-    "linear-transformer-mnist": ["stages.0.depth=2", "stages.0.dim=8", "**.heads=2"],
-    "common-lstm": ["stages.0.depth=2", "stages.0.dim=8"],
-    "common-conv": ["stages.0.depth=2", "stages.0.dim=8", "stages.0.block.0.causal=true"],
-    "bytenet-lm": ["stages.0.depth=5", "stages.0.dim=8"],
-    "igpt-s": ["stages.0.depth=2", "stages.0.dim=8", "**.heads=2"],
-}
-
-
-@pytest.mark.parametrize("preset", WITH_STATES)
-def test_a_whole_decoder_with_states_step_by_step(preset: str) -> None:
-    expected, got = logits_step_by_step(load(preset, tuple(WITH_STATES[preset])), (9,))
-    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
-
-
-TWO = {
-    "seq2seq-lstm": ["encoder.stages.0.dim=6", "decoder.stages.0.dim=6", "encoder.input.vocabulary=9"],
-    "rnnsearch": [
-        *("encoder.stages.0.dim=6", "decoder.stages.0.dim=5", "decoder.stages.0.block.0.hidden=4"),
-        *("decoder.stages.0.block.0.attend.hidden=3", "decoder.stages.0.block.0.readout.hidden=5"),
-    ],
-    "convs2s-en-de": [
-        *("encoder.stages.0.depth=1", "encoder.stages.1.depth=1", "encoder.stages.2.depth=1", "encoder.stages.2.dim=6"),
-        *("decoder.stages.0.depth=2", "decoder.stages.0.dim=6", "decoder.stages.1.depth=1", "**.head_dim=4"),
-        *("decoder.stages.1.dim=4", "decoder.stages.2.depth=1", "decoder.stages.2.dim=5"),
-    ],
-    "bytenet-translation": ["encoder.stages.0.dim=6", "decoder.stages.0.dim=6"],
-}
-
-
-@pytest.mark.parametrize("preset", TWO)
-def test_a_whole_encoder_decoder_with_states_step_by_step(preset: str) -> None:
-    settings = (*TWO[preset], "input.vocabulary=13")
-    sizes = (7, 7) if preset == "bytenet-translation" else (5, 7)
-    expected, got = logits_step_by_step(load(preset, settings), sizes)
-    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
-
-
-# One preset of every family, at its size.
-FULL = (
-    *("mamba-130m", "mamba2-130m", "rwkv4-169m", "retnet-1.3b", "retnet-1.3b-recurrent", "linear-transformer-mnist"),
-    *("common-lstm", "bytenet-lm", "igpt-s", "seq2seq-lstm", "rnnsearch", "convs2s-en-de", "bytenet-translation"),
-    "show-attend-tell",
-)
-
-
-@pytest.mark.parametrize("preset", FULL)
-def test_a_decoding_preset_with_states_is_counted_as_it_is_traced(preset: str) -> None:
-    ledger = analyze(preset, mode="decode", batch=3)
-    exact(ledger)
-    assert ledger.total("params") == analyze(preset, trace=False).total("params")
+# One token more of models whose past is a state: it neither grows with N nor costs more
 
 
 STATES = {
@@ -376,35 +350,23 @@ def test_a_state_neither_grows_nor_costs_more_with_n(preset: str) -> None:
     assert few.step == many.step
 
 
-def test_the_state_of_mamba_by_hand() -> None:
-    """24 layers of E = 1536 channels: 16 numbers of state and 3 inputs of the convolution each, 4 bytes."""
-    ledger = decoded("mamba-130m", 2048)
+@pytest.mark.parametrize(
+    ("preset", "numbers"),
+    [
+        # 24 layers of E = 1536 channels: 16 numbers of state and 3 inputs of the convolution each
+        ("mamba-130m", 24 * 1536 * (16 + 3)),
+        # 24 layers of E = 1536, S = 128: S·E numbers, and 3 inputs of the E + 2·S channels of the convolution
+        ("mamba2-130m", 24 * (128 * 1536 + 3 * (1536 + 256))),
+        # 12 layers of d = 768: three numbers per channel, and the token before, of time and of channel mixing
+        ("rwkv4-169m", 12 * 768 * (3 + 1 + 1)),
+        # 24 layers of 8 heads, d = 2048, v = 4096: d·v/h numbers each
+        ("retnet-1.3b", 24 * 2048 * 4096 // 8),
+    ],
+)
+def test_the_state_of_a_preset_by_hand(preset: str, numbers: int) -> None:
+    ledger = decoded(preset, 1024)
     assert ledger.cache is not None
-    assert ledger.cache.bytes == 24 * 1536 * (16 + 3) * 4
-
-
-def test_the_state_of_mamba_2_by_hand() -> None:
-    """24 layers of E = 1536, S = 128: S·E numbers, and 3 inputs of the E + 2·S channels of the convolution."""
-    ledger = decoded("mamba2-130m", 2048)
-    assert ledger.cache is not None
-    assert ledger.cache.bytes == 24 * (128 * 1536 + 3 * (1536 + 256)) * 4
-
-
-def test_the_state_of_rwkv_by_hand() -> None:
-    """12 layers of d = 768: three numbers per channel, and the token before, of time and of channel mixing."""
-    ledger = decoded("rwkv4-169m", 1024)
-    assert ledger.cache is not None
-    assert ledger.cache.bytes == 12 * 768 * (3 + 1 + 1) * 4
-
-
-def test_the_state_of_retnet_by_hand() -> None:
-    """24 layers of 8 heads (as printed: d = 2048, v = 4096): d·v/h numbers each."""
-    spec = load("retnet-1.3b").spec.stages
-    component = spec[0].block[0]  # type: ignore[index]
-    ledger = decoded("retnet-1.3b", 1024)
-    assert ledger.cache is not None
-    values = component.values(spec[0].dim)  # type: ignore[index]
-    assert ledger.cache.bytes == spec[0].depth * spec[0].dim * values // component.heads * 4  # type: ignore[index, operator]
+    assert ledger.cache.bytes == 4 * numbers
 
 
 def test_all_forms_of_retention_decode_alike() -> None:
@@ -440,19 +402,6 @@ def test_seq2seq_needs_only_the_last_state_of_its_encoder() -> None:
 
 def total(rows: tuple[Operation, ...], quantity: str) -> int:
     return sum(getattr(row, quantity) * row.times for row in rows)
-
-
-@pytest.mark.parametrize("preset", ["mamba-130m", "rnnsearch"])
-def test_steps_of_a_text_add_up(preset: str) -> None:
-    """The prefill, and every step by itself, are what generating costs."""
-    sizes: Any = "7,10" if preset == "rnnsearch" else 10
-    ledger = analyze(preset, N=sizes, mode="generate", new_tokens=40, trace=False)
-    generation = ledger.generation
-    assert generation is not None
-    assert generation.decode is not None
-    steps = [decoded(preset, f"7,{tokens}" if preset == "rnnsearch" else tokens) for tokens in range(11, 50)]
-    assert generation.decode.macs == sum(total(step.rows, "macs") for step in steps)
-    assert generation.decode.flops == sum(total(step.rows, "flops") for step in steps)
 
 
 @pytest.mark.parametrize("component", ["lstm, bidirectional: true", "kernel, heads: 2", "conv, size: 3"])

@@ -12,16 +12,14 @@ import torch
 from torch import nn
 
 import xfcost
-from helpers import PLAIN, xf
+from helpers import PLAIN, report_text, xf
 from strategies import as_yaml
 from xfcost.api.measuring.plan import SweepPlan, SweptSizes, planned, run_of, variants_of
 from xfcost.api.runs import make_run, timing_plan
-from xfcost.commands.ranges import measured_axis
+from xfcost.commands.options import measured_axis
 from xfcost.ledger.execution import Mode
-from xfcost.report.compare import comparison_plain
-from xfcost.report.table import ledger_plain
-from xfcost.spec.default_options import is_language_model, with_defaults
 from xfcost.spec.load import load
+from xfcost.spec.run import is_language_model, with_defaults
 
 OF_LANGUAGE_MODELS = ("bfloat16", "fused")
 USUAL = ("float32", "eager")
@@ -68,7 +66,7 @@ def test_what_lacks_either_is_none(preset: str) -> None:
 def test_language_models_run_in_bfloat16_with_fused_attention(text: str, mode: Mode) -> None:
     ledger = counted(text, mode=mode, **MODES[mode])
     assert ran(ledger) == OF_LANGUAGE_MODELS
-    shown = " ".join(ledger_plain(ledger).split())
+    shown = " ".join(report_text(ledger).split())
     assert "bfloat16 fused attention mode" in shown
     words = f"bfloat16 and fused attention: the default of language models in {mode}; or give --dtype float32 "
     assert shown.count(f"note: {words}--attention eager") == 1
@@ -97,7 +95,7 @@ def test_what_is_given_wins(text: str) -> None:
 
 def test_a_system_without_attention_is_not_said_to_run_it() -> None:
     def shown(*presets: str) -> str:
-        return " ".join(comparison_plain(xfcost.compare(*presets, mode="decode", trace=False)).split())
+        return " ".join(report_text(xfcost.compare(*presets, mode="decode", trace=False)).split())
 
     alone = shown("mamba-130m", "mamba-370m")
     assert "bfloat16 mode decode" in alone
@@ -106,7 +104,7 @@ def test_a_system_without_attention_is_not_said_to_run_it() -> None:
     both = shown("mamba-130m", "gpt2")
     assert "bfloat16 fused attention mode decode" in both
     assert both.count("the default of language models") == 1
-    assert "fused" not in ledger_plain(counted("mamba-130m", mode="decode"))
+    assert "fused" not in report_text(counted("mamba-130m", mode="decode"))
     assert counted("mamba-130m", mode="decode", dtype="float16").metadata.default_note is None
 
 
@@ -135,14 +133,14 @@ def test_the_real_model_agrees(text: str, mode: Mode) -> None:
 def test_a_comparison_has_one_dtype_and_one_attention(text: str) -> None:
     alike = xfcost.compare(text, text, mode="train")
     assert [ran(one) for one in alike.ledgers] == [OF_LANGUAGE_MODELS] * 2
-    assert comparison_plain(alike).count("note: bfloat16 and fused attention: the default of language models") == 1
+    assert report_text(alike).count("note: bfloat16 and fused attention: the default of language models") == 1
     mixed = xfcost.compare(text, "vit-ti32", mode="train")
     assert [ran(one) for one in mixed.ledgers] == [USUAL] * 2
-    told = " ".join(comparison_plain(mixed).split())
+    told = " ".join(report_text(mixed).split())
     words = "float32 and eager attention: not all of these are language models, whose default in train is bfloat16 and"
     assert told.count(f"note: {words} fused attention") == 1
     vision = xfcost.compare("vit-ti32", "vit-ti32", mode="train")
-    assert "note: float32" not in comparison_plain(vision)
+    assert "note: float32" not in report_text(vision)
 
 
 def test_a_module_without_a_spec_is_no_language_model() -> None:
@@ -160,7 +158,7 @@ def test_a_module_keeps_the_dtype_of_its_weights_and_specs_beside_it_are_float32
 
 def test_many_systems_have_one_note(text: str) -> None:
     many = xfcost.compare(*[text] * 5, mode="decode")
-    assert comparison_plain(many).count("the default of language models in decode") == 1
+    assert report_text(many).count("the default of language models in decode") == 1
 
 
 def test_a_plot_of_caches_says_their_dtype(text: str, tmp_path: Path) -> None:

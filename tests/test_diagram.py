@@ -13,10 +13,9 @@ from xfcost.api.analysis import analyze
 from xfcost.api.runs import make_run
 from xfcost.counting.diagram import component_title, diagram, sublayer_boxes
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.context import Context
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Moe
-from xfcost.layers.swiglu import Swiglu
+from xfcost.layers.shift import Context
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms.full import Full

@@ -13,7 +13,7 @@ import pytest
 from helpers import environment, error_of, words_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
 from xfcost.api.difference import diff
-from xfcost.api.revisions.child import check_imports, import_folders
+from xfcost.api.revisions import check_imports, import_folders
 from xfcost.ledger.errors import UsageError, XfcostError
 
 

@@ -1,14 +1,17 @@
-"""The dispatched account: what a graph drops, what runs inside loops, and what no formula knows."""
+"""The dispatched account, and the one table that says what an operation costs."""
 
 from __future__ import annotations
+
+import itertools
+from collections import Counter
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from modules import Call
+from modules import Call, work
 from specs import architecture_of
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
@@ -16,7 +19,11 @@ from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import dispatch, dispatched_rows
 from xfcost.torch_models.running.loops import MOST_STEPS
+from xfcost.torch_models.running.operation_costs import CHOICES, COSTS, FREE, PER_INPUT, PER_OUTPUT
 from xfcost.torch_models.shared import leaves, recurrence
+from xfcost.torch_models.tracing.trace import trace
+
+# The dispatched account: what a graph drops, what runs inside loops, and what no formula knows ────────────────────────
 
 
 def meta(*shape: int) -> Tensor:
@@ -160,37 +167,12 @@ def run_lstm(x_BNG: Tensor, weight_GH: Tensor) -> Tensor:
             [(2, 3, 4), (2, 5, 4), (2, 5, 4)],
             {"macs": 240, "flops": 480 + 150 + 24},
         ),
-        (lambda x: F.layer_norm(x, (4,)), [(3, 4)], {"flops": 60}),
-        (lambda x, w: F.rms_norm(x, (4,), w), [(3, 4), (4,)], {"flops": 48}),
-        (F.gelu, [(3, 4)], {"flops": 60}),
-        (lambda x: F.gelu(x, approximate="tanh"), [(3, 4)], {"flops": 108}),
-        (lambda x: x.mean(0), [(3, 4)], {"flops": 12}),
         (lambda x: x.repeat_interleave(2, dim=0), [(3, 4)], {"moved": 24}),
         # n/2 complex numbers: 5 · 8/2 · log₂ 8; the filling up is the transform's
         (lambda x: torch.fft.rfft(x, n=8), [(5,)], {"flops": 60}),
         (lambda x: x.topk(2), [(3, 5)], {"comparisons": 45}),
         # three columns of 16: log₂ 16 comparisons per element
         (lambda x: torch.sort(x, dim=0, stable=True)[0], [(16, 3)], {"comparisons": 192}),
-        (lambda x: x.floor(), [(3, 4)], {"flops": 12}),
-        # one per element of the output, 3·4
-        (torch.maximum, [(1, 4), (3, 4)], {"comparisons": 12}),
-        (lambda x: F.max_pool2d(x, 2), [(1, 1, 4, 4)], {"comparisons": 16}),
-        # 3·5 points, 4 channels: 60 samples of 4 neighbours, a product and a sum each, 15·4 weights of 4 FLOPs
-        (
-            lambda x, at: F.grid_sample(x, at, align_corners=False),
-            [(1, 4, 6, 6), (1, 3, 5, 2)],
-            {"flops": 60 * 8 + 60 * 4},
-        ),
-        (
-            lambda x, at: F.grid_sample(x, at, mode="nearest", align_corners=False),
-            [(1, 4, 6, 6), (1, 3, 5, 2)],
-            {"moved": 60},
-        ),
-        (
-            lambda x, at: F.grid_sample(x, at, align_corners=False),
-            [(1, 4, 3, 3, 3), (1, 1, 3, 5, 3)],
-            {"flops": 60 * 16 + 120 * 4},
-        ),
         (lambda x: x.reshape(2, 6).transpose(0, 1)[1:], [(3, 4)], {}),
     ],
 )
@@ -237,3 +219,116 @@ def test_its_macs_are_those_of_torch_s_own_counter():
         live.model(*live.inputs)
     found = dispatch(live.model, live.inputs)
     assert 2 * sum(each["macs"] for each in found.modules.values()) == counter.get_total_flops()
+
+
+# One table says what an operation costs: it names operations of torch, and torch's own formulas agree with it ─────────
+
+aten = torch.ops.aten
+
+
+def made(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.empty(shape, device="meta", dtype=dtype)
+
+
+IMAGE, KERNELS, ADDED = made(2, 6, 9, 9), made(8, 3, 3, 3), made(8)
+# stride, padding, dilation, transposed, padding of the output, groups
+WINDOW = ([2, 2], [1, 1], [1, 1], False, [0, 0], 2)
+TRANSPOSED = ([2, 2], [1, 1], [1, 1], True, [0, 0], 2)
+# Calls of the operations that torch counts too.
+BY_TORCH = {
+    "aten::mm": (made(3, 4), made(4, 5)),
+    "aten::bmm": (made(2, 3, 4), made(2, 4, 5)),
+    "aten::addmm": (made(5), made(3, 4), made(4, 5)),
+    "aten::baddbmm": (made(2, 3, 5), made(2, 3, 4), made(2, 4, 5)),
+    "aten::convolution": (IMAGE, KERNELS, ADDED, *WINDOW),
+    "aten::convolution transposed": (IMAGE, made(6, 4, 3, 3), ADDED, *TRANSPOSED),
+    "aten::_convolution": (IMAGE, KERNELS, ADDED, *WINDOW, False, False, False),
+}
+
+
+def test_every_name_is_an_operation_of_torch() -> None:
+    names = {name.removeprefix("aten::") for name in (*COSTS, *FREE) if name.startswith("aten::")}
+    assert {name for name in names if not hasattr(aten, name)} == set()
+
+
+def test_no_operation_is_both_counted_and_free() -> None:
+    assert COSTS.keys() & FREE == set()
+
+
+@pytest.mark.parametrize("name", BY_TORCH)
+def test_torch_counts_the_same_products(name: str) -> None:
+    args, packet = BY_TORCH[name], getattr(aten, name.partition("::")[2].partition(" ")[0])
+    shape = (2, 8, 17, 17) if "transposed" in name else None  # (9 - 1)·2 - 2 + 3
+    result = made(*shape) if shape else made(2, 8, 5, 5) if "convolution" in name else packet(*args)
+    costs = COSTS[name.partition(" ")[0]](args, result)
+    assert costs is not None
+    assert 2 * costs["macs"] == flop_registry[packet](*args, out_val=result)
+
+
+def is_composite(name: str) -> bool:
+    """Is it made of other operations, which are all that the dispatcher sees?"""
+    overloads = [getattr(getattr(aten, name), overload)._name for overload in getattr(aten, name).overloads()]
+    known = [one for one in overloads if torch._C._dispatch_has_kernel(one) and "out" not in one.rpartition(".")[2]]
+    return all(torch._C._dispatch_has_kernel_for_dispatch_key(one, "CompositeImplicitAutograd") for one in known)
+
+
+def called(name: str) -> Call | None:
+    """A module that calls the operation on as many equal tensors as it takes, at most three; None: it takes others."""
+    packet = getattr(aten, name)
+    for overload, tensors in itertools.product(packet.overloads(), (1, 2, 3)):
+        operation = getattr(packet, overload)
+        try:
+            operation(*[torch.full((2, 3), 0.5) for _ in range(tensors)])
+        except (RuntimeError, TypeError, NotImplementedError):
+            continue
+        # in place, every tensor is its own
+        return Call(lambda x, operation=operation, tensors=tensors: operation(*[x.clone() for _ in range(tensors)]))
+    return None
+
+
+NAMES = [name for works in (PER_OUTPUT, PER_INPUT) for names in works.values() for name in names.split()]
+CALLED = {name: module for name in (*NAMES, *CHOICES.split()) if not is_composite(name) and (module := called(name))}
+
+
+def test_most_operations_are_called() -> None:
+    assert len(CALLED) > 100
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_both_accounts_count_the_same_of_an_operation(name: str) -> None:
+    x = torch.full((2, 3), 0.5)
+    traced, dispatched = trace(CALLED[name], (x,)), dispatch(CALLED[name], (x,))
+    assert traced.unsupported == dispatched.unknown == {}
+    assert work(traced) == +sum(dispatched.modules.values(), Counter())
+
+
+def as_complex(x: Tensor) -> Tensor:
+    return torch.complex(x, x)
+
+
+# On 2·3 complex numbers: a sum adds two parts, a product takes 6 FLOPs.
+COMPLEX = {
+    "sum": (lambda x: as_complex(x) + as_complex(x), {"flops": 12}),
+    "product": (lambda x: as_complex(x) * as_complex(x), {"flops": 36}),
+    "total": (lambda x: as_complex(x).sum(), {"flops": 12}),
+    "movement": (lambda x: torch.cat([as_complex(x), as_complex(x)]), {"moved": 12}),
+    # 2·2 dot products of 3 numbers, 8 FLOPs each, and what is added to them
+    "product and sum": (
+        lambda x: torch.addmm(as_complex(x[:, :2]), as_complex(x), as_complex(x.t())),
+        {"macs": 12, "flops": 96 + 8},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_both_accounts_count_complex_numbers_alike(name: str) -> None:
+    function, expected = COMPLEX[name]
+    x = torch.full((2, 3), 0.5)
+    assert work(trace(Call(function), (x,))) == expected
+    assert dispatch(Call(function), (x,)).modules[""] == expected
+
+
+def test_both_accounts_name_what_complex_numbers_have_no_count_of() -> None:
+    module, x = Call(lambda x: as_complex(x).exp()), torch.full((2, 3), 0.5)
+    assert trace(module, (x,)).unsupported == {"aten::exp of complex numbers": 1}
+    assert dispatch(module, (x,)).unknown == {"aten::exp": 1}

@@ -20,13 +20,12 @@ from strategies import as_yaml, exact
 from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Component, tag_of
-from xfcost.formulas.orders import costs
+from xfcost.formulas.letters import costs
 from xfcost.layers import HEADS
-from xfcost.layers.classifier import Classifier
+from xfcost.layers.feed_forward import Swiglu
+from xfcost.layers.heads import Classifier
 from xfcost.layers.moe import Moe
-from xfcost.layers.patch import Patch
-from xfcost.layers.pixels import Pixels
-from xfcost.layers.swiglu import Swiglu
+from xfcost.layers.stems import Patch, Pixels
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger

@@ -32,16 +32,14 @@ from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.layers import SUBLAYERS
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Moe
-from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.blockwise import Blockwise
-from xfcost.mechanisms.cross import Cross
-from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.full import Cross, Full
 from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import xfcost
-from helpers import PLAIN, csv_of, stdout_of, table_of
+from helpers import PLAIN, csv_of, report_text, stdout_of, table_of
 from strategies import as_yaml
 from xfcost.counting.gallery import gallery_rows
 from xfcost.counting.sweep import records as sweep_records
@@ -29,7 +29,6 @@ from xfcost.ledger.objects import grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
 from xfcost.report.document import to_csv
-from xfcost.report.export import comparison_text, ledger_text
 
 # ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,7 +142,7 @@ def test_no_column_of_a_row_is_another() -> None:
 
 
 def test_the_csv_is_those_columns() -> None:
-    text = ledger_text(made_up(ROW, training=True), "csv")
+    text = report_text(made_up(ROW, training=True), "csv")
     (row,) = table_of(text)
     assert row == {name: str(value) for name, value in (COLUMNS | LEARNING).items()}
     # missing is empty and zero is 0
@@ -299,7 +298,7 @@ IMAGE_ROWS: dict[str, dict[str, Any]] = {
 
 def test_rows_of_a_forward(image: Path) -> None:
     ledger = xfcost.analyze(image, batch=2, memory_level="1KiB")
-    rows = {row["path"]: row for row in table_of(ledger_text(ledger, "csv"))}
+    rows = {row["path"]: row for row in table_of(report_text(ledger, "csv"))}
     for path, given in IMAGE_ROWS.items():
         place = path.split(".")[0]
         expected = NOTHING | {"mixing": "per-token", "times": 1, "stage": place} | given
@@ -443,7 +442,7 @@ def test_the_object_of_a_training_step(image: Path) -> None:
         "days": 164.376 / 86400,
         "device_days": 2 * 164.376 / 86400,
     }
-    rows = {row["path"]: row for row in table_of(ledger_text(ledger, "csv"))}
+    rows = {row["path"]: row for row in table_of(report_text(ledger, "csv"))}
     # path -> MACs of the backward, and bytes that autograd keeps in both blocks: its input, 4·14·4 bytes each
     held = {
         "embed.0.projection": (192, 192),  # the weights' gradient alone; 12·4 pixels
@@ -476,7 +475,7 @@ DECODE_ROWS: dict[str, dict[str, Any]] = {
 
 def test_rows_of_a_decode_step(text: Path) -> None:
     ledger = xfcost.analyze(text, batch=2, mode="decode", **PLAIN)
-    rows = {row["path"]: row for row in table_of(ledger_text(ledger, "csv"))}
+    rows = {row["path"]: row for row in table_of(report_text(ledger, "csv"))}
     for path, given in DECODE_ROWS.items():
         expected = NOTHING | {"read": None, "mixing": "per-token", "times": 1, "stage": path.split(".")[0]} | given
         told = {name: rows[path][name] for name in expected}
@@ -547,7 +546,7 @@ def test_a_comparison_of_training_steps(image: Path) -> None:
     comparison = xfcost.compare(
         image, image, batch=2, mode="train", tokens=100, sustained="1k", devices=2, memory_level="1KiB", trace=True
     )
-    first, second = table_of(comparison_text(comparison, "csv"))
+    first, second = table_of(report_text(comparison, "csv"))
     told = {name: value for name, value in first.items() if name not in OF_THE_LEDGER}
     assert told == {name: "" if value is None else str(value) for name, value in COMPARED.items()}
     ledger = comparison.ledgers[0]
@@ -572,7 +571,7 @@ def test_attention_memory_of_all_layers_and_at_its_peak(image: Path) -> None:
 
 def test_a_comparison_of_decode_steps(text: Path) -> None:
     comparison = xfcost.compare(text, text, batch=2, mode="decode", **PLAIN)
-    first, _ = table_of(comparison_text(comparison, "csv"))
+    first, _ = table_of(report_text(comparison, "csv"))
     expected = {"N": 6, "image": "", "mode": "decode", "params": 606, "active_params": 508}
     # 2·(96 + 2·48 + 32 + 24 + 2·80) + 88, of which the scores and the weighted sums 2·2·48
     expected |= {"macs": 904, "mixing_macs": 192, "macs_global": 192, "macs_per-token": 712, "flops": 2772}
@@ -597,7 +596,7 @@ def test_a_comparison_of_texts_tells_the_cache_from_none(text: Path) -> None:
     comparison = xfcost.compare(text, text, mode="generate", new_tokens=3)
     generation = comparison.ledgers[0].generation
     assert generation is not None
-    first, _ = table_of(comparison_text(comparison, "csv"))
+    first, _ = table_of(report_text(comparison, "csv"))
     assert generation.with_cache is not None
     with_, without = generation.with_cache.macs, generation.without_cache.macs
     assert with_ < without

@@ -29,11 +29,10 @@ from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.least_work import least_macs, least_weights
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.report.find import document
-from xfcost.report.progress import Expected
-from xfcost.spec.default_options import chosen_for
+from xfcost.report.progress import SearchTime
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
-from xfcost.spec.run import Run
+from xfcost.spec.run import Run, chosen_for
 
 NOT_COSTS = ("extends", "set", "published", "survey", "name", "paper", "notes", "kind")
 
@@ -362,7 +361,7 @@ def plain_lines(found: FindResult, width: int) -> list[str]:
 def test_a_long_search_says_how_long() -> None:
     said: list[str] = []
     times = iter([0.0, 1.0, 3.0, 5.0])
-    expected = Expected(said.append, lambda: next(times), None)
+    expected = SearchTime(said.append, lambda: next(times), None)
     for done in (100, 200, 300):
         expected.done(done, 1_000_000)
     assert said == ["about 5.6 h left (50 configurations per second)"]
@@ -371,7 +370,7 @@ def test_a_long_search_says_how_long() -> None:
 def test_a_short_search_says_nothing() -> None:
     said: list[str] = []
     times = iter([0.0, 1.0, 1.1])
-    expected = Expected(said.append, lambda: next(times), None)
+    expected = SearchTime(said.append, lambda: next(times), None)
     for done in (50, 100):
         expected.done(done, 100)
     assert said == []

@@ -11,9 +11,9 @@ import pytest
 
 from helpers import csv_of, environment, stdout_of, table_of, xf
 from measured import HEADER, THERE, changed, row, spec_file, timed
+from xfcost.api.accounts import account
 from xfcost.api.measured import measured_file
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
-from xfcost.api.specs import account
 from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured_series import METRICS, Choice
 from xfcost.ledger.measurements import RowOutcome

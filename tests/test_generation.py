@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xfcost.api.analysis import account, analyze, compare
@@ -22,6 +22,7 @@ from xfcost.spec.load import load
 coefficients = st.lists(st.integers(-50, 50), min_size=1, max_size=4)
 
 
+@settings(deadline=None)
 @given(coefficients, st.integers(1, 300), st.integers(0, 2000), st.integers(1, 400), st.integers(1, 9))
 def test_sums_of_pieces_are_those_of_all_their_terms(
     powers: list[int], first: int, more: int, kink: int, steps: int
@@ -51,6 +52,7 @@ def walked(costs: Callable[[int], tuple[int, ...]], first: int, last: int) -> tu
     return tuple(map(sum, zip(*map(costs, range(first, last + 1)), strict=True)))
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 500), st.integers(0, 6000), st.integers(2, 70), st.integers(2, 9), st.integers(1, 3000), coefficients
 )
@@ -102,6 +104,7 @@ def test_parts_with_periods_of_their_own_are_summed_apart() -> None:
     assert len(asked) < 4500
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(0, 5000), st.integers(2, 60), st.integers(2, 9), st.integers(1, 700))
 def test_sums_of_parts_are_those_of_all_their_terms(first: int, more: int, w: int, factor: int, kink: int) -> None:
     def costs(t: int) -> dict[str, tuple[int, ...]]:
@@ -138,6 +141,7 @@ def work(ledger: Ledger) -> tuple[int, int]:
         ("gpt2", 7, 1),
         ("gpt2", 7, 2),
         ("longformer-char-small", 3, 451),
+        ("mamba-130m", 10, 40),
     ],
 )
 def test_generation_is_a_prefill_and_its_steps_one_by_one(preset: str, prompt: int, new: int) -> None:

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from hugging_face import CONFIGS, write
 from specs import counted
 from xfcost.importing import import_config
-from xfcost.importing.families import FAMILIES
+from xfcost.importing.convert import FAMILIES
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.spec.load import load
 from xfcost.spec.reader import read
-from xfcost.spec.writer import WIDTH, spec_text
+from xfcost.spec.show import WIDTH, spec_text
 
 BERT = {"model_type": "bert", "architectures": ["BertModel"]}
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
@@ -375,7 +375,7 @@ def test_the_command_writes_a_spec_whole_or_not_at_all(tmp_path: Path) -> None:
     assert "rotary positions of type llama3 change constants only" in done.stderr
     written = spec.read_text()
     assert written == command(config, folder=tmp_path).stdout
-    assert load(str(spec)).spec.input.width == 128256
+    assert load(str(spec)).spec.input.vocabulary == 128256
     again = command(config, "-o", "spec.yaml", folder=tmp_path)
     said = "error: -o spec.yaml: already exists; take another name, or --force to overwrite it\n"
     assert (again.returncode, again.stderr) == (2, said)

@@ -21,8 +21,8 @@ from hugging_face import CONFIGS, ours, placed, theirs, write
 from strategies import exact
 from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
-from xfcost.importing.common import COST_FREE, SUPPORTED_VALUES
-from xfcost.importing.families import FAMILIES, family_of
+from xfcost.importing.convert import FAMILIES, family_of
+from xfcost.importing.family import COST_FREE, SUPPORTED_VALUES
 from xfcost.ledger.errors import SpecError
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
@@ -93,7 +93,7 @@ TINY: dict[str, dict[str, Any]] = {
     "swinv2": _SWIN,
 }  # fmt: skip
 EACH = [(kind, name) for kind in FAMILIES for name in family_of(kind).architectures]
-# transformers' plain scan has a product in each of its steps, and its convolution more outputs: test_scans.py tells.
+# transformers' plain scan has a product in each of its steps, and its convolution more outputs (test_state_spaces.py).
 SCANS = ("mamba", "mamba2")
 
 

@@ -1,4 +1,4 @@
-"""GPT-1, GPT-3, LLaMA, Mistral and BLOOM: parameters of every size, MACs and outputs beside transformers."""
+"""Language models beside transformers: GPT-3, LLaMA, Mistral, BLOOM, BERT, T5, DeepSeek's latents."""
 
 from __future__ import annotations
 
@@ -8,12 +8,29 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import transformers_models as hf
+from cases.base import Case
+from contract import example, make
+from places import at
+from refused import refusals
 from specs import counted
+from strategies import exact
+from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
-from xfcost.spec.load import load
+from xfcost.formulas.component import Place
+from xfcost.layers.heads import MaskedLanguageModel
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.mla import Mla
+from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel
+
+# `--kind` of one of these selects this file
+KINDS = ("mla",)
+
+# GPT-1, GPT-3, LLaMA, Mistral and BLOOM: parameters of every size, MACs and outputs beside transformers ───────────────
 
 # Brown et al. 2020, Table D.1: parameters in millions; Table 2.1: layers, width, heads (XL's as its width has them)
 GPT3_SIZES = {
@@ -54,59 +71,16 @@ def test_the_two_rows_of_table_2_1_that_do_not_add_up() -> None:
     assert round(params("gpt3-13b") / 1e6) == 12853
 
 
-def gpt1_spec(length: int, *, head: bool) -> dict[str, Any]:
-    block = [{"kind": "full", "heads": 3, "causal": True}, {"kind": "mlp", "act": "gelu_tanh"}]
-    return {
-        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
-        "residual": {"place": "post"},
-        "embed": [{"kind": "token", "share": "embedding"}, {"kind": "position", "length": 16}],
-        "stages": [{"dim": 12, "depth": 2, "block": block}],
-    } | ({"head": {"kind": "language_model", "norm": "none", "share": "embedding"}} if head else {})
-
-
-def copied_gpt1(theirs: nn.Module, ours: Any) -> None:
-    weights = hf.TheirWeights(theirs, "transformer.")
-    stream = ours.streams[0]
-    ours.shared["embedding"].weight.copy_(weights.take("tokens_embed.weight"))
-    stream.embed[1].table.weight.copy_(weights.take("positions_embed.weight"))
-    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        layer = f"h.{number}."
-        for module, name in (
-            (mixer.inner.qkv, "attn.c_attn"),
-            (mixer.inner.out, "attn.c_proj"),
-            (mlp.inner.fc1, "mlp.c_fc"),
-            (mlp.inner.fc2, "mlp.c_proj"),
-        ):
-            module.weight.copy_(weights.take(f"{layer}{name}.weight").T)  # theirs are transposed
-            module.bias.copy_(weights.take(f"{layer}{name}.bias"))
-        weights.put(mixer.residual_norm, f"{layer}ln_1")
-        weights.put(mlp.residual_norm, f"{layer}ln_2")
-    assert not weights
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize(("length", "head"), [(1, True), (11, True), (16, False)])
-def test_gpt1_with_their_weights(length: int, head: bool, attention: str, tmp_path: Path) -> None:
-    model = hf.theirs_of(
-        "OpenAIGPTLMHeadModel" if head else "OpenAIGPTModel",
-        vocab_size=29,
-        n_positions=16,
-        n_embd=12,
-        n_layer=2,
-        n_head=3,
-    )
-    ours = hf.ours_of(gpt1_spec(length, head=head), tmp_path, batch=2, dtype="float64", attention=attention)
-    hf.compare(model, ours, copied_gpt1, lambda model, *inputs: model(*inputs)[0], tolerance=1e-10)
-
-
-def test_gpt1_at_full_size() -> None:
-    hf.same_totals("gpt1", lambda: hf.theirs_of("OpenAIGPTLMHeadModel"))
-
-
 # LLaMA and Mistral beside transformers: parameters of every size, MACs and outputs with their weights ─────────────────
 
 
-VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 2, 6
+(
+    LANGUAGE_MODELS_VOCABULARY,
+    LANGUAGE_MODELS_DIM,
+    LANGUAGE_MODELS_HIDDEN,
+    LANGUAGE_MODELS_LAYERS,
+    LANGUAGE_MODELS_HEADS,
+) = 29, 24, 20, 2, 6
 EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds
 
 
@@ -114,24 +88,30 @@ def llama(
     folder: Path, length: int, mixer: dict[str, Any], *, tied: bool = False, **run: Any
 ) -> tuple[Any, BuiltModel]:
     share = {"share": "embedding"} if tied else {}
-    attention = {"heads": HEADS, "causal": True, "position": "rope", "projection_bias": False} | mixer
+    attention = {"heads": LANGUAGE_MODELS_HEADS, "causal": True, "position": "rope", "projection_bias": False} | mixer
     spec = {
-        "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": length},
+        "input": {"kind": "tokens", "vocabulary": LANGUAGE_MODELS_VOCABULARY, "length": length},
         "residual": {"norm": "rms_norm"},
         "embed": [{"kind": "token"} | share],
-        "stages": [{"dim": DIM, "depth": LAYERS, "block": [attention, {"kind": "swiglu", "hidden": HIDDEN}]}],
+        "stages": [
+            {
+                "dim": LANGUAGE_MODELS_DIM,
+                "depth": LANGUAGE_MODELS_LAYERS,
+                "block": [attention, {"kind": "swiglu", "hidden": LANGUAGE_MODELS_HIDDEN}],
+            }
+        ],
         "head": {"kind": "language_model", "norm": "rms_norm"} | share,
     }
     return hf.ours_of(spec, folder, batch=2, dtype="float64", **run)
 
 
-def theirs(family: str, **settings: Any) -> nn.Module:
+def language_models_theirs(family: str, **settings: Any) -> nn.Module:
     small = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": DIM,
-        "intermediate_size": HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
+        "vocab_size": LANGUAGE_MODELS_VOCABULARY,
+        "hidden_size": LANGUAGE_MODELS_DIM,
+        "intermediate_size": LANGUAGE_MODELS_HIDDEN,
+        "num_hidden_layers": LANGUAGE_MODELS_LAYERS,
+        "num_attention_heads": LANGUAGE_MODELS_HEADS,
         "rms_norm_eps": EPS,
         "pad_token_id": None,
         "bos_token_id": 0,
@@ -140,7 +120,7 @@ def theirs(family: str, **settings: Any) -> nn.Module:
     return hf.theirs_of(f"{family}ForCausalLM", **(small | settings))
 
 
-def copied(model: nn.Module, ours: Any, *, tied: bool) -> None:
+def language_models_copied(model: nn.Module, ours: Any, *, tied: bool) -> None:
     """Their weights into ours, every one of them."""
     weights, stream = hf.TheirWeights(model), ours.streams[0]
     if tied:
@@ -163,7 +143,7 @@ def copied(model: nn.Module, ours: Any, *, tied: bool) -> None:
 def compare_llama(model: nn.Module, ours: Any, *, tied: bool = False, dense: bool = True) -> None:
     """Parameters, outputs with the same weights, and (where both run the dense product) MACs."""
     model = hf.scrambled(model.double())
-    copied(model, ours[1].model, tied=tied)
+    language_models_copied(model, ours[1].model, tied=tied)
     hf.alike(model, ours, hf.logits_uncached, tolerance=1e-5, macs=dense)  # norms and softmax in float32
 
 
@@ -172,7 +152,7 @@ def compare_llama(model: nn.Module, ours: Any, *, tied: bool = False, dense: boo
     ("kv_heads", "base", "tied"), [(6, 10000.0, False), (2, 10000.0, False), (1, 500.0, True)], ids=str
 )
 def test_llama_with_their_weights(kv_heads: int, base: float, tied: bool, attention: str, tmp_path: Path) -> None:
-    model = theirs(
+    model = language_models_theirs(
         "Llama",
         num_key_value_heads=kv_heads,
         tie_word_embeddings=tied,
@@ -185,7 +165,7 @@ def test_llama_with_their_weights(kv_heads: int, base: float, tied: bool, attent
 @pytest.mark.parametrize("length", [3, 4, 11, 16])
 def test_mistral_with_their_weights(length: int, tmp_path: Path) -> None:
     """Gathered windows give what a masked dense product gives; the dense product alone has its MACs."""
-    model = theirs("Mistral", num_key_value_heads=2, sliding_window=4)
+    model = language_models_theirs("Mistral", num_key_value_heads=2, sliding_window=4)
     windows = {"kind": "sliding", "window": 4, "kv_heads": 2}
     compare_llama(model, llama(tmp_path, length, windows), dense=False)
     if length <= 4:
@@ -196,44 +176,7 @@ def test_mistral_with_their_weights(length: int, tmp_path: Path) -> None:
         # blocks of 2 queries by 6 keys: below the dense product from 6 keys on, padding counted
         pairs = {11: (12 * 6, 11 * 11), 16: (16 * 6, 16 * 16)}[length]
         products = [sum(row.times_over("macs") for row in one.rows if row.mixes) for one in (gathered, dense)]
-        assert products == [2 * LAYERS * 2 * DIM * pair for pair in pairs]
-
-
-# Sizes: (width, hidden, layers, heads, heads of keys, vocabulary, tied?)
-SIZES = {
-    "llama-7b": (4096, 11008, 32, 32, 32, 32000),
-    "llama-13b": (5120, 13824, 40, 40, 40, 32000),
-    "llama-33b": (6656, 17920, 60, 52, 52, 32000),
-    "llama-65b": (8192, 22016, 80, 64, 64, 32000),
-    "llama2-7b": (4096, 11008, 32, 32, 32, 32000),
-    "llama2-13b": (5120, 13824, 40, 40, 40, 32000),
-    "llama2-70b": (8192, 28672, 80, 64, 8, 32000),
-    "llama3-8b": (4096, 14336, 32, 32, 8, 128256),
-    "llama3-70b": (8192, 28672, 80, 64, 8, 128256),
-    "llama3.1-405b": (16384, 53248, 126, 128, 8, 128256),
-    "llama3.2-1b": (2048, 8192, 16, 32, 8, 128256, True),
-    "llama3.2-3b": (3072, 8192, 28, 24, 8, 128256, True),
-    "mistral-7b": (4096, 14336, 32, 32, 8, 32000),
-    "mistral-7b-sliding": (4096, 14336, 32, 32, 8, 32000),
-}
-
-
-@pytest.mark.parametrize("preset", SIZES)
-def test_a_preset_has_their_parameters(preset: str) -> None:
-    dim, hidden, layers, heads, kv_heads, vocabulary, *tied = SIZES[preset]
-    with torch.device("meta"):
-        model = theirs(
-            "Mistral" if preset.startswith("mistral") else "Llama",
-            hidden_size=dim,
-            intermediate_size=hidden,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=kv_heads,
-            vocab_size=vocabulary,
-            tie_word_embeddings=bool(tied),
-        )
-    ledger = counted(preset)
-    assert ledger.total("params") == hf.parameters(model)
+        assert products == [2 * LANGUAGE_MODELS_LAYERS * 2 * LANGUAGE_MODELS_DIM * pair for pair in pairs]
 
 
 def test_rope_binds_no_weights_to_the_length() -> None:
@@ -242,47 +185,213 @@ def test_rope_binds_no_weights_to_the_length() -> None:
     assert short.bound_params == 0
 
 
-# BLOOM beside transformers: parameters of every size, MACs and outputs with the same weights ──────────────────────────
+# BERT's heads of pre-training: what is refused, and all of BERT beside transformers ───────────────────────────────────
+
+BERT_HEADS_VOCABULARY, BERT_HEADS_DIM, LENGTH = 29, 12, 11
+
+
+def bert_heads_spec(**head: Any) -> dict[str, Any]:
+    return {
+        "input": {"kind": "tokens", "vocabulary": BERT_HEADS_VOCABULARY, "length": LENGTH},
+        "residual": {"place": "post"},
+        "embed": [
+            {"kind": "token", "share": "embedding"},
+            {"kind": "position", "length": 16},
+            {"kind": "token_type", "types": 2},
+            {"kind": "norm"},
+        ],
+        "stages": [{"dim": BERT_HEADS_DIM, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
+        "head": {"kind": "masked_language_model", "share": "embedding"} | head,
+    }
+
+
+def test_what_can_not_stand_is_refused() -> None:
+    with pytest.raises(ComponentError, match="scores a vocabulary, and the input has none; use 'classifier'"):
+        MaskedLanguageModel().check(Place(grid=Grid((7,)), dim=4, out_dim=4))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("next_sentence", [False, True])
+def test_every_row_is_what_the_trace_sees(next_sentence: bool, batch: int, tmp_path: Path) -> None:
+    architecture, live = hf.ours_of(bert_heads_spec(next_sentence=next_sentence), tmp_path, batch=batch)
+    exact(reconciled(count(architecture), *live))
+
+
+# T5 beside transformers: every size, both feed-forwards, two lengths, outputs with their weights ──────────────────────
+
+T5_VOCABULARY, T5_DIM, T5_HEADS, HEAD_DIM, T5_HIDDEN, T5_LAYERS = 29, 12, 3, 5, 20, 2
+
+
+def t5_spec(*, gated: bool, **head: str) -> dict[str, Any]:
+    """A small one, heads together wider than the stream, the decoder a layer deeper than the encoder."""
+    plain = {"heads": T5_HEADS, "head_dim": HEAD_DIM, "scaled": False, "projection_bias": False}
+
+    def full(stack: str) -> dict[str, Any]:
+        return {"kind": "full", "bias": {"kind": "buckets", "count": 8, "distance": 6, "share": stack}} | plain
+
+    feed = (
+        {"kind": "geglu", "hidden": T5_HIDDEN, "act": "gelu_tanh"}
+        if gated
+        else {"kind": "mlp", "hidden": T5_HIDDEN, "act": "relu", "bias": False}
+    )
+    embed = [{"kind": "token", "share": "embedding"}]
+    ends = [{"repeat": T5_LAYERS, "blocks": [[full("encoder_bias"), feed]]}, [{"kind": "norm", "norm": "rms_norm"}]]
+    block = [full("decoder_bias") | {"causal": True}, {"kind": "cross"} | plain, feed]
+    return {
+        "input": {"kind": "tokens", "vocabulary": T5_VOCABULARY, "length": 11},
+        "residual": {"norm": "rms_norm"},
+        "encoder": {"embed": embed, "stages": [{"dim": T5_DIM, "blocks": ends}]},
+        "decoder": {"embed": embed, "stages": [{"dim": T5_DIM, "depth": T5_LAYERS + 1, "block": block}]},
+        "head": {"kind": "language_model", "norm": "rms_norm", "share": "embedding"} | head,
+    }
+
+
+def t5_theirs(**settings: Any) -> Any:
+    return hf.theirs_of("T5ForConditionalGeneration", **settings)
+
+
+def t5_copied(weights: hf.TheirWeights, ours: Any, *, gated: bool) -> None:
+    """Their weights into ours, every one of them."""
+    encoder, decoder = ours.streams
+    ours.shared["embedding"].weight.copy_(weights.take("shared.weight"))
+    table = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    for stack in ("encoder", "decoder"):
+        ours.shared[f"{stack}_bias"].weight.copy_(weights.take(f"{stack}.{table}"))
+    for stream, stack in ((encoder, "encoder"), (decoder, "decoder")):
+        blocks = [block for block in stream.stages[0].run if len(block) > 1]
+        for number, block in enumerate(blocks):
+            for position, (part, name) in enumerate(zip(block, _layers(stack), strict=True)):
+                layer = f"{stack}.block.{number}.layer.{position}."
+                weights.put(part.residual_norm, f"{layer}layer_norm")
+                _put_layer(part.inner, weights, layer + name, gated=gated)
+    weights.put(encoder.stages[0].run[-1][0].inner.norm, "encoder.final_layer_norm")
+    weights.put(ours.head.norm, "decoder.final_layer_norm")
+    assert not weights
+
+
+def _layers(stack: str) -> list[str]:
+    return (
+        ["SelfAttention", "DenseReluDense"]
+        if stack == "encoder"
+        else ["SelfAttention", "EncDecAttention", "DenseReluDense"]
+    )
+
+
+def _put_layer(inner: Any, weights: hf.TheirWeights, name: str, *, gated: bool) -> None:
+    if name.endswith("DenseReluDense"):
+        names = {"gate": "wi_0", "up": "wi_1", "down": "wo"} if gated else {"fc1": "wi", "fc2": "wo"}
+        for one, other in names.items():
+            weights.put(getattr(inner, one), f"{name}.{other}")
+        return
+    if name.endswith("SelfAttention"):
+        weights.put_joined(inner.qkv, *(f"{name}.{letter}" for letter in "qkv"))
+    else:
+        weights.put(inner.q, f"{name}.q")
+        weights.put_joined(inner.kv, f"{name}.k", f"{name}.v")
+    weights.put(inner.out, f"{name}.o")
 
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
-@pytest.mark.parametrize("heads", [2, 6])  # 6 is no power of two: slopes of two series
-def test_bloom_with_their_weights(heads: int, attention: str, tmp_path: Path) -> None:
-    settings = {"vocab_size": 29, "hidden_size": DIM, "n_layer": LAYERS, "n_head": heads}
-    model = hf.theirs_of("BloomForCausalLM", **settings)
+@pytest.mark.parametrize("tokens", [(1, 1), (11, 7), (5, 16)], ids=str)
+@pytest.mark.parametrize("gated", [False, True])
+def test_t5_with_their_weights(gated: bool, tokens: tuple[int, int], attention: str, tmp_path: Path) -> None:
+    model = t5_theirs(
+        vocab_size=T5_VOCABULARY,
+        d_model=T5_DIM,
+        d_kv=HEAD_DIM,
+        d_ff=T5_HIDDEN,
+        num_heads=T5_HEADS,
+        num_layers=T5_LAYERS,
+        num_decoder_layers=T5_LAYERS + 1,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=6,
+        feed_forward_proj="gated-gelu" if gated else "relu",
+        tie_word_embeddings=not gated,  # tied all the same in 5.x, but then not scaled
+        layer_norm_epsilon=torch.finfo(torch.float64).eps,
+    )
+    data = t5_spec(gated=gated, scale="none" if gated else "rsqrt_dim")
+    architecture, live = hf.ours_of(data, tmp_path, batch=2, dtype="float64", tokens=tokens, attention=attention)
     model = hf.scrambled(model.double())
-    block = [{"kind": "full", "heads": heads, "causal": True, "position": "alibi"}, {"kind": "mlp", "act": "gelu_tanh"}]
-    spec = {
-        "input": {"kind": "tokens", "vocabulary": 29, "length": 11},
-        "embed": [{"kind": "token", "share": "embedding"}, {"kind": "norm"}],
-        "stages": [{"dim": DIM, "depth": LAYERS, "block": block}],
-        "head": {"kind": "language_model", "share": "embedding"},
-    }
-    architecture, live = hf.ours_of(spec, tmp_path, batch=2, dtype="float64", attention=attention)
-    weights, stream = hf.TheirWeights(model), live.model.streams[0]
-    live.model.shared["embedding"].weight.copy_(weights.take("transformer.word_embeddings.weight"))
-    weights.put(stream.embed[1].norm, "transformer.word_embeddings_layernorm")
-    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        layer = f"transformer.h.{number}."
-        weights.put(mixer.residual_norm, f"{layer}input_layernorm")
-        for kind, parameter in mixer.inner.qkv.named_parameters():
-            # theirs: q, k and v of a head beside each other, head after head
-            mixed = weights.take(f"{layer}self_attention.query_key_value.{kind}").unflatten(0, (heads, 3, -1))
-            parameter.copy_(mixed.transpose(0, 1).flatten(0, 2))
-        weights.put(mixer.inner.out, f"{layer}self_attention.dense")
-        weights.put(mlp.residual_norm, f"{layer}post_attention_layernorm")
-        weights.put(mlp.inner.fc1, f"{layer}mlp.dense_h_to_4h")
-        weights.put(mlp.inner.fc2, f"{layer}mlp.dense_4h_to_h")
-    weights.put(live.model.head.norm, "transformer.ln_f")
-    assert not weights
-    # their softmax is in float32, and their √(2/π) has eight digits
-    hf.alike(model, (architecture, live), hf.logits_uncached, tolerance=1e-5)
+    t5_copied(hf.TheirWeights(model), live.model, gated=gated)
+    totals = count(architecture).totals()
+    assert totals["params"] == hf.parameters(model)
+    source, target = live.inputs
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = model(input_ids=source, decoder_input_ids=target, use_cache=False).logits
+        torch.testing.assert_close(live.model(source, target), answer, rtol=1e-5, atol=1e-5)  # float32 norms, softmax
+    assert 2 * totals["macs"] == counter.get_total_flops()
 
 
-@pytest.mark.parametrize("name", ["560m", "1b1", "1b7", "3b", "7b1", "176b"])
-def test_every_size_has_their_parameters(name: str) -> None:
-    stage = load(f"bloom-{name}").spec.stages[0]
-    settings = {"vocab_size": 250880, "hidden_size": stage.dim, "n_layer": stage.depth}
-    with torch.device("meta"):
-        model = hf.theirs_of("BloomForCausalLM", **settings, n_head=stage.block[0].heads)
-    assert counted(f"bloom-{name}").total("params") == hf.parameters(model)
+def test_a_table_serves_all_layers_of_its_stack(tmp_path: Path) -> None:
+    rows = {row.path: row for row in count(hf.ours_of(t5_spec(gated=False), tmp_path, tokens=(5, 16))[0]).rows}
+    for stack in ("encoder", "decoder"):
+        assert rows[f"shared.{stack}_bias"].params == 8 * T5_HEADS
+    used = [row for row in rows.values() if row.operation == "relative_bias"]
+    assert [(row.shared, row.times, row.params) for row in used] == [
+        ("encoder_bias", T5_LAYERS, 0),
+        ("decoder_bias", T5_LAYERS + 1, 0),
+    ]
+    # queries are not scaled, and cross-attention has no bias
+    assert not any(row.operation == "scale" for row in rows.values())
+    assert not any(row.operation == "add_bias" and ".block.1." in row.path for row in rows.values())
+
+
+@pytest.mark.parametrize(("size", "dim"), [("base", 768), ("large", 1024), ("xxl", 4096)])
+def test_untied_there_is_a_table_more_and_the_same_work(size: str, dim: int) -> None:
+    own, tied = (counted(f"t5-v1.1-{size}{tail}") for tail in ("", "-tied"))
+    assert (own.total("params") or 0) - (tied.total("params") or 0) == 32128 * dim
+    for quantity in ("macs", "flops", "attention_entries"):
+        assert own.total(quantity) == tied.total(quantity)
+
+
+# Latent attention: its cache, what is refused, and its cost beside multi-head attention's ─────────────────────────────
+
+
+def test_keys_of_one_token_share_their_turned_part() -> None:
+    component = Mla(heads=2, rope_dim=2, kv_rank=4)
+    module, seen = make(Case(component, at(5, dim=6))), []
+    module.join.register_forward_hook(lambda _, inputs, output: seen.append(inputs[1]))
+    module(*example(at(5, dim=6), 1))
+    queries, keys = seen
+    assert keys[:, 0].equal(keys[:, 1])
+    assert not queries[:, 0].allclose(queries[:, 1])
+    assert keys.untyped_storage().nbytes() == 5 * 2 * 8, "one copy for all heads, in float64"
+
+
+def test_a_step_reads_the_latents_themselves() -> None:
+    # DeepSeek-V3 at 32,768 tokens: 128·32,768·(2·512 + 64) MACs and the maps, 128·512·(128 + 128), once: 4.58e9. Keys
+    # and values of all tokens written out again would take 32,768 times the maps: 5.51e11.
+    component = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512, q_rank=1536, causal=True)
+    rows = {row.path: row for row in component.decoding(at(32768, dim=7168))}
+    assert rows["kv_up"].macs == 128 * 512 * 256
+    core = rows["scores"].macs + rows["weighted_sum"].macs
+    assert core == 128 * 32768 * (2 * 512 + 64)
+    assert core + rows["kv_up"].macs == pytest.approx(4.58e9, rel=1e-3)
+    assert 32768 * rows["kv_up"].macs + 128 * 32768 * (192 + 128) == pytest.approx(5.51e11, rel=1e-3)
+    assert (rows["cache"].cached, rows["cache"].cache.per_token) == (32768 * 576, 576)
+
+
+def test_a_model_that_reads_later_tokens_has_no_step() -> None:
+    with pytest.raises(ComponentError, match="reads later tokens, so nothing can be cached"):
+        list(Mla(heads=3, rope_dim=2, kv_rank=10).decoding(at(7, dim=12)))
+
+
+def test_the_cache_of_deepseek_v3_by_hand() -> None:
+    """61 layers · 576 · 2 bytes = 70,272 a token; multi-head attention with 128 heads of 128 keeps 57 times as much."""
+    ledger = analyze("deepseek-v3", N=4096, dtype="bfloat16", mode="decode", trace=False)
+    assert ledger.cache is not None
+    assert (ledger.cache.bytes_per_token, ledger.cache.bytes) == (70_272, 4096 * 70_272)
+    assert pytest.approx(56.9, abs=0.1) == 2 * 128 * 128 * 2 * 61 / 70_272
+    # all that a token uses is read, of the embedding one row
+    assert ledger.step is not None
+    assert ledger.step.weight_bytes == 2 * (37_552_282_624 - 129_280 * 7168 + 7168)
+
+
+test_what_can_not_be_is_refused = refusals(
+    [
+        (Mla(heads=5, rope_dim=2, kv_rank=4), "heads", "5 does not divide the width 12"),
+        (Mla(heads=3, rope_dim=3, kv_rank=4), "rope_dim", "3 is odd; give an even number"),
+    ],
+    at(7, dim=12),
+)

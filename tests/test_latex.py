@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 import xfcost
-from helpers import xf
+from helpers import report_text, xf
 from xfcost.counting.gallery import gallery_rows
-from xfcost.report.export import comparison_text, ledger_text
 from xfcost.report.latex import formula, latex, latex_table, number, title, width
 
 # All commands that the tables may use: those of LaTeX itself, and booktabs' rules.
@@ -25,14 +24,14 @@ KNOWN = {
     *("langle", "rangle"),
 }
 REPORTS = {
-    "swin": lambda: ledger_text(xfcost.analyze("swin", trace=False), "latex"),
-    "deepseek": lambda: ledger_text(xfcost.analyze("deepseek-v3", trace=False), "latex"),
-    "train": lambda: ledger_text(xfcost.analyze("gpt2", mode="train", trace=False), "latex"),
-    "by": lambda: ledger_text(xfcost.analyze("swin", trace=False), "latex", "mixing"),
-    "compare": lambda: comparison_text(xfcost.compare("vit", "swin", N=784), "latex"),
+    "swin": lambda: report_text(xfcost.analyze("swin", trace=False), "latex"),
+    "deepseek": lambda: report_text(xfcost.analyze("deepseek-v3", trace=False), "latex"),
+    "train": lambda: report_text(xfcost.analyze("gpt2", mode="train", trace=False), "latex"),
+    "by": lambda: report_text(xfcost.analyze("swin", trace=False), "latex", "mixing"),
+    "compare": lambda: report_text(xfcost.compare("vit", "swin", N=784), "latex"),
     "reach": lambda: xf("reach", "swin-t", "t5-small", "--format", "latex").stdout,
     "glance": lambda: xf("glance", "vit", "mamba-130m", "--format", "latex").stdout,
-    "four": lambda: comparison_text(xfcost.compare("vit", "swin", "deit-s", "pvt-tiny", N=784), "latex"),
+    "four": lambda: report_text(xfcost.compare("vit", "swin", "deit-s", "pvt-tiny", N=784), "latex"),
     "diff": lambda: xf("diff", "vit", "swin", "--format", "latex").stdout,
     "stream": lambda: xf("stream", "vit", "--format", "latex").stdout,
     "survey": lambda: xf("survey", "--format", "latex").stdout,
@@ -167,16 +166,16 @@ def compiled(folder: Path, body: str) -> str:
 
 
 def test_numbers_stand_right_and_repeated_blocks_once() -> None:
-    text = ledger_text(xfcost.analyze("vit", trace=False), "latex")
+    text = report_text(xfcost.analyze("vit", trace=False), "latex")
     assert r"\begin{tabular}{@{}lllr@{}}" in text
     assert "% needs \\usepackage{booktabs}" in text
     assert text.count("Attention scores") == 1
     assert r"\multicolumn{4}{@{}l@{}}{\textit{stage 1 $\cdot$ Self-attention $\times$12}} \\" in text
     assert r"total &  &  & 22.41\,G \\" in text
-    alternating = ledger_text(xfcost.analyze("swin", trace=False), "latex")
+    alternating = report_text(xfcost.analyze("swin", trace=False), "latex")
     assert r"\textit{stage 1 $\cdot$ W-MSA and stage 1 $\cdot$ SW-MSA}" in alternating
     assert alternating.count("Attention scores") == 4  # one per stage
-    traced = ledger_text(xfcost.analyze("vit-ti16"), "latex")
+    traced = report_text(xfcost.analyze("vit-ti16"), "latex")
     assert "traced MACs" in traced.partition(r"\begin")[0]  # among those for which there is no room
     assert "traced MACs" not in text
 

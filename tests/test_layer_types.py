@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from helpers import table_of, xf
-from xfcost.api.layer_types import layer_types
+from xfcost.api.paper_tables import layer_types
 from xfcost.counting.layer_types import LAYER_TYPES, LayerSizes, closed_form, layers_until_met
 from xfcost.report.layer_types import document
 from xfcost.torch_models.chains import longest_chain

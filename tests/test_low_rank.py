@@ -1,22 +1,45 @@
-"""Low-rank attention: shared tables, what is static, the break-even, figures of public code."""
+"""Attention through fewer rows: low-rank, Nyström and compressed, and weights that ignore the content."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from places import at
-from strategies import counted_spec, exact, placed
-from xfcost.counting.forward import count
+from cases.base import Case
+from contract import example, make
+from places import at, total
+from refused import refusals
+from specs import counted
+from strategies import counted_spec, exact, place_for, placed
+from transformers_models import transformers
+from xfcost.counting.forward import batched, count
+from xfcost.formulas.arithmetic import root_divisor
+from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import LowRank
+from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.synthesizer import Synthesizer
+from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.nystrom import NystromAttention, PseudoInverse
+from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
+
+# `--kind` of one of these selects this file
+KINDS = ("low_rank", "nystrom", "compressed", "synthesizer", "token_mlp")
+
+
+# Low-rank attention: shared tables, what is static, the break-even, figures of public code ────────────────────────────
 
 
 def model(*blocks: dict[str, Any], length: int = 16, dim: int = 12) -> dict[str, Any]:
@@ -96,3 +119,314 @@ def test_linformer_package(tmp_path: Path) -> None:
     ledger = counted_spec(data, tmp_path)
     assert ledger.total("params") == 46_745_120 + 6 * 3 * 512
     assert ledger.total("macs") == 66_068_676_608
+
+
+# Nyström attention: the exact branch, padding, the inverse, and transformers' Nystromformer ───────────────────────────
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+@pytest.mark.parametrize("fused", [False, True])
+def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n: int, *, fused: bool) -> None:
+    component, spots = Nystrom(heads=2, landmarks=4, conv=None), at(n, fused=fused)
+    mine, full = NystromAttention(component, spots).double(), FullAttention(Full(heads=2), spots).double()
+    full.load_state_dict(mine.state_dict())
+    x = noise(2, n, 6)
+    same = torch.allclose(mine(x), full(x), rtol=1e-12, atol=1e-13)
+    # which row takes the input itself, by what name: a mechanism says it only where it isn't the first with parameters
+    mine_rows, full_rows = (
+        [msgspec.structs.replace(row, takes_input=None, tensors=None) for row in each.operations(spots)]
+        for each in (component, Full(heads=2))
+    )
+    rows = mine_rows == full_rows
+    assert same == rows == (n <= 4)
+    told = next(iter(component.notes(spots)), "")
+    assert ("attention is exact, quadratic in N" in told) == (n <= 4)
+    assert ("5 tokens padded at the front to 8, 4 segments of 2: 3 padding tokens" in told) == (n == 5)
+
+
+def test_nothing_is_padded_where_segments_are_whole() -> None:
+    component = Nystrom(heads=2, landmarks=4)
+    assert list(component.notes(at(8))) == []
+    pad = next(iter(component.operations(at(8))))
+    assert pad.path == "pad"
+    assert pad.only_moves
+    assert pad.moved == 0
+
+
+def test_the_iteration_comes_to_the_inverse() -> None:
+    torch.manual_seed(0)
+    a = (3 * torch.randn(2, 3, 8, 8, dtype=torch.float64)).softmax(-1)
+    errors = [float((PseudoInverse(8, steps).double()(a) @ a - torch.eye(8)).abs().amax()) for steps in (1, 6, 12, 30)]
+    assert errors[0] > 0.5
+    assert errors[-1] < 1e-8
+    assert errors == sorted(errors, reverse=True)
+
+
+test_nystrom_options_that_can_not_be = refusals(
+    [
+        (Nystrom(heads=2, conv=64), "conv", "64 is even, and the kernel is centred; try 63 or 65"),
+        (Nystrom(heads=2, causal=True), "causal", "'nystrom' has no causal form: every landmark is a mean of tokens"),
+    ],
+    at(6),
+)
+
+
+def test_counting_is_quick_whatever_n() -> None:
+    rows = list(Nystrom(heads=2).operations(at(2**32)))
+    assert sum(row.macs for row in rows) > 2**40
+
+
+# transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def spec(n: int, landmarks: int, *, dim: int = 12, heads: int = 3, conv: int = 5) -> dict[str, Any]:
+    mixer = {"kind": "nystrom", "heads": heads, "landmarks": landmarks, "conv": conv}
+    return {
+        "input": {"kind": "tokens", "vocabulary": 31, "length": n},
+        "residual": {"place": "post"},
+        "embed": [{"kind": "token"}, {"kind": "position", "length": n + 2}, {"kind": "token_type"}, {"kind": "norm"}],
+        "stages": [{"dim": dim, "depth": 2, "block": [mixer, {"kind": "mlp", "hidden": 20}]}],
+    }
+
+
+def theirs(n: int, landmarks: int, *, heads: int = 3, conv: int = 5) -> nn.Module:
+    config = transformers.NystromformerConfig(
+        vocab_size=31,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=heads,
+        intermediate_size=20,
+        max_position_embeddings=n,
+        num_landmarks=landmarks,
+        segment_means_seq_len=n,
+        conv_kernel_size=conv,
+        hidden_act="gelu",
+    )
+    torch.manual_seed(0)
+    return transformers.NystromformerModel(config).eval().requires_grad_(requires_grad=False)
+
+
+@pytest.mark.parametrize(("n", "landmarks"), [(16, 4), (8, 8)])
+def test_outputs_are_transformers_s(n: int, landmarks: int, tmp_path: Path) -> None:
+    # One head and one sample: transformers starts its iteration from the largest column sum of all heads and samples.
+    model = theirs(n, landmarks, heads=1).double()
+    ours = build(placed(spec(n, landmarks, heads=1), tmp_path), "cpu").model.double()
+    copy_weights(model, ours)
+    numbers = torch.arange(n)[None] % 31
+    mine, other = ours(numbers), model(numbers).last_hidden_state
+    torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
+
+
+def copy_weights(theirs: Any, ours: Any) -> None:
+    """Theirs into ours, by place; the norms' ε too, which costs nothing."""
+    stream = ours.streams[0]
+    token, position, kind, norm = stream.embed
+    for mine, other in (
+        (token.lookup.weight, theirs.embeddings.word_embeddings.weight),
+        (kind.lookup.weight, theirs.embeddings.token_type_embeddings.weight),
+    ):
+        mine.copy_(other)
+    # ours takes the first rows, theirs begins at the third
+    position.table.weight.copy_(theirs.embeddings.position_embeddings.weight.roll(-2, 0))
+    norm.norm.load_state_dict(theirs.embeddings.LayerNorm.state_dict())
+    norm.norm.eps = theirs.embeddings.LayerNorm.eps
+    for block, layer in zip(stream.stages[0].run, theirs.encoder.layer, strict=True):
+        attention, mlp = block
+        mine, other = attention.inner, layer.attention.self
+        mine.qkv.weight.copy_(torch.cat([part.weight for part in (other.query, other.key, other.value)]))
+        mine.qkv.bias.copy_(torch.cat([part.bias for part in (other.query, other.key, other.value)]))
+        mine.conv.weight.copy_(other.conv.weight)
+        mine.out.load_state_dict(layer.attention.output.dense.state_dict())
+        mlp.inner.fc1.load_state_dict(layer.intermediate.dense.state_dict())
+        mlp.inner.fc2.load_state_dict(layer.output.dense.state_dict())
+        for sub, norm_theirs in ((attention, layer.attention.output.LayerNorm), (mlp, layer.output.LayerNorm)):
+            sub.residual_norm.load_state_dict(norm_theirs.state_dict())
+            sub.residual_norm.eps = norm_theirs.eps
+
+
+# Memory-compressed attention: its first tokens, the public package's figures, and options that can't be ───────────────
+
+# Blocks ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_tokens_read_the_null_key_alone():
+    # 6 tokens: the first block ends at token 2, and nothing that 0 and 1 could read ends before.
+    component, grid = Compressed(heads=2, causal=True), Grid((6,))
+    assert [len(component.reads(grid, token)) for token in range(6)] == [0, 0, 3, 4, 4, 6]
+    case = Case(component, place_for(component, grid))
+    module, inputs = make(case), example(case.place, 1)
+    torch.nn.init.normal_(module.null.weight)
+    expected = module.out(module.null.weight[1])[0]
+    torch.testing.assert_close(module(*inputs)[0, 0], expected)
+    torch.testing.assert_close(module(*inputs)[0, 1], expected)
+    assert list(component.notes(case.place)) == [
+        "the first block ends at token 2, counted from 0: the tokens before it read the null key alone"
+    ]
+    assert list(component.notes(at(7))) == ["keys and values of the 7 tokens are padded by 2 at the front, and counted"]
+
+
+# Costs -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_public_package_s_figures():
+    # memory-compressed-attention 0.0.7, MemoryCompressedAttention(512, heads=8, causal=True) on 1024 tokens:
+    # 1,148,928 parameters and 1,500,643,328 MACs (torch's counter). Its Q, K and V have no bias, its output has one.
+    # 4·N·D² + 2·⌈N/3⌉·3·D²/8 + 2·N·(⌈N/3⌉ + 1)·D: 1,073,741,824 + 67,239,936 + 359,661,568.
+    component = Compressed(heads=8, groups=8, causal=True)
+    assert total(component, at(1024, dim=512), "params") - 3 * 512 == 1_148_928
+    assert total(component, at(1024, dim=512), "macs") == 1_500_643_328
+
+
+# Options -----------------------------------------------------------------------------------------------------------
+
+
+test_compressed_options_that_can_not_be = refusals(
+    [
+        (
+            Compressed(heads=1, compression=4, kernel=3),
+            "kernel",
+            "3 tokens every 4 tokens leave tokens unread",
+        ),
+        (Compressed(heads=1, groups=4), "groups", "4 does not divide the 6 channels; it could be 1, 2, 3, 6"),
+        (Compressed(heads=1, groups=2, function="mean"), "groups", "'mean' has no channel groups"),
+        (Compressed(heads=1, causal=True, null_key=False), "null_key", "the first tokens read the null key alone"),
+        (Compressed(heads=4), "heads", "4 does not divide the width 6"),
+    ],
+    at(7),
+)
+
+
+# Synthetic attention: the paper's parameters, what stays as drawn, what is done once, options that can't be ───────────
+
+FORMS: tuple[Any, ...] = ("dense", "random", "factorized_dense", "factorized_random")
+
+
+@pytest.mark.parametrize(
+    ("form", "params"),
+    [
+        # Table 1 of the paper, for one head as wide as the model: d² + dN, d(d + k₁ + k₂), N², 2Nk.
+        ("dense", 6 * 6 + 6 * 12),
+        ("factorized_dense", 6 * (6 + 3 + 4)),
+        ("random", 12 * 12),
+        ("factorized_random", 2 * 12 * 8),
+    ],
+)
+def test_parameters_are_those_of_the_paper(form: Any, params: int) -> None:
+    component = Synthesizer(heads=1, form=form, projection_bias=False)
+    rows = {row.path: row.params for row in component.operations(at(12))}
+    assert sum(rows.values()) - rows["value"] - rows["out"] == params
+
+
+def test_tables_are_worked_on_once_for_the_whole_batch() -> None:
+    for form in FORMS:
+        rows = {row.path: row for row in Synthesizer(heads=2, form=form, causal=True).operations(at(12))}
+        once = {path for path, row in rows.items() if row.once}
+        assert once == (set() if "dense" in form else {"synthesis", "mask", "softmax"})
+        assert {row.content_dependent for row in rows.values() if row.mixes} == {"dense" in form}
+        for path in ("synthesis", "softmax"):
+            times = 1 if path in once else 5
+            assert batched(rows[path], 5).flops == times * rows[path].flops
+
+
+def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn() -> None:
+    torch.manual_seed(0)
+    module = SynthesizerAttention(Synthesizer(heads=2, form="random", trainable=False), at(12)).double()
+    assert [name for name, _ in module.named_parameters() if "core" in name] == []
+    assert "core.synthesis.weight" in module.state_dict()
+    weights = []
+    module.softmax.register_forward_hook(lambda *call: weights.append(call[-1]))
+    module(noise(3, 12, 6))
+    module(2 * noise(3, 12, 6))
+    assert torch.equal(*weights)
+    assert weights[0].shape == (2, 12, 12)
+
+
+test_synthesizer_options_that_can_not_be = refusals(
+    [
+        (Synthesizer(heads=2, trainable=False), "trainable", "only `form: random` has fixed weights.* is 'dense'"),
+        (Synthesizer(heads=2, factor=2), "factor", "only 'factorized_dense' has factors, and the form is 'dense'"),
+        (Synthesizer(heads=2, rank=2), "rank", "only 'factorized_random' has a rank, and the form is 'dense'"),
+        (
+            Synthesizer(heads=2, form="factorized_dense", factor=5),
+            "factor",
+            "5 does not divide the 12 tokens; it could be 1, 2, 3, 4, 6",
+        ),
+    ],
+    at(12),
+)
+
+
+def test_what_is_bound_to_n_is_told() -> None:
+    told = {form: next(iter(Synthesizer(heads=2, form=form).notes(at(12)))) for form in FORMS}
+    assert "makes attention weights has one output per token (12): another N needs" in told["dense"]
+    assert "the weights have one row per token (12): another N needs" in told["random"]
+
+
+@pytest.mark.parametrize(("n", "divisor"), [(1, 1), (13, 1), (12, 3), (36, 6), (2**20, 2**10), (6 * 2**20, 2**11)])
+def test_the_divisor_nearest_below_the_root(n: int, divisor: int) -> None:
+    assert root_divisor(n) == divisor
+    assert Synthesizer(heads=2, form="factorized_dense").factors(Grid((n,))) == (divisor, n // divisor)
+
+
+# MLP-Mixer, ResMLP and gMLP: weights bound to N, a plain model beside each ────────────────────────────────────────────
+
+SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
+
+
+@pytest.mark.parametrize(
+    "component", [TokenMlp(hidden=5), TokenLinear(), Gmlp()], ids=lambda component: component.label()
+)
+def test_token_mixing_is_global_static_and_bound_to_n(component: Mixer) -> None:
+    larger = msgspec.structs.replace(SPOT, grid=Grid((4, 4)))
+    for row, other in zip(component.operations(SPOT), component.operations(larger), strict=True):
+        assert row.bound == row.mixes == (row.params != other.params)
+        assert not row.content_dependent
+        assert (row.mixing, row.reads) in {("per-token", None), ("global", "N"), ("global", "k")}
+    assert list(component.notes(SPOT)) == ["the weights over tokens are for 12 tokens: another N needs new weights"]
+
+
+def test_bound_parameters_are_what_another_n_changes() -> None:
+    # 12 blocks of 2·196·384 + 384 + 196 weights over tokens.
+    ledgers = [counted("mixer-b16", tokens=tokens) for tokens in (None, (784,))]
+    assert ledgers[0].bound_params == 12 * (2 * 196 * 384 + 384 + 196)
+    assert len({ledger.total("params") - ledger.bound_params for ledger in ledgers}) == 1
+    assert any("784 tokens: another N needs new weights" in note for note in ledgers[1].metadata.notes)
+
+
+@pytest.mark.parametrize("component", [Gmlp(hidden=5), Gmlp(ratio=1.5)])
+def test_an_odd_half_is_refused(component: Gmlp) -> None:
+    with pytest.raises(ComponentError, match="are odd, and one half gates the other"):
+        component.check(SPOT)
+
+
+# A plain model beside each, with the same weights ───────────────────────────────────────────────────────────────────
+
+
+def layer_norm(x_BND: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.layer_norm(x_BND, weight.shape, weight, bias)
+
+
+def mlp(x: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
+    hidden = F.gelu(x @ w[f"{at}.fc1.weight"].T + w[f"{at}.fc1.bias"])
+    return hidden @ w[f"{at}.fc2.weight"].T + w[f"{at}.fc2.bias"]
+
+
+def mixer(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
+    normed = layer_norm(x_BND, *(w[f"{at}.0.residual_norm.{one}"] for one in ("weight", "bias")))
+    x_BND = x_BND + mlp(normed.mT, w, f"{at}.0.inner").mT
+    return x_BND + mlp(
+        layer_norm(x_BND, *(w[f"{at}.1.residual_norm.{p}"] for p in ("weight", "bias"))), w, f"{at}.1.inner"
+    )
+
+
+def gmlp(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
+    normed = layer_norm(x_BND, *(w[f"{at}.0.residual_norm.{one}"] for one in ("weight", "bias")))
+    at = f"{at}.0.inner"
+    u, v = F.gelu(normed @ w[f"{at}.fc1.weight"].T + w[f"{at}.fc1.bias"]).chunk(2, dim=-1)
+    v = layer_norm(v, w[f"{at}.gate.norm.weight"], w[f"{at}.gate.norm.bias"])
+    v = (v.mT @ w[f"{at}.gate.spatial.weight"].T + w[f"{at}.gate.spatial.bias"]).mT
+    return x_BND + (u * v) @ w[f"{at}.fc2.weight"].T + w[f"{at}.fc2.bias"]

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from helpers import error_of, stdout_of, xf
+from helpers import error_of, report_text, stdout_of, xf
 from specs import architecture_of
 from xfcost.api.analysis import compare
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import UsageError
-from xfcost.report.compare import comparison_plain, report
+from xfcost.report.compare import document
 from xfcost.report.console import plain_text
 from xfcost.spec.load import expanded, preset_names
 
@@ -31,7 +31,7 @@ def test_a_pattern_stands_for_the_presets_that_match_it() -> None:
 def test_many_systems_stand_below_each_other_and_against_the_first() -> None:
     comparison = compare("vit-s16", "swin-*", N=784)
     assert {cross["systems"][0] for cross in comparison.crossovers} <= {"ViT-S/16"}
-    text = comparison_plain(comparison)
+    text = report_text(comparison)
     lines = [line for line in text.splitlines() if line.startswith(("vit-s", "swin-"))]
     assert len([line for line in lines if re.match(r"\S+  +\d", line)]) == len(comparison.names)
     assert "each against vit-s16" in text
@@ -46,7 +46,7 @@ def macs(preset: str, n: int) -> int:
 def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line() -> None:
     others = ("linear", "bigbird", "sliding", "conv", "memory-tokens", "blockwise")
     comparison = compare("common-full", *(f"common-{one}" for one in others), "common-full", N=4096)
-    text = comparison_plain(comparison)
+    text = report_text(comparison)
     assert re.search(r"fewer MACs *\n.* first seen at N *\n", text)
     cells = dict(re.findall(r"^(common-\S+) .*  (at [\d,]+\*?|at \w+ counted|–) *$", text, re.MULTILINE))
     assert set(cells) >= {f"common-{one}" for one in others}
@@ -57,7 +57,7 @@ def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line()
     assert "*: not at all counted N above it; json has the order at each" in text
     words = " ".join(text.split())
     assert "fewer MACs: than Full attention · common at the same N, counted from N = 1 to" in words
-    every = " ".join(comparison_plain(comparison, verbose=True).split())
+    every = " ".join(report_text(comparison, verbose=True).split())
     assert "every one to 16; between those not counted the order may change again" in every
     searches = {one.systems[1]: one for one in comparison.searches}
     for name, ledger in zip(comparison.names[1:], comparison.ledgers[1:], strict=True):
@@ -77,7 +77,7 @@ def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line()
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 140])
 def test_the_overview_fits_any_screen(width: int) -> None:
     comparison = compare("vit-s16", "swin-*", N=784)
-    text = plain_text(lambda _: report(comparison, width))
+    text = plain_text(lambda _: document(comparison).terminal(width))
     table = text.split("\n\n")[1].partition("\nhidden at this width")[0]
     assert all(len(line.rstrip()) <= width for line in table.splitlines())
     assert "MACs" in table

@@ -9,7 +9,6 @@ import re
 import select
 import signal
 import subprocess
-from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -20,9 +19,9 @@ from rich.console import Console
 from helpers import environment, table_of, words_of, xf
 from measured import HEADER, configuration, measured, row, spec_file
 from xfcost.api.measuring import child
-from xfcost.api.measuring.jobs import RowJob
 from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
-from xfcost.api.measuring.sweeping import header_of
+from xfcost.api.measuring.processes import RowJob
+from xfcost.api.measuring.sweeping import header_of, utc_now
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.measurements import Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
@@ -172,7 +171,7 @@ def test_rows_that_failed_end_the_command_with_one(folder: Path) -> None:
     assert described is not None
     loaded, timing = [load(str(folder / "A.yaml"))], TimingPlan(runs=1, threads=1)
     (planned_row,) = planned(loaded, SweptSizes(TOKENS, (16, 16), 1), variants_of({}), "cpu", timing).planned
-    file = RunsFile(folder / "runs.jsonl", header_of(described, datetime.now(timezone.utc)), print)
+    file = RunsFile(folder / "runs.jsonl", header_of(described, utc_now()), print)
     of_here = {name: getattr(described, name) for name in ("machine", "device_name", "versions")}
     failed = row("A", outcome=RowOutcome(status="failed", reason="killed (out of memory?)"), **of_here)
     file.append(msgspec.structs.replace(failed, configuration=planned_row.configuration))

@@ -11,7 +11,7 @@ import pytest
 from calibrated import keep_calibration
 from helpers import error_of, stdout_of
 from measured import measured, row, spec_file
-from xfcost.api.measuring.pace import relative_pace
+from xfcost.api.measuring.child import relative_pace
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Baseline, Calibration, Network, Overhead
 from xfcost.ledger.timing_plan import USUAL

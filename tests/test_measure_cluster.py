@@ -11,25 +11,25 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 import xfcost
-from clusters import ASKED, NAMES, PLAN, at_once, names, sweep
+from clusters import ASKED, NAMES, at_once, names, rows_of, sweep
 from helpers import error_of, stdout_of, xf
-from measured import DESCRIBED, configuration, spec_file
+from measured import DESCRIBED, configuration, measured, spec_file
 from xfcost import __version__
-from xfcost.api.measuring import worker
-from xfcost.api.measuring.attempts import Attempts
-from xfcost.api.measuring.cluster import Cluster, ClusterRows, check_version
-from xfcost.api.measuring.crews import RanRow, SideBySide
+from xfcost.api.measuring import cluster as worker
+from xfcost.api.measuring.cluster import Cluster, ClusterRows, Request, check_version
 from xfcost.api.measuring.plan import spec_hash
-from xfcost.api.measuring.worker import Request, Response
+from xfcost.api.measuring.processes import DescribedDevice, RanRow
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, Machine, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
+from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.progress import SweepLines
 from xfcost.spec.load import load, load_expanded
 
@@ -37,14 +37,14 @@ from xfcost.spec.load import load, load_expanded
 def test_each_row_names_its_machine_and_is_measured_once_wherever(address: str, file: RunsFile) -> None:
     with closing(Cluster(address)) as cluster:
         one = sweep(file)
-        one.run(ClusterRows(cluster, ASKED, {}, at_once), SweepLines(), crew=SideBySide(2, together=2))
+        one.run(rows_of(cluster, at_once), SweepLines(), at_once=2)
         rows = {(row.configuration.system, row.configuration.N): row for row in read_runs(file.path).rows}
         for (system, _), found in rows.items():
             assert (found.machine.host, found.configuration.threads, found.process_seconds) == (
                 f"host {system}", 4, 2.5,
             )  # fmt: skip
         again = sweep(file)
-        again.run(refusing, SweepLines(), crew=SideBySide(2, together=2))
+        again.run(refusing, SweepLines(), at_once=2)
         assert again.rows == one.rows
     assert sorted(names(file)) == sorted(NAMES)
 
@@ -55,23 +55,27 @@ def refusing(configuration: Configuration) -> RanRow:
 
 def test_larger_sizes_of_what_timed_out_on_a_machine_are_rows_of_that_machine(file: RunsFile) -> None:
     slow = RowOutcome(status="timed out", reason="took longer than 9 s (--timeout)")
-    sweep(file).run(lambda one: RanRow(slow, DESCRIBED, 9.0), SweepLines())
+    sweep(file).run(lambda one: RanRow(slow, 9.0, DESCRIBED), SweepLines())
     found = [(row.configuration.N, row.outcome.status, row.machine.host) for row in file.rows]
     assert found == [(N, "timed out" if N == 64 else "skipped", "here") for N in (64, 128, 256) for _ in "AB"]
 
 
-def failing(version: str, content: bytes) -> bytes:
+def failing(version: str, asked: Request) -> RanRow:
     raise ValueError("no\nsuch")
+
+
+def refusing_all(version: str, asked: Request) -> RanRow:
+    raise DeviceError("no cuda")
 
 
 def test_what_a_worker_refuses_or_raises_ends_the_sweep_and_keeps_the_rows(address: str, file: RunsFile) -> None:
     with closing(Cluster(address)) as cluster:
         for work, message in (
             (failing, "a worker failed: no"),
-            (lambda *_: msgspec.json.encode(Response(refused="no cuda")), "a worker refuses: no cuda"),
+            (refusing_all, "a worker refuses: no cuda"),
         ):
             with pytest.raises(DeviceError, match=f"^--scheduler {address}: {message}$"):
-                sweep(file).run(ClusterRows(cluster, ASKED, {}, work), SweepLines(), crew=SideBySide(2, together=2))
+                sweep(file).run(rows_of(cluster, work), SweepLines(), at_once=2)
     assert names(file) == []
 
 
@@ -94,8 +98,8 @@ def test_a_spec_reaches_a_worker_as_it_is(name: str) -> None:
 
 
 def test_a_worker_of_another_version_measures_nothing() -> None:
-    response = msgspec.json.decode(worker.answer("9.9", b"not even read"), type=Response)
-    assert response.refused == f"it has xfcost {__version__}, and the command is of 9.9"
+    with pytest.raises(DeviceError, match=f"^it has xfcost {__version__}, and the command is of 9.9$"):
+        worker.answer("9.9", ASKED)
     check_version("tcp://x:1", "worker a", __version__)
     with pytest.raises(UsageError) as refused:
         check_version("tcp://x:1", "worker a", "9.9")
@@ -110,8 +114,8 @@ def test_a_worker_of_another_version_measures_nothing() -> None:
 def test_a_worker_starts_nothing_for_a_command_that_has_ended() -> None:
     worker.end("ended")
     request = msgspec.structs.replace(ASKED, command="ended", configuration=configuration())
-    response = msgspec.json.decode(worker.answer(__version__, msgspec.json.encode(request)), type=Response)
-    assert response.refused == "the command has ended"
+    with pytest.raises(DeviceError, match=r"^the command has ended$"):
+        worker.answer(__version__, request)
 
 
 def test_one_row_at_a_time_has_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,11 +226,11 @@ class FirstHangs:
         self._told, self._once = str(folder / "told"), str(folder / "once")
         os.mkfifo(self._told)
 
-    def __call__(self, version: str, content: bytes) -> bytes:
+    def __call__(self, version: str, asked: Request) -> RanRow:
         try:
             os.close(os.open(self._once, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            return at_once(version, content)
+            return at_once(version, asked)
         with open(self._told, "w") as stream:
             stream.write(str(os.getpid()))
         threading.Event().wait()
@@ -245,40 +249,25 @@ def test_a_killed_worker_s_row_runs_elsewhere_and_each_row_is_there_once(
 ) -> None:
     hanging = FirstHangs(tmp_path)
     with closing(Cluster(address)) as cluster, ThreadPoolExecutor() as pool:
-        assert cluster.workers == 2
+        assert len(cluster.workers) == 2
         killed = pool.submit(hanging.kill)
-        crew = SideBySide(2, together=2)
-        sweep(file).run(ClusterRows(cluster, ASKED, {}, hanging), SweepLines(), crew=crew)
+        sweep(file).run(rows_of(cluster, hanging), SweepLines(), at_once=2)
         assert killed.result() != os.getpid()
     assert sorted(names(file)) == sorted(NAMES)
 
 
-# In a worker's process: is a row there that waits?
-ONE_WAITS = threading.Event()
+class BKills:
+    """A worker's work: B at N = 64 kills its worker."""
 
-
-class KilledWhileOthersWait:
-    """A worker's work: B at N = 64 kills its worker, as soon as a row waits there too; that one never begins there."""
-
-    def __init__(self, folder: Path, kills: int) -> None:
-        self._folder, self._kills = folder, kills
-
-    def __call__(self, version: str, content: bytes) -> bytes:
-        asked = msgspec.json.decode(content, type=Request)
+    def __call__(self, version: str, asked: Request) -> RanRow:
         row = asked.configuration
         assert row is not None
         if (row.system, row.N) == ("B", 64):
-            ONE_WAITS.wait()
-            assert worker.begins(asked, DESCRIBED)
-            (self._folder / f"killed {os.getpid()}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        if len(list(self._folder.glob("killed *"))) < self._kills:
-            ONE_WAITS.set()
-            threading.Event().wait()
-        return at_once(version, content)
+        return at_once(version, asked)
 
 
-def test_only_the_row_that_ran_is_counted_as_killed_and_the_others_go_on(file: RunsFile, tmp_path: Path) -> None:
+def test_a_row_that_kills_its_workers_fails_and_the_others_go_on(file: RunsFile) -> None:
     import dask
     from distributed import LocalCluster
 
@@ -287,8 +276,7 @@ def test_only_the_row_that_ran_is_counted_as_killed_and_the_others_go_on(file: R
         LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0", silence_logs="CRITICAL") as local,
         closing(Cluster(local.scheduler_address)) as cluster,
     ):
-        rows = ClusterRows(cluster, ASKED, {}, KilledWhileOthersWait(tmp_path, kills=2))
-        sweep(file).run(rows, SweepLines(), crew=SideBySide(2, together=2))
+        sweep(file).run(rows_of(cluster, BKills()), SweepLines(), at_once=2)
     assert sorted(names(file)) == sorted(NAMES)
     failed = [row for row in file.rows if row.outcome.status != "measured"]
     assert [(row.configuration.system, row.configuration.N, row.outcome.status) for row in failed] == [
@@ -298,19 +286,39 @@ def test_only_the_row_that_ran_is_counted_as_killed_and_the_others_go_on(file: R
     assert failed[0].machine == DESCRIBED.machine
 
 
-def begun_often(version: str, content: bytes) -> bytes:
-    """A worker's work: the row has begun as often as it may."""
-    asked = msgspec.json.decode(content, type=Request)
-    while worker.begins(asked, DESCRIBED):
-        pass
-    return msgspec.json.encode(Response(killed=True))
+def test_a_row_whose_workers_were_killed_failed_on_the_machine_of_the_last_one() -> None:
+    from distributed.scheduler import KilledWorker
+
+    elsewhere = msgspec.structs.replace(DESCRIBED, machine=Machine(host="elsewhere", processor="P", cores=4))
+
+    class Rows(ClusterRows):
+        def _answer(self, request: Request, host: str) -> RanRow | DescribedDevice:
+            if request.configuration is not None:
+                raise KilledWorker("row", SimpleNamespace(host="10.0.0.2"), 3)
+            return elsewhere if host == "10.0.0.2" else DESCRIBED
+
+    rows = Rows(SimpleNamespace(workers=["tcp://10.0.0.1:1", "tcp://10.0.0.2:1"]), "cpu", USUAL, 60.0, {})
+    reason = "its worker was killed 4 times (out of memory?); the last one was on elsewhere"
+    assert rows(configuration()) == RanRow(RowOutcome(status="failed", reason=reason), described=elsewhere)
 
 
-def test_a_row_that_was_begun_as_often_as_it_may_be_is_not_begun_again(address: str) -> None:
-    with closing(Cluster(address)) as cluster:
-        ran = ClusterRows(cluster, ASKED, {}, begun_often)(PLAN[0].configuration)
-    reason = "its worker was killed 4 times (out of memory?); the last one was on here"
-    assert ran == RanRow(RowOutcome(status="failed", reason=reason), DESCRIBED)
+@pytest.mark.parametrize(("workers", "free"), [(["tcp://10.0.0.1:1", "tcp://10.0.0.1:2"], 0),
+                                               (["tcp://10.0.0.1:1", "tcp://10.0.0.2:1"], 1)])  # fmt: skip
+def test_a_machine_gets_one_row_at_a_time_however_many_workers_it_has(workers: list[str], free: int) -> None:
+    seen: list[int] = []
+
+    class Rows(ClusterRows):
+        def _answer(self, request: Request, host: str) -> RanRow | DescribedDevice:
+            if request.configuration is None:
+                return DESCRIBED
+            seen.append(self._free.qsize())
+            return RanRow(measured())
+
+    rows = Rows(SimpleNamespace(workers=workers), "cpu", USUAL, 60.0, {})
+    for _ in range(3):
+        rows(configuration())
+    assert seen == [free] * 3
+    assert len(rows.machines) == free + 1
 
 
 def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,16 +332,8 @@ def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch
         ) as local,
         closing(Cluster(local.scheduler_address)) as cluster,
     ):
+        rows = rows_of(cluster, at_once)
         local.sync(local.workers[0].close)
         with pytest.raises(DeviceError, match=r"its workers were killed, and none has come back$"):
-            sweep(file).run(ClusterRows(cluster, ASKED, {}, at_once), SweepLines())
+            sweep(file).run(rows, SweepLines())
     assert names(file) == []
-
-
-def test_the_last_attempt_is_the_one_that_began_last(address: str) -> None:
-    elsewhere = msgspec.structs.replace(DESCRIBED, machine=Machine(host="elsewhere", processor="P", cores=4))
-    with closing(Cluster(address)) as cluster, closing(Attempts("two", cluster._client)) as attempts:
-        for described in (DESCRIBED, elsewhere):
-            attempts.begin(described)
-        assert attempts.number == 2
-        assert attempts.last() == elsewhere

@@ -6,8 +6,6 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -15,11 +13,9 @@ import pytest
 
 from helpers import stdout_of, xf
 from measured import DESCRIBED, configuration, counted, measured, spec_file
-from xfcost.api.measuring.crews import LocalRows, RanRow, SideBySide, TimingGate, Turn
-from xfcost.api.measuring.jobs import READY, RowAnswer
 from xfcost.api.measuring.plan import PlannedRow
-from xfcost.api.measuring.processes import Processes
-from xfcost.api.measuring.sweeping import Circumstances, RowSweep
+from xfcost.api.measuring.processes import READY, RanRow, RowAnswer, RowProcesses, TimingGate
+from xfcost.api.measuring.sweeping import RowSweep
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
@@ -32,9 +28,7 @@ NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
 
 def swept(file: RunsFile, run: Callable[[Configuration], RanRow], jobs: int = 3) -> list[tuple[str, int]]:
     """The rows that a sweep adds."""
-    now = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
-    sweep = RowSweep(PLAN, DESCRIBED, file, Circumstances(lambda: 0.0, lambda: now))
-    sweep.run(run, SweepLines(), crew=SideBySide(jobs, together=1))
+    RowSweep(PLAN, DESCRIBED, file).run(run, SweepLines(), at_once=jobs)
     return names(file)
 
 
@@ -71,10 +65,8 @@ def test_an_error_ends_the_sweep_and_keeps_the_rows_before(file: RunsFile) -> No
         def measured(self, number: int, row: object) -> None:
             kept.set()
 
-    now = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
-    sweep = RowSweep(PLAN, DESCRIBED, file, Circumstances(lambda: 0.0, lambda: now))
     with pytest.raises(DeviceError, match="no such device"):
-        sweep.run(run, Told(), crew=SideBySide(2, together=1))
+        RowSweep(PLAN, DESCRIBED, file).run(run, Told(), at_once=2)
     assert names(file)[0] == ("A", 64)
     assert ("B", 64) not in names(file)
 
@@ -130,39 +122,25 @@ def script(told: bytes, answer: RowAnswer) -> list[str]:
     return [sys.executable, "-c", text]
 
 
-class Seen(Turn):
-    """A turn that keeps what it is asked for."""
-
-    def __init__(self) -> None:
-        ticks = iter(range(99))
-        super().__init__(TimingGate(), lambda: float(next(ticks)))
-        self.seen: list[str] = []
-
-    def preparing(self) -> AbstractContextManager[None]:
-        self.seen.append("preparing")
-        return super().preparing()
-
-    def timing(self) -> AbstractContextManager[None]:
-        self.seen.append("timing")
-        return super().timing()
-
-
 @pytest.mark.parametrize(
     ("told", "seen"), [(READY, ["preparing", "timing"]), (b"", ["preparing"])], ids=["measured", "skipped"]
 )
 def test_a_prepared_process_measures_in_its_turn_and_what_is_skipped_needs_none(told: bytes, seen: list[str]) -> None:
-    processes, turn = Processes("cpu", USUAL, 60.0, script(told, RowAnswer(outcome=measured(0.25)))), Seen()
-    assert processes(configuration(), turn=turn) == measured(0.25)
-    assert turn.seen == seen
-    assert turn.waited == len(seen)
+    rows, passed = RowProcesses("cpu", USUAL, 60.0, command=script(told, RowAnswer(outcome=measured(0.25)))), []
+    gate = rows._gate
+    for name in ("preparing", "timing"):
+        opening = getattr(gate, name)
+        setattr(gate, name, lambda name=name, opening=opening: passed.append(name) or opening())
+    assert rows(configuration()).outcome == measured(0.25)
+    assert passed == seen
 
 
 def test_waiting_is_no_time_of_the_row_s_process() -> None:
-    # the clock: begun; before and after the gate, twice; ended
-    ticks = iter([0.0, 1.0, 11.0, 13.0, 113.0, 116.0])
+    # the clock: while it is prepared, and while it is timed
+    ticks = iter([11.0, 13.0, 113.0, 116.0])
     command = script(READY, RowAnswer(outcome=measured()))
-    ran = LocalRows(lambda: Processes("cpu", USUAL, 60.0, command), lambda: next(ticks))(configuration())
-    assert ran.seconds == 116 - 10 - 100
+    ran = RowProcesses("cpu", USUAL, 60.0, command=command, clock=lambda: next(ticks))(configuration())
+    assert ran.seconds == (13 - 11) + (116 - 113)
 
 
 @pytest.mark.parametrize(
@@ -177,14 +155,14 @@ def test_waiting_is_no_time_of_the_row_s_process() -> None:
     ],
 )
 def test_a_process_that_ends_without_an_answer_is_a_failed_row(text: str, outcome: RowOutcome) -> None:
-    ran = LocalRows(lambda: Processes("cpu", USUAL, 60.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
+    ran = RowProcesses("cpu", USUAL, 60.0, command=[sys.executable, "-c", text])(configuration())
     assert ran.outcome == outcome
 
 
 @pytest.mark.parametrize("told", [b"", READY], ids=["preparing", "timing"])
 def test_what_takes_too_long_is_timed_out(told: bytes) -> None:
     text = f"import sys; sys.stdout.buffer.write({told!r}); sys.stdout.flush(); sys.stdin.read()"
-    ran = LocalRows(lambda: Processes("cpu", USUAL, 1.0, [sys.executable, "-c", text]), lambda: 0.0)(configuration())
+    ran = RowProcesses("cpu", USUAL, 1.0, command=[sys.executable, "-c", text])(configuration())
     assert ran.outcome == RowOutcome(status="timed out", reason="took longer than 1 s (--timeout)")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -15,12 +14,10 @@ from calibrated import keep_calibration
 from helpers import stdout_of, table_of, xf
 from measured import DESCRIBED, HEADER, HERE, measured, row
 from xfcost.api.measuring import child
-from xfcost.api.measuring.crews import RanRow
-from xfcost.api.measuring.jobs import RowJob
-from xfcost.api.measuring.module_rows import located
-from xfcost.api.measuring.modules import ModuleInputs, opened
-from xfcost.api.measuring.plan import PlannedRow, SweptSizes, planned, variants_of
-from xfcost.api.measuring.sweeping import Circumstances, RowSweep
+from xfcost.api.measuring.cluster import located
+from xfcost.api.measuring.plan import PlannedRow, SweptSizes, opened, planned, variants_of
+from xfcost.api.measuring.processes import RanRow, RowJob
+from xfcost.api.measuring.sweeping import RowSweep
 from xfcost.counting.measured_series import grouped, pairs_of, shared_words
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
@@ -74,7 +71,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def plan(*names: str, inputs: tuple[str, ...] = ("BxNx8",), axis=TOKENS, span=(16, 64), mixing=False, **options):
     for name in ("parts", "xfcost_target_model"):  # a process of its own would read them anew
         sys.modules.pop(name, None)
-    given = opened(names, (), ModuleInputs(inputs, (), mixing), lambda text: None)
+    given = opened(names, (), OfModule(inputs=inputs, mixing=mixing), lambda text: None)
     return planned(given, SweptSizes(axis, span, 3), variants_of(options), "cpu", ONCE).planned
 
 
@@ -171,9 +168,7 @@ def test_a_changed_module_is_another_one(folder: Path) -> None:
 
 def sweep(one: PlannedRow, path: Path) -> RowSweep:
     file = RunsFile(path, HEADER, print)
-    return RowSweep(
-        [one], DESCRIBED, file, Circumstances(lambda: 0.0, lambda: datetime(2025, 1, 31, tzinfo=timezone.utc))
-    )
+    return RowSweep([one], DESCRIBED, file)
 
 
 class Quiet:

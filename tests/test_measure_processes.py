@@ -15,9 +15,8 @@ import pytest
 from helpers import environment
 from measured import DESCRIBED, configuration, measured, spec_file
 from xfcost.api.measuring import child
-from xfcost.api.measuring.jobs import RowAnswer, RowJob
 from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
-from xfcost.api.measuring.processes import Processes
+from xfcost.api.measuring.processes import RowAnswer, RowJob, RowProcesses
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import RowOutcome
@@ -29,9 +28,9 @@ from xfcost.torch_models.memory.shortage import Limit
 ONCE = TimingPlan(runs=1, threads=1)
 
 
-def processes(script: str, timeout: float = 60.0) -> Processes:
+def processes(script: str, timeout: float = 60.0) -> RowProcesses:
     """Processes that run a script in place of ours."""
-    return Processes("cpu", ONCE, timeout, [sys.executable, "-c", script])
+    return RowProcesses("cpu", ONCE, timeout, command=[sys.executable, "-c", script])
 
 
 def answering(answer: RowAnswer, before: str = "") -> str:
@@ -40,14 +39,14 @@ def answering(answer: RowAnswer, before: str = "") -> str:
 
 def test_the_answer_of_a_process_is_the_outcome() -> None:
     run = processes(answering(RowAnswer(outcome=measured(0.25))))
-    assert run(configuration()) == measured(0.25)
+    assert run(configuration()).outcome == measured(0.25)
     assert processes(answering(RowAnswer(described=DESCRIBED))).described() == DESCRIBED
 
 
 def test_what_a_process_prints_before_is_not_waited_for() -> None:
     # more than a pipe holds
     run = processes(answering(RowAnswer(outcome=measured()), before="print('x' * 2**20, file=sys.stderr)"))
-    assert run(configuration()) == measured()
+    assert run(configuration()).outcome == measured()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_what_a_process_prints_before_is_not_waited_for() -> None:
     ],
 )
 def test_a_process_that_ends_without_an_answer_is_a_failed_row(script: str, reason: str) -> None:
-    assert processes(script)(configuration()) == RowOutcome(status="failed", reason=reason)
+    assert processes(script)(configuration()).outcome == RowOutcome(status="failed", reason=reason)
 
 
 def test_a_device_that_can_not_be_used_is_an_error() -> None:
@@ -77,7 +76,7 @@ def test_a_device_that_can_not_be_used_is_an_error() -> None:
 
 
 def test_what_gives_no_answer_in_time_is_timed_out() -> None:
-    outcome = processes("import sys; sys.stdin.read()", timeout=1.0)(configuration())
+    outcome = processes("import sys; sys.stdin.read()", timeout=1.0)(configuration()).outcome
     assert outcome == RowOutcome(status="timed out", reason="took longer than 1 s (--timeout)")
 
 
@@ -92,7 +91,7 @@ def test_a_process_is_killed_with_those_that_it_started(tmp_path: Path) -> None:
             started = stream.read(1) + stream.read(1)
             run.kill()
             assert started + stream.read() == b".."  # it ends when both have
-    assert outcome.result() == RowOutcome(status="failed", reason="killed (out of memory?)")
+    assert outcome.result().outcome == RowOutcome(status="failed", reason="killed (out of memory?)")
 
 
 def test_what_is_started_ends_when_its_parent_does(tmp_path: Path) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, row
-from xfcost.api.measuring.crews import RanRow, Runner
 from xfcost.api.measuring.plan import PlannedRow
+from xfcost.api.measuring.processes import RanRow
 from xfcost.api.measuring.sweeping import (
-    Circumstances,
     RowSweep,
+    Runner,
     check_machine,
     differing_versions,
     header_of,
@@ -24,7 +23,7 @@ from xfcost.ledger.errors import DeviceError, OutputError, UsageError
 from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs
 
-NOON = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
+NOON = "2025-01-31T12:00:00Z"
 PLAN = [PlannedRow(configuration(system, N), counted(N)) for N in (64, 128) for system in "AB"]
 NAMES = [(one.configuration.system, one.configuration.N) for one in PLAN]
 
@@ -59,10 +58,8 @@ def file(path: Path) -> Iterator[RunsFile]:
     found.close()
 
 
-def sweep(file: RunsFile, plan: Sequence[PlannedRow] = PLAN, seconds: Sequence[float] = ()) -> RowSweep:
-    """A sweep whose rows take these seconds, or one second each."""
-    ticks = iter(time for taken in (seconds or [1.0] * 99) for time in (0.0, taken))
-    return RowSweep(plan, DESCRIBED, file, Circumstances(lambda: next(ticks), lambda: NOON))
+def sweep(file: RunsFile, plan: Sequence[PlannedRow] = PLAN) -> RowSweep:
+    return RowSweep(plan, DESCRIBED, file, lambda: NOON)
 
 
 def outcomes(
@@ -82,9 +79,10 @@ def outcomes(
     return run, asked
 
 
-def alone(run: Callable[[Configuration], RowOutcome]) -> Runner:
-    """A runner of the machine of the command."""
-    return lambda configuration: RanRow(run(configuration))
+def alone(run: Callable[[Configuration], RowOutcome], seconds: Sequence[float] = ()) -> Runner:
+    """A runner of the machine of the command, whose rows take these seconds, or one second each."""
+    taken = iter(seconds or [1.0] * 99)
+    return lambda configuration: RanRow(run(configuration), next(taken))
 
 
 def names(rows: Sequence[Measurement]) -> list[tuple[str, int]]:
@@ -104,7 +102,7 @@ def test_every_row_is_in_the_file_before_the_next_one_runs(file: RunsFile, path:
 
 def test_a_row_says_where_and_when_it_was_measured(file: RunsFile, path: Path) -> None:
     run, _ = outcomes()
-    sweep(file, seconds=[2.5, 1, 1, 1]).run(alone(run), Told())
+    sweep(file).run(alone(run, [2.5, 1, 1, 1]), Told())
     first = read_runs(path).rows[0]
     assert (first.machine, first.device_name, first.versions) == (HERE, "P", VERSIONS)
     assert (first.process_seconds, first.ended) == (2.5, "2025-01-31T12:00:00Z")
@@ -199,6 +197,18 @@ def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
     assert asked == [("A", 64), ("A", 128), ("A", 256)]
 
 
+def test_a_sweep_that_is_ended_keeps_no_row_that_runs_then(file: RunsFile) -> None:
+    one = sweep(file)
+
+    def run(configuration: Configuration) -> RowOutcome:
+        if len(one.rows) == 1:
+            one.end()
+        return measured()
+
+    one.run(alone(run), Told())
+    assert names(file.rows) == NAMES[:1]
+
+
 def test_a_device_that_is_gone_ends_the_sweep_without_a_row(file: RunsFile, path: Path) -> None:
     run, _ = outcomes(None, DeviceError("--device cuda: there is no such device here"))
     with pytest.raises(DeviceError, match="no such device"):
@@ -242,7 +252,7 @@ def test_other_versions_are_named(file: RunsFile) -> None:
 def test_the_time_left_is_that_of_the_rows_that_are_left(file: RunsFile) -> None:
     # seconds: 2, 2, 4, 4 with MACs of 64, 64, 128, 128, after three rows a line: 0 + N/32
     told, run = Told(), outcomes()[0]
-    sweep(file, seconds=[2, 2, 4, 4]).run(alone(run), told)
+    sweep(file).run(alone(run, [2, 2, 4, 4]), told)
     assert told.left == [None, 2 * 3, 2 * 2, pytest.approx(4)]
 
 

@@ -1,24 +1,26 @@
-"""Numbers that must come out, each with its arithmetic; and specs that nobody foresaw, counted and traced alike."""
+"""Numbers that must come out, each with its arithmetic; what lectures say of processing sequences."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from xfcost.api.analysis import analyze
+from xfcost.api.analysis import analyze, compare
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
+from xfcost.report.compare import paper_table
+from xfcost.report.table import document, mask_texts, matrix_multiply_texts
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
+
+# Numbers that must come out, each with its arithmetic; and specs that nobody foresaw, counted and traced alike ────────
 
 MIB, GIB = 2**20, 2**30
 
@@ -79,31 +81,6 @@ def test_a_shifted_window_computes_as_much_and_keeps_fewer_pairs():
     assert row.pairs == 29_584
 
 
-def test_one_attention_matrix_of_196_tokens():
-    ledger = counted("vit-l16", Run(tokens=(196,), extra_tokens=False))
-    # 196² = 38,416 entries of 4 bytes
-    assert per_head(the(ledger, "stages.0.block.0.scores")) == 38_416
-    assert ledger.attention_memory()["per_head"] == 153_664
-
-
-@pytest.mark.parametrize(
-    ("tokens", "all_layers"),
-    [
-        (196, 118_013_952),  # 48 layers · 16 heads · 196² · 4 bytes = 112.55 MiB
-        (256, 192 * MIB),  # 48 · 16 · 256² · 4
-    ],
-)
-def test_attention_matrices_of_48_layers_of_16_heads(tokens, all_layers):
-    ledger = counted("vit-l16", Run(tokens=(tokens,), extra_tokens=False), ("stages.0.depth=48",))
-    assert ledger.attention_memory()["all_layers"] == all_layers
-    assert ledger.attention_memory()["peak"] == 2 * all_layers // 48  # a layer's scores and softmax output
-    assert round(118_013_952 / MIB, 2) == 112.55
-    # with the class token it is more
-    assert (
-        counted("vit-l16", Run(tokens=(tokens,)), ("stages.0.depth=48",)).attention_memory()["all_layers"] > all_layers
-    )
-
-
 def test_pixels_as_tokens_are_told_and_never_allocated():
     tracemalloc.start()
     ledger = counted("pixels-128")
@@ -129,28 +106,7 @@ def test_full_attention_in_swins_first_stage_and_windows_in_it():
     assert the(full, "stages.1.pattern.0.0.scores") == the(counted("swin-t"), "stages.1.pattern.0.0.scores")
 
 
-def test_the_relative_bias_table_of_a_7_by_7_window():
-    rows = [row for row in counted("swin-t").rows if row.operation == "relative_bias"]
-    # offsets run from -6 to 6 along each side: 13² = 169 entries per head
-    heads = {0: 3, 1: 6, 2: 12, 3: 24}
-    assert [row.params for row in rows] == [169 * heads[stage] for stage in heads for _ in ("W-MSA", "SW-MSA")]
-
-
 # Whole models ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "params", "macs"),
-    [
-        ("gpt3", 174_604_259_328, 367_402_130_866_176),
-        ("vit-s8", 22_055_272, 22_405_742_592),
-        ("swin-t", 28_288_354, 4_490_566_656),
-    ],
-)
-def test_whole_models_to_the_unit_in_both_accounts(name, params, macs):
-    totals = both(name).totals()
-    assert (totals["params"], totals["macs"]) == (params, macs)
-    assert (totals["traced_params"], totals["traced_macs"]) == (params, macs)
 
 
 def test_gpt3_by_hand():
@@ -161,38 +117,7 @@ def test_gpt3_by_hand():
     assert layers * (12 * d**2 * n + 2 * n**2 * d) + n * d * vocabulary == 367_402_130_866_176
 
 
-def test_gpt3_is_counted_without_torch():
-    script = """
-        import sys
-        from xfcost.counting.forward import count
-        from xfcost.spec.placement import place
-        from xfcost.spec.run import Run
-        from xfcost.spec.load import load
-        ledger = count(place(load("gpt3"), Run()))
-        print(ledger.total("params"), ledger.total("macs"), sorted({"torch", "fvcore", "numpy"} & set(sys.modules)))
-    """
-    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "174604259328 367402130866176 []"
-
-
 # Eager and fused ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["vit-ti16", "swin-t", "transformer-base", "gpt2"])
-def test_fused_and_eager_cost_the_same_and_keep_another_memory(name):
-    eager, fused = both(name), both(name, Run(attention="fused"))
-    for quantity in ("params", "macs", "flops", "traced_params", "traced_macs", "traced_flops"):
-        assert eager.total(quantity) == fused.total(quantity)
-    assert eager.metadata.attention == "eager"
-    assert fused.metadata.attention == "fused"
-    assert {row.operation for row in fused.rows} >= {"attention"}
-    assert not {row.operation for row in fused.rows} & {"scores", "softmax", "weighted_sum"}
-    # h·N·M entries against one log-sum-exp per query and head: M times fewer, row by row
-    keys = [row.reads_tokens for row in eager.rows if row.operation == "scores"]
-    kept = [row.attention_entries for row in eager.rows if row.operation == "scores"]
-    fused_kept = [row.attention_entries for row in fused.rows if row.operation == "attention"]
-    assert [entries // m for entries, m in zip(kept, keys, strict=True)] == fused_kept
-    assert fused.total("attention_entries") < eager.total("attention_entries")
 
 
 def test_attention_memory_of_vit_b16_eager_and_fused():
@@ -263,12 +188,6 @@ def test_three_window_blocks_then_one_global_block(tmp_path):
     assert ledger.metadata.notes == (note + "and counted",)
 
 
-def test_the_nested_blocks_run_in_the_order_they_are_written_in(tmp_path):
-    only = place(load(written(tmp_path, HYBRID)), Run()).streams[0].stages[0]
-    assert tuple(only.order) == (0, 0, 0, 1) * 3
-    assert [block.times for block in only.blocks] == [9, 3]
-
-
 def test_vit_on_a_wide_image():
     ledger = both("vit-ti16", settings=("input.size=[224, 320]",))
     # 14×20 patches and a class token
@@ -329,3 +248,76 @@ MEASURED = [
 def test_public_models_at_other_lengths(preset: str, length: str, params: int, macs: int) -> None:
     ledger = analyze(preset, N=length, trace=False)
     assert (ledger.total("params"), ledger.total("macs")) == (params, macs)
+
+
+# The lectures' claims about sequences: three ways of processing them, matrix multiplies, masks ────────────────────────
+
+THREE = ("common-lstm", "common-conv", "common-full")
+
+
+def test_three_ways_of_processing_sequences() -> None:
+    """12 layers over N tokens: a recurrence takes 12·N steps, one token at a time; the others 12, of all N at once."""
+    comparison = compare(*THREE, N=500)
+    figures = [comparison.figures[name] for name in comparison.names]
+    assert [one["sequential_steps"] for one in figures] == [12 * 500, 12, 12]
+    assert [one["parallel_width"] for one in figures] == [1, 500, 500]
+    # a layer's mixing: 500 · 768 · 4·768 of the state's map; 3 taps of 768²; 2 · 500² · 768
+    assert [one["mixing_macs"] for one in figures] == [
+        12 * 500 * 768 * 4 * 768,
+        12 * 500 * 3 * 768**2,
+        12 * 2 * 500**2 * 768,
+    ]
+    growth = [comparison.growth[name] for name in comparison.names]
+    assert [one["sequential_steps"] for one in growth] == [1, 0, 0]
+    assert [one["mixing_macs"] for one in growth] == [1, 1, 2]
+    assert [one["attention_bytes"] for one in figures] == [0, 0, 12 * 12 * 500**2 * 4]
+
+
+def test_systems_of_which_none_waits_are_not_told_of_steps() -> None:
+
+    with_recurrence, without = compare(*THREE, N=64), compare("vit", "swin", N=784)
+    said = [{row[0].strip() for row in paper_table(one).rows} for one in (with_recurrence, without)]
+    assert {"sequential steps of all mixers", "tokens at once"} <= said[0]
+    assert not {"sequential steps of all mixers", "tokens at once"} & said[1]
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_self_attention_is_four_matrix_multiplies_and_a_block_six(attention: str) -> None:
+    ledger = analyze("vit", attention=attention, trace=False)  # type: ignore[arg-type]
+    (text,) = matrix_multiply_texts(ledger)
+    assert text.plain.startswith("matrix multiplies of a block: 6 = 4 (Q, K, V projections · ")
+    assert text.plain.endswith(" + 2 (MLP up-projection · MLP down-projection)")
+    assert text.plain in " ".join(document(ledger).text("table").split())
+
+
+def test_one_sub_layer_is_no_sum() -> None:
+    (text,) = matrix_multiply_texts(analyze("rwkv4-169m", trace=False, settings=["stages.0.block=[{kind: rwkv_time}]"]))
+    assert text.plain.startswith("matrix multiplies of a block: 4 (")
+
+
+def test_heads_cost_nothing() -> None:
+    """Multi-head attention costs what one head does: MACs, parameters; its matrices are as many as heads."""
+    one, many = (analyze("gpt2", trace=False, settings=[f"**.heads={heads}"]) for heads in (1, 12))
+    assert (one.total("macs"), one.total("params")) == (many.total("macs"), many.total("params"))
+    assert 12 * (one.total("attention_entries") or 0) == many.total("attention_entries")
+
+
+def test_flash_attention_leaves_compute_quadratic_and_makes_memory_linear() -> None:
+    comparison = compare("gpt2", "gpt2", N=512, attention="fused")
+    growth = comparison.growth[comparison.names[0]]
+    assert growth["mixing_macs"] == 2
+    assert growth["attention_bytes"] == 1
+
+
+def test_masks_are_told_with_what_they_leave() -> None:
+    """N = 8: 36 of 64 scores per head of a causal layer."""
+    (text,) = mask_texts(analyze("gpt2", N=8, trace=False))
+    assert f"{12 * 12 * 36:,}".replace(",", "") in text.plain.replace(",", "")
+    assert "the causal mask keeps 56.2 % of scores" in text.plain
+    assert not list(mask_texts(analyze("vit", trace=False)))
+
+
+def test_a_gated_feed_forward_of_eight_thirds_costs_what_the_plain_one_of_four_does() -> None:
+    """3·d·(8d/3) = 2·d·4d (Shazeer 2020, §2)."""
+    figures = compare("ffn-gelu", "ffn-swiglu", "ffn-geglu", N=100).figures.values()
+    assert len({(one["params"], one["macs"]) for one in figures}) == 1

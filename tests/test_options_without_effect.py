@@ -10,7 +10,7 @@ import xfcost
 from helpers import xf
 from xfcost.api.difference import diff
 from xfcost.api.options import EVERY, OPTIONS
-from xfcost.api.without_effect import WITHOUT_EFFECT
+from xfcost.api.runs import WITHOUT_EFFECT
 from xfcost.ledger.errors import UsageError
 from xfcost.report.budgets import document
 

@@ -14,19 +14,16 @@ from specs import architecture_of
 from strategies import place_for
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, SubLayer, single_token
-from xfcost.formulas.lettered import LetteredInt, lettered
-from xfcost.formulas.orders import costs, order, orders
+from xfcost.formulas.letters import LetteredInt, costs, lettered, order, orders
 from xfcost.formulas.residual import residual_rows
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Moe
-from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.block_sparse import BlockSparse
-from xfcost.mechanisms.cross import Cross
-from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.full import Cross, Full
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.spatial_reduction import SpatialReduction

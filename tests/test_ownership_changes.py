@@ -38,6 +38,10 @@ OPERATIONS: Final[dict[str, tuple[Callable[..., Tensor], list[tuple[str, str, in
         [("_fft_c2c", "global", 6, False)],
     ),
     "columns laid side by side": (folded, []),
+    "columns that overlap": (
+        lambda linear, x: F.fold(x.mT, (1, x.shape[1] + 1), (1, 2)),
+        [("col2im", "local", 2, False)],
+    ),
 }
 
 

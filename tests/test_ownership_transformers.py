@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import pytest
 import torch
-from torch import Tensor
 
 from followed import follow
 from xfcost.torch_models.mixing.verdict import FoundOperation
@@ -24,35 +23,9 @@ TEXT: Final = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-IMAGE: Final = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 32, "intermediate_size": 64}
 FUSED: Final = "_scaled_dot_product_flash_attention_for_cpu"
 # Configuration, model, settings, inputs of two sizes, further arguments; name, kind, reads, and computed of what mixes.
 MODELS: Final[dict[str, tuple[str, str, dict[str, Any], tuple[int, int], dict[str, Any], list[Any]]]] = {
-    "ViT": (
-        "ViTConfig",
-        "ViTModel",
-        IMAGE | {"image_size": 64, "patch_size": 16},
-        (64, 96),
-        {"interpolate_pos_encoding": True},
-        [(FUSED, "global", 17, None)],
-    ),
-    "Swin": (
-        "SwinConfig",
-        "SwinModel",
-        {"embed_dim": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 2, "image_size": 32, "patch_size": 2},
-        (32, 48),
-        {},
-        [(FUSED, "local", 4, None)] * 4,
-    ),
-    "BERT": ("BertConfig", "BertModel", TEXT, (12, 20), {}, [(FUSED, "global", 12, None)] * 2),
-    "GPT-2": (
-        "GPT2Config",
-        "GPT2Model",
-        {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2},
-        (12, 20),
-        {},
-        [(FUSED, "global", 12, None)] * 2,
-    ),
     "Llama": (
         "LlamaConfig",
         "LlamaModel",
@@ -60,14 +33,6 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any], tuple[int, int], dict[st
         (12, 20),
         {},
         [(FUSED, "global", 12, None)] * 2,
-    ),
-    "Mistral": (
-        "MistralConfig",
-        "MistralModel",
-        TEXT | {"num_key_value_heads": 1, "sliding_window": 4},
-        (12, 20),
-        {},
-        [(FUSED, "local", 4, 12)] * 2,
     ),
     "Longformer": (
         "LongformerConfig",
@@ -102,16 +67,11 @@ MODELS: Final[dict[str, tuple[str, str, dict[str, Any], tuple[int, int], dict[st
 }
 
 
-def example(size: int) -> Tensor:
-    """Pixels, or words."""
-    return torch.randn(1, 3, size, size) if size >= 32 else torch.randint(5, 50, (1, size))
-
-
 def found(name: str) -> list[FoundOperation]:
     torch.manual_seed(0)
     config, model, settings, sizes, more, _ = MODELS[name]
     module = getattr(transformers, model)(getattr(transformers, config)(**settings)).eval()
-    small, large = (((example(size),), more) for size in sizes)
+    small, large = (((torch.randint(5, 50, (1, size)),), more) for size in sizes)
     return follow(module, *small, larger=large)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helpers import error_of, stdout_of, table_of, xf
 from xfcost.api.runs import make_run
 from xfcost.cli import command
-from xfcost.commands.ranges import axis_of
+from xfcost.commands.options import axis_of
 from xfcost.counting.comparison import distinct
 from xfcost.counting.sweep import records, slope, sweep, thinned
 from xfcost.counting.system import SpecSystem

@@ -10,7 +10,7 @@ import pytest
 
 from xfcost.api import systems as api_systems
 from xfcost.api.runs import make_run
-from xfcost.commands.plotted_points import timed_points
+from xfcost.commands.plot import timed_points
 from xfcost.counting.sweep import CountedSweep, shared_points, sweep
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import DeviceError

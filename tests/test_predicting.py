@@ -11,20 +11,16 @@ from hypothesis import strategies as st
 from torch import nn
 
 import xfcost
-from calibrated import BASELINE, MACHINE, calibration, keep_calibration, points
-from helpers import PLAIN, xf
-from xfcost.api.runs import make_run
+from calibrated import BASELINE, MACHINE, Ticks, calibration, keep_calibration, live, network, points, runs
+from helpers import PLAIN, report_text, xf
 from xfcost.ledger import calibration as files
 from xfcost.ledger import units
-from xfcost.ledger.calibration import Calibration, Network, Overhead, Samples, read_calibration
+from xfcost.ledger.calibration import Calibration, Overhead, Samples, read_calibration
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.statistics import nine_in_ten
-from xfcost.report.calibration import report
 from xfcost.report.console import plain_text
-from xfcost.report.table import ledger_plain
-from xfcost.spec.load import load
-from xfcost.spec.placement import place
-from xfcost.torch_models.build import build
+from xfcost.report.document import drawn
+from xfcost.report.timing import parts
 from xfcost.torch_models.predicting.calibrate import NetworkRun, at_one_pace, fitted, overhead_of, pace, run_of, steady
 from xfcost.torch_models.predicting.operations import SingleOperations
 from xfcost.torch_models.predicting.predict import Predictor, interval_of, recorded
@@ -37,10 +33,6 @@ from xfcost.torch_models.predicting.regression import (
     samples_of,
 )
 from xfcost.torch_models.running.prediction_calls import FUSED_ATTENTION
-
-
-def live(name, device="meta", settings=(), **options):
-    return build(place(load(name, settings), make_run(**options)), device)
 
 
 def totals(found):
@@ -87,17 +79,6 @@ def test_fused_attention_is_one_call_on_meta_and_on_the_cpu():
         # 12 blocks; 49 patches and [CLS]; 3 heads of 64
         assert list(attention.values()) == [12]
         assert next(iter(attention)).inputs[0].sizes == (1, 3, 50, 64)
-
-
-class Ticks:
-    """A clock that goes on by a millisecond at every look."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        self.now += 1e-3
-        return self.now
 
 
 def test_a_timed_run_times_every_call_alone():
@@ -176,24 +157,6 @@ def test_what_was_never_measured_is_told():
     found = CallFeatures("aten.erfinv", "c>c", numbers, 10**6, 10**6)
     # the baseline alone: 1 µs + 10⁶ MACs and 10⁶ bytes at 10⁹ per second
     assert regression(found) == (pytest.approx(1e-6 + 1e-3 + 1e-3), "none")
-
-
-def runs(overhead):
-    """Networks of two kinds of calls, with that much overhead; each kind takes 2 or 3 times its baseline."""
-    found = []
-    for number, size in enumerate((6, 7, 8, 9, 10, 11)):
-        calls = {
-            CallFeatures("a", "", (float(size),), 0, 2**size): 3 + number,
-            CallFeatures("b", "", (float(size),), 10**size // 10**4, 64): 5,
-        }
-        seconds = {one: baseline_seconds(BASELINE, one) * (2 if one.operation == "a" else 3) for one in calls}
-        counts = (sum(calls.values()), 7 * number % 5, 4 + number * number)
-        spent = sum(calls[one] * seconds[one] for one in calls)
-        rest = sum(
-            each * count for each, count in zip((overhead.call, overhead.view, overhead.module), counts, strict=True)
-        )
-        found.append(NetworkRun(f"network {number}", calls, seconds, counts[1], counts[2], spent + rest))
-    return found
 
 
 def test_overhead_is_fitted_to_whole_networks():
@@ -308,7 +271,7 @@ def test_networks_at_another_pace_are_told():
     slow = msgspec.structs.replace(network(1.0, 1.1), pace=1.2e-3)
     found = calibration(networks=(network(1.0, 1.1), slow), pace=1e-3)
     assert found.off_pace == 1
-    told = plain_text(lambda width: report(found))
+    told = plain_text(lambda width: drawn(parts(found), width))
     assert "1 of 2 networks were measured while the machine ran faster or slower" in " ".join(told.split())
     assert calibration(networks=(slow,), pace=1.15e-3).off_pace == 0
 
@@ -317,9 +280,9 @@ def test_disturbed_networks_are_told():
     one = msgspec.structs.replace(network(1.0, 1.0), calls=0.5)
     assert one.disturbed
     found = calibration(networks=(one, network(1.0, 1.1)))
-    told = plain_text(lambda width: report(found))
+    told = plain_text(lambda width: drawn(parts(found), width))
     assert "1 of 2 networks were disturbed" in " ".join(told.split())
-    assert "disturbed" not in plain_text(lambda width: report(calibration()))
+    assert "disturbed" not in plain_text(lambda width: drawn(parts(calibration()), width))
 
 
 def test_a_network_is_predicted_from_the_others():
@@ -400,10 +363,6 @@ def edited(before, after):
     text = msgspec.json.encode(calibration(samples=(one,), overhead=nothing))
     assert text.count(before) == 1
     return text.replace(before, after)
-
-
-def network(seconds, predicted):
-    return Network(name="n", seconds=seconds, predicted=predicted)
 
 
 @pytest.mark.parametrize(
@@ -509,12 +468,12 @@ def test_predicted_tables_have_what_no_operation_accounts_for(calibrated_here):
     rest = units.seconds(ledger.prediction.not_attributed)
     assert ledger.prediction.not_attributed > 1e-2
     for by in ("mixing", "stage"):
-        lines = ledger_plain(ledger, by).splitlines()
+        lines = report_text(ledger, "table", by).splitlines()
         # of the groups, and of the totals by mixing kind
         both = [line.split() for line in lines if line.startswith("not attributed")]
         assert len(both) == 2
         assert all(rest in " ".join(words) for words in both)
-    groups, _, _ = ledger_plain(ledger, "mixing").partition("totals by mixing kind")
+    groups, _, _ = report_text(ledger, "table", "mixing").partition("totals by mixing kind")
     assert "traced MACs" not in groups
 
 

@@ -10,16 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
+from calibrated import layout
 from xfcost.torch_models.predicting.calibrate import run_of
 from xfcost.torch_models.predicting.predict import Recorded, recorded
 from xfcost.torch_models.predicting.regression import features, loops
-from xfcost.torch_models.running.prediction_calls import Layout, LayoutCall
-
-
-def layout(*sizes, strides=None, dtype="float32"):
-    if strides is None:
-        strides = torch.empty(sizes, device="meta").stride()
-    return Layout(sizes, tuple(strides), dtype)
+from xfcost.torch_models.running.prediction_calls import LayoutCall
 
 
 def test_features_of_a_product():

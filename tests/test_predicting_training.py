@@ -15,14 +15,14 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import xfcost
+from calibrated import BASELINE, MACHINE, Ticks, calibration, layout, live, network, points, runs
 from helpers import xf
-from test_predicting import BASELINE, MACHINE, Ticks, calibration, live, network, points, runs
-from test_predicting_features import layout
 from xfcost.ledger import calibration as files
 from xfcost.ledger.calibration import Overhead, Samples, TrainingSteps
 from xfcost.ledger.errors import UsageError
-from xfcost.report.calibration import report
 from xfcost.report.console import plain_text
+from xfcost.report.document import drawn
+from xfcost.report.timing import parts
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calibrate import NetworkRun, fitted, runner_of
 from xfcost.torch_models.predicting.operations import TRAINED, Trial, placed
@@ -252,11 +252,12 @@ def test_every_optimizer_is_calibrated():
 
 
 def test_the_report_of_a_calibration_has_both():
-    told = " ".join(plain_text(lambda width: report(trained())).split())
+    told = " ".join(plain_text(lambda width: drawn(parts(trained()), width)).split())
     assert "1 networks, each predicted from the others: median error 10.0%" in told
     assert "1 training steps, each predicted from the others: median error 100.0%" in told
     disturbed = trained(networks=(msgspec.structs.replace(network(1.0, 1.0), calls=0.5),))
-    assert "1 of 2 networks were disturbed" in " ".join(plain_text(lambda width: report(disturbed)).split())
+    told = " ".join(plain_text(lambda width: drawn(parts(disturbed), width)).split())
+    assert "1 of 2 networks were disturbed" in told
 
 
 def test_a_calibration_without_steps_is_one_error():

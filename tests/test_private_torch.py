@@ -18,7 +18,7 @@ from xfcost.ledger.errors import UsageError, VersionError
 from xfcost.torch_models.running.costs import is_composite
 from xfcost.torch_models.running.surroundings import plain_branches
 from xfcost.torch_models.shared import private_torch
-from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.shared.private_torch import no_compiler
 
 PACKAGE = Path(xfcost.__file__).parent
 FILE = Path(private_torch.__file__)
@@ -306,7 +306,7 @@ def test_without_the_names_of_arguments_mixing_kinds_are_unknown_and_a_note_says
 def test_without_its_wrapper_the_compiler_is_imported_and_the_figures_are_the_same(monkeypatch) -> None:
     monkeypatch.delattr(torch, "_disable_dynamo")
     assert private_torch.compiler_wrapper() is None
-    monkeypatch.setattr("xfcost.torch_models.shared.no_compiler._WRAPPER", None)
+    monkeypatch.setattr("xfcost.torch_models.shared.private_torch._WRAPPER", None)
     with no_compiler():
         assert _analyzed().total("macs") == MACS
 

@@ -10,9 +10,9 @@ import whole_probe as probe_module
 from modules import Call
 from whole_probe import Probed, kind_of, probe
 from xfcost.formulas.component import Place
-from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.stage_entries import PatchMerging
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.layers.patch_merging import PatchMergingLayer
+from xfcost.torch_models.layers.stage_entries import PatchMergingLayer
 
 
 def tokens(n: int, width: int = 4) -> tuple[Tensor]:

@@ -8,20 +8,19 @@ import msgspec
 import pytest
 
 from xfcost.formulas.component import Component, Place
-from xfcost.formulas.feature_maps import RandomFeatures
-from xfcost.layers.context import Context
-from xfcost.layers.pooling_attention import PoolingAttention
+from xfcost.layers.shift import Context
+from xfcost.layers.stage_entries import PoolingAttention
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.probe import ProbedRow
-from xfcost.mechanisms.basic import Basic
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.global_local import GlobalLocal
-from xfcost.mechanisms.kernel import Kernel
-from xfcost.mechanisms.lstm import Lstm
+from xfcost.mechanisms.kernel import Kernel, RandomFeatures
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.recurrent import Lstm
+from xfcost.mechanisms.residual_blocks import Basic
 from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.window import Window
 from xfcost.mechanisms.window_pooling import WindowPooling

@@ -13,7 +13,7 @@ from helpers import error_of
 from xfcost.api.option_readers import image_size, token_numbers
 from xfcost.api.runs import make_plan, make_run
 from xfcost.cli import COMMANDS, app, command
-from xfcost.commands.ranges import axis_of
+from xfcost.commands.options import axis_of
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import read_number, whole, whole_numbers
 
@@ -84,18 +84,18 @@ def test_every_option_reads_the_same_numbers() -> None:
     assert make_run(N="1k", batch="1_000").batch == 1000
     assert make_run(mode="generate", new_tokens="2Ki").new_tokens == 2048
     assert make_plan("train", tokens="300B").tokens == 300 * 10**9
-    assert image_size("1Ki") == (1024, 1024)
+    assert image_size("--size", "1Ki") == (1024, 1024)
     assert axis_of("1k:128Ki", None)[1] == (1000, 131072)
     assert axis_of("49:12,544", None)[1] == (49, 12544)
     assert axis_of(None, "224:1k")[1] == (224, 1000)
 
 
 def test_a_comma_separates_two_numbers_and_groups_thousands_where_no_one_writes_two() -> None:
-    assert token_numbers("512,128") == (512, 128)
-    assert token_numbers("25,40") == (25, 40)
-    assert token_numbers("131,072") == (131072,)
-    assert token_numbers("1,048,576") == (1048576,)
-    assert token_numbers("1k,2k") == (1000, 2000)
+    assert token_numbers("--N", "512,128") == (512, 128)
+    assert token_numbers("--N", "25,40") == (25, 40)
+    assert token_numbers("--N", "131,072") == (131072,)
+    assert token_numbers("--N", "1,048,576") == (1048576,)
+    assert token_numbers("--N", "1k,2k") == (1000, 2000)
     assert whole_numbers("1,,2") == ()
     with pytest.raises(UsageError, match="of thousands write 1_000"):
         xf_in_process("analyze", "gpt2", "--N", "131,172", "--no-trace")

@@ -11,7 +11,9 @@ from torch.nn import functional as F
 
 import xfcost
 from helpers import xf
+from xfcost.counting.reach.result import Reach
 from xfcost.ledger.errors import UsageError
+from xfcost.report.reach import answers, inputs_text
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.reach import any_reach as affordable
 from xfcost.torch_models.reach.any_reach import Output, blocks_of, grid_of, position_axes, reach_of_module
@@ -342,3 +344,40 @@ def test_the_edges_of_a_graph_are_no_tokens() -> None:
     edges = torch.stack([torch.arange(9), torch.arange(1, 10)])  # a path of 10 nodes: each reads the one before
     found = xfcost.reach(Graph(), example_inputs=(torch.randn(10, 4), edges))
     assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(1, 1), (1, 2)]
+
+
+def test_the_letter_of_an_input_says_where_its_tokens_are():
+    # (N, B, D), as torch's attention takes it by default; of inputs without the letter the batch comes second too
+    layer = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0)
+    model = nn.TransformerDecoder(layer, 2, norm=None)
+    inputs = lambda n: {"tgt": torch.randn(n, 2, 8), "memory": torch.randn(5, 2, 8)}  # noqa: E731 - one line
+    found = xfcost.reach(model, example_inputs=inputs, N=12)
+    assert [(one.name, one.units) for one in found.inputs] == [("tgt", 12), ("memory", 5)]
+    assert [(step.stream, step.tokens) for step in found.steps] == [("tgt", 12), ("tgt", 12)]
+    assert {(met.input, met.smallest) for step in found.steps for met in step.met} == {("tgt", 12), ("memory", 5)}
+
+
+class Reader(nn.Module):
+    """Cross-attention alone: each token reads the memory, and no other token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        return self.attention(x, memory, memory)[0]
+
+
+def read_by_nine(memory: int) -> Reach:
+    return xfcost.reach(Reader(), example_inputs=(torch.randn(1, 9, 8), torch.randn(1, memory, 8)))
+
+
+def test_one_token_is_no_tokens():
+    assert inputs_text(read_by_nine(1)) == "x 9 tokens + memory 1 token"
+
+
+@pytest.mark.parametrize("tokens", [6, 9])
+def test_the_answer_of_cross_attention_names_what_is_not_met(tokens):
+    found = read_by_nine(tokens)
+    answer = "not every token depends on every other and all memory tokens: after its one block a token depends on "
+    assert answers(found) == [answer + "1 of 9 tokens"]

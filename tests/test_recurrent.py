@@ -1,43 +1,32 @@
-"""Recurrent layers: beside torch.nn's own, their one node in a trace, and states handed to a decoder."""
+"""Recurrent layers: their one node in a trace, states handed to a decoder, decoders that attend."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from places import at
-from specs import architecture_of
+from specs import architecture_of, counted
 from strategies import as_yaml, counted_spec
 from xfcost.formulas.component import Place
-from xfcost.formulas.recurrent import Recurrent
+from xfcost.layers.tokens import Token
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.gru import Gru
-from xfcost.mechanisms.lstm import Lstm
-from xfcost.mechanisms.rnn import Rnn
+from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Rnn, Sum
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 
+# Recurrent layers: beside torch.nn's own, their one node in a trace, and states handed to a decoder ───────────────────
+
 TORCH = {Rnn: nn.RNN, Lstm: nn.LSTM, Gru: nn.GRU}
-COMPONENTS = [
-    Rnn(),
-    Rnn(act="relu"),
-    Rnn(bias=False, bidirectional=True),
-    Lstm(),
-    Lstm(bias=False),
-    Lstm(bidirectional=True),
-    Gru(),
-    Gru(bias=False),
-    Gru(bidirectional=True),
-]
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -56,49 +45,6 @@ def test_a_reader_is_told_of_steps_and_state() -> None:
     (note,) = Lstm(bidirectional=True).notes(at(2000))
     assert "2,000 sequential steps" in note
     assert "a state of 12 numbers" in note  # h and c, 3 hidden units, two directions
-
-
-# Beside torch.nn ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def torch_layer(component: Recurrent, dim: int, units: int) -> nn.Module:
-    more = {"nonlinearity": component.act} if isinstance(component, Rnn) else {}
-    make = TORCH[type(component)]
-    return make(dim, units, bias=component.bias, bidirectional=component.bidirectional, batch_first=True, **more)
-
-
-def with_weights_of(module: nn.Module, theirs: nn.Module) -> nn.Module:
-    """Torch's weights in ours; in its order: weight_ih, weight_hh, bias_ih, bias_hh, forwards and then backwards."""
-    ways = [way for way in (module.core, module.forwards, module.backwards) if way is not None]
-    for way, suffix in zip(ways, ("", "_reverse"), strict=False):
-        for leaf, short in ((way.input, "ih"), (way.recurrence, "hh")):
-            leaf.weight.data.copy_(getattr(theirs, f"weight_{short}_l0{suffix}"))
-            if leaf.bias is not None:
-                leaf.bias.data.copy_(getattr(theirs, f"bias_{short}_l0{suffix}"))
-    return module
-
-
-@pytest.mark.parametrize("component", COMPONENTS, ids=str)
-@pytest.mark.parametrize("units", [6, 4])
-def test_outputs_and_parameters_are_torch_nn_s(component: Recurrent, units: int) -> None:
-    torch.manual_seed(0)
-    where = at(9, dim=5, out_dim=units * component.directions)
-    theirs = torch_layer(component, 5, units).double()
-    ours = with_weights_of(MODULES[type(component)](component, where).double(), theirs)
-    x = torch.randn(3, 9, 5, dtype=torch.float64)
-    torch.testing.assert_close(ours(x), theirs(x)[0], rtol=1e-12, atol=1e-13)
-    params = sum(parameter.numel() for parameter in theirs.parameters())
-    assert params == sum(row.params for row in component.operations(where))
-
-
-@pytest.mark.parametrize("component", COMPONENTS, ids=str)
-def test_macs_are_those_of_torch_nn_on_meta(component: Recurrent) -> None:
-    where = at(11, dim=5, out_dim=4 * component.directions)
-    with torch.device("meta"):
-        theirs, x = torch_layer(component, 5, 4), torch.randn(2, 11, 5)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        theirs(x)
-    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in component.operations(where))
 
 
 # One node in a trace ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -256,3 +202,82 @@ def test_a_sum_of_two_widths_is_refused_with_its_line(tmp_path: Path) -> None:
         SpecError, match=r"spec\.yaml:\d+ .*x is 8 wide and f\(x\) 5: they can't be added; write residual"
     ):
         counted_spec(data, tmp_path)
+
+
+# Recurrent decoders that attend: RNNsearch by hand, steps side by side as one after the other, what is refused ────────
+
+SEARCH = Gru(
+    hidden=5,
+    bias=False,
+    reset="before",
+    attend=Additive(hidden=3),
+    start="backwards",
+    readout=Maxout(hidden=2),
+    residual="none",
+)
+TELL = Lstm(hidden=5, attend=Additive(hidden=3, bias=True, gate=True), start="mean", readout=Sum(), residual="none")
+
+
+def spot(tokens: int = 7, memory: int = 4, dim: int = 6, memory_dim: int = 8) -> Place:
+    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, memory=Grid((memory,)), memory_dim=memory_dim)
+
+
+def test_n_takes_both_lengths() -> None:
+    macs = {pair: counted("rnnsearch", tokens=pair).total("macs") for pair in ((30, 20), (60, 20), (30, 40))}
+    # one more source token: both directions of the encoder and its key, and 20 energies and terms of the sum
+    assert macs[60, 20] - macs[30, 20] == 30 * (6 * 1_620_000 + 2_000_000 + 20 * 3000)
+
+
+# As it runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("component", [SEARCH, TELL, Gru(attend=Additive(hidden=3))], ids=str)
+def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent) -> None:
+    # On `meta` a trace lets all steps stand beside each other; on the CPU it walks them.
+    traces = []
+    for device in ("meta", "cpu"):
+        with torch.device(device):
+            module = MODULES[type(component)](component, spot()).requires_grad_(requires_grad=False)
+            traced = trace(module, (torch.randn(2, 7, 6), torch.randn(2, 4, 8)))
+        assert traced.unsupported == {}
+        traces.append(traced.modules)
+    assert traces[0] == traces[1]
+    assert sum(costs.macs for costs in traces[0].values()) == 2 * sum(row.macs for row in component.operations(spot()))
+
+
+# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("component", "changes", "expected"),
+    [
+        (SEARCH, {"memory": None}, "attend: reads an encoder's output, and the spec has no `encoder:`"),
+        (SEARCH, {"memory_dim": 7}, "start: the encoder's backward half needs an even width, got 7"),
+        (
+            Gru(attend=Additive(hidden=3), bidirectional=True),
+            {},
+            "bidirectional: every step attends with the state before",
+        ),
+        (
+            Gru(attend=Additive(hidden=3), start="encoder"),
+            {},
+            "start: with `attend`, expected zeros, backwards or mean",
+        ),
+        (Gru(attend=Additive(hidden=3), readout=Sum()), {}, "hidden: with a `readout`, give the state's width"),
+        (Gru(readout=Sum()), {}, "readout: needs attention over the encoder; give `attend`"),
+        (Gru(start="mean"), {}, "start: needs attention over the encoder; give `attend`"),
+    ],
+)
+def test_what_can_not_attend_is_refused(component: Recurrent, changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ComponentError) as refused:
+        component.check(msgspec.structs.replace(spot(), **changes))
+    assert f"{refused.value.field}: {refused.value.message}".startswith(expected)
+
+
+def test_a_token_s_table_may_be_of_another_width_than_the_stage() -> None:
+    where = Place(grid=Grid((7,)), dim=11, out_dim=12, vocabulary=11)
+    assert Token(dim=5).out(where) == (Grid((7,)), 5)
+    (row,) = Token(dim=5).operations(where)
+    assert (row.params, row.moved) == (55, 35)
+    assert Token(dim=5, share="table").tables(where) == {"table": (11, 5)}
+    assert Token().out(where)[1] == 12

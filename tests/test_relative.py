@@ -1,29 +1,46 @@
-"""Transformer-XL's attention: its memory, how far it reaches, and the public code's figures."""
+"""Positions and memories of attention: relative, compressive, grouped heads, widths of values."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
 
+import places
 from compared import given, options_of
 from modules import noise
-from places import at
-from references.attention import with_memory
+from places import at, rows_of
+from references.attention import compressed_once, with_memory
+from refused import refusals
 from specs import counted
 from strategies import counted_spec, placed
 from whole_probe import probe
+from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.compressive import Compressive
+from xfcost.mechanisms.full import Buckets, Cross, Full
 from xfcost.mechanisms.relative import Relative
+from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.shared.attention import Rotary, alibi, bucket_rows
+
+# `--kind` of one of these selects this file
+KINDS = ("relative", "compressive")
 
 
-def twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Module:
+# Transformer-XL's attention: its memory, how far it reaches, and the public code's figures ────────────────────────────
+
+
+def relative_twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return MODULES[Relative](component, where).double().eval().requires_grad_(requires_grad=False)
 
@@ -50,7 +67,7 @@ def test_notes_tell_of_the_memory() -> None:
     ids=str,
 )
 def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) -> None:
-    module = twin_of(component, at(5, fused=fused))
+    module = relative_twin_of(component, at(5, fused=fused))
     x_BND, memory_BPD = noise(2, 5, 6), noise(2, component.memory, 6, seed=2)
     plain = with_memory(options_of(component), given(module), x_BND, memory_BPD)
     torch.testing.assert_close(module(x_BND, memory_BPD), plain, rtol=1e-11, atol=1e-12)
@@ -58,7 +75,7 @@ def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) ->
 
 
 def test_a_memory_gets_no_gradient() -> None:
-    module = twin_of(Relative(heads=2, causal=True, memory=4), at(5))
+    module = relative_twin_of(Relative(heads=2, causal=True, memory=4), at(5))
     x_BND, memory_BPD = noise(1, 5, 6).requires_grad_(), noise(1, 4, 6, seed=2).requires_grad_()
     module(x_BND, memory_BPD).sum().backward()
     assert x_BND.grad is not None
@@ -68,14 +85,15 @@ def test_a_memory_gets_no_gradient() -> None:
 def test_two_segments_are_one_long_pass_through_a_layer() -> None:
     # One layer over 10 tokens at once, and over the second 5 with the first 5 for a memory.
     whole, half = (
-        twin_of(Relative(heads=2, causal=True, memory=memory), at(tokens)) for tokens, memory in ((10, 0), (5, 5))
+        relative_twin_of(Relative(heads=2, causal=True, memory=memory), at(tokens))
+        for tokens, memory in ((10, 0), (5, 5))
     )
     half.load_state_dict(whole.state_dict())
     x_BND = noise(2, 10, 6)
     torch.testing.assert_close(half(x_BND[:, 5:], x_BND[:, :5]), whole(x_BND)[:, 5:], rtol=1e-11, atol=1e-12)
 
 
-class Segments(nn.Module):
+class RelativeSegments(nn.Module):
     """Layers over one segment after the other: (B, S·N, D) -> the last segment (B, N, D).
 
     A layer's memory is what entered it in the segments before: the newest positions that fit.
@@ -85,7 +103,7 @@ class Segments(nn.Module):
         super().__init__()
         component = Relative(heads=2, causal=True, memory=memory)
         self.segments, self.memory = segments, memory
-        self.layers = nn.ModuleList(twin_of(component, at(tokens), seed) for seed in range(layers))
+        self.layers = nn.ModuleList(relative_twin_of(component, at(tokens), seed) for seed in range(layers))
 
     def forward(self, x_BND: Tensor) -> Tensor:
         seen = [x_BND.new_zeros(x_BND.shape[0], self.memory, x_BND.shape[-1])] * len(self.layers)
@@ -101,7 +119,7 @@ class Segments(nn.Module):
 @pytest.mark.parametrize("memory", [3, 4])
 def test_the_reach_grows_by_one_memory_per_layer(layers: int, memory: int) -> None:
     tokens, segments = 4, 5
-    seen = probe(Segments(layers, segments, tokens, memory), (torch.zeros(1, segments * tokens, 6),))
+    seen = probe(RelativeSegments(layers, segments, tokens, memory), (torch.zeros(1, segments * tokens, 6),))
     # The first token of the last segment reads `memory` positions before it. One layer deeper they stand in a segment
     # that reads `memory` positions before itself: with memories as long as segments, L·m tokens back in all.
     last = (segments - 1) * tokens
@@ -170,3 +188,276 @@ def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
     zeros = torch.zeros(1, 1, 6)
     assert torch.equal(layer.core.content_bias(zeros).flatten(), torch.arange(6.0))
     assert torch.equal(layer.core.position_bias(zeros).flatten(), torch.arange(6.0) + 6)
+
+
+# Compressive attention: its memories from segment to segment, and a public implementation's figures ───────────────────
+
+
+def compressive_twin_of(component: Compressive, tokens: int, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    return MODULES[Compressive](component, at(tokens)).double().eval().requires_grad_(requires_grad=False)
+
+
+def test_notes_tell_what_is_dropped_and_what_is_too_short() -> None:
+    component = Compressive(heads=1, memory=2, compressed_memory=3, compression=4)
+    whole, rest, short = (list(component.notes(at(tokens))) for tokens in (8, 9, 3))
+    assert "8 tokens attend over themselves, 2 positions of the memory and 3 of the compressed memory" in whole[0]
+    assert len(whole) == 1
+    assert rest[1] == "9 evicted positions make 2 compressed ones of 4 each; the other 1 are dropped"
+    assert short[1] == "a segment of 3 evicts fewer positions than the 4 that make a compressed one: nothing is kept"
+    assert next(row for row in component.operations(at(3)) if row.path == "compress").macs == 0
+
+
+# From segment to segment ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Tensor, ...]) -> list[Tensor]:
+    """Rae et al. 2020, Algorithm 1, one layer: attend, take the n oldest memories out, compress them, at the end."""
+    options, weights = options_of(component), given(module)
+    batch, tokens, width = segments[0].shape
+    memory, slots = (
+        segments[0].new_zeros(batch, size, width) for size in (component.memory, component.compressed_memory)
+    )
+    answers = []
+    for number, x_BND in enumerate(segments):
+        if number == 0:  # what the module finds before a text: zeros were evicted
+            new = compressed_once(options, weights, torch.zeros_like(x_BND))
+            slots = torch.cat([slots, new], 1)[:, -component.compressed_memory :]
+        answers.append(with_memory(options, weights, x_BND, torch.cat([slots, memory], dim=1)))
+        kept = torch.cat([memory, x_BND], dim=1)
+        evicted, memory = kept[:, :tokens], kept[:, tokens:]
+        slots = torch.cat([slots, compressed_once(options, weights, evicted)], dim=1)[:, -component.compressed_memory :]
+    return answers
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        Compressive(heads=2, causal=True, memory=6, compressed_memory=5, compression=2),
+        Compressive(heads=1, causal=True, memory=3, compressed_memory=4, compression=2, function="mean"),
+        Compressive(heads=3, causal=True, compressed_memory=1, compression=2, function="max"),
+        Compressive(heads=2, causal=True, memory=2, compressed_memory=3, compression=5),
+    ],
+    ids=str,
+)
+def test_segments_go_on_as_the_paper_s_algorithm_does(component: Compressive) -> None:
+    module, segments = compressive_twin_of(component, 4), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
+    past = module.standing(segments[0])
+    for x_BND, plain in zip(segments, by_algorithm_1(component, module, segments), strict=True):
+        torch.testing.assert_close(module(x_BND, past), plain, rtol=1e-11, atol=1e-12)
+        past = module.remember(x_BND, past)
+
+
+class CompressiveSegments(nn.Module):
+    """One layer over one segment after the other: (B, S·N, D) -> the last segment."""
+
+    def __init__(self, component: Compressive, segments: int, tokens: int) -> None:
+        super().__init__()
+        self.segments, self.layer = segments, compressive_twin_of(component, tokens)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        *before, last = x_BND.chunk(self.segments, dim=1)
+        past = self.layer.standing(last)
+        for segment in before:
+            past = self.layer.remember(segment, past)
+        return self.layer(last, past)
+
+
+@pytest.mark.parametrize("function", ["conv", "mean"])
+def test_a_layer_reaches_c_tokens_per_compressed_one(function: str) -> None:
+    # Three compressed of two tokens each and a memory of 4, before segments of 4: two are new per segment.
+    component = Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2, function=function)
+    seen = probe(CompressiveSegments(component, 6, 4), (torch.zeros(1, 24, 6),))
+    first = 20 - 4 - 2 * 3
+    assert seen.reads[0] == frozenset(range(first, 21))
+
+
+# Somebody else's figures ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> None:
+    """compressive-transformer-pytorch 0.4.0: 46,879,264 parameters, 57,193,529,344 MACs (FlopCounterMode/2).
+
+    Six layers of 512, n = n_m = 1024, n_cm = 256, c = 4. It has a position table per head in place of W_R, u and v,
+    which all layers share, and a bias on the output projection and the vocabulary alone.
+    """
+    block = [
+        {"kind": "compressive", "heads": 8, "causal": True, "memory": 1024, "compressed_memory": 256},
+        {"kind": "mlp"},
+    ]
+    spec = {
+        "name": "package",
+        "input": {"kind": "tokens", "vocabulary": 20000, "length": 1024},
+        "embed": [{"kind": "token"}],
+        "stages": [{"dim": 512, "depth": 6, "block": block}],
+        "head": {"kind": "language_model", "norm": "none", "bias": True},
+    }
+    ours = count(placed(spec, tmp_path))
+    keys = 1024 + 1024 + 256
+    table, output_biases, positions = keys * 512, 6 * 512, 6 * (512 * 512 + 2 * 512)
+    assert ours.total("params") == 46_879_264 - table - output_biases + positions
+    assert ours.total("macs") == 57_193_529_344 + 6 * keys * 512 * 512  # W_R on every distance
+
+
+# Heads in groups, rotary positions, ALiBi and buckets: what is read once, what is shared, what is refused ─────────────
+
+grouped_at = partial(places.at, dim=8)
+
+
+# Groups ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_shared_head_of_keys_is_read_once_from_main_memory() -> None:
+    alone, shared = (rows_of(Full(heads=4, kv_heads=few), grouped_at(10))["scores"].core for few in (4, 2))
+    # 4 cores of 10 queries by 10 keys, or 2 of 20 by 10
+    assert (msgspec.structs.astuple(alone), msgspec.structs.astuple(shared)) == ((4, 10, 10, 2, 2), (2, 20, 10, 2, 2))
+
+
+def test_names() -> None:
+    assert Full(heads=4, kv_heads=4).label() == "Self-attention"
+    assert Full(heads=4, kv_heads=2).label() == "Grouped-query attention"
+    assert Full(heads=4, kv_heads=1, causal=True).label() == "Causal multi-query attention"
+    assert (
+        Sliding(heads=4, kv_heads=2, window=4, causal=True).label() == "Sliding-window causal grouped-query attention"
+    )
+
+
+# Rotary positions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_scores_of_rotated_vectors_know_their_distance_alone() -> None:
+    rotary = Rotary(12, 6, 10000.0)
+    q, k = torch.randn(2, 1, 1, 1, 6, generator=torch.Generator().manual_seed(0)).expand(-1, -1, -1, 12, -1)
+    scores = rotary(q) @ rotary(k).transpose(-2, -1)
+    for distance in range(-11, 12):
+        along = scores[0, 0].diagonal(distance)
+        torch.testing.assert_close(along, along[:1].expand_as(along), rtol=1e-4, atol=1e-5)
+    assert (scores[0, 0, 0] - scores[0, 0, 0, 0]).abs()[1:].min() > 1e-3
+    torch.testing.assert_close(rotary(q).norm(dim=-1), q.norm(dim=-1))
+
+
+# ALiBi and buckets ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_alibi_s_slopes() -> None:
+    # eight heads: 1/2, 1/4, … 1/256 (Press et al. 2022, §3)
+    torch.testing.assert_close(alibi(2, 8)[:, 0, 1], 2.0 ** -torch.arange(1, 9))
+    # twelve: those of eight, then 2^-0.5, 2^-1.5, …
+    torch.testing.assert_close(alibi(2, 12)[8:, 0, 1], 2.0 ** -torch.tensor([0.5, 1.5, 2.5, 3.5]))
+
+
+def test_bucket_rows_by_hand() -> None:
+    component = Full(heads=4, bias=Buckets(count=8, distance=20), scaled=False)
+    found = rows_of(component, grouped_at(10))
+    # 8 buckets of 4 heads; 19 distances looked up, then laid out for 100 pairs
+    assert (found["relative_bias"].params, found["relative_bias"].moved) == (32, 4 * (19 + 100))
+    assert found["relative_bias"].once
+    assert "scale" not in found
+    # two directions with 4 buckets each: 0 and 1 exact, then 2 to 6 (2·√10 = 6.3), then the rest
+    distances = torch.tensor([0, 1, 2, 6, 7, 20, 99, -1, -2, -6, -7, -99])
+    assert bucket_rows(distances, component.bias, causal=False).tolist() == [0, 5, 6, 6, 7, 7, 7, 1, 2, 2, 3, 3]
+    # one direction with 8: 0 to 3 exact, then from 4, 4·⁴√5 = 6.0, 8.9 and 13.4 on
+    assert bucket_rows(distances, component.bias, causal=True).tolist() == [0] * 7 + [1, 2, 5, 5, 7]
+
+
+def test_layers_that_share_a_table_count_it_once(tmp_path: Any) -> None:
+    def spec(**share: str) -> dict[str, Any]:
+        bias = {"kind": "buckets"} | share
+        return {
+            "input": {"kind": "tokens", "vocabulary": 29, "length": 10},
+            "embed": [{"kind": "token"}],
+            "stages": [{"dim": 12, "depth": 3, "block": [{"kind": "full", "heads": 3, "bias": bias}, {"kind": "mlp"}]}],
+        }
+
+    own, shared = counted_spec(spec(), tmp_path), counted_spec(spec(share="buckets"), tmp_path)
+    assert own.total("params") - shared.total("params") == 2 * 32 * 3
+    assert own.total("moved") == shared.total("moved")
+    assert next(row for row in shared.rows if row.path == "shared.buckets").params == 32 * 3
+
+
+def test_the_shared_table_is_learned_from_every_layer() -> None:
+    table = torch.nn.Module()
+    table.weight = torch.nn.Parameter(torch.randn(32, 2, dtype=torch.float64))
+    component = Full(heads=2, bias=Buckets(share="one"))
+    modules = [MODULES[Full](component, grouped_at(6), {"one": table}).double() for _ in range(2)]
+    assert all("relative_bias.weight" not in dict(module.named_parameters()) for module in modules)
+    x = torch.randn(1, 6, 8, dtype=torch.float64)
+    for module in modules:
+        table.weight.grad = None
+        module(x).sum().backward()
+        assert table.weight.grad.abs().sum() > 0
+
+
+# Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+test_what_can_not_stand_is_refused = refusals(
+    [
+        (Full(heads=8, kv_heads=3), "kv_heads", "8 heads don't divide into 3 groups; it could be 1, 2, 4, 8"),
+        (Full(heads=4, kv_heads=8), "kv_heads", "4 heads don't divide into 8 groups; it could be 1, 2, 4"),
+        (Full(heads=8, position="rope"), "position", "expected an even head width, got 1: give an even `head_dim`"),
+        (Full(heads=2, position="alibi"), "position", "alibi needs causal attention; write causal: true"),
+        (Full(heads=2, causal=True, position="alibi", bias=Buckets()), "bias", "leave one of the two out"),
+        (Full(heads=2, bias=Buckets(count=32, distance=8)), "bias", "32 buckets cover more than `distance`, 8"),
+        (
+            Full(heads=4, kv_heads=2, talking_heads=True),
+            "talking_heads",
+            "talking heads need scaled scores without a bias",
+        ),
+        (Full(heads=4, scaled=False, talking_heads=True), "talking_heads", "leave one of the two out"),
+        (Sliding(heads=2, window=4, global_tokens=1, position="rope"), "position", "projections of their own"),
+        (Sliding(heads=2, window=4, global_tokens=1, kv_heads=1), "kv_heads", "projections of their own"),
+        (Sliding(heads=2, window=4, kv_heads=1), "kv_heads", "only causal windows have `kv_heads`"),
+    ],
+    grouped_at(10),
+)
+
+
+def test_the_least_distance_that_stands() -> None:
+    # 32 buckets in two directions: 8 exact ones each, so that further ones begin at 8 and end beyond it
+    Full(heads=2, bias=Buckets(count=32, distance=9)).check(grouped_at(10))
+    Full(heads=2, causal=True, bias=Buckets(count=32, distance=17)).check(grouped_at(10))
+    with pytest.raises(ComponentError):
+        Full(heads=2, causal=True, bias=Buckets(count=32, distance=16)).check(grouped_at(10))
+
+
+# Values that are wider, or narrower, than keys: caches, traffic, and what is refused ──────────────────────────────────
+
+value_width_at = partial(places.at, dim=12)
+
+
+def test_caches_keep_both_widths() -> None:
+    own = {row.path: row for row in Full(heads=6, kv_heads=3, value_dim=5, causal=True).decoding(value_width_at(10))}
+    assert (own["cache"].cache.per_token, own["cache"].cached) == (3 * (2 + 5), 10 * 3 * (2 + 5))
+    other = Cross(heads=3, head_dim=2, value_dim=5).decoding(value_width_at(10, memory=Grid((7,)), memory_dim=4))
+    assert next(row for row in other if row.path == "cache").cached == 7 * 3 * (2 + 5)
+
+
+def test_the_bias_of_the_output_is_the_same_in_a_step() -> None:
+    for bias in (True, False):
+        component = Full(heads=2, causal=True, projection_bias=not bias, output_bias=bias)
+        step = {row.path: row.params for row in component.decoding(value_width_at(10))}
+        assert step["out"] == rows_of(component, value_width_at(10))["out"].params == 144 + 12 * bias
+
+
+@pytest.mark.parametrize("mixer", [Full(heads=3), Cross(heads=3)])
+def test_as_wide_as_keys_is_the_default(mixer: Mixer) -> None:
+    said = type(mixer)(heads=3, value_dim=4)
+    spot = value_width_at(10, memory=Grid((7,)), memory_dim=12)
+    assert list(mixer.operations(spot)) == list(said.operations(spot))
+
+
+def test_without_an_output_projection_values_must_fill_the_stream() -> None:
+    Full(heads=3, head_dim=2, value_dim=4, output_projection=False).check(value_width_at(10))
+    with pytest.raises(ComponentError, match="the heads together must have the output's width 12, and they have 15"):
+        Full(heads=3, value_dim=5, output_projection=False).check(value_width_at(10))
+
+
+def test_traffic_reads_both_widths() -> None:
+    # Table 3 (B): 18 cores of 8 heads, 512 queries and keys, d_k = 16, d_v = 64; plain: Q, K of d_k, V, O of d_v, and
+    # the matrix four times, in 4 bytes
+    ledger = analyze("transformer-base-dk16", memory_level="192KiB", trace=False)
+    assert ledger.total("plain_traffic_bytes") == 4 * 18 * 8 * (2 * 512 * (16 + 64) + 4 * 512**2)
+    # 49,152 elements hold ⌈49,152/160⌉ = 308 keys at a time: two passes over queries, outputs twice, and statistics
+    tiled = 512 * (16 + 64) + 2 * (512 * (16 + 2 * 64) + 4 * 512)
+    assert ledger.total("tiled_traffic_bytes") == 4 * 18 * 8 * tiled

@@ -8,15 +8,13 @@ import msgspec
 import pytest
 
 import xfcost
-from helpers import xf
-from xfcost.report.compare import comparison_plain
-from xfcost.report.table import ledger_plain
+from helpers import report_text, xf
 from xfcost.report.training import days_text, device_days_text
 
 
 def header(spec: str, **options: object) -> list[str]:
     """The lines above the tables."""
-    return ledger_plain(xfcost.analyze(spec, trace=False, **options)).split("\n\n")[0].splitlines()  # type: ignore[arg-type]
+    return report_text(xfcost.analyze(spec, trace=False, **options)).split("\n\n")[0].splitlines()  # type: ignore[arg-type]
 
 
 def test_a_forward_answers_parameters_macs_flops_memory_and_agreement() -> None:
@@ -68,7 +66,7 @@ def test_training_answers_flops_memory_and_days() -> None:
     for words in ("one step (1,024 tokens): ", "memory: ", "300.0 G tokens: ", " days (", " device-days) on 8 devices"):
         assert words in lines
     assert "(parameters, gradients, optimizer states, saved activations, 196.3 MiB float32 logits of the loss)" in lines
-    traced = ledger_plain(xfcost.analyze("gpt2", mode="train", N=8))
+    traced = report_text(xfcost.analyze("gpt2", mode="train", N=8))
     assert "saved activations, 1.534 MiB float32" in traced.split("\n\n")[0]
 
 
@@ -87,7 +85,7 @@ def test_the_causes_of_a_count_beside_the_estimate_add_up_and_are_its_own(name: 
     ledger = xfcost.analyze(name, mode="train", tokens="300e9", trace=False)
     for run in (ledger.training.run, ledger.training.run.without_recomputation):
         assert sum(msgspec.structs.astuple(run.beside_estimate)) == run.flops - run.filled_estimate
-    words = " ".join(ledger_plain(ledger).split())
+    words = " ".join(report_text(ledger).split())
     (causes,) = re.findall(r"(?:above|below) 6·P·D \(\S+?\): (.*?) [\d,]+ parameters", words)
     assert tuple(re.sub(r" [+−][\d.]+ %$", "", cause) for cause in causes.split(", ")) == CAUSES[name]
 
@@ -130,23 +128,23 @@ def test_the_first_twelve_lines_of_compare_are_its_answer() -> None:
 
 @pytest.mark.parametrize(("mode", "words"), [("decode", "bytes read per step: "), ("train", "FLOPs of a step: ")])
 def test_a_comparison_answers_the_question_of_its_mode(mode: str, words: str) -> None:
-    answer = comparison_plain(xfcost.compare("gpt2", "gpt2-medium", mode=mode)).split("\n\n")[1]  # type: ignore[arg-type]
+    answer = report_text(xfcost.compare("gpt2", "gpt2-medium", mode=mode)).split("\n\n")[1]  # type: ignore[arg-type]
     assert answer.startswith(f"{words}GPT-2 (124M) has the least")
 
 
 def test_equal_figures_are_left_out_but_for_verbose() -> None:
     comparison = xfcost.compare("gpt2", "gpt2", N=64)
     other = xfcost.compare("mistral-7b", "mistral-7b-sliding", N=8192)  # of the same parameters
-    short, long = comparison_plain(other), comparison_plain(other, verbose=True)
+    short, long = report_text(other), report_text(other, verbose=True)
     assert "(same)" not in short.split("\n\n")[2]
     assert "(same)" in long.split("\n\n")[2]
-    assert "MACs: the same at N = 64" in comparison_plain(comparison)
+    assert "MACs: the same at N = 64" in report_text(comparison)
 
 
 def test_crossovers_of_tiny_images_are_verbose() -> None:
     comparison = xfcost.compare("vit", "swin", N=784)
-    assert "at 32×32" not in comparison_plain(comparison)
-    assert "ViT-S/8 at 32×32" in " ".join(comparison_plain(comparison, verbose=True).split())
+    assert "at 32×32" not in report_text(comparison)
+    assert "ViT-S/8 at 32×32" in " ".join(report_text(comparison, verbose=True).split())
 
 
 @pytest.mark.parametrize(
@@ -169,5 +167,5 @@ def test_columns_that_do_not_fit_are_named() -> None:
 
 
 def test_the_system_that_has_the_least_is_named_first() -> None:
-    answer = comparison_plain(xfcost.compare("vit-b16", "vit-s16", N=196)).split("\n\n")[1]
+    answer = report_text(xfcost.compare("vit-b16", "vit-s16", N=196)).split("\n\n")[1]
     assert answer.startswith("MACs: ViT-S/16 has the least at N = 196, ")

@@ -11,8 +11,8 @@ import shutil
 import pytest
 
 from pages import HOSTILE, hostile_spec, written
+from xfcost.api.accounts import account
 from xfcost.api.runs import make_run
-from xfcost.api.specs import account
 from xfcost.ledger import units
 from xfcost.spec.load import load
 

@@ -15,9 +15,9 @@ import xfcost
 from helpers import xf
 from pages import HOSTILE, Strict, evaluated, hostile_spec, page_of, written
 from test_roofline import found as measured
+from xfcost.api.accounts import AccountOptions, account
 from xfcost.api.report_page import page_content
 from xfcost.api.runs import make_run
-from xfcost.api.specs import AccountOptions, account
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger import units
 from xfcost.ledger.least_work import row_bound

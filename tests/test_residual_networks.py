@@ -1,8 +1,9 @@
-"""ResNet, ResNeXt, RegNet, VGG, MobileNetV2 and EfficientNet: what their blocks refuse, other networks beside them."""
+"""Residual networks, MobileViT, and local attention in place of convolutions."""
 
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,30 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from places import at
-from plain_convolutional import SCALES, VGG, noisy, plain
+from refused import refusals
 from specs import counted
-from strategies import placed
-from transformers_models import parameters, same_totals, transformers
+from strategies import counted_spec, placed
+from transformers_models import parameters, theirs_of, transformers
 from xfcost.counting.forward import count
-from xfcost.ledger.errors import ComponentError
-from xfcost.mechanisms.inverted_residual import InvertedResidual
-from xfcost.mechanisms.vgg import Vgg
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Mixer, Place, Residual
+from xfcost.layers.feed_forward import Dense
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Neighbourhood
+from xfcost.mechanisms.residual_blocks import InvertedResidual, Vgg
+from xfcost.mechanisms.unfolded import Unfolded
+from xfcost.spec.load import load
+from xfcost.spec.placement import place as architecture
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
+
+# `--kind` of one of these selects this file
+KINDS = ("local_attention",)
+
+
+# ResNet, ResNeXt, RegNet, VGG, MobileNetV2 and EfficientNet: what their blocks refuse, other networks beside them ─────
 
 CLASSES, SIZE = 7, (37, 50)  # odd sides come up under the strides
 WIDTHS, DEPTHS = [16, 24], [2, 2]
@@ -118,30 +134,6 @@ def test_a_small_network_is_theirs(pair, tmp_path):
     assert parameters(theirs) == ledger.total("params")
 
 
-REGNETY = {
-    "regnety-200mf": ([1, 1, 4, 7], [24, 56, 152, 368], 8),
-    "regnety-16gf": ([2, 4, 11, 1], [224, 448, 1232, 3024], 112),
-}
-RESNETS = {
-    "resnet-34": {"depths": [3, 4, 6, 3], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"},
-    "resnet-50": {"depths": [3, 4, 6, 3]},
-    "resnet-50-v1": {"depths": [3, 4, 6, 3], "downsample_in_bottleneck": True},
-    "resnet-26": {"depths": [1, 2, 4, 1]},
-}
-
-
-@pytest.mark.parametrize("name", [*REGNETY, *RESNETS])
-def test_a_whole_network_counts_as_theirs(name):
-    if name in REGNETY:
-        depths, widths, group = REGNETY[name]
-        sizes = {"depths": depths, "hidden_sizes": widths, "groups_width": group, "layer_type": "y"}
-        config, model = transformers.RegNetConfig(**sizes, num_labels=1000), transformers.RegNetForImageClassification
-    else:
-        config = transformers.ResNetConfig(**RESNETS[name], num_labels=1000)
-        model = transformers.ResNetForImageClassification
-    same_totals(name, lambda: model(config))
-
-
 def test_another_depth_is_one_setting():
     deeper = counted("resnet-50", "stages.2.blocks.1.repeat=22")
     known = counted("resnet-101")
@@ -189,13 +181,6 @@ def test_vgg_s_block_refuses() -> None:
 
 # Whole networks ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-NAMES = [*SCALES, *VGG, *(f"{name}-bn" for name in VGG), "mobilenetv2-1.0"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_preset_has_the_plain_one_s_parameters_and_macs(name: str) -> None:
-    same_totals(name, lambda: plain(name))
-
 
 def test_another_size_is_one_option() -> None:
     # the size at which torchvision runs B2; a larger image has the same parameters in VGG too, of the pooled grid
@@ -203,20 +188,203 @@ def test_another_size_is_one_option() -> None:
     assert counted("vgg-11", size=(320, 288)).total("params") == counted("vgg-11").total("params")
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [("efficientnet-b0", (64, 96)), ("mobilenetv2-1.0", (64, 75)), ("vgg-11", (64, 75)), ("vgg-11-bn", (224, 32))],
-)
-def test_the_whole_with_the_plain_one_s_weights(name: str, size: tuple[int, int], tmp_path: Path) -> None:
-    data = {"extends": name, "name": "ours", "head": {"classes": 7} | ({"hidden": [9, 9]} if "vgg" in name else {})}
-    live = build(placed(data, tmp_path, size=size, batch=2, dtype="float64"), "cpu")
-    with torch.no_grad():
-        theirs = noisy(plain(name, classes=7, hidden=9).double().eval())
-        ours, state = live.model.state_dict(), list(theirs.state_dict().values())
-        # in the order in which they run
-        assert len(ours) == len(state)
-        for mine, other in zip(ours.values(), state, strict=True):
-            mine.copy_(other.reshape(mine.shape))
-        expected = theirs(*live.inputs)
-        torch.testing.assert_close(live.model(*live.inputs), expected, rtol=1e-9, atol=1e-10)
-    assert expected.std(0).min() > 1e-3  # not all alike
+# Inverted residuals ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_inverted_residual_refuses() -> None:
+    with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width"):
+        InvertedResidual(ratio=1.1).check(at(4, 4))
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
+        InvertedResidual().check(at(4, 4, special=1))
+
+
+# Unfolded attention ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_unfolded_attention_refuses() -> None:
+    with pytest.raises(
+        ComponentError, match=r"2 does not divide the grid 7×8; expected sides that are multiples"
+    ) as refused:
+        Unfolded(heads=2).check(at(7, 8))
+    assert refused.value.field == "patch"
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
+        Unfolded(heads=2).check(at(4, 4, special=1))
+    with pytest.raises(ComponentError, match="has no causal form"):
+        Unfolded(heads=2, causal=True).check(at(4, 4))
+    with pytest.raises(SpecError, match=r"mobilevit-s.*stages\[7\].block\[0\].patch: 2 does not divide the grid 7×7"):
+        counted("mobilevit-s", size=(224, 224))
+
+
+# An earlier stage beside this one ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_can_not_stand_beside_is_refused(tmp_path: Path) -> None:
+    def spec(stage: int, side: int) -> dict[str, Any]:
+        mlp = [{"kind": "mlp"}]
+        enter = [{"kind": "concatenate", "stage": stage}, {"kind": "conv", "size": 1}]
+        down = {"kind": "conv", "size": side, "stride": side}
+        return {
+            "input": {"kind": "image", "size": 8},
+            "embed": [{"kind": "patch", "size": 2}],
+            "stages": [
+                {"dim": 4, "depth": 1, "block": mlp},
+                {"dim": 6, "depth": 1, "block": mlp, "enter": [down]},
+                {"dim": 8, "depth": 1, "block": mlp, "enter": enter},
+            ],
+        }
+
+    # 16 tokens of 4 and 6 beside each other, mapped to 8
+    ledger = counted_spec(spec(1, 1), tmp_path)
+    (fused,) = [row for row in ledger.rows if row.path == "stages.2.enter.1.conv"]
+    assert fused.macs == 16 * 10 * 8
+    with pytest.raises(SpecError, match=r"enter\[0\].stage: 3 is not an earlier stage"):
+        counted_spec(spec(3, 1), tmp_path)
+    with pytest.raises(SpecError, match=r"stage 1 leaves 16 \(4×4\) tokens, and the input has 4 \(2×2\)"):
+        counted_spec(spec(1, 2), tmp_path)
+
+
+# A linear map that widens ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_dense_layer_widens_where_nothing_is_added() -> None:
+    wide = Dense(norm="batch_norm", act="silu", bias=False, residual="none")
+    rows = {row.path: row for row in wide.operations(at(5, dim=3, out_dim=7))}
+    assert (rows["linear"].macs, rows["linear"].params) == (105, 21)
+    assert (rows["norm"].params, rows["norm"].flops, rows["act"].flops) == (14, 70, 140)
+    assert wide.out(at(5, dim=3, out_dim=7)) == (Grid((5,)), 7)
+    assert not Dense(residual=Residual()).widens
+    with pytest.raises(ComponentError, match="a group norm mixes all tokens") as refused:
+        Dense(norm="group_norm").check(at(5))
+    assert refused.value.field == "norm"
+
+
+def test_a_dense_layer_in_a_residual_can_not_widen(tmp_path: Path) -> None:
+    spec = {
+        "input": {"kind": "vectors", "channels": 3, "length": 5},
+        "stages": [{"dim": 7, "depth": 1, "block": [{"kind": "dense"}]}],
+    }
+    with pytest.raises(SpecError, match="the width is 3 here and nothing in `embed` brings it to 7"):
+        counted_spec(spec, tmp_path)
+    spec["stages"][0]["block"][0]["residual"] = "none"  # type: ignore[index]
+    assert counted_spec(spec, tmp_path).total("params") == 3 * 7 + 7
+
+
+# The published figures ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("name", "printed"), [("xxs", 0.42e9), ("xs", 1.05e9), ("s", 2.03e9)])
+def test_the_printed_work_counts_norms_and_no_classifier(name: str, printed: float) -> None:
+    ledger = counted(f"mobilevit-{name}")
+    norms = ledger.part(row for row in ledger.rows if row.operation.endswith("norm"))
+    head = ledger.part(row for row in ledger.rows if row.path.startswith("head."))
+    theirs = ledger.total("macs") + norms.total("flops") - head.total("macs")
+    assert abs(theirs - printed) < 0.005e9
+
+
+def test_sizes_that_patches_tile() -> None:
+    # 2¹⁴ tokens behind the stem; 320 is 10 in the last stage, and attention (10²/8²)² = 2.44 times there
+    assert counted("mobilevit-s", tokens=(128 * 128,)).total("macs") == counted("mobilevit-s").total("macs")
+    small, large = (
+        next(row for row in counted("mobilevit-s", size=(side, side)).rows if row.path == "stages.7.block.0.scores")
+        for side in (256, 320)
+    )
+    assert (small.macs, large.macs) == (4 * 16**2 * 240, 4 * 25**2 * 240)
+
+
+# transformers' model ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def theirs(necks: tuple[int, ...], widths: tuple[int, ...], ratio: int, classes: int = 1000) -> nn.Module:
+    return theirs_of(
+        "MobileViTForImageClassification",
+        neck_hidden_sizes=list(necks),
+        hidden_sizes=list(widths),
+        expand_ratio=float(ratio),
+        num_labels=classes,
+    )
+
+
+# Local attention and local relation in place of convolutions: whole nets, at the border, what is refused ──────────────
+
+
+def rows(component: Mixer, place: Place) -> dict[str, Operation]:
+    component.check(place)
+    return {row.path: row for row in component.operations(place)}
+
+
+# Windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("size", [3, 5, 9])
+def test_pairs_in_closed_form_are_counted_on_every_axis_length(size):
+    for side, stride, cell in product(range(1, 14), (1, 2, 3, 5), (False, True)):
+        windows = Neighbourhood(Grid((side,)), size, stride)
+        assert windows.out.tokens == ceil_div(side, stride)
+        assert windows.pairs(cell=cell) == sum(len(windows.tokens(out, cell=cell)) for out in range(windows.out.tokens))
+
+
+# Stand-alone self-attention ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_paper_s_figure_per_position():
+    """Beyond its maps a layer costs 5·k²·d per position: two products of 2 FLOPs, and an addition to the keys."""
+    layer = rows(LocalAttention(size=5), at(9, 9, dim=16))
+    spatial = [layer[name].flops for name in ("scores", "weighted_sum", "add_positions")]
+    assert sum(spatial) == 81 * 5 * 25 * 16
+
+
+# Local relation ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_channels_that_fill_no_group_are_filled_up_and_told():
+    # 100 channels in groups of 8: 13 groups, 104 channels summed.
+    component, place = LocalRelation(), at(56, 56, dim=100)
+    layer = rows(component, place)
+    assert layer["weighted_sum"].macs == 3136 * 49 * 104
+    assert layer["scores"].attention_entries == 3136 * 49 * 13
+    assert layer["gather_values"].moved == (62 * 62 + 3136 * 49) * 104
+    assert layer["out"].macs == 3136 * 100 * 100
+    told = list(component.notes(place))
+    assert "are padding, masked, and counted" in told[0]
+    assert told[1].startswith("100 channels filled up to 104 for groups of 8: 4 channels of zeros")
+    assert "no fused form" in list(component.notes(at(56, 56, dim=64, fused=True)))[-1]
+
+
+# Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+REFUSED: list[tuple[Mixer, Place, str, str]] = [
+    (LocalAttention(size=4), at(8, 8, dim=16), "size", "4 is even, .* try 3 or 5"),
+    (LocalRelation(size=8), at(8, 8, dim=16), "size", "try 7 or 9"),
+    (LocalAttention(), at(8, 8, dim=16, special=1), "kind", "expected no special tokens, got 1"),
+    (LocalAttention(heads=3), at(8, 8, dim=16), "heads", "3 does not divide the width 16"),
+    (LocalAttention(heads=8), at(2, 4, 4, dim=16), "heads", "2 wide, which the embeddings of 3 axes can't share"),
+    (LocalAttention(heads=16), at(4, 4, dim=16), "heads", "1 wide"),
+    (LocalRelation(size=3, stride=3), at(9, 9, dim=16), "stride", "don't overlap; use 2 at most"),
+]
+
+
+test_what_can_not_stand_is_refused = refusals(REFUSED)
+
+
+# Inside a bottleneck, and at the entry ────────────────────────────────────────────────────────────────────────────────
+
+
+INSIDE = [
+    ("heads=7", r"spatial: heads: 7 does not divide the width 64"),
+    ("size=8", r"spatial: size: 8 is even"),
+    ("stride=2", r"spatial: `stride` belongs to the block"),
+    ("residual=none", r"spatial: `residual` belongs to the block"),
+]
+
+
+@pytest.mark.parametrize(("setting", "message"), INSIDE)
+def test_what_can_not_stand_in_a_bottleneck_is_refused_with_its_place(setting, message):
+    with pytest.raises(SpecError, match=rf"sasa-50.*stages\[0\]\.blocks\[0\]\[0\]\.{message}"):
+        architecture(load("sasa-50", [f"stages.0.blocks.0.0.spatial.{setting}"]), Run())
+
+
+def test_fused_attention_inside_a_bottleneck():
+    eager, fused = (count(architecture(load("sasa-26"), Run(attention=way))) for way in ("eager", "fused"))
+    assert fused.total("macs") == eager.total("macs")
+    # one number per query and head in place of 49
+    assert fused.total("attention_entries") * 49 == eager.total("attention_entries")

@@ -12,16 +12,14 @@ import torch
 from torch import nn
 
 import xfcost
-from residual_blocks import BLOCKS, FULL, MLP, WORDS, spec_file, stage
+from residual_blocks import BLOCKS, FULL, IMAGE, MLP, WORDS, spec_file, stage
 from xfcost.ledger.residual_stream import ResidualStream
-from xfcost.report.console import plain_text
-from xfcost.report.residual_sentences import sentences
-from xfcost.report.residual_stream import report
+from xfcost.report.residual_stream import document, sentences
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.layers.mlp import FeedForward
+from xfcost.torch_models.layers.feed_forward import FeedForward
 from xfcost.torch_models.shared.leaves import Add, WeightedSum
 from xfcost.torch_models.shared.norms import BatchNorm, GroupNorm, LayerNorm, LayerScale, RmsNorm
 
@@ -32,7 +30,7 @@ def tiny() -> ResidualStream:
 
 
 def text_of(found: ResidualStream) -> str:
-    return plain_text(lambda width: report(found, width))
+    return document(found).text("table")
 
 
 # ── a block by hand ──
@@ -212,6 +210,13 @@ head: {{kind: language_model}}
     said = " ".join(sentences(found))
     assert "one token of the encoder's output changed 10 rows, one of its own stream 1" in said
     assert "M 10/10" in text_of(found)
+
+
+def test_matrices_of_which_one_is_large_are_not_listed(tmp_path):
+    # 16 tokens of width 8 come in, and 4 leave
+    (step,) = xfcost.stream(spec_file(tmp_path, f"{IMAGE}\n{stage('{kind: vgg}', dim=8)}")).steps
+    assert (step.tokens, step.width) == (4, 8)
+    assert step.matrices is None
 
 
 def test_a_class_token_alone_is_updated(tmp_path):

@@ -19,12 +19,9 @@ from residual_blocks import BLOCKS, spec_file
 from xfcost.cli import app
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.residual_stream import ResidualStream, StreamStep, records
-from xfcost.report.console import plain_text
 from xfcost.report.figure import look
-from xfcost.report.residual_depth_figure import depth_figure
-from xfcost.report.residual_matrices import panels
-from xfcost.report.residual_stream import document, report
-from xfcost.report.residual_stream_figure import matrix_figure, stream_bytes
+from xfcost.report.residual_stream import document, panels
+from xfcost.report.residual_stream_figure import depth_figure, matrix_figure, stream_bytes
 from xfcost.torch_models.memory.shortage import Limit
 
 
@@ -34,7 +31,7 @@ def tiny() -> ResidualStream:
 
 
 def text_of(found: ResidualStream) -> str:
-    return plain_text(lambda width: report(found, width))
+    return document(found).text("table")
 
 
 # ── reports ──
@@ -60,7 +57,7 @@ def test_the_terminal_shows_the_panels(tiny):
 def test_no_line_is_wider_than_the_terminal_and_no_number_is_cut(name, width, tmp_path):
     found = xfcost.stream(spec_file(tmp_path, BLOCKS[name][0]))
     console = Console(file=io.StringIO(), record=True, width=width, color_system=None)
-    console.print(report(found, width))
+    console.print(document(found).terminal(width))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= width
     if width >= 80:

@@ -1,45 +1,57 @@
-"""Reversible residuals: the same numbers and gradients, no activations kept, rows that agree, and what is refused."""
+"""Reversible residuals, and the Reformer that is made of them."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
+import places
 from saved import saved_bytes
+from specs import counted
 from strategies import exact, placed
+from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers.mlp import Mlp
+from xfcost.layers.feed_forward import Mlp
+from xfcost.layers.positions import Position
 from xfcost.ledger import units
-from xfcost.ledger.errors import SpecError
+from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.table import memory_text
 from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.checks import check_block
 from xfcost.spec.reader import Source
-from xfcost.spec.reversible import check_block
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, StageModel, build
-from xfcost.torch_models.running.recorder import Recorder
+from xfcost.torch_models.memory.peak import peak_bytes
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.reversible import ReversibleRun
+from xfcost.torch_models.timing.rows import row_seconds
 
-TOKENS, DIM = 6, 12
+# Reversible residuals: the same numbers and gradients, no activations kept, rows that agree, and what is refused ──────
+
+REVERSIBLE_TOKENS, REVERSIBLE_DIM = 6, 12
 FULL = {"kind": "full", "heads": 3}
 MLP = {"kind": "mlp", "ratio": 2}
 
 
-def spec(*, depth: int = 3, block: list[Any] | None = None, stage: dict[str, Any] | None = None, **residual: Any):
+def reversible_spec(
+    *, depth: int = 3, block: list[Any] | None = None, stage: dict[str, Any] | None = None, **residual: Any
+):
     return {
         "name": "reversible",
-        "input": {"kind": "tokens", "vocabulary": 11, "length": TOKENS},
+        "input": {"kind": "tokens", "vocabulary": 11, "length": REVERSIBLE_TOKENS},
         "embed": [{"kind": "token"}],
         "residual": {"form": "reversible"} | residual,
-        "stages": [{"dim": DIM, "depth": depth, "block": block or [FULL, MLP]} | (stage or {})],
+        "stages": [{"dim": REVERSIBLE_DIM, "depth": depth, "block": block or [FULL, MLP]} | (stage or {})],
         "head": {"kind": "language_model"},
     }
 
@@ -74,17 +86,17 @@ def plainly(stage: StageModel, x_BND: Tensor, memory_BMD: Tensor | None = None) 
     for f, g in stage.run:
         x1 = x1 + f.branch(x2, memory_BMD)
         x2 = x2 + g.branch(x1, memory_BMD)
-    return torch.cat([x1, x2], -1) if stage.exit.join.how == "concatenate" else (x1 + x2) / 2
+    return torch.cat([x1, x2], -1) if stage.exit.join.options else (x1 + x2) / 2
 
 
 @pytest.mark.parametrize("how", ["concatenate", "mean"])
 @pytest.mark.parametrize("where", ["pre", "res_post"])
 def test_outputs_and_gradients_are_those_of_the_formula(how, where, tmp_path):
-    data = spec(
+    data = reversible_spec(
         place=where, join=how, block=[FULL, {"kind": "mlp", "residual": {"form": "reversible", "norm": "none"}}]
     )
     stage = stage_of(learning(placed(data, tmp_path)))
-    x = torch.randn(2, TOKENS, DIM, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(2, REVERSIBLE_TOKENS, REVERSIBLE_DIM, dtype=torch.float64, requires_grad=True)
     learned = [x, *stage.parameters()]
     answers = stage(x, None), plainly(stage, x)
     weights = torch.randn_like(answers[0])
@@ -96,18 +108,18 @@ def test_outputs_and_gradients_are_those_of_the_formula(how, where, tmp_path):
 
 
 def test_without_gradients_it_is_the_same(tmp_path):
-    stage = stage_of(learning(placed(spec(), tmp_path)))
-    x = torch.randn(2, TOKENS, DIM, dtype=torch.float64)
+    stage = stage_of(learning(placed(reversible_spec(), tmp_path)))
+    x = torch.randn(2, REVERSIBLE_TOKENS, REVERSIBLE_DIM, dtype=torch.float64)
     with torch.no_grad():
         assert torch.equal(stage(x, None), plainly(stage, x))
 
 
 def test_gradients_reach_shared_tables(tmp_path):
     block = [{"kind": "relative", "heads": 3, "share": "biases"}, MLP]
-    live = learning(placed(spec(block=block), tmp_path))
-    stage, x = stage_of(live), torch.randn(2, TOKENS, DIM, dtype=torch.float64)
+    live = learning(placed(reversible_spec(block=block), tmp_path))
+    stage, x = stage_of(live), torch.randn(2, REVERSIBLE_TOKENS, REVERSIBLE_DIM, dtype=torch.float64)
     learned = [*stage.parameters(), *live.model.shared.parameters()]
-    assert live.model.shared["biases"].weight.shape == (2, DIM)
+    assert live.model.shared["biases"].weight.shape == (2, REVERSIBLE_DIM)
     gradients = [torch.autograd.grad(answer.sin().sum(), learned) for answer in (stage(x, None), plainly(stage, x))]
     for ours, plain in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11)
@@ -115,15 +127,17 @@ def test_gradients_reach_shared_tables(tmp_path):
 
 
 def test_gradients_reach_another_stream(tmp_path):
-    data = spec(block=[{"kind": "full", "heads": 3}, {"kind": "cross", "heads": 3}])
+    data = reversible_spec(block=[{"kind": "full", "heads": 3}, {"kind": "cross", "heads": 3}])
     decoder = {"embed": data.pop("embed"), "stages": data.pop("stages")}
     encoder = {
         "embed": [{"kind": "token"}],
-        "stages": [{"dim": DIM, "depth": 1, "block": [FULL, MLP], "residual": {"form": "ordinary"}}],
+        "stages": [{"dim": REVERSIBLE_DIM, "depth": 1, "block": [FULL, MLP], "residual": {"form": "ordinary"}}],
     }
     stage = stage_of(learning(placed(data | {"encoder": encoder, "decoder": decoder}, tmp_path)), 1)
     assert isinstance(stage.run, ReversibleRun)
-    x, memory = (torch.randn(2, TOKENS, DIM, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    x, memory = (
+        torch.randn(2, REVERSIBLE_TOKENS, REVERSIBLE_DIM, dtype=torch.float64, requires_grad=True) for _ in range(2)
+    )
     learned = [x, memory, *stage.parameters()]
     gradients = [
         torch.autograd.grad(answer.sin().sum(), learned) for answer in (stage(x, memory), plainly(stage, x, memory))
@@ -133,61 +147,35 @@ def test_gradients_reach_another_stream(tmp_path):
     assert gradients[1][1].abs().max() > 0
 
 
-def test_gradients_through_lsh_attention(tmp_path):
-    block = [{"kind": "lsh", "heads": 3, "rounds": 2, "bucket": 4, "causal": "approximate"}, MLP]
-    stage = stage_of(learning(placed(spec(block=block), tmp_path, tokens=(24,))))
-    x = torch.randn(2, 24, DIM, dtype=torch.float64, requires_grad=True)
-    learned = [x, *stage.parameters()]
-    gradients = [torch.autograd.grad(answer.sin().sum(), learned) for answer in (stage(x, None), plainly(stage, x))]
-    for ours, plain in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-10)
-
-
 # What is kept ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def kept(folder: Path, depth: int, *, reversible: bool, device: str) -> int:
-    data = spec(depth=depth)
+    data = reversible_spec(depth=depth)
     data["residual"] = {"form": "reversible" if reversible else "ordinary"}
     stage = stage_of(learning(placed(data, folder), device))
-    return saved_bytes(stage, (torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device), None))
+    return saved_bytes(
+        stage, (torch.empty(2, REVERSIBLE_TOKENS, REVERSIBLE_DIM, dtype=torch.float64, device=device), None)
+    )
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_what_training_keeps_does_not_grow_with_depth(device, tmp_path):
     # two streams of N·d float64, of two samples
-    assert {kept(tmp_path, depth, reversible=True, device=device) for depth in (1, 4, 16)} == {2 * 2 * TOKENS * DIM * 8}
+    assert {kept(tmp_path, depth, reversible=True, device=device) for depth in (1, 4, 16)} == {
+        2 * 2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM * 8
+    }
     one, two, three = (kept(tmp_path, depth, reversible=False, device=device) for depth in (1, 2, 3))
-    assert three - two == two - one > 2 * 2 * TOKENS * DIM * 8  # at least the inputs of two sub-layers per block
-
-
-def alive(folder: Path, depth: int, form: str, device: str) -> int:
-    """Bytes alive after a forward that can be gone back through, weights and input left out, however they are held."""
-    data = spec(depth=depth) | {"residual": {"form": form}}
-    stage = stage_of(learning(placed(data, folder), device))
-    x_BND = torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device)
-    recorder = Recorder(stage, (x_BND,), calls=False)
-    before = len(recorder.run.changes)
-    with recorder.of(stage):
-        answer = stage(x_BND, None)
-        found = sum(recorder.run.changes[before:])
-    assert answer.requires_grad
-    return found
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_what_is_alive_after_a_forward_does_not_grow_with_depth(device, tmp_path):
-    # the two streams, and their concatenation
-    assert {alive(tmp_path, depth, "reversible", device) for depth in (1, 4, 16)} == {2 * 2 * 2 * TOKENS * DIM * 8}
-    one, two, three = (alive(tmp_path, depth, "ordinary", device) for depth in (1, 2, 3))
-    assert three - two == two - one > 2 * 2 * TOKENS * DIM * 8
+    assert (
+        three - two == two - one > 2 * 2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM * 8
+    )  # at least the inputs of two sub-layers per block
 
 
 def test_what_training_keeps_is_told(tmp_path):
-    (note,) = count(placed(spec(depth=5), tmp_path)).metadata.notes
+    (note,) = count(placed(reversible_spec(depth=5), tmp_path)).metadata.notes
     assert note.startswith("stage 1: reversible: ")
-    assert f"2·N·d = {2 * TOKENS * DIM:,} elements" in note
-    assert f"5·2·N·d = {5 * 2 * TOKENS * DIM:,}" in note
+    assert f"2·N·d = {2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM:,} elements" in note
+    assert f"5·2·N·d = {5 * 2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM:,}" in note
 
 
 # Rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -195,19 +183,23 @@ def test_what_training_keeps_is_told(tmp_path):
 
 @pytest.mark.parametrize("how", [None, "concatenate", "mean"])
 def test_counted_and_traced_agree_and_the_head_is_wider(how, tmp_path):
-    ledger = joined(placed(spec(join=how), tmp_path, batch=2))
+    ledger = joined(placed(reversible_spec(join=how), tmp_path, batch=2))
     exact(ledger)
     rows = {row.path: row for row in ledger.rows}
     end = rows["stages.0.residual.join"]
-    wide = DIM if how == "mean" else 2 * DIM
-    assert rows["head.linear"].macs == 2 * TOKENS * wide * 11
+    wide = REVERSIBLE_DIM if how == "mean" else 2 * REVERSIBLE_DIM
+    assert rows["head.linear"].macs == 2 * REVERSIBLE_TOKENS * wide * 11
     assert rows["head.norm"].params == 2 * wide
-    assert (end.moved, end.flops) == ((0, 2 * 2 * TOKENS * DIM) if how == "mean" else (2 * 2 * TOKENS * DIM, 0))
+    assert (end.moved, end.flops) == (
+        (0, 2 * 2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM)
+        if how == "mean"
+        else (2 * 2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM, 0)
+    )
     assert (end.order, end.block) == ("O(N·d)" if how == "mean" else None, "stage 1 · exit")
 
 
 def test_blocks_cost_what_they_cost_with_ordinary_residuals(tmp_path):
-    reversible = spec(join="mean")
+    reversible = reversible_spec(join="mean")
     ordinary = reversible | {"residual": {}}
     rows = [count(placed(data, tmp_path)).rows for data in (reversible, ordinary)]
     assert all(row.recomputed == row.path.startswith("stages.0.block") for row in rows[0])
@@ -220,21 +212,21 @@ def test_blocks_cost_what_they_cost_with_ordinary_residuals(tmp_path):
 
 def test_training_keeps_the_attention_matrices_of_one_layer_at_a_time(tmp_path):
     # 5 layers of 3 heads of 6×6 float32, and 2 layers of another stage that keeps its own
-    data = spec(depth=5, join="mean")
-    kept = {"dim": DIM, "depth": 2, "block": [FULL, MLP], "residual": {}}
+    data = reversible_spec(depth=5, join="mean")
+    kept = {"dim": REVERSIBLE_DIM, "depth": 2, "block": [FULL, MLP], "residual": {}}
     one, both = (
         count(placed(data | {"stages": stages}, tmp_path, batch=2))
         for stages in (data["stages"], [*data["stages"], kept])
     )
-    layer = 2 * 3 * TOKENS**2 * 4
+    layer = 2 * 3 * REVERSIBLE_TOKENS**2 * 4
     assert (one.attention_kept_bytes(), one.attention_memory()["all_layers"]) == (layer, 5 * layer)
     assert (both.attention_kept_bytes(), both.attention_memory()["all_layers"]) == (3 * layer, 7 * layer)
     assert f"in all layers ({units.size(layer)} at a time in training)" in memory_text(one).plain
 
 
 def test_a_stage_can_be_reversible_alone(tmp_path):
-    data = spec()
-    ordinary = {"dim": DIM, "depth": 1, "block": [FULL, MLP, MLP], "residual": {"norm": "none"}}
+    data = reversible_spec()
+    ordinary = {"dim": REVERSIBLE_DIM, "depth": 1, "block": [FULL, MLP, MLP], "residual": {"norm": "none"}}
     data |= {"stages": [*data["stages"], ordinary]}
     assert "the width is 24 here and nothing in `enter` brings it to 12" in refusal(data, tmp_path)
     data["residual"]["join"] = "mean"
@@ -248,31 +240,35 @@ def test_a_stage_can_be_reversible_alone(tmp_path):
 
 @pytest.mark.parametrize("sublayers", [1, 3])
 def test_a_reversible_block_is_two_sub_layers(sublayers, tmp_path):
-    said = refusal(spec(block=[FULL, MLP, MLP][:sublayers]), tmp_path)
+    said = refusal(reversible_spec(block=[FULL, MLP, MLP][:sublayers]), tmp_path)
     assert "stages[0].block: a reversible block is" in said
     assert said.endswith(f"expected two sub-layers, got {sublayers}")
 
 
 def test_what_cannot_be_undone_is_refused(tmp_path):
-    assert "residual.place: 'post' normalises the sum" in refusal(spec(place="post"), tmp_path)
-    said = refusal(spec(stage={"residual": {"form": "reversible", "place": "post"}}), tmp_path)
+    assert "residual.place: 'post' normalises the sum" in refusal(reversible_spec(place="post"), tmp_path)
+    said = refusal(reversible_spec(stage={"residual": {"form": "reversible", "place": "post"}}), tmp_path)
     assert "stages[0].residual.place: 'post' normalises the sum" in said
     own = FULL | {"residual": {"form": "reversible", "place": "post"}}
-    assert "stages[0].block[0].residual.place: 'post' normalises" in refusal(spec(block=[own, MLP]), tmp_path)
+    assert "stages[0].block[0].residual.place: 'post' normalises" in refusal(
+        reversible_spec(block=[own, MLP]), tmp_path
+    )
 
 
 def test_the_form_is_the_stage_s(tmp_path):
     ordinary = MLP | {"residual": {"norm": "none"}}
     assert "block[1].residual: the form of the residual is 'reversible' here" in refusal(
-        spec(block=[FULL, ordinary]), tmp_path
+        reversible_spec(block=[FULL, ordinary]), tmp_path
     )
-    assert "block[1].residual: the form of the" in refusal(spec(block=[FULL, MLP | {"residual": "none"}]), tmp_path)
-    data = spec(block=[FULL, MLP | {"residual": {"form": "reversible"}}]) | {"residual": {}}
+    assert "block[1].residual: the form of the" in refusal(
+        reversible_spec(block=[FULL, MLP | {"residual": "none"}]), tmp_path
+    )
+    data = reversible_spec(block=[FULL, MLP | {"residual": {"form": "reversible"}}]) | {"residual": {}}
     assert "block[1].residual: the form of the residual is 'ordinary' here" in refusal(data, tmp_path)
 
 
 def test_the_end_of_two_streams_needs_two(tmp_path):
-    data = spec() | {"residual": {"join": "mean"}}
+    data = reversible_spec() | {"residual": {"join": "mean"}}
     assert "residual.join: says how two streams end, and there is one" in refusal(data, tmp_path)
 
 
@@ -282,8 +278,238 @@ class Wider(Mlp, frozen=True, kw_only=True, tag="wider"):
 
 
 def test_a_sub_layer_that_changes_the_width_is_refused():
-    spot, residual = Place(grid=Grid((TOKENS,)), dim=DIM, out_dim=DIM), Residual(form="reversible")
+    spot, residual = (
+        Place(grid=Grid((REVERSIBLE_TOKENS,)), dim=REVERSIBLE_DIM, out_dim=REVERSIBLE_DIM),
+        Residual(form="reversible"),
+    )
     parts = [Part("it", component, spot, residual) for component in (Mlp(), Wider())]
     check_block(("block",), parts[:1] * 2, residual, Source("x.yaml"))
     with pytest.raises(SpecError, match=r"block\[1\].kind: 'wider' changes the grid or the width"):
         check_block(("block",), parts, residual, Source("x.yaml"))
+
+
+# Reformer as a whole: chunked feed-forward, axial positions, and the public models that all its parts make ────────────
+
+REFORMER_DIM = 12
+
+
+spot = partial(places.at, dim=REFORMER_DIM)
+
+
+# Chunked feed-forward ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def feed_forward(chunks: int, tokens: int, dim: int = REFORMER_DIM, device: str = "cpu") -> nn.Module:
+    torch.manual_seed(0)
+    with torch.device(device):
+        return MODULES[Mlp](Mlp(chunks=chunks), spot(tokens, dim=dim))
+
+
+def reformer_spec(block: list[Any], tokens: int, **more: Any) -> dict[str, Any]:
+    embed = [{"kind": "token"}, *more.pop("embed", [])]
+    entry = {"kind": "tokens", "vocabulary": 11, "length": tokens}
+    stages = [{"dim": REFORMER_DIM, "depth": 2, "block": block}]
+    return {"name": "part", "input": entry, "embed": embed, "stages": stages} | more
+
+
+def test_the_peak_of_chunks_is_what_is_told():
+    tokens, dim = 64, 8
+    whole, parts = (
+        peak_bytes(feed_forward(chunks, tokens, dim, "meta"), (torch.empty(1, tokens, dim, device="meta"),))
+        for chunks in (1, 8)
+    )
+    weights = 4 * sum(weight.numel() for weight in feed_forward(1, tokens, dim, "meta").parameters())
+    hidden, stream = 4 * tokens * 4 * dim, 4 * tokens * dim
+    assert whole == weights + stream + 2 * hidden  # before and after the activation
+    # the last chunk's hidden elements stand beside the answers of the seven before it; less than joining all takes
+    assert parts == weights + stream + 2 * stream
+    assert 2 * hidden // 8 + stream * 7 // 8 < 2 * stream
+    (note,) = Mlp(chunks=8).notes(spot(tokens, dim=dim))
+    assert "8 chunks of up to 8 tokens: 8·32 = 256 hidden elements" in note
+    assert f"in place of {tokens * 32:,}" in note
+
+
+@pytest.mark.parametrize(("chunks", "tokens", "told"), [(4, 7, "4 chunks of up to 2"), (50, 7, "7 chunks of up to 1")])
+def test_chunks_need_not_divide_the_tokens(chunks, tokens, told):
+    (note,) = Mlp(chunks=chunks).notes(spot(tokens))
+    assert told in note
+    assert len(torch.empty(1, tokens, 1).chunk(chunks, dim=1)) == int(told.split()[0])
+
+
+def test_training_keeps_the_hidden_elements_of_chunks_unless_they_are_worked_out_again(tmp_path):
+    kept = []
+    for chunks, form in ((1, "ordinary"), (8, "ordinary"), (8, "reversible")):
+        block = [{"kind": "full", "heads": 3}, {"kind": "mlp", "chunks": chunks}]
+        live = build(placed(reformer_spec(block, 64, residual={"form": form}), tmp_path))
+        stage = live.model.requires_grad_().streams[0].stages[0]
+        kept.append(saved_bytes(stage, (torch.empty(1, 64, REFORMER_DIM, device="meta"), None)))
+    assert kept[0] == kept[1]
+    assert kept[2] == 4 * 2 * 64 * REFORMER_DIM
+
+
+def test_a_leaf_that_is_called_for_every_chunk_took_the_sum(tmp_path):
+    class Ticks:
+        now = 0.0
+
+        def __call__(self) -> float:
+            self.now += 1.0
+            return self.now
+
+    live = build(placed(reformer_spec([{"kind": "mlp", "chunks": 4}], 8), tmp_path), "cpu")
+    seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks())
+    assert seconds["stages.0.block.0.fc1"] == 2 * 4.0  # in two blocks
+    assert seconds["stages.0.block.0.join"] == 2 * 1.0
+
+
+# Axial positions ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+REFUSED = [
+    ({"shape": [3, 4]}, "shape: belongs to form: axial; leave it out for form: learned"),
+    ({"form": "sinusoidal", "widths": [5, 7]}, "widths: belongs to form: axial"),
+    ({"form": "axial", "widths": [5, 7]}, "shape: is missing: one number per axis"),
+    ({"form": "axial", "shape": [3, 4]}, "widths: is missing"),
+    (
+        {"form": "axial", "shape": [3, 4], "widths": [5, 5]},
+        "widths: expected 2 widths, one per axis, that add up to the",
+    ),
+    ({"form": "axial", "shape": [3, 4], "widths": [4, 4, 4]}, "got 3 that add up to 12"),
+    ({"form": "axial", "shape": [2, 4], "widths": [5, 7]}, "shape: 12 tokens do not fit 2×4 = 8 positions"),
+    ({"form": "axial", "shape": [3, 4], "widths": [5, 7], "length": 12}, "length: axial positions are as many as"),
+]
+
+
+@pytest.mark.parametrize(("position", "said"), REFUSED, ids=str)
+def test_axial_positions_that_cannot_be(position, said, tmp_path):
+    with pytest.raises(SpecError) as refused:
+        placed(reformer_spec([{"kind": "mlp"}], 12, embed=[{"kind": "position"} | position]), tmp_path)
+    assert said in str(refused.value)
+    assert "embed[1]." in str(refused.value)
+
+
+def test_other_positions_are_as_they_were():
+    Position().check(spot(5))
+    with pytest.raises(ComponentError, match="do not fit 4 positions"):
+        Position(length=4).check(spot(5))
+
+
+# The public models ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("settings", "macs"),
+    [
+        (["stages.0.pattern.2.0.rounds=1"], 1_286_376_259_584),
+        ([], 1_383_013_023_744),
+        (["stages.0.pattern.2.0.buckets=[16, 32]"], 1_359_659_139_072),
+    ],
+)
+def test_reformer_enwik8_is_the_public_count_at_8192(settings, macs):
+    """transformers 5.23.0, ReformerModelWithLMHead, torch's FlopCounterMode, one input of 8192 characters."""
+    ledger = counted("reformer-enwik8", *settings, tokens=(8192,))
+    assert ledger.total("macs") == macs
+    assert ledger.total("params") == 149_182_722
+
+
+REFORMER_TOKENS, VOCABULARY = 24, 17
+
+
+def ours_of(folder: Path, tokens: int) -> Architecture:
+    mlp = {"kind": "mlp", "hidden": 20, "act": "relu"}
+    local = {"kind": "blockwise", "block": 4, "before": 4, "heads": 3, "causal": True, "projection_bias": False}
+    lsh = {"kind": "lsh", "rounds": 2, "bucket": 4, "buckets": [2, 4], "heads": 3, "causal": "approximate"}
+    return placed(
+        {
+            "name": "reformer",
+            "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": tokens},
+            "embed": [{"kind": "token"}, {"kind": "position", "form": "axial", "shape": [6, 4], "widths": [5, 7]}],
+            "residual": {"form": "reversible"},
+            "stages": [{"dim": REFORMER_DIM, "depth": 4, "pattern": [[local, mlp], [lsh, mlp]]}],
+            "head": {"kind": "language_model", "bias": True},
+        },
+        folder,
+        batch=2,
+    )
+
+
+def theirs_of() -> nn.Module:
+    config = transformers.ReformerConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=REFORMER_DIM,
+        feed_forward_size=20,
+        num_attention_heads=3,
+        attention_head_size=4,
+        attn_layers=["local", "lsh"] * 2,
+        axial_pos_shape=(6, 4),
+        axial_pos_embds_dim=(5, 7),
+        max_position_embeddings=24,
+        local_attn_chunk_length=4,
+        local_num_chunks_after=0,
+        lsh_attn_chunk_length=4,
+        num_buckets=[2, 4],
+        num_hashes=2,
+        is_decoder=True,
+        hash_seed=3,
+        layer_norm_eps=1e-5,
+        tie_word_embeddings=False,
+        use_cache=False,
+    )
+    return transformers.ReformerModelWithLMHead(config).double().eval().requires_grad_(requires_grad=False)
+
+
+def copied(model: nn.Module, theirs: nn.Module) -> None:
+    """Their weights, and the rotations that they draw from their seed, into ours."""
+    weights, stream = theirs.state_dict(), model.streams[0]
+
+    def put(leaf: nn.Module, *names: str, **renamed: str) -> None:
+        for kind in [kind for kind, _ in leaf.named_parameters()]:
+            found = [weights[f"{name}.{renamed.get(kind, kind)}"] for name in names]
+            getattr(leaf, kind).copy_(torch.cat(found))
+
+    put(stream.embed[0].lookup, "reformer.embeddings.word_embeddings")
+    for axis, table in enumerate(stream.embed[1].axes):
+        table.weight.copy_(weights[f"reformer.embeddings.position_embeddings.weights.{axis}"].flatten(0, 1))
+    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
+        layer = f"reformer.encoder.layers.{number}"
+        put(mixer.residual_norm, f"{layer}.attention.layer_norm")
+        put(mlp.residual_norm, f"{layer}.feed_forward.layer_norm")
+        put(mlp.inner.fc1, f"{layer}.feed_forward.dense.dense")
+        put(mlp.inner.fc2, f"{layer}.feed_forward.output.dense")
+        put(mixer.inner.out, f"{layer}.attention.output.dense")
+        theirs_in = f"{layer}.attention.self_attention"
+        if number % 2:
+            put(mixer.inner.query_key, f"{theirs_in}.query_key")
+            put(mixer.inner.value, f"{theirs_in}.value")
+            torch.manual_seed(3)
+            drawn = torch.randn(3, 4, 2, 3, dtype=torch.float64)  # heads, head width, rounds, (2 + 4)/2 columns
+            mixer.inner.rotate.columns_HKr.copy_(drawn.flatten(2))
+        else:
+            put(mixer.inner.qkv, *(f"{theirs_in}.{name}" for name in ("query", "key", "value")))
+    put(model.head.norm, "reformer.encoder.layer_norm")
+    model.head.linear.weight.copy_(weights["lm_head.decoder.weight"])
+    model.head.linear.bias.copy_(weights["lm_head.bias"])
+
+
+def numbers(tokens: int) -> Tensor:
+    return torch.randint(VOCABULARY, (2, tokens), generator=torch.Generator().manual_seed(5))
+
+
+def test_the_whole_model_is_that_of_transformers(tmp_path):
+    theirs, architecture = theirs_of(), ours_of(tmp_path, REFORMER_TOKENS)
+    ledger, live = count(architecture), build(architecture, "cpu")
+    model = live.model.double()
+    copied(model, theirs)
+    with FlopCounterMode(display=False) as counter:
+        expected = theirs(numbers(REFORMER_TOKENS)).logits
+    torch.testing.assert_close(model(numbers(REFORMER_TOKENS)), expected, rtol=1e-10, atol=1e-11)
+    assert counter.get_total_flops() == 2 * ledger.total("macs")
+    assert parameters(theirs) == ledger.total("params")
+
+
+@pytest.mark.parametrize("tokens", [5, 11])
+def test_padded_inputs_give_the_same_numbers(tokens, tmp_path):
+    # They pad the input to whole chunks once, at the entry; ours pads in the mixers. What is read is the same.
+    theirs = theirs_of()
+    model = build(ours_of(tmp_path, tokens), "cpu").model.double()
+    copied(model, theirs)
+    torch.testing.assert_close(model(numbers(tokens)), theirs(numbers(tokens)).logits, rtol=1e-10, atol=1e-11)

@@ -23,9 +23,8 @@ from xfcost.ledger.metadata import Metadata, Prediction, Timing
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.roofline import points_of, records, roofline
 from xfcost.ledger.roofs import roofs_of
-from xfcost.report.console import plain_text
 from xfcost.report.figure import LabelBox, Named, look, placed
-from xfcost.report.roofline import report
+from xfcost.report.roofline import document
 from xfcost.report.roofline_figure import roofline_bytes, roofline_figure
 from xfcost.report.style import FIGURE
 from xfcost.spec.load import load
@@ -146,7 +145,7 @@ def test_points_above_the_peak_tell_that_it_was_measured_on_a_busier_machine():
     one = found(rows=tuple(rows))
     assert [point.title for point in one.above_peak()] == ["At 120"]
     assert found().above_peak() == ()
-    text = plain_text(lambda width: report([one], width))
+    text = document([one]).text("table")
     assert "above the peak: At 120; the machine was busier when its peak was measured" in text
 
 
@@ -163,7 +162,7 @@ def test_predicted_seconds_make_the_points_where_nothing_was_timed():
     (only,) = one.points
     assert (only.title, only.seconds, only.share, only.flops) == ("Projection", 3.0, 0.75, 12)
     assert (one.predicted, one.seconds, one.not_attributed) == (True, 4.0, 1.0)
-    text = plain_text(lambda width: report([one], width))
+    text = document([one]).text("table")
     assert "predicted: 4.00 s on cpu, Abacus, 1 thread; nothing was run" in text
     assert points_of(rows, 4.0, predicted=False)[0].title == "Other"
 
@@ -193,7 +192,7 @@ def test_a_table_that_is_its_own_output_is_one_tensor():
 
 
 def test_the_table_tells_time_intensity_rate_roof_and_bound():
-    lines = plain_text(lambda width: report([found()], width)).splitlines()
+    lines = document([found()]).text("table").splitlines()
     cells = {" ".join(line.split()[:2]): " ".join(line.split()[2:]) for line in lines}
     assert lines[0] == "roofs: peak 100 GFLOP/s, memory 20.0 GB/s, ridge point 5 FLOP/byte (calibrated 2026-11-22)"
     assert cells["Projection per-token"] == "500 ms 50.0 % 20 80.0 G 80.0 % compute-bound"
@@ -484,14 +483,13 @@ def test_the_percent_of_peak_is_a_column(calibrated):
     ledger = xfcost.analyze(
         "vit-ti16", size=32, settings=["stages.0.depth=1"], trace=False, device="cpu", runs=1, threads=1
     )
-    from xfcost.report.export import ledger_text
-    from xfcost.report.table import ledger_plain
+    from helpers import report_text
 
-    rows = table_of(ledger_text(ledger, "csv"))
+    rows = table_of(report_text(ledger, "csv"))
     rates = [(row["flops_per_second"], row["of_peak"]) for row in rows if row["flops_per_second"]]
     assert len(rates) > 10
     assert all(float(share) == pytest.approx(float(rate) / 100e9) for rate, share in rates)
-    text = ledger_plain(ledger)
+    text = report_text(ledger)
     (heads,) = [line for line in text.splitlines() if line.split()[:2] == ["operation", "mixing"]]
     assert heads.endswith("of peak")
     rate = ledger.total("flops") / ledger.timing.seconds

@@ -13,7 +13,7 @@ from xfcost.torch_models.any_model.work import RecordedOperations
 from xfcost.torch_models.chains import chains
 from xfcost.torch_models.running.by_row import costs_by_module, trained
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
-from xfcost.torch_models.running.record import Call, Lineage, NodeOwners, Run, SavedStorage, TensorRecord
+from xfcost.torch_models.running.record import Lineage, NodeOwners, RecordedCall, RunRecord, SavedStorage, TensorRecord
 from xfcost.torch_models.running.recorder import Recorder
 
 CODE = compile("", "model.py", "exec")
@@ -28,7 +28,7 @@ def tensor(number, *shape, storage=None, source=None):
 
 def call(func, inputs, outputs, *, module="", macs=0, line=0, phase="forward", next_node=0, node=None, **more):
     packet = getattr(func, "overloadpacket", None)
-    return Call(
+    return RecordedCall(
         operation=str(packet).replace(".", "::"), func=func, module=module, place=(CODE, line), args=tuple(inputs),
         kwargs={}, inputs=list(inputs), outputs=list(outputs), costs=Counter(macs=macs, flops=2 * macs),
         phase=phase, next_node=next_node, node=node, number=0, **more,
@@ -43,10 +43,10 @@ MM, ADD, VIEW, RELU = (
 class TestMemory:
     def test_the_peak_is_the_most_bytes_at_once(self):
         # 100, 150, 130, 230, 30
-        assert Run(changes=[100, 50, -20, 100, -200]).peak_bytes() == 230
+        assert RunRecord(changes=[100, 50, -20, 100, -200]).peak_bytes() == 230
 
     def test_a_run_without_storages_has_none(self):
-        assert Run().peak_bytes() == 0
+        assert RunRecord().peak_bytes() == 0
 
     def test_a_storage_is_saved_once_and_weights_are_not(self):
         saved = [
@@ -56,7 +56,7 @@ class TestMemory:
             SavedStorage(None, 3, "b", 1),
             SavedStorage(None, 3, "c", 2),
         ]
-        found = Run(saved=saved, weights={2}).first_saved()
+        found = RunRecord(saved=saved, weights={2}).first_saved()
         assert [(one.module, one.nbytes) for one in found] == [("a", 8), ("b", 3), ("c", 3)]
 
 
@@ -79,7 +79,7 @@ class TestNodeOwners:
 class TestByModule:
     def test_costs_are_the_module_s_that_runs(self):
         x = tensor(0, 2, 2)
-        run = Run(calls=[call(MM, [x, x], [x], module=name, macs=8) for name in ("a", "a.b", "a")])
+        run = RunRecord(calls=[call(MM, [x, x], [x], module=name, macs=8) for name in ("a", "a.b", "a")])
         found = costs_by_module(run)
         assert {name: costs["macs"] for name, costs in found.modules.items()} == {"a": 16, "a.b": 8}
 
@@ -88,12 +88,12 @@ class TestByModule:
         unknown, part = call(MM, [x, x], [x]), call(MM, [x, x], [x])
         unknown.costs = None
         part.uncounted = Counter({"aten::part": 2})
-        found = costs_by_module(Run(calls=[unknown, part], missing=Counter({"a in another thread": 1})))
+        found = costs_by_module(RunRecord(calls=[unknown, part], missing=Counter({"a in another thread": 1})))
         assert found.unknown == {"aten::mm": 1, "aten::part": 2, "a in another thread": 1}
 
     def test_gradients_are_the_leaf_s_that_made_the_node(self):
         x = tensor(0, 2, 2)
-        run = Run(
+        run = RunRecord(
             calls=[
                 call(MM, [x, x], [x], module="a", macs=8, next_node=1),
                 call(MM, [x, x], [x], module="b", macs=8, next_node=2),
@@ -114,19 +114,21 @@ class TestByModule:
 class TestOperations:
     def test_equal_calls_in_the_source_are_one_operation(self):
         x = tensor(0, 2, 2)
-        found = RecordedOperations(Run(calls=[call(MM, [x, x], [x], macs=8, line=line) for line in (1, 2, 1)])).works
+        found = RecordedOperations(
+            RunRecord(calls=[call(MM, [x, x], [x], macs=8, line=line) for line in (1, 2, 1)])
+        ).works
         assert [(work.calls, work.costs["macs"]) for work in found.values()] == [(2, 16), (1, 8)]
 
     def test_free_calls_are_kept_where_they_are_asked_for(self):
         x = tensor(0, 2, 2)
-        run = Run(calls=[call(ADD, [x, x], [x]), call(VIEW, [x], [x])])
+        run = RunRecord(calls=[call(ADD, [x, x], [x]), call(VIEW, [x], [x])])
         assert not RecordedOperations(run).works
         assert [work.name for work in RecordedOperations(run, keeps_free=True).works.values()] == ["add"]
 
     def test_weights_are_followed_through_views(self):
         weight = tensor(1, 4, source=Lineage(weights=frozenset({"w"})))
         x, view, out = tensor(2, 2, 2, source=Lineage(varies=True)), tensor(3, 2, 2, storage=1), tensor(4, 2, 2)
-        run = Run(calls=[call(VIEW, [weight], [view]), call(MM, [x, view], [out], macs=8)])
+        run = RunRecord(calls=[call(VIEW, [weight], [view]), call(MM, [x, view], [out], macs=8)])
         assert [[*work.weights] for work in RecordedOperations(run).works.values()] == [["w"]]
 
     def test_softmax_over_a_product_of_activations_makes_scores(self):
@@ -134,7 +136,7 @@ class TestOperations:
         scores, weights = (tensor(one.tensor, 3, 3) for one in (scores, weights))
         softmax = call(torch.ops.aten._softmax.default, [scores, -1], [weights], macs=0)
         softmax.inputs, softmax.costs = [scores], Counter(flops=45)
-        found = [*RecordedOperations(Run(calls=[call(MM, [q, k], [scores], macs=18), softmax])).works.values()]
+        found = [*RecordedOperations(RunRecord(calls=[call(MM, [q, k], [scores], macs=18), softmax])).works.values()]
         assert [work.entries for work in found] == [9, 0]
         assert found[1].matrix.entries == 9
 
@@ -143,20 +145,20 @@ class TestOperations:
         first = call(MM, [x, x], [x], macs=8, line=1, next_node=1, module="a")
         again = call(MM, [x, x], [x], macs=8, line=1, phase="again", next_node=2, module="a", node=0)
         gradient = call(MM, [x, x], [x], macs=16, phase="backward", node=1)
-        (work,) = RecordedOperations(Run(calls=[first, again, gradient])).works.values()
+        (work,) = RecordedOperations(RunRecord(calls=[first, again, gradient])).works.values()
         assert (work.recomputed, work.recomputed_macs, work.backward_macs) == (True, 8, 24)
 
     def test_seconds_are_the_operation_s(self):
         x = tensor(0, 2, 2)
         first = call(MM, [x, x], [x], macs=8, line=1, next_node=1, seconds=1.0)
         gradient = call(MM, [x, x], [x], macs=16, phase="backward", node=0, seconds=2.0)
-        assert [*RecordedOperations(Run(calls=[first, gradient])).seconds.values()] == [3.0]
+        assert [*RecordedOperations(RunRecord(calls=[first, gradient])).seconds.values()] == [3.0]
 
 
 class TestPredictionCalls:
     def test_views_are_counted_apart(self):
         x = tensor(0, 2, 2)
-        run = Run(calls=[call(RELU, [x], [x]), call(VIEW, [x], [x]), call(RELU, [x], [x], phase="backward")])
+        run = RunRecord(calls=[call(RELU, [x], [x]), call(VIEW, [x], [x]), call(RELU, [x], [x], phase="backward")])
         forward, backward = calls_of(run)
         assert (forward.views, forward.calls.total(), backward.views, backward.calls.total()) == (1, 1, 0, 1)
 
@@ -164,21 +166,21 @@ class TestPredictionCalls:
         def steps(number):
             x, all_tokens = tensor(0, 2, 4), tensor(1, 2, number, 4)
             calls = [*[call(RELU, [x], [x])] * (3 * number + 1), call(RELU, [all_tokens], [all_tokens])]
-            return calls_of(Run(calls=calls))[0]
+            return calls_of(RunRecord(calls=calls))[0]
 
         found = in_all_steps(steps(17), steps(19), (17, 19), 100)
         assert found == StepCalls(steps(100).calls, 0)
 
     def test_the_calls_of_all_steps_are_in_their_order_so_that_sums_are_the_same_in_every_process(self):
         every = [call(RELU, [x], [x]) for x in (tensor(width, 2, width) for width in range(30, 50))]
-        found = in_all_steps(*(calls_of(Run(calls=every * steps))[0] for steps in (17, 19)), (17, 19), 100)
+        found = in_all_steps(*(calls_of(RunRecord(calls=every * steps))[0] for steps in (17, 19)), (17, 19), 100)
         assert [one.inputs[0].sizes[1] for one in found.calls] == [*range(30, 50)]
 
 
 def test_a_chain_is_as_long_as_results_wait_for_results():
     a, b, c, d = (tensor(number, 2) for number in range(4))
     seen = tensor(4, 2, storage=2)
-    run = Run(
+    run = RunRecord(
         calls=[call(ADD, [a, a], [b]), call(ADD, [b, a], [c]), call(VIEW, [c], [seen]), call(ADD, [seen, b], [d])]
     )
     assert chains(run) == {1: 1, 2: 2, 3: 3}
@@ -188,7 +190,7 @@ def test_parts_of_a_function_are_atens_and_the_function_is_one_call():
     x = tensor(0, 2, 2)
     norm = call(ADD, [x], [x], is_function=True, parts=[call(MM, [x, x], [x]), call(ADD, [x], [x])])
     norm.func = SimpleNamespace(__name__="rms_norm")
-    run = Run(calls=[norm, call(RELU, [x], [x])])
+    run = RunRecord(calls=[norm, call(RELU, [x], [x])])
     assert [one.func for one in run.aten_calls()] == [MM, ADD, RELU]
     norm.operation = "scaled_dot_product_attention"
     assert [one.operation for one in run.dispatched()] == ["scaled_dot_product_attention", "aten::relu"]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import report_text
 from specs import counted
 from xfcost.api.analysis import analyze
 from xfcost.ledger.errors import UsageError
-from xfcost.report.table import ledger_plain
-from xfcost.spec.block_order import BlockOrder
+from xfcost.spec.blocks import BlockOrder
 
 HEADER = "name: x\ninput: {kind: tokens, vocabulary: 100, length: 64}\nembed: [{kind: token}]\nstages:\n"
 
@@ -87,7 +87,7 @@ def test_thousands_of_rows_are_printed_as_few_are(tmp_path) -> None:
     file = tmp_path / "many.yaml"
     blocks = [f"  - [{{kind: mlp, hidden: {number % 7 + 1}}}]\n" for number in range(2000)]
     file.write_text(HEADER + "- dim: 64\n  blocks:\n" + "".join(blocks))
-    lines = ledger_plain(analyze(file, trace=False)).splitlines()
+    lines = report_text(analyze(file, trace=False)).splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("stage 1 · no mixer #")]
     assert len(starts) == 2000
     # without the column of shares, which are of the whole model

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import xfcost
-from helpers import csv_of, error_of, stdout_of, table_of, xf
+from helpers import csv_of, error_of, report_text, stdout_of, table_of, xf
 from specs import counted
 from strategies import exact
 from tiers import tiered_presets
@@ -23,10 +23,7 @@ from xfcost.counting.system import CURVES, SpecSystem
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import KINDS, Operation
-from xfcost.report.compare import comparison_plain
-from xfcost.report.export import comparison_text, ledger_text
 from xfcost.report.input_description import circumstances, input_warnings
-from xfcost.report.table import ledger_plain
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import Loaded, load, preset_names
 from xfcost.spec.placement import place
@@ -125,11 +122,11 @@ def test_stages_of_an_isotropic_and_of_a_hierarchical_system():
     ]
     stem_layers = counted("swin-b").part(row for row in found.ledgers[1].rows if row.stage in ("embed", "head"))
     assert sum(stage["macs"] for stage in swin) + (stem_layers.total("macs") or 0) == counted("swin-b").total("macs")
-    text = comparison_plain(found)
+    text = report_text(found)
     assert "by stage: " in text
     assert "ViT-B/16: isotropic, 196 tokens × 768 throughout" in text
     assert "Swin-B: hierarchical, 3,136 → 49 tokens (64× fewer), 128 → 1,024 wide" in text
-    assert "by stage: " not in comparison_plain(xfcost.compare("vit-b16", "gpt2"))
+    assert "by stage: " not in report_text(xfcost.compare("vit-b16", "gpt2"))
 
 
 def test_patches_beside_pixels():
@@ -137,7 +134,7 @@ def test_patches_beside_pixels():
     found = xfcost.compare("pixels-224", "vit-b16")
     ratios = found.ratios["ViT-B/16"]
     assert (ratios["tokens"], ratios["token_pairs"]) == (1 / 256, 1 / 65_536)
-    text = comparison_plain(found)
+    text = report_text(found)
     assert "256× less" in text
     assert "65,536× less" in text
 
@@ -171,7 +168,7 @@ def test_a_rebuilt_model_says_so():
     assert own.bound_params == 197 * 768
     assert not any("rebuilt" in note for note in own.metadata.notes)
     other = xfcost.analyze("vit-b16", N=784, trace=False)
-    assert f"rebuilt for 784 (28×28) + 1 tokens: {785 * 768:,} parameters" in " ".join(ledger_plain(other).split())
+    assert f"rebuilt for 784 (28×28) + 1 tokens: {785 * 768:,} parameters" in " ".join(report_text(other).split())
     assert json.loads(other.to_json())["totals"]["bound_params"] == 785 * 768
     swin = xfcost.analyze("swin-t", size=448, trace=False)  # windows cover no map here either
     assert not any("rebuilt" in note for note in swin.metadata.notes)
@@ -189,7 +186,7 @@ def test_systems_with_tokens_of_other_sizes_cross_at_equal_images():
     assert below[0] < below[1]
     assert above[0] > above[1]
     told = f"ViT-S/16 costs less up to {side - 16}×{side - 16}, Swin-T from {side}×{side} to 1024×1024; Swin-T at all"
-    assert told in " ".join(comparison_plain(found).split())
+    assert told in " ".join(report_text(found).split())
     assert xfcost.compare("vit-s16", "vit-b16").size_crossovers == ()  # N says the same
 
 
@@ -201,7 +198,7 @@ def test_places_traded_again_and_again_take_one_line():
     orders = [one for one in searched.orders if one.quantity == "mixing_macs" and one.last <= 64**2]
     points = {who: sum(one.points for one in orders if one.cheaper == who) for who in (*found.names, None)}
     assert sum(points.values()) == 64
-    told = " ".join(comparison_plain(found).split())
+    told = " ".join(report_text(found).split())
     assert (
         f"mixing MACs: Swin-T and SwinV2-T (window 8, 256) are equal up to N = 49, then the order changes "
         f"{len(orders) - 1} times up to N = 4,096 (Swin-T at {points['Swin-T']}, SwinV2-T (window 8, 256) at "
@@ -334,38 +331,38 @@ def test_the_image_is_that_of_the_run() -> None:
 
 def test_every_header_carries_the_image() -> None:
     vit = xfcost.analyze("vit", trace=False)
-    assert "image 224×224   tokens 784 (28×28) + 1   batch 1" in ledger_plain(vit)
+    assert "image 224×224   tokens 784 (28×28) + 1   batch 1" in report_text(vit)
     assert json.loads(vit.to_json())["image"] == [224, 224]
-    assert "image 224×224 tokens 784" in ledger_text(vit, "markdown")
+    assert "image 224×224 tokens 784" in report_text(vit, "markdown")
     assert json.loads(xfcost.analyze("gpt2", trace=False).to_json())["image"] is None
-    assert "image" not in ledger_plain(xfcost.analyze("gpt2", trace=False)).splitlines()[1]
+    assert "image" not in report_text(xfcost.analyze("gpt2", trace=False)).splitlines()[1]
     video = xfcost.analyze("mvit-b-16x4", trace=False)
     assert "video 16×224×224   tokens" in circumstances(video.metadata)
 
 
 def test_a_comparison_at_one_n_says_that_images_differ() -> None:
     comparison = xfcost.compare("vit", "swin", N=784)
-    text = comparison_plain(comparison)
+    text = report_text(comparison)
     assert "ViT-S/8   image 224×224   tokens 784 (28×28) + 1\nSwin-T    image 112×112   tokens 784 (28×28)\n" in text
     assert DIFFER in flat(text)
-    rows = table_of(comparison_text(comparison, "csv"))
+    rows = table_of(report_text(comparison, "csv"))
     assert [row["image"] for row in rows] == ["224x224", "112x112"]
     assert [one["image"] for one in json.loads(comparison.to_json())["systems"]] == [[224, 224], [112, 112]]
-    assert "image 112×112" in comparison_text(comparison, "markdown")
+    assert "image 112×112" in report_text(comparison, "markdown")
 
 
 def test_equal_images_do_not_differ() -> None:
-    text = comparison_plain(xfcost.compare("vit", "swin", size=224))
+    text = report_text(xfcost.compare("vit", "swin", size=224))
     assert "images differ" not in text
     assert "each at its own N" in text
     assert "Swin-T    image 224×224   tokens 3,136 (56×56)" in text
 
 
 def test_many_systems_are_named_by_the_image_that_they_see() -> None:
-    text = flat(comparison_plain(xfcost.compare("vit-s16", "swin-t", "swin-s", "swin-b", "pvt-tiny", N=784)))
+    text = flat(report_text(xfcost.compare("vit-s16", "swin-t", "swin-s", "swin-b", "pvt-tiny", N=784)))
     assert "images differ: vit-s16 sees 448×448, swin-t, swin-s and 2 more 112×112; --size compares equal" in text
     assert "N = 784 batch 1" in text
-    same = flat(comparison_plain(xfcost.compare("swin-t", "swin-s", "swin-b", "pvt-tiny", "pvt-small")))
+    same = flat(report_text(xfcost.compare("swin-t", "swin-s", "swin-b", "pvt-tiny", "pvt-small")))
     assert "image 224×224 N = 3,136 batch 1" in same
     assert "differ" not in same
 
@@ -406,7 +403,7 @@ def test_figures_in_print_are_of_one_sample_and_one_forward() -> None:
     assert batch.published_beside_ours() == []
     assert batch.metadata.published_left_out > 0
     assert "left out: they are of one forward of the spec as written, at its own size, batch 1" in flat(
-        ledger_plain(batch, verbose=True)
+        report_text(batch, verbose=True)
     )
     for mode, stays in {"forward": True, "train": True, "prefill": False, "decode": False}.items():
         told = xfcost.analyze("llama2-7b", mode=mode, trace=False).published_beside_ours()  # type: ignore[arg-type]

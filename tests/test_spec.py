@@ -20,8 +20,7 @@ from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
 from xfcost.mechanisms import MECHANISMS
-from xfcost.spec.grammar import Spec
-from xfcost.spec.kinds import converted
+from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.load import lineage, load, preset_files
 from xfcost.spec.reader import Source, path_text, read, read_value
 from xfcost.spec.schema import json_schema
@@ -563,24 +562,6 @@ class TestGrids:
         assert Grid((1024,)).shape_text() == "1,024"
         assert (Grid((28, 28), 1).tokens, Grid((28, 28), 1).total) == (784, 785)
 
-    @pytest.mark.parametrize(
-        ("tokens", "sides"),
-        [
-            (1, (1, 1)),
-            (2, (1, 2)),
-            (3, None),
-            (6, (2, 3)),
-            (8, (2, 4)),
-            (10, None),
-            (18, (3, 6)),
-            (784, (28, 28)),
-            (787, None),
-            (MOST_TOKENS, (2**16, 2**16)),
-        ],
-    )
-    def test_the_grid_nearest_to_square(self, tokens, sides):
-        assert near_square(tokens) == sides
-
     @given(tokens=st.integers(1, 5000))
     def test_near_square_is_the_best_there_is(self, tokens):
         """Against every divisor: the widest short side, if it is within 2:1."""
@@ -636,16 +617,6 @@ class TestTokensAskedFor:
         rows = counted("vit", extra_tokens=False).rows
         assert not any(row.operation == "prepend" for row in rows)
         assert next(row for row in rows if row.path == "head.pool").flops == 784 * 384
-
-
-def test_a_decoder_that_reads_no_encoder_is_refused(tmp_path):
-    stream = "{embed: [{kind: token}], stages: [{dim: 4, depth: 1, block: [{kind: full, heads: 2}]}]}"
-    spec = tmp_path / "two.yaml"
-    spec.write_text(
-        f"name: Two\ninput: {{kind: tokens, vocabulary: 5, length: 4}}\nencoder: {stream}\ndecoder: {stream}\n"
-    )
-    with pytest.raises(SpecError, match=r"two\.yaml:4 decoder: no sub-layer reads the encoder's output"):
-        architecture_of(str(spec))
 
 
 def test_a_name_is_one_line_of_text(tmp_path):

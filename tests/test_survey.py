@@ -12,7 +12,7 @@ import xfcost
 from helpers import csv_of, error_of, xf
 from measured import HEADER, THERE, changed, row, timed
 from xfcost.api.measuring.plan import spec_hash
-from xfcost.api.survey import survey_of
+from xfcost.api.paper_tables import survey_of
 from xfcost.counting.survey import explanations, growth, mixing_parts, survey_lines, with_keys
 from xfcost.ledger.errors import UsageError
 from xfcost.report.survey import document

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 import torch
 
+from helpers import report_text
+from xfcost.api.accounts import account
 from xfcost.api.runs import make_run
-from xfcost.api.specs import account
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
@@ -21,10 +22,9 @@ from xfcost.ledger.objects import grouped, records
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.statistics import Estimate, Interval, time_ratio
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.report.compare import comparison_plain
-from xfcost.report.export import comparison_text
+from xfcost.report.document import fitting
 from xfcost.report.scaling import fitted_text
-from xfcost.report.table import fitting_columns, ledger_plain
+from xfcost.report.table import operations_table
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -33,7 +33,7 @@ from xfcost.torch_models.memory.shortage import Limit
 from xfcost.torch_models.shared.private_torch import is_compiler_error
 from xfcost.torch_models.timing import systems
 from xfcost.torch_models.timing.devices import on_device
-from xfcost.torch_models.timing.systems import System, timed_in_turns
+from xfcost.torch_models.timing.systems import TimedSystem, timed_in_turns
 
 SMALL = ["stages.0.depth=2"]
 
@@ -100,7 +100,9 @@ ROOFS = Roofs(flops_per_second=10**12, bytes_per_second=10**10)
     ],
 )
 def test_flops_per_second_are_shown_before_the_share_of_the_peak(width, shown, hidden):
-    titles = [column.title for column in fitting_columns(vit_timed(roofs=ROOFS), width)]
+    table = operations_table(vit_timed(roofs=ROOFS))
+    places = fitting(table.columns, table.widths()[1], table.room(width), table.gap)
+    titles = [table.columns[place].head for place in places]
     assert set(shown) <= set(titles)
     assert not set(hidden) & set(titles)
 
@@ -119,7 +121,7 @@ def test_a_ledger_without_times_has_no_such_rows():
 
 
 def test_a_row_of_the_table_says_what_is_not_attributed():
-    text = ledger_plain(vit_timed())
+    text = report_text(vit_timed())
     assert "not attributed" in text
     assert "531 ms  53.1 %" in text
     # Global mixing: scores, softmax and weighted sum of 2 blocks, 6/64 s.
@@ -127,7 +129,7 @@ def test_a_row_of_the_table_says_what_is_not_attributed():
 
 
 def test_operations_that_add_up_to_more_are_overhead_of_measuring():
-    text = ledger_plain(vit_timed(whole=(0.25,)))
+    text = report_text(vit_timed(whole=(0.25,)))
     assert "measuring overhead" in text
     assert "-219 ms" in text
     assert "87.5 % more than the whole" in text
@@ -135,7 +137,7 @@ def test_operations_that_add_up_to_more_are_overhead_of_measuring():
 
 
 def test_a_noisy_time_is_printed_as_noisy_with_its_interval():
-    text = " ".join(ledger_plain(vit_timed(interval=(0.9, 1.25), noisy="others; do this")).split())
+    text = " ".join(report_text(vit_timed(interval=(0.9, 1.25), noisy="others; do this")).split())
     assert "time: 1.00 s a forward, 95 % interval 900 ms to 1.25 s (median of 1, interquartile range 500 ms)" in text
     assert "on cpu, abacus, 2 threads" in text
     assert "noisy: others; do this" in text
@@ -159,7 +161,7 @@ def test_a_ratio_is_the_median_of_turns():
 def test_a_ratio_whose_interval_contains_1_is_no_difference():
     found = compared_at((1.0,) * 6, (0.9, 1.1, 0.9, 1.1, 1.05, 1.05))
     assert found.time_ratios["ViT-S/32"].different is False
-    text = comparison_plain(found)
+    text = report_text(found)
     assert "no difference seen from ViT-Ti/32 (1.05×, 95 % interval 0.9× to 1.1×)" in " ".join(text.split())
     line = next(line for line in text.splitlines() if line.startswith("time  "))
     assert "more" not in line
@@ -171,17 +173,17 @@ def test_an_interval_that_ends_at_1_contains_it():
 
 
 def test_a_difference_is_printed_with_its_interval():
-    text = " ".join(comparison_plain(compared_at((4.0,) * 6, (2.0,) * 6)).split())
+    text = " ".join(report_text(compared_at((4.0,) * 6, (2.0,) * 6)).split())
     assert "time: on cpu, abacus, 2 threads, in turns" in text
     assert "2× less than ViT-Ti/32 (2× to 2×)" in text
-    text = " ".join(comparison_plain(compared_at((2.0,) * 6, (4.0, 4.0, 4.0, 4.0, 5.0, 6.0))).split())
+    text = " ".join(report_text(compared_at((2.0,) * 6, (4.0, 4.0, 4.0, 4.0, 5.0, 6.0))).split())
     assert "2× more than ViT-Ti/32 (2× to 3×)" in text
 
 
 def test_systems_that_did_not_take_turns_have_no_interval():
     apart = time_ratio(timing(1.0, in_turns=False), timing(3.0, in_turns=False))
     assert (apart.ratio, apart.different) == (3.0, None)
-    text = " ".join(comparison_plain(compared_at((1.0,) * 6, (3.0,) * 6, in_turns=False)).split())
+    text = " ".join(report_text(compared_at((1.0,) * 6, (3.0,) * 6, in_turns=False)).split())
     assert "one after the other" in text
     # of a single measurement each there is no interval: the least and the greatest ratio of any two
     assert "fewer than 6 measurements, not decided: 3× of the time of ViT-Ti/32" in text
@@ -203,7 +205,7 @@ def test_systems_that_did_not_take_turns_have_the_interval_of_both():
 
 
 def ratio_line(first, second, **more):
-    return " ".join(comparison_plain(compared_at(first, second, **more)).split())
+    return " ".join(report_text(compared_at(first, second, **more)).split())
 
 
 def test_a_noisy_ratio_is_no_result():
@@ -224,7 +226,7 @@ def test_a_ratio_of_few_turns_is_no_result():
 
 def test_a_noisy_ratio_stands_beside_no_time():
     def of_time(**more):
-        text = comparison_text(compared_at((1.0,) * 6, (2.0,) * 6, **more), "markdown")
+        text = report_text(compared_at((1.0,) * 6, (2.0,) * 6, **more), "markdown")
         return next(line for line in text.splitlines() if line.startswith("| time "))
 
     assert "(2× more)" in of_time()
@@ -233,7 +235,7 @@ def test_a_noisy_ratio_stands_beside_no_time():
 
 def test_comparisons_have_times_in_csv_and_json():
     found = compared_at((1.0,) * 6, (2.0,) * 6, interval=(0.5, 3.0), noisy="others")
-    rows = list(csv.DictReader(io.StringIO(comparison_text(found, "csv"))))
+    rows = list(csv.DictReader(io.StringIO(report_text(found, "csv"))))
     assert [row["seconds"] for row in rows] == ["1.0", "2.0"]
     assert {(row["device"], row["threads"], row["spread"], row["seconds_low"], row["noisy"]) for row in rows} == {
         ("cpu", "2", "0.5", "0.5", "others")
@@ -248,7 +250,7 @@ def test_comparisons_have_times_in_csv_and_json():
 
 def test_the_interval_of_a_ratio_is_in_the_csv():
     found = compared_at((1.0,) * 6, (2.0, 2.0, 2.0, 2.0, 2.0, 3.0))
-    first, second = csv.DictReader(io.StringIO(comparison_text(found, "csv")))
+    first, second = csv.DictReader(io.StringIO(report_text(found, "csv")))
     columns = ("seconds_ratio", "seconds_ratio_low", "seconds_ratio_high", "in_turns", "seconds_ratio_noisy")
     assert [first[name] for name in columns] == [""] * 5
     assert [second[name] for name in columns] == ["2.0", "2.0", "3.0", "True", ""]
@@ -266,7 +268,7 @@ def test_a_slope_is_printed_with_its_interval_or_not_at_all():
 
 def system(spec, **run):
     architecture = place(load(spec, SMALL), Run(tokens=(4,), **run))
-    return System(architecture, count(architecture, orders=False))
+    return TimedSystem(architecture, count(architecture, orders=False))
 
 
 def test_systems_that_fit_take_turns_and_others_come_one_after_the_other(monkeypatch):

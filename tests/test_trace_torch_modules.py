@@ -162,16 +162,10 @@ def einsum(equation: str) -> Callable[..., Tensor]:
 @pytest.mark.parametrize(
     ("function", "shapes"),
     [
-        pytest.param(einsum("...ij,...jk->...ik"), ((7, 2, 3), (7, 3, 4)), id="ellipsis"),
-        pytest.param(einsum("...ij,jk"), ((7, 2, 3), B), id="ellipsis, output not written"),
         pytest.param(einsum("i...j,...j->i..."), ((2, 7, 5, 3), (5, 3)), id="ellipsis of other ranks"),
         pytest.param(einsum("...d,...d->..."), ((7, 1, 3), (5, 3)), id="ellipsis, broadcast"),
         pytest.param(einsum("ij->ji"), (A,), id="one operand"),
-        pytest.param(einsum("ij,jk,kl->il"), (A, B, C), id="three operands"),
-        pytest.param(einsum("ij,jk,kl,lm->im"), (A, B, C, D), id="four operands"),
-        pytest.param(einsum("ij,ij,ij->i"), (A, A, A), id="three, element by element first"),
         pytest.param(einsum("bi,bj,bij->b"), ((7, 2), (7, 3), (7, 2, 3)), id="outer product first"),
-        pytest.param(einsum("ijm,jk->k"), ((2, 3, 5), B), id="summed alone first"),
         pytest.param(einsum("ij,jk->ik"), ((2, 3), (1, 4)), id="summed side broadcast"),
         pytest.param(einsum("ii,ij->j"), ((3, 3), B), id="diagonal"),
         pytest.param(einsum("ij,ij->"), (A, A), id="everything summed"),

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, ViTConfig, ViTModel
 
 import xfcost
 from modules import Call
@@ -25,69 +24,6 @@ def torch_macs(model: nn.Module, *inputs: Tensor) -> int:
     with FlopCounterMode(display=False) as counter:
         model.to("meta")(*(tensor.to("meta") for tensor in inputs))
     return counter.get_total_flops() // 2
-
-
-# Whole models ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ViT(nn.Module):
-    """torchvision's VisionTransformer in small: patches of 4, a class token, d = 16, h = 2, f = 32."""
-
-    def __init__(self, layers: int = 2) -> None:
-        super().__init__()
-        self.patches = nn.Conv2d(3, 16, 4, stride=4)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, 16))
-        self.positions = nn.Parameter(torch.zeros(1, 17, 16))
-        self.norms = nn.ModuleList(nn.LayerNorm(16, eps=1e-6) for _ in range(2 * layers))
-        self.attention = nn.ModuleList(nn.MultiheadAttention(16, 2, batch_first=True) for _ in range(layers))
-        self.mlps = nn.ModuleList(
-            nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 16)) for _ in range(layers)
-        )
-        self.head = nn.Linear(16, 10)
-
-    def forward(self, image: Tensor) -> Tensor:
-        x = self.patches(image).flatten(2).transpose(1, 2)
-        x = torch.cat([self.class_token.expand(x.shape[0], -1, -1), x], dim=1) + self.positions
-        for layer, (attention, mlp) in enumerate(zip(self.attention, self.mlps, strict=True)):
-            y = self.norms[2 * layer](x)
-            x = x + attention(y, y, y, need_weights=False)[0]
-            x = x + mlp(self.norms[2 * layer + 1](x))
-        return self.head(x[:, 0])
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-def test_a_vit_as_torchvision_writes_it(device: str, training: bool) -> None:
-    model = ViT().train(training).to(device)
-    found = xfcost.trace(model, torch.zeros(3, 3, 16, 16, device=device))
-    # 3 samples: 16 patches of 48 numbers to 16; 2 layers on 17 tokens, 4·16² + 2·16·32 and 2·17·16 each; 16·10.
-    assert found.macs == 3 * (16 * 48 * 16 + 2 * 17 * (4 * 256 + 1024 + 2 * 17 * 16) + 160)
-    assert found.complete
-    assert found.macs == torch_macs(ViT().train(), torch.zeros(3, 3, 16, 16))
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("kind", ["bert", "vit", "gpt2"])
-def test_models_of_transformers(kind: str, attention: str, device: str) -> None:
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    numbers = torch.zeros(2, 5, dtype=torch.long)
-    make, given = {
-        "bert": (lambda: BertModel(BertConfig(vocab_size=50, **sizes, attn_implementation=attention)), numbers),
-        "vit": (
-            lambda: ViTModel(ViTConfig(image_size=16, patch_size=4, **sizes, attn_implementation=attention)),
-            torch.zeros(2, 3, 16, 16),
-        ),
-        "gpt2": (
-            lambda: GPT2Model(
-                GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=2, n_head=2, attn_implementation=attention)
-            ),
-            numbers,
-        ),
-    }[kind]
-    found = trace(make().eval().to(device), (given.to(device),))
-    assert found.unsupported == {}
-    assert found.macs == torch_macs(make().eval(), given) > 0
 
 
 # What nobody reads ───────────────────────────────────────────────────────────────────────────────────────────────────

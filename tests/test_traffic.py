@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import PLAIN, xf
+from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.analysis import analyze
 from xfcost.api.option_readers import byte_number
 from xfcost.api.runs import make_run
-from xfcost.api.specs import AccountOptions, ready_to_time
-from xfcost.formulas.traffic import plain, tiled
+from xfcost.formulas.attention import plain, tiled
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.matrices import AttentionCore
 from xfcost.spec.load import load
 from xfcost.torch_models.timing import rows as rows_
-from xfcost.torch_models.timing.systems import System, SystemOnDevice
+from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem
 
 
 def test_by_hand() -> None:
@@ -90,13 +90,13 @@ def test_execution_changes_neither_macs_nor_traffic_formulas() -> None:
     ],
 )
 def test_sizes_are_read(text: object, count: int) -> None:
-    assert byte_number(text) == count
+    assert byte_number("--memory-level", text) == count
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.1KiB", "3TiB", True, "9" * 30])
 def test_other_sizes_are_refused(text: object) -> None:
     with pytest.raises(UsageError, match="--memory-level"):
-        byte_number(text)
+        byte_number("--memory-level", text)
 
 
 def test_a_memory_that_holds_no_tile_is_refused() -> None:
@@ -125,12 +125,12 @@ def test_the_command_shows_both() -> None:
 SMALL = ("stages.0.depth=1",)
 
 
-def system(name: str, **options: object) -> System:
+def system(name: str, **options: object) -> TimedSystem:
     run = make_run(**PLAIN, **options)
     return ready_to_time(load(name, SMALL), run, "cpu", AccountOptions(orders=False))
 
 
-def held(found: System) -> dict[str, int | None]:
+def held(found: TimedSystem) -> dict[str, int | None]:
     room = SystemOnDevice(found, "cpu")
     return {row.path: row.operand_bytes for row in with_operand_bytes(found.ledger, room.row_bytes).rows}
 

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from helpers import error_of, stdout_of, xf
+from helpers import error_of, report_text, stdout_of, xf
 from saved import saved_bytes
 from specs import WHOLE, architecture_of, thinned
 from strategies import as_yaml
@@ -31,7 +31,6 @@ from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger, Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import RunPlan
-from xfcost.report.table import ledger_plain
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.training_step import Lion, adafactor_states
 from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
@@ -368,9 +367,9 @@ def test_a_peak_and_its_utilisation_are_a_rate():
     told = json.loads(ledgers[0].to_json())["training"]["run"]
     assert (told["rate"], told["peak"], told["mfu"]) == (156e12, 312e12, 0.5)
     assert "on 8 devices, each at 156.0 TFLOP/s (50.0 % of a peak of 312.0 TFLOP/s)" in " ".join(
-        ledger_plain(ledgers[0]).split()
+        report_text(ledgers[0]).split()
     )
-    assert "on 8 devices, each at 156.0 TFLOP/s sustained" in " ".join(ledger_plain(ledgers[1]).split())
+    assert "on 8 devices, each at 156.0 TFLOP/s sustained" in " ".join(report_text(ledgers[1]).split())
 
 
 @pytest.mark.parametrize(
@@ -448,7 +447,7 @@ def test_a_step_is_timed_and_its_memory_was_predicted(optimizer, tmp_path):
     # parameters, gradients and states are there, and activations beside them
     numbers = OPTIMIZERS[optimizer].numbers or 0
     assert timing.peak_bytes > (2 + numbers) * 4 * ledger.total("params")
-    assert f"a step of training ({optimizer} in float32)" in ledger_plain(ledger)
+    assert f"a step of training ({optimizer} in float32)" in report_text(ledger)
 
 
 @pytest.mark.parametrize("how", [{"attention": "fused"}, {"dtype": "bfloat16"}])

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import error_of, stdout_of, table_of, xf
+from helpers import error_of, report_text, stdout_of, table_of, xf
 from measured import HEADER, row
 from xfcost.api.analysis import analyze
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.ledger.visible import json_visible, markdown, visible
+from xfcost.report import document
 from xfcost.report.document import to_csv, to_markup
-from xfcost.report.export import ledger_text
 
 BAD = "\\e]0;owned\\a\\e[2J\\u202Egnp.exe\\u2066\\x7f\\x9b31m\\u200b"
 # What the text above must not leave: controls but for line ends, overrides, characters that are not there.
@@ -207,14 +207,14 @@ def test_a_cell_is_no_formula(start: str) -> None:
 
 def test_a_name_ends_no_cell_of_markdown_and_begins_no_tag() -> None:
     name = "a|b\n<script>alert(1)</script>[x](javascript:y)\\|"
-    lines = to_markup([{name: name, "n": "1"}], "markdown").splitlines()
+    lines = to_markup(document.table_of([{name: name, "n": "1"}]), "markdown").splitlines()
     assert [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines] == [3, 3, 3]
     assert not any(mark in line for line in lines for mark in ("<", ">", "]("))
     assert markdown("QKᵀ / O(N·d²) [CLS] 50 %") == "QKᵀ / O(N·d²) [CLS] 50 %"
 
 
 def test_a_name_is_no_command_of_latex() -> None:
-    cell = to_markup([{"name": r"\input{x} $y$ 5% a_b & #1"}], "latex").splitlines()[5]
+    cell = to_markup(document.table_of([{"name": r"\input{x} $y$ 5% a_b & #1"}]), "latex").splitlines()[5]
     assert cell == r"\textbackslash{}input\{x\} \$y\$ 5\% a\_b \& \#1 \\"
 
 
@@ -232,5 +232,5 @@ def test_a_name_is_no_tag_in_a_notebook_nor_a_formula_in_a_figure(spec: Path, tm
 def test_the_preamble_is_escaped_too(spec: Path) -> None:
     spec.write_text(SPEC.replace("name: plain", "name: 'a|b <script>'"))
     ledger = analyze(spec, trace=False)
-    assert ledger_text(ledger, "markdown").startswith(r"a\|b &lt;script&gt;: ")
-    assert ledger_text(ledger, "latex").startswith("% a$|$b $<$script$>$: ")
+    assert report_text(ledger, "markdown").startswith(r"a\|b &lt;script&gt;: ")
+    assert report_text(ledger, "latex").startswith("% a$|$b $<$script$>$: ")

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from specs import architecture_of
 from strategies import placed
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
@@ -168,16 +167,3 @@ def compare(
     theirs = scrambled(theirs.double())
     copied(theirs, ours[1].model)
     alike(theirs, ours, answer, tolerance=tolerance)
-
-
-def same_totals(preset: str, make: Callable[[], nn.Module], *, masked: bool = False, **run: Any) -> None:
-    """A preset has the parameters, and on the same input the MACs, of a model that `make` makes on `meta`."""
-    architecture = architecture_of(preset, **run)
-    totals, inputs = count(architecture).totals(), build(architecture).inputs
-    with torch.device("meta"):
-        theirs = make().eval().requires_grad_(requires_grad=False)
-        mask = {"attention_mask": torch.ones(inputs[0].shape, dtype=torch.long)} if masked else {}
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            theirs(*inputs, **mask)
-    assert totals["params"] == parameters(theirs)
-    assert 2 * totals["macs"] == counter.get_total_flops()

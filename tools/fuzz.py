@@ -36,7 +36,7 @@ from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
 from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
-from xfcost.report.export import ledger_text
+from xfcost.report.table import document
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.placement import place
 
@@ -163,7 +163,7 @@ def try_spec(rng: random.Random, folder: Path) -> None:
     run = make_run(**_options(rng))
     loaded = load(str(file))
     ledger = account(loaded, run, trace=False)
-    ledger_text(ledger, rng.choice(FORMS), rng.choice((None, None, "operation", "block", "stage", "mixing")))  # type: ignore[arg-type]
+    document(ledger, rng.choice((None, None, "operation", "block", "stage", "mixing"))).text(rng.choice(FORMS))  # type: ignore[arg-type]
 
 
 def try_config(rng: random.Random, folder: Path) -> None:
@@ -173,7 +173,7 @@ def try_config(rng: random.Random, folder: Path) -> None:
     spec = import_config(file)
     made = folder / "made.yaml"
     made.write_text(spec.text, "utf-8")
-    ledger_text(count(place(load(str(made)), make_run())), rng.choice(FORMS))  # type: ignore[arg-type]
+    document(count(place(load(str(made)), make_run()))).text(rng.choice(FORMS))  # type: ignore[arg-type]
 
 
 _VALUES: Final = (

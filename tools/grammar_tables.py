@@ -14,9 +14,8 @@ from xfcost.formulas.component import Residual, SubLayer, tag_of
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec import grammar
-from xfcost.spec.meanings import meanings
-from xfcost.spec.schema import structs_in
-from xfcost.spec.survey import SurveyEntry
+from xfcost.spec.grammar import SurveyEntry
+from xfcost.spec.schema import meanings, structs_in
 
 INPUTS = (grammar.ImageInput, grammar.VideoInput, grammar.TokenInput, grammar.VectorInput, grammar.FeatureMapsInput)
 # Section -> its structs; `Inside other keys` has the rest.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cog
 
-from xfcost.importing.families import FAMILIES, family_of
+from xfcost.importing.convert import FAMILIES, family_of
 
 
 def families_table() -> None:

@@ -12,7 +12,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 import xfcost
-from xfcost.report.compare import report
+from xfcost.report.compare import document
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 
@@ -20,7 +20,7 @@ PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 def comparison() -> None:
     """`xfcost compare vit swin --N 784 --trace` as an SVG."""
     console = Console(file=io.StringIO(), record=True, width=92, highlight=False, force_terminal=True)
-    console.print(report(xfcost.compare("vit", "swin", N=784, trace=True), console.width))
+    console.print(document(xfcost.compare("vit", "swin", N=784, trace=True)).terminal(console.width))
     # Without rich's web fonts: the reader's own monospace font, and no download.
     form = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace("Fira Code, ", "")
     title = "xfcost compare vit swin --N 784 --trace"

@@ -9,7 +9,7 @@ import cog
 import xfcost
 from xfcost.counting.reach.result import BlockReach, Reach
 from xfcost.ledger.grid import sides_text
-from xfcost.report.document import to_markup
+from xfcost.report.document import table_of, to_markup
 from xfcost.report.reach import input_text
 
 # Windows as the character model has them, the layers' dilation growing with depth (Beltagy et al. 2020, §4.1).
@@ -29,7 +29,9 @@ def write() -> None:
     """The table."""
     cog.outl("")
     cog.outl(
-        to_markup([_row(name, xfcost.reach(preset, settings=more)) for name, preset, more in _SYSTEMS], "markdown")
+        to_markup(
+            table_of([_row(name, xfcost.reach(preset, settings=more)) for name, preset, more in _SYSTEMS]), "markdown"
+        )
     )
 
 

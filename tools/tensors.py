@@ -22,7 +22,7 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.running.by_row import train, trained_rows
-from xfcost.torch_models.shared.no_compiler import no_compiler
+from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.rows import row_bytes
 
 

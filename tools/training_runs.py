@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from xfcost.api.accounts import account
 from xfcost.api.runs import make_run
-from xfcost.api.specs import account
 from xfcost.counting.distributed import all_recomputed_macs
 from xfcost.ledger.units import DAY, HOUR
 from xfcost.report.training import scientific

@@ -11,11 +11,11 @@ from functools import cache
 import msgspec
 
 from xfcost.formulas.component import Component, Mixer, Place, SubLayer, tag_of
-from xfcost.formulas.orders import order
+from xfcost.formulas.letters import order
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.bottleneck import Bottleneck
+from xfcost.mechanisms.residual_blocks import Bottleneck
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_names, presets_with
 from xfcost.spec.placement import place

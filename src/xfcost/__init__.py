@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xfcost.api.analysis import analyze, build, compare, register, trace
-    from xfcost.api.checking.check import check
+    from xfcost.api.check import check
     from xfcost.api.difference import diff
     from xfcost.api.find import find
-    from xfcost.api.layer_types import layer_types
+    from xfcost.api.paper_tables import layer_types, survey
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
     from xfcost.api.residual_stream import stream
-    from xfcost.api.survey import survey
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
@@ -36,15 +35,15 @@ _MODULES = {
     "analyze": "xfcost.api.analysis",
     "build": "xfcost.api.analysis",
     "calibrate": "xfcost.api.predictions",
-    "check": "xfcost.api.checking.check",
+    "check": "xfcost.api.check",
     "compare": "xfcost.api.analysis",
     "diff": "xfcost.api.difference",
     "find": "xfcost.api.find",
-    "layer_types": "xfcost.api.layer_types",
+    "layer_types": "xfcost.api.paper_tables",
     "reach": "xfcost.api.reach",
     "register": "xfcost.api.analysis",
     "stream": "xfcost.api.residual_stream",
-    "survey": "xfcost.api.survey",
+    "survey": "xfcost.api.paper_tables",
     "trace": "xfcost.api.analysis",
     "Ledger": "xfcost.ledger.ledger",
     "Operation": "xfcost.ledger.ledger",

@@ -6,7 +6,7 @@ import atexit
 import gc
 from typing import Final
 
-from xfcost.report.interrupts import end_on_interrupt
+from xfcost.report.messages import end_on_interrupt
 
 # Imports and answers make this many objects and hardly any garbage, so collecting it earlier only costs time.
 OBJECTS: Final = 100_000

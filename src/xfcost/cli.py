@@ -169,7 +169,7 @@ def root(
     SPEC is a preset (`xfcost list` shows them) or a path to a YAML file.
     """
     if allow_outside:
-        from xfcost.spec.allowed_folders import allow_outside as allowed
+        from xfcost.spec.files import allow_outside as allowed
 
         ctx.with_resource(allowed())
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
-from xfcost.formulas.position_buckets import Buckets
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.class_attention import ClassAttention
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
-from xfcost.mechanisms.cross import Cross
-from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full
 from xfcost.mechanisms.funnel import Funnel
 from xfcost.mechanisms.inducing import Inducing
-from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.mla import Mla
 from xfcost.mechanisms.nystrom import Nystrom

@@ -55,7 +55,7 @@ def lsh_frozen(module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
     A token sways its own answer through its query wherever that has something to weigh: one key alone is weighed 1.
     """
     (x_1ND,) = inputs
-    tokens, causal = x_1ND.shape[1], module.core.mask.causal
+    tokens, causal = x_1ND.shape[1], module.core.mask.options["causal"]
     if module.whole:
         return Frozen(module, read_by_token([everything(tokens, causal=causal)], tokens))
     padded = module.hash.token_P1.shape[0]

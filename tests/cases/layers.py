@@ -8,39 +8,15 @@ import torch
 from torch import Tensor
 
 from xfcost.formulas.component import Component, NormKind, Place, Residual
-from xfcost.layers.axis_position import AxisPosition
-from xfcost.layers.class_token import ClassToken
-from xfcost.layers.classifier import Classifier
-from xfcost.layers.concatenate import Concatenate
-from xfcost.layers.context import Context
-from xfcost.layers.conv import Conv
-from xfcost.layers.dense import Dense
-from xfcost.layers.distillation_token import DistillationToken
-from xfcost.layers.flatten_classifier import FlattenClassifier
-from xfcost.layers.fold import Fold
-from xfcost.layers.fold_axis import FoldAxis
-from xfcost.layers.fourier import Fourier
-from xfcost.layers.geglu import Geglu
-from xfcost.layers.language_model import LanguageModel
+from xfcost.layers.feed_forward import Dense, Geglu, Mlp, Norm, NormSubLayer, Swiglu
+from xfcost.layers.heads import Classifier, FlattenClassifier, LanguageModel, MaskedLanguageModel, Pooler
 from xfcost.layers.local_relation import LocalRelationEmbed
-from xfcost.layers.masked_language_model import MaskedLanguageModel
-from xfcost.layers.memory_tokens import MemoryTokens
-from xfcost.layers.mlp import Mlp
 from xfcost.layers.moe import Groups, Moe, Shared
-from xfcost.layers.norm import Norm, NormSubLayer
-from xfcost.layers.patch import Patch
-from xfcost.layers.patch_merging import PatchMerging
-from xfcost.layers.pixels import Pixels
-from xfcost.layers.pool import Pool
-from xfcost.layers.pooler import Pooler
-from xfcost.layers.pooling_attention import PoolingAttention
-from xfcost.layers.position import Position
-from xfcost.layers.projection import Projection
-from xfcost.layers.shift import Shift
-from xfcost.layers.swiglu import Swiglu
-from xfcost.layers.token import Token
-from xfcost.layers.token_type import TokenType
-from xfcost.layers.upsample import Upsample
+from xfcost.layers.positions import AxisPosition, Fourier, Position
+from xfcost.layers.shift import Context, Shift
+from xfcost.layers.stage_entries import Concatenate, PatchMerging, PoolingAttention, Upsample
+from xfcost.layers.stems import ConvEmbed, Fold, FoldAxis, Patch, Pixels, Pool, Projection
+from xfcost.layers.tokens import ClassToken, DistillationToken, MemoryTokens, Token, TokenType
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 
@@ -80,13 +56,13 @@ class LayerCase(NamedTuple):
 OBLONG, ODD, VOLUME, ROW = Grid((4, 6)), Grid((3, 5)), Grid((2, 3, 4)), Grid((7,))
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
 CONVS = (
-    Conv(size=3),
-    Conv(size=3, stride=2, channels=6, groups=2, bias=False, norm="batch_norm", act="relu"),
-    Conv(size=2, stride=1, padding=0, norm="layer_norm", act="silu"),
-    Conv(size=1, norm="group_norm"),
-    Conv(size=2, stride=2, padding=1, groups=3, norm="affine", act="gelu"),
-    Conv(size=1, stride=3, norm="rms_norm"),
-    Conv(size=3, stride=1, padding=4),
+    ConvEmbed(size=3),
+    ConvEmbed(size=3, stride=2, channels=6, groups=2, bias=False, norm="batch_norm", act="relu"),
+    ConvEmbed(size=2, stride=1, padding=0, norm="layer_norm", act="silu"),
+    ConvEmbed(size=1, norm="group_norm"),
+    ConvEmbed(size=2, stride=2, padding=1, groups=3, norm="affine", act="gelu"),
+    ConvEmbed(size=1, stride=3, norm="rms_norm"),
+    ConvEmbed(size=3, stride=1, padding=4),
 )
 POOLS = (
     Pool(),
@@ -203,7 +179,7 @@ LAYER_CASES: list[LayerCase] = [
     LayerCase(Pooler(norm="layer_norm", width=5, act="gelu", classes=3), ROW),
     LayerCase(MaskedLanguageModel(), ROW),
     *(LayerCase(kernel, grid) for kernel in (*CONVS, *POOLS) for grid in KERNEL_GRIDS if stands(kernel, grid)),
-    LayerCase(Conv(size=2, stride=2, channels=4, groups=2, bias=False, act="relu"), OBLONG, out_dim=4),
+    LayerCase(ConvEmbed(size=2, stride=2, channels=4, groups=2, bias=False, act="relu"), OBLONG, out_dim=4),
     *(
         LayerCase(pooling, grid, fused=fused)
         for pooling in POOLING_ATTENTION

@@ -15,11 +15,9 @@ from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.global_local import GlobalLocal
-from xfcost.mechanisms.local_attention import LocalAttention
-from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.mechanisms.non_local import NonLocal
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
+from xfcost.mechanisms.non_local import NonLocal, Sagan
 from xfcost.mechanisms.pooling import Pooling
-from xfcost.mechanisms.sagan import Sagan
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.spatial_reduction import SpatialReduction

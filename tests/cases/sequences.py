@@ -7,18 +7,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
-from xfcost.formulas.additive_attention import Additive, Maxout, Sum
-from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.hyena import Hyena
-from xfcost.mechanisms.lstm import Lstm
-from xfcost.mechanisms.mamba import Mamba
-from xfcost.mechanisms.mamba2 import Mamba2
+from xfcost.mechanisms.mamba import Mamba, Mamba2
+from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Rnn, Sum
 from xfcost.mechanisms.retention import Retention
-from xfcost.mechanisms.rnn import Rnn
-from xfcost.mechanisms.rwkv_channel import RwkvChannel
-from xfcost.mechanisms.rwkv_time import RwkvTime
+from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
 
 # Recurrent layers see a sequence, a grid in raster order. A longer one forgets its first token to the last bit.
 RECURRENT_GRIDS = (*(Grid((n,)) for n in (1, 2, 5, 13)), Grid((3, 4)), Grid((1, 1), 1), Grid((2, 2), 1))

@@ -5,26 +5,14 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import DIM, GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
-from xfcost.formulas.convolution_mixer import ConvolutionMixer
+from xfcost.formulas.conv_kernel import ConvolutionMixer
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.average_pool import AveragePool
-from xfcost.mechanisms.basic import Basic
-from xfcost.mechanisms.bottleneck import Bottleneck
-from xfcost.mechanisms.bytenet import ByteNet
-from xfcost.mechanisms.conv import Conv
+from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv, ConvMlp, ConvModule, DepthwiseConv
 from xfcost.mechanisms.conv_attention import ConvAttention
-from xfcost.mechanisms.conv_mlp import ConvMlp
-from xfcost.mechanisms.conv_module import ConvModule
-from xfcost.mechanisms.convnext import ConvNext
-from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 from xfcost.mechanisms.fourier_mixing import FourierMixing
-from xfcost.mechanisms.gmlp import Gmlp
-from xfcost.mechanisms.inverted_residual import InvertedResidual
-from xfcost.mechanisms.local_attention import LocalAttention
-from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.mechanisms.token_linear import TokenLinear
-from xfcost.mechanisms.token_mlp import TokenMlp
-from xfcost.mechanisms.vgg import Vgg
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
+from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg
+from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
 
 FORMS = st.sampled_from(["plain", "depthwise", "separable"])
 
@@ -61,7 +49,7 @@ CONV = MechanismCase(
     ),
     components=any_conv(),
     growth=conv_growth,
-    # other grids: tests/test_conv.py
+    # other grids: tests/test_convolutional.py
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     fused=False,

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Final
 
 from xfcost.ledger import notebook
 
-# Class of a result -> the module of its report, and what that draws at a width.
-_SHOWN: Final[dict[str, tuple[str, Callable[[Any, Any, int], Any]]]] = {
-    "Ledger": ("table", lambda module, result, width: module.report(result, None, width)),
-    "Comparison": ("compare", lambda module, result, width: module.report(result, width)),
-    "CheckResult": ("budgets", lambda module, result, width: module.document(result).terminal(width)),
-    "Diff": ("differences", lambda module, result, width: module.document(result).terminal(width)),
-    "RunsDiff": ("differences", lambda module, result, width: module.document(result).terminal(width)),
-    "FindResult": ("find", lambda module, result, width: module.document(result).terminal(width)),
-    "LayerTable": ("layer_types", lambda module, result, width: module.document(result).terminal(width)),
-    "Reach": ("reach", lambda module, result, width: module.document([result]).terminal(width)),
-    "ResidualStream": ("residual_stream", lambda module, result, width: module.document(result).terminal(width)),
-    "Survey": ("survey", lambda module, result, width: module.document(result).terminal(width)),
+# Class of a result -> the module of its report.
+_SHOWN: Final = {
+    "Ledger": "table",
+    "Comparison": "compare",
+    "CheckResult": "budgets",
+    "Diff": "differences",
+    "RunsDiff": "differences",
+    "FindResult": "find",
+    "LayerTable": "layer_types",
+    "Reach": "reach",
+    "ResidualStream": "residual_stream",
+    "Survey": "survey",
 }
 
 
 def _html(result: Any) -> str:
     from xfcost.report.console import rich_html
 
-    name, draw = _SHOWN[type(result).__name__]
-    module = import_module(f"xfcost.report.{name}")
-    return rich_html(lambda width: draw(module, result, width))
+    name = type(result).__name__
+    module = import_module(f"xfcost.report.{_SHOWN[name]}")
+    return rich_html(module.document([result] if name == "Reach" else result).terminal)
 
 
 for _name in _SHOWN:

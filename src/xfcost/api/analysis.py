@@ -6,7 +6,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.api.modules import (
+from xfcost.api.accounts import (
+    AccountOptions,
+    account,
+    built,
     check_letters,
     check_texts,
     given_module,
@@ -14,14 +17,15 @@ from xfcost.api.modules import (
     is_module,
     mixing_seconds,
     module_account,
-    module_plan,
+    module_run,
     named_module,
     refuse_class,
+    settings_texts,
+    spec_name,
+    with_probe,
 )
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
-from xfcost.api.runs import make_run, run_options, timing_plan
-from xfcost.api.specs import AccountOptions, account, built, settings_texts, spec_name, with_probe
-from xfcost.api.without_effect import refuse
+from xfcost.api.runs import make_run, refuse, run_options, timing_plan
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
@@ -94,9 +98,9 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         given["trace"] = given.get("on") is None
     how, examples = account_options(given), (given.get("example_inputs"), given.get("example_kwargs"))
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
-        plan = module_plan(given, batch=False)
+        run = module_run(given, "given")
         check_letters(examples[0], given)
-        return _with_roofs(module_account(given_module(spec, *examples), given, how, plan), how)
+        return _with_roofs(module_account(given_module(spec, *examples), given, how, run), how)
     refuse_class(spec)
     refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
     name, settings = spec_name(spec), given.get("settings")
@@ -104,10 +108,10 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     loaded = imported(target, settings, how.progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()
-        plan = module_plan(given, batch=True)
-        named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1))
+        run = module_run(given, "config" if target.kind == "config" else "named")
+        named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run)
         check_texts(inputs, given.get("N"))
-        return _with_roofs(module_account(named, given, how, plan), how)
+        return _with_roofs(module_account(named, given, how, run), how)
     refuse("a spec", {"tokens_of": given.get("tokens_of"), "inputs": given.get("inputs"), "build": given.get("build")})
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**run_options(given))
     _check_one(run, how.device)

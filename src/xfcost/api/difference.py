@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
+from xfcost.api.accounts import is_module, module_texts, settings_texts, spec_name
 from xfcost.api.analysis import analyze
-from xfcost.api.modules import is_module
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import (
     InputOptions,
@@ -19,9 +19,8 @@ from xfcost.api.options import (
     SettingsOption,
     takes,
 )
-from xfcost.api.revisions.checkout import at_revision, checked_out, code_report, revised
-from xfcost.api.specs import settings_texts, spec_name
-from xfcost.api.without_effect import refuse
+from xfcost.api.revisions import at_revision, checked_out, code_report, revised
+from xfcost.api.runs import refuse
 from xfcost.counting.differences import Diff, difference, other_runs
 from xfcost.counting.measured_differences import RunsDiff, runs_difference
 from xfcost.ledger.errors import SpecError, UsageError, printable
@@ -30,8 +29,6 @@ from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.runs_file import read_runs
 from xfcost.ledger.saved_report import Report, read_report, report_of
 from xfcost.spec.files import Expected, read_file
-from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
-from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -85,7 +82,7 @@ def diff(
     Raises:
         XfcostError: bad input: no such file, revision or repository, or runs that are not comparable.
     """
-    one_of("--sort", SORTS)(sort)
+    one_of(SORTS)("--sort", sort)
     refuse("diff", options)
     both = (before, after)
     with ExitStack() as stack:
@@ -140,7 +137,7 @@ def opened(given: Any, place: int, both: Sequence[Any], options: Mapping[str, An
     # the arguments of `analyze`; in a child's process they are JSON
     arguments = {name: value for name, value in options.items() if name not in ("inputs", "build", "progress")}
     arguments |= {"settings": list(settings_texts(options.get("settings"))), "trace": False}
-    arguments |= _module_texts(place, both, options)
+    arguments |= module_texts([_named(one) for one in both], options)[place - 1]
     if at is None or there is None:
         return _of_file(text, text, arguments)
     if at.is_code:
@@ -155,6 +152,14 @@ def opened(given: Any, place: int, both: Sequence[Any], options: Mapping[str, An
         raise UsageError(at_revision(str(error), there, at)) from None
 
 
+def _named(given: Any) -> str | None:
+    """A target without its revision."""
+    if not isinstance(given, str):
+        return None
+    at = revised(given)
+    return given if at is None else at.target
+
+
 def _of_file(place: str, label: str, arguments: dict[str, Any]) -> Side:
     """A preset, a spec, a module, a config, or what a file holds."""
     if place.endswith(".jsonl"):
@@ -164,24 +169,3 @@ def _of_file(place: str, label: str, arguments: dict[str, Any]) -> Side:
         if '"model_type"' not in text or '"operations"' in text:
             return Side(label, read_report(text, printable(place, 200)), saved=True)
     return Side(label, report_of(analyze(place, **({"mixing": False} | arguments))))
-
-
-def _module_texts(place: int, both: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """`--input` and `--build` of the module at `place`; nothing of a spec."""
-    given = ModuleTexts(tuple(options.get("inputs") or ()), tuple(options.get("build") or ()))
-    if not given.inputs and not given.build:
-        return {}
-    modules = {at: name for at, one in enumerate(both, 1) if (name := _module_name(one)) is not None}
-    texts = texts_by_place(given, modules, len(both))
-    if place not in texts:
-        return {}
-    return {"inputs": list(texts[place].inputs), "build": list(texts[place].build)}
-
-
-def _module_name(given: Any) -> str | None:
-    """The text of a named module, at whichever revision."""
-    if not isinstance(given, str):
-        return None
-    at = revised(given)
-    target = module_target(at.target if at else given)
-    return None if target is None else target.text

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from xfcost.api.accounts import settings_texts, spec_name
+from xfcost.api.option_readers import jobs as read_jobs
 from xfcost.api.options import BudgetOptions, RunOptions, SearchOptions, SettingsOption, takes
-from xfcost.api.runs import make_run, taken_budgets
-from xfcost.api.specs import settings_texts, spec_name
-from xfcost.api.without_effect import refuse
+from xfcost.api.runs import make_run, refuse, taken_budgets
 from xfcost.counting.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name
 from xfcost.counting.find.search import (
     Chunk,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _MOST_TOP: Final = 100_000
 _MOST_LIMIT: Final = 10**12
-_MOST_JOBS: Final = 1000
 
 
 class FindOptions(RunOptions, SettingsOption, BudgetOptions, SearchOptions, total=False):
@@ -84,18 +83,17 @@ def answer(
     settings, family = settings_texts(given.get("settings")), given["family"] or ()
     families = [family] if isinstance(family, str) else list(family)
     names = [spec_name(spec) for spec in specs]
-    jobs = whole_number("--jobs", given["jobs"], least=1, most=_MOST_JOBS, example="4")
+    scheduler = given["scheduler"]
+    jobs = read_jobs(given["jobs"], scheduler if given["vary"] else None)
     if not given["vary"]:
         refuse("find without --vary", given | {"jobs": jobs if jobs > 1 else None})
         return find_in_gallery(presets_of(names, families), run, question, settings)
     if len(names) != 1 or families:
         raise UsageError("--vary: the keys of one spec are varied; name one, as in xfcost find swin-t --vary …")
-    limit, scheduler = given["limit"], given["scheduler"]
+    limit = given["limit"]
     if limit is not None:
         limit = whole_number("--limit", limit, least=1, most=_MOST_LIMIT, example="1M")
     varied = Varied(names[0], settings, read_variables(given["vary"]))
-    if scheduler is not None and jobs > 1:
-        raise UsageError("--jobs and --scheduler: the workers of a cluster run side by side already; leave out --jobs")
     with _mapper(jobs, scheduler) as mapper:
         return find_in_ranges(varied, run, question, limit, mapper, progress)
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from xfcost.api.accounts import account
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
-from xfcost.api.specs import account
 from xfcost.counting.comparison import compared
 from xfcost.counting.measured import Curve, MeasuredSeries, Pair, measured
 from xfcost.counting.measured_series import Choice, Series, at, mixing_macs_of, work_of

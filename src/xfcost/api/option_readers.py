@@ -1,4 +1,4 @@
-"""Readers of options: each takes a text or a number, and returns the checked value or raises a UsageError."""
+"""Readers of options: the option's flag, for messages, and a text or a number -> the checked value, or a UsageError."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ _MOST_SIDE: Final = 2**16
 _MOST_ON_CHIP: Final = 2**40
 _MOST_RATE: Final = 10**24  # FLOP/s
 _MOST_SECONDS: Final = 10**7
+_MOST_JOBS: Final = 1000
 # Shares of a peak below this are, too, and an estimate of seconds might be no number.
 _LEAST_SHARE: Final = Fraction(1, 10**6)
 
 
-def token_numbers(N: Any) -> tuple[int, ...]:
+def token_numbers(option: str, given: Any) -> tuple[int, ...]:
     """784, "784", "131,072", "128k", "512,128" or (512, 128) -> a tuple.
 
     Raises:
         UsageError: it is none of these.
     """
-    numbers = whole_numbers(N)
+    numbers = whole_numbers(given)
     if not numbers:
         raise UsageError(
-            f"--N {shown(N)}: expected a whole number of tokens, as in --N 784 (or --N source,target; {PREFIXES_TEXT})"
+            f"{option} {shown(given)}: expected a whole number of tokens, as in {option} 784 (or {option} "
+            f"source,target; {PREFIXES_TEXT})"
         )
     return numbers
 
 
-def image_size(given: Any) -> tuple[int, int]:
+def image_size(option: str, given: Any) -> tuple[int, int]:
     """384, "384", "224x320" or (224, 320) -> (height, width).
 
     Raises:
@@ -44,13 +46,13 @@ def image_size(given: Any) -> tuple[int, int]:
     sides = whole_numbers(given, separators="x×,")
     if len(sides) not in (1, 2) or not all(1 <= side <= _MOST_SIDE for side in sides):
         raise UsageError(
-            f"--size {shown(given)}: expected the image's side in pixels, or its height and width, from 1 to "
-            f"{_MOST_SIDE}; as in --size 384 or --size 224x320"
+            f"{option} {shown(given)}: expected the image's side in pixels, or its height and width, from 1 to "
+            f"{_MOST_SIDE}; as in {option} 384 or {option} 224x320"
         )
     return sides[0], sides[-1]
 
 
-def byte_number(given: Any) -> int:
+def byte_number(option: str, given: Any) -> int:
     """100000, "100000", "192KiB" or "100 KB" -> bytes.
 
     Raises:
@@ -60,13 +62,12 @@ def byte_number(given: Any) -> int:
     number = whole(plain)
     if number is None or not 1 <= number <= _MOST_ON_CHIP:
         raise UsageError(
-            f"--memory-level {shown(given)}: expected a number of bytes from 1 to {_MOST_ON_CHIP}, "
-            "as in --memory-level 192KiB"
+            f"{option} {shown(given)}: expected a number of bytes from 1 to {_MOST_ON_CHIP}, as in {option} 192KiB"
         )
     return number
 
 
-def dtype_name(given: Any, option: str = "--dtype") -> str:
+def dtype_name(option: str, given: Any) -> str:
     """`float32`, `fp32` or torch.float32 -> `float32`.
 
     Raises:
@@ -79,10 +80,10 @@ def dtype_name(given: Any, option: str = "--dtype") -> str:
     return name
 
 
-def one_of(option: str, words: Collection[str]) -> Callable[[Any], str]:
+def one_of(words: Collection[str]) -> Callable[[str, Any], str]:
     """A reader of one of several words: the message says the nearest, or all."""
 
-    def read(given: Any) -> str:
+    def read(option: str, given: Any) -> str:
         if given not in words:
             raise UsageError(f"{option} {shown(given)}: {nearest(shown(given), words)}")
         return str(given)
@@ -91,24 +92,18 @@ def one_of(option: str, words: Collection[str]) -> Callable[[Any], str]:
 
 
 def integer(
-    option: str,
-    most: int,
-    example: str,
-    what: str = "a whole number",
-    *,
-    floats: bool = False,
-    prefixed: bool = True,
-) -> Callable[[Any], int]:
+    most: int, example: str, what: str = "a whole number", *, floats: bool = False, prefixed: bool = True
+) -> Callable[[str, Any], int]:
     """A reader of a whole number from 1 to `most`; `floats` takes 3e11 from Python too, `prefixed` explains 128k."""
-    return lambda given: whole_number(
+    return lambda option, given: whole_number(
         option, given, least=1, most=most, example=example, what=what, floats=floats, prefixed=prefixed
     )
 
 
-def flops_per_second(option: str, example: str) -> Callable[[Any], float]:
+def flops_per_second(example: str) -> Callable[[str, Any], float]:
     """A reader of 312e12, `312T` or `312 TFLOP/s`."""
 
-    def read(given: Any) -> float:
+    def read(option: str, given: Any) -> float:
         text = given
         for unit in ("FLOP/S", "FLOPS", "FLOP"):
             if isinstance(text, str) and text.strip().upper().endswith(unit):
@@ -119,13 +114,13 @@ def flops_per_second(option: str, example: str) -> Callable[[Any], float]:
     return read
 
 
-def share(option: str, whole: str, example: str, percent: str) -> Callable[[Any], float]:
+def share(whole: str, example: str, percent: str) -> Callable[[str, Any], float]:
     """A reader of 0.4, `0.4` or `40%`, a share from 10⁻⁶ to 1.
 
     The `whole` that it is of, the `example` and the one in `percent` are for the message.
     """
 
-    def read(given: Any) -> float:
+    def read(option: str, given: Any) -> float:
         text = str(given).strip()
         try:
             value = Fraction(0) if isinstance(given, bool) else read_number(text.removesuffix("%"))
@@ -142,18 +137,18 @@ def share(option: str, whole: str, example: str, percent: str) -> Callable[[Any]
     return read
 
 
-def shares(option: str, whole: str, example: str, percent: str) -> Callable[[Any], tuple[float, ...]]:
+def shares(whole: str, example: str, percent: str) -> Callable[[str, Any], tuple[float, ...]]:
     """A reader of a share, as `share`, or of the two ends of a range, `35%:50%`, the lower end first."""
-    single = share(option, whole, example, percent)
+    single = share(whole, example, percent)
 
-    def read(given: Any) -> tuple[float, ...]:
+    def read(option: str, given: Any) -> tuple[float, ...]:
         parts = given.split(":") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
         if len(parts) not in (1, 2) or (len(parts) > 1 and not all(str(part).strip() for part in parts)):
             raise UsageError(
                 f"{option} {shown(given)}: expected one share or a range of two, as in {option} {percent} or "
                 f"{option} 35%:50%"
             )
-        ends = tuple(single(part) for part in parts)
+        ends = tuple(single(option, part) for part in parts)
         if ends[0] > ends[-1]:
             low, high = parts[::-1]
             raise UsageError(
@@ -164,21 +159,33 @@ def shares(option: str, whole: str, example: str, percent: str) -> Callable[[Any
     return read
 
 
-def seconds(option: str) -> Callable[[Any], float]:
-    """A reader of 30, `30` or `30s`."""
+def seconds(option: str, given: Any) -> float:
+    """30, `30` or `30s` -> seconds.
 
-    def read(given: Any) -> float:
-        text = given.strip().removesuffix("s") if isinstance(given, str) else given
-        return real_number(option, text, least=1e-3, most=_MOST_SECONDS, example="30")
+    Raises:
+        UsageError: it is none of these.
+    """
+    text = given.strip().removesuffix("s") if isinstance(given, str) else given
+    return real_number(option, text, least=1e-3, most=_MOST_SECONDS, example="30")
 
-    return read
+
+def jobs(given: Any, scheduler: str | None) -> int:
+    """How many processes work at once; on a cluster its workers do.
+
+    Raises:
+        UsageError: it is no such number, or stands beside a cluster.
+    """
+    number = whole_number("--jobs", given, least=1, most=_MOST_JOBS, example="4")
+    if scheduler is not None and number > 1:
+        raise UsageError("--jobs and --scheduler: the workers of a cluster run side by side already; leave out --jobs")
+    return number
 
 
-def threads(given: Any) -> int:
+def threads(option: str, given: Any) -> int:
     """As many threads as the machine has cores, or fewer.
 
     Raises:
         UsageError: it is no such number.
     """
     most = os.cpu_count() or 1
-    return whole_number("--threads", given, least=1, most=most, example="1", what="a number of threads")
+    return whole_number(option, given, least=1, most=most, example="1", what="a number of threads")

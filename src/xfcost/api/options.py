@@ -35,8 +35,8 @@ class Option(msgspec.Struct, frozen=True):
     """Its text in `--help`."""
     metavar: str | None = None
     default: Any = None
-    read: Callable[[Any], Any] = lambda given: given
-    """Given value -> checked value; raises a UsageError."""
+    read: Callable[[str, Any], Any] = lambda option, given: given
+    """Its flag, for messages, and the given value -> checked value; raises a UsageError."""
     python: str = ""
     """A further sentence in the API's documentation."""
     flag: str | None = None
@@ -75,7 +75,7 @@ class BatchOptions(TypedDict, total=False):
             "Samples.",
             metavar="INT",
             default=1,
-            read=read.integer("--batch", MOST_BATCH, "8"),
+            read=read.integer(MOST_BATCH, "8"),
             python="Costs scale with it, parameters don't.",
         ),
     ]
@@ -89,7 +89,7 @@ class ExecutionOptions(TypedDict, total=False):
         Option(
             "forward, prefill, decode (one more token, its past cached), generate or train (a step).",
             default="forward",
-            read=read.one_of("--mode", get_args(Mode)),
+            read=read.one_of(get_args(Mode)),
             words=get_args(Mode),
             python="In `decode` the new token is one of the N.",
         ),
@@ -108,7 +108,7 @@ class ExecutionOptions(TypedDict, total=False):
         Option(
             "eager (keeps the score matrix) or fused (one kernel). Default: eager; of language models fused, in every "
             "mode but forward.",
-            read=read.one_of("--attention", get_args(Execution)),
+            read=read.one_of(get_args(Execution)),
             words=get_args(Execution),
         ),
     ]
@@ -117,7 +117,7 @@ class ExecutionOptions(TypedDict, total=False):
         Option(
             "Tokens that --mode generate writes after a prompt of N.",
             metavar="INT",
-            read=read.integer("--new-tokens", MOST_NEW, "256", what="how many tokens to generate,"),
+            read=read.integer(MOST_NEW, "256", what="how many tokens to generate,"),
         ),
     ]
     logits: Annotated[
@@ -125,7 +125,7 @@ class ExecutionOptions(TypedDict, total=False):
         Option(
             "With --mode prefill or generate: of which positions (default: the last).",
             metavar="last|all",
-            read=read.one_of("--logits", ("last", "all")),
+            read=read.one_of(("last", "all")),
             words=("last", "all"),
         ),
     ]
@@ -156,7 +156,7 @@ class DeviceOptions(TypedDict, total=False):
         Option(
             "Model FLOPs utilisation, the share of the peak (of --on or --peak) that it gets: 40%, or 35%:50%.",
             metavar="SHARE",
-            read=read.shares("--mfu", "of the peak", "0.4", "40%"),
+            read=read.shares("of the peak", "0.4", "40%"),
         ),
     ]
     mbu: Annotated[
@@ -164,7 +164,7 @@ class DeviceOptions(TypedDict, total=False):
         Option(
             "With --on: the share of the memory bandwidth that it gets (60%).",
             metavar="SHARE",
-            read=read.share("--mbu", "of the memory's bandwidth", "0.6", "60%"),
+            read=read.share("of the memory's bandwidth", "0.6", "60%"),
         ),
     ]
     peak: Annotated[
@@ -172,7 +172,7 @@ class DeviceOptions(TypedDict, total=False):
         Option(
             "With --tokens and --mfu: the peak of one device (312T): days.",
             metavar="FLOP/S",
-            read=read.flops_per_second("--peak", "312T"),
+            read=read.flops_per_second("312T"),
         ),
     ]
     sustained: Annotated[
@@ -180,7 +180,7 @@ class DeviceOptions(TypedDict, total=False):
         Option(
             "What one device sustains, in place of --peak and --mfu.",
             metavar="FLOP/S",
-            read=read.flops_per_second("--sustained", "125T"),
+            read=read.flops_per_second("125T"),
         ),
     ]
     devices: Annotated[
@@ -188,7 +188,7 @@ class DeviceOptions(TypedDict, total=False):
         Option(
             "With --peak or --sustained: devices that share the run.",
             metavar="INT",
-            read=read.integer("--devices", MOST_DEVICES, "8", floats=True, prefixed=False),
+            read=read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
         ),
     ]
 
@@ -209,7 +209,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "Tokens of the whole training run (300e9, 300B).",
             metavar="NUMBER",
-            read=read.integer("--tokens", _MOST_TOKENS, "300e9", floats=True),
+            read=read.integer(_MOST_TOKENS, "300e9", floats=True),
         ),
     ]
     zero: Annotated[
@@ -217,7 +217,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "With --on: ZeRO shares out 1 optimizer states, 2 gradients, 3 parameters too.",
             metavar="0|1|2|3",
-            read=lambda given: whole_number("--zero", given, least=0, most=3, example="1", what="a ZeRO stage"),
+            read=lambda option, given: whole_number(option, given, least=0, most=3, example="1", what="a ZeRO stage"),
         ),
     ]
     checkpoint: Annotated[
@@ -225,7 +225,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "With --on: activations recomputed: none, selective (attention matrices) or full (blocks).",
             metavar="WHICH",
-            read=read.one_of("--checkpoint", CHECKPOINTS),
+            read=read.one_of(CHECKPOINTS),
             words=CHECKPOINTS,
         ),
     ]
@@ -234,7 +234,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "With --on: devices that share heads, MLPs and vocabulary.",
             metavar="INT",
-            read=read.integer("--tensor-parallel", MOST_DEVICES, "8", prefixed=False),
+            read=read.integer(MOST_DEVICES, "8", prefixed=False),
         ),
     ]
     sequence_parallel: Annotated[
@@ -246,7 +246,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "With --on: pipeline stages (one forward, one backward).",
             metavar="INT",
-            read=read.integer("--pipeline", MOST_DEVICES, "8", prefixed=False),
+            read=read.integer(MOST_DEVICES, "8", prefixed=False),
         ),
     ]
     global_batch: Annotated[
@@ -254,7 +254,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "With --on: tokens of a step on all devices (1M); --batch is the samples of a micro-batch.",
             metavar="TOKENS",
-            read=read.integer("--global-batch", _MOST_TOKENS, "1M", floats=True),
+            read=read.integer(_MOST_TOKENS, "1M", floats=True),
         ),
     ]
     gradients: Annotated[
@@ -262,7 +262,7 @@ class TrainingOptions(TypedDict, total=False):
         Option(
             "With --on: dtype of gradients: the model's (16 bytes per parameter) or float32 (18).",
             metavar="DTYPE",
-            read=lambda given: read.dtype_name(given, "--gradients"),
+            read=read.dtype_name,
             words=("float32", "bfloat16", "float16"),
         ),
     ]
@@ -284,7 +284,7 @@ class TimingOptions(TypedDict, total=False):
         Option(
             "Time until the 95 % interval of the median is this narrow (default: 5%).",
             metavar="SHARE",
-            read=read.share("--precision", "of the median", "0.05", "5%"),
+            read=read.share("of the median", "0.05", "5%"),
         ),
     ]
     max_time: Annotated[
@@ -292,7 +292,7 @@ class TimingOptions(TypedDict, total=False):
         Option(
             f"Seconds after which a system is timed no longer (default: {USUAL.max_time:g}).",
             metavar="SECONDS",
-            read=read.seconds("--max-time"),
+            read=read.seconds,
         ),
     ]
     min_time: Annotated[
@@ -300,7 +300,7 @@ class TimingOptions(TypedDict, total=False):
         Option(
             f"Seconds that a system is timed at least (default: {USUAL.min_time:g}).",
             metavar="SECONDS",
-            read=read.seconds("--min-time"),
+            read=read.seconds,
         ),
     ]
     runs: Annotated[
@@ -308,7 +308,7 @@ class TimingOptions(TypedDict, total=False):
         Option(
             "Exactly so many measurements, in place of these three.",
             metavar="INT",
-            read=read.integer("--runs", _MOST_RUNS, "20"),
+            read=read.integer(_MOST_RUNS, "20"),
         ),
     ]
     threads: Annotated[
@@ -590,7 +590,7 @@ def read_option(name: str, given: Any) -> Any:
         UsageError: the value is invalid.
     """
     option = EVERY[name]
-    return None if given is None and option.default is None else option.read(given)
+    return None if given is None and option.default is None else option.read(flag_of(name), given)
 
 
 def single_share(name: str, given: Any, where: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from xfcost.api.options import (
@@ -16,11 +17,11 @@ from xfcost.api.options import (
     takes,
 )
 from xfcost.api.runs import make_run
-from xfcost.api.systems import open_systems, running
+from xfcost.api.systems import open_one, running
 from xfcost.counting.reach.composed import reach as composed
 from xfcost.counting.reach.result import Reach
 from xfcost.counting.system import SpecSystem, System
-from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.errors import UsageError, XfcostError, shown
 from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def reach(
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     progress = options.get("progress")
-    systems = open_systems([spec], options, progress)
-    if len(systems) != 1:
-        raise UsageError(f"reach: {shown(spec)} stands for {len(systems)} systems; give one")
+    systems = [open_one("reach", spec, options, progress)]
     return reaches(systems, make_run(N=options.get("N"), size=options.get("size")), place_of(token), progress)[0]
 
 
@@ -77,8 +76,12 @@ def _reach(system: System, run: Run, token: Sequence[int] | None, say: Progress)
         from xfcost.torch_models.reach.any_reach import reach_of_module
 
         say(f"changing one token of {module.name} at a time …")
-        with module.module.on_cpu(lengths_of(run)) as (model, given):
-            return reach_of_module(model, given, module.name, token)
+        lengths, longer = lengths_of(run), None
+        if lengths.tokens is not None:
+            with suppress(XfcostError), module.module.on_cpu(lengths._replace(tokens=2 * lengths.tokens)) as built:
+                longer = built[1]
+        with module.module.on_cpu(lengths) as (model, given):
+            return reach_of_module(model, given, module.name, token, longer=longer)
 
 
 def place_of(given: str | int | Sequence[int] | None) -> tuple[int, ...] | None:

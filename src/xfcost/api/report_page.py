@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from xfcost.api.accounts import AccountOptions
 from xfcost.api.roofline import bounded_roofline, under_roofs
-from xfcost.api.specs import AccountOptions
 from xfcost.api.systems import shared_run, system_ledgers, with_remarks
 from xfcost.counting.comparison import compared
 from xfcost.counting.diagram import Diagram, diagram
@@ -17,7 +17,7 @@ from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.execution import ONE_PASS
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.roofline import Roofline
-from xfcost.report.page.content import PageContent, Sizes
+from xfcost.report.page.system_view import PageContent, PageSizes
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -72,7 +72,9 @@ def _diagram(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run) -> 
     )
 
 
-def _sizes(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, span: tuple[int, int] | None) -> Sizes | str:
+def _sizes(
+    systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, span: tuple[int, int] | None
+) -> PageSizes | str:
     """The costs at many N; or why there are none."""
     for one in systems:
         if not one.has_tokens:
@@ -87,7 +89,7 @@ def _sizes(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, span:
     alike = len(own) == 1 and all(
         forms.value((TOTAL, "macs"), at) == ledger.total("macs") for forms, ledger in zip(found, ledgers, strict=True)
     )
-    return Sizes(tokens, at, alike, found, _OF[run.mode])
+    return PageSizes(tokens, at, alike, found, _OF[run.mode])
 
 
 def _rooflines(

@@ -6,19 +6,19 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from xfcost.api.modules import imported, is_module, refuse_class
+from xfcost.api.accounts import is_module, refuse_class, torch_there
 from xfcost.api.options import Progress, takes
 from xfcost.api.runs import make_run
-from xfcost.api.specs import settings_texts, spec_name
+from xfcost.api.systems import open_one
 from xfcost.counting.forward import count
-from xfcost.ledger.errors import UsageError, printable
+from xfcost.counting.system import SpecSystem
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
 from xfcost.ledger.residual_stream import ResidualStream
-from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place
-from xfcost.spec.targets import module_target
 
 _MOST_SEED: Final = 2**63 - 1
+_OF_SPECS: Final = "only a spec says which of its sums are residual adds (`xfcost list` shows presets)"
 
 
 @takes()
@@ -54,36 +54,16 @@ def stream(  # noqa: PLR0913 - options
     """
     checked = whole_number("--seed", seed, least=0, most=_MOST_SEED, example="0")
     run = make_run(N=N, size=size, dtype=dtype)
-    architecture = place(_loaded(spec, settings, progress), run)
-    name = architecture.spec.name
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
-
-    check_torch_loads()
-    with memory_may_run_out(name, "running it"):
+    if is_module(spec):
+        raise UsageError(f"stream: expected a spec, got the torch module {type(spec).__name__}; {_OF_SPECS}")
+    refuse_class(spec)
+    system = open_one("stream", spec, {"settings": settings}, progress)
+    if not isinstance(system, SpecSystem):
+        raise UsageError(f"stream {shown(spec, 80)}: expected a spec, got a torch module; {_OF_SPECS}")
+    architecture = place(system.loaded, run)
+    with torch_there(architecture.spec.name, "running it"):
         from xfcost.torch_models.residual_stream.run import residual_stream
 
         return residual_stream(
             architecture, count(architecture, orders=False), checked, progress or (lambda text: None)
         )
-
-
-def _loaded(spec: Any, settings: Sequence[str] | None, progress: Progress | None) -> Loaded:
-    """The spec, or that of a config.json.
-
-    Raises:
-        UsageError: it is a torch module, whose residual adds have no names.
-    """
-    if is_module(spec):
-        raise UsageError(f"stream: expected a spec, got the torch module {type(spec).__name__}; {_OF_SPECS}")
-    refuse_class(spec)
-    name = spec_name(spec)
-    target = module_target(name)
-    if target is None:
-        return load(name, settings_texts(settings))
-    loaded = imported(target, settings, progress) if target.kind == "config" else None
-    if loaded is None:
-        raise UsageError(f"stream {printable(name, 80)}: expected a spec, got a torch module; {_OF_SPECS}")
-    return loaded
-
-
-_OF_SPECS: Final = "only a spec says which of its sums are residual adds (`xfcost list` shows presets)"

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from xfcost.api.accounts import AccountOptions, account
 from xfcost.api.predictions import calibration_of
-from xfcost.api.specs import AccountOptions, account
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes

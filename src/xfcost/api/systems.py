@@ -9,34 +9,44 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from xfcost.api.modules import given_module, how_of, imported, is_module, mixing_seconds, named_module
-from xfcost.api.options import Progress
-from xfcost.api.predictions import predictors
-from xfcost.api.specs import (
+from xfcost.api.accounts import (
     AccountOptions,
     account,
     accounts,
+    as_built,
     foreseen,
+    given_module,
+    how_of,
+    imported,
+    is_module,
+    mixing_seconds,
+    module_on_devices,
+    named_module,
     ready_to_time,
     settings_texts,
     spec_name,
+    torch_there,
 )
-from xfcost.api.without_effect import refuse
+from xfcost.api.options import Progress, read_option
+from xfcost.api.predictions import predictors
+from xfcost.api.runs import refuse
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
-from xfcost.ledger.errors import NoNumbersError, UsageError, printable
+from xfcost.ledger.errors import NoNumbersError, UsageError, printable, shown
+from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.default_options import with_defaults
-from xfcost.spec.input_shapes import ModuleTexts, texts_by_place
 from xfcost.spec.load import expanded, load
-from xfcost.spec.run import Run
-from xfcost.spec.targets import ModuleTarget, module_target
+from xfcost.spec.run import Run, with_defaults
+from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
 
 if TYPE_CHECKING:
     from xfcost.torch_models.any_model.system import AnyModule, ModuleSystem
     from xfcost.torch_models.timing.systems import OnDevice
 
 _PAIR: Final = 2
+# Modes in which a torch module is timed, and in which it is counted beside other systems.
+TIMED_MODES: Final[tuple[Mode, ...]] = ("forward", "train")
+_COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, "prefill", "decode")
 # Sizes of the image at which a module is counted first, where they are in the range.
 _SIDES: Final = (512, 448, 224, 256)
 
@@ -65,7 +75,9 @@ def open_systems(
     before: list[str] = []
     for place, one in enumerate(entries, 1):
         if place in named:
-            named_one = named_module(named[place], *texts[place], options.get("batch", 1))
+            chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
+            run = as_built(Run(mode=options.get("mode") or "forward", **chosen))
+            named_one = named_module(named[place], *texts[place], options.get("batch", 1), run)
             systems.append(_module_system(named_one, patient=patient))
         elif isinstance(spec := targets.get(place), SpecSystem):
             systems.append(spec)
@@ -78,6 +90,18 @@ def open_systems(
             with_inputs = given_module(module, inputs, options.get("example_kwargs"))
             systems.append(_module_system(with_inputs, patient=patient))
     return systems
+
+
+def open_one(command: str, given: Any, options: Mapping[str, Any], progress: Progress | None) -> System:
+    """The system of a command that takes one.
+
+    Raises:
+        XfcostError: as `open_systems`; a pattern stands for several.
+    """
+    systems = open_systems([given], options, progress)
+    if len(systems) != 1:
+        raise UsageError(f"{command}: {shown(given)} stands for {len(systems)} systems; give one")
+    return systems[0]
 
 
 def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:
@@ -125,11 +149,13 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
     if isinstance(system, SpecSystem):
         return account(system.loaded, run, how)
     module = cast("ModuleSystem", system)
-    check_options(module.name, run, device=how.device, predict=how.predict, trained=True)
-    if how.mixing:
+    check_options(module.name, run, device=how.device, predict=how.predict, modes=_COUNTED_MODES)
+    if how.mixing and run.mode != "decode":
         how.say(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
-        return module.account(run, how_of(how, run.plan))
+        from xfcost.torch_models.any_model.system import lengths_of
+
+        return module_on_devices(module.module, module.account(run, how_of(how, run)), lengths_of(run), run)
 
 
 def system_ledgers(systems: Sequence[System], run: Run, how: AccountOptions) -> list[Ledger]:
@@ -145,7 +171,7 @@ def system_ledgers(systems: Sequence[System], run: Run, how: AccountOptions) -> 
         return [system_ledger(one, run, how) for one in systems]
     for one in systems:
         if not isinstance(one, SpecSystem):
-            check_options(one.name, run, predict=how.predict, trained=True)
+            check_options(one.name, run, predict=how.predict, modes=TIMED_MODES)
     return _timed_in_turns(systems, run, how.device, how)
 
 
@@ -155,10 +181,7 @@ def _timed_in_turns(systems: Sequence[System], run: Run, device: str, how: Accou
     Raises:
         XfcostError: one can't be run so, or does not fit on the device.
     """
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
-
-    check_torch_loads()
-    with memory_may_run_out(" and ".join(one.name for one in systems), f"running them on {device}"):
+    with torch_there(" and ".join(one.name for one in systems), f"running them on {device}"):
         from xfcost.torch_models.timing.devices import check_device
         from xfcost.torch_models.timing.systems import SystemOnDevice, in_turns
         from xfcost.torch_models.timing.turns import REAL
@@ -172,7 +195,7 @@ def _timed_in_turns(systems: Sequence[System], run: Run, device: str, how: Accou
                     ready = foreseen(ready, predictors(how.predict, how.timing.threads))
                 entrants.append(SystemOnDevice(ready, device, how.timing))
             else:
-                entrants.append(cast("ModuleSystem", one).on_device(run, how_of(how, run.plan)))
+                entrants.append(cast("ModuleSystem", one).on_device(run, how_of(how, run)))
         return in_turns(entrants, device, how.timing, how.say, REAL)
 
 
@@ -246,19 +269,24 @@ def running(system: System) -> AbstractContextManager[None]:
 
 
 def check_options(
-    name: str, run: Run, *, device: str | None = None, predict: str | None = None, trained: bool = False
+    name: str,
+    run: Run,
+    *,
+    device: str | None = None,
+    predict: str | None = None,
+    modes: tuple[Mode, ...] = ("forward",),
 ) -> None:
-    """Refuse what is of specs alone, where it would make systems incomparable; a step may be `trained`.
+    """Refuse what is of specs alone, where it would make systems incomparable; `modes` are those that it may have.
 
     Raises:
         UsageError: such an option is given.
     """
     given = {
-        "mode": run.mode if run.mode not in (("forward", "train") if trained else ("forward",)) else None,
+        "mode": None if run.mode in modes else run.mode,
         "device": device,
         "memory_level": run.memory_level,
         "tokens": None if run.plan is None else run.plan.tokens,
         "predict": predict,
     }
-    counted = "one forward or step of training" if trained else "one forward"
+    counted = "one forward or step of training" if "train" in modes else "one forward"
     refuse("a module among systems", given, name=printable(name, 80), counted=counted, trains=run.mode == "train")

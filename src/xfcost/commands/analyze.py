@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, Final, get_args
 
 import typer
@@ -56,14 +55,12 @@ def run(spec: Spec, by: By = None, depth: Depth = None, **given: Any) -> None:
     Example: xfcost analyze gpt2 --N 1024 --on h100-sxm
     """
     from xfcost.api.analysis import analyze
-    from xfcost.report.export import ledger_text
-    from xfcost.report.table import report
+    from xfcost.report.table import document
 
-    view: AnyView | None = one_of("--by", VIEWS)(by) if by is not None else None  # type: ignore[assignment]
+    view: AnyView | None = one_of(VIEWS)("--by", by) if by is not None else None  # type: ignore[assignment]
     if depth is not None and view != "module":
         raise UsageError("--depth: it cuts the tree of modules; give --by module too")
     target, how = shared.target_of(given), {"verbose": given.pop("verbose"), "depth": depth}
     ledger = analyze(spec, progress=say, closed_form=how["verbose"] or None, **given)
-    drawn = partial(report, ledger, view, **how)
-    target.report(lambda width: drawn(width=width), partial(ledger_text, ledger, target.form, view, **how))
+    target.document(document(ledger, view, **how))
     shared.verdict([ledger])

@@ -26,9 +26,10 @@ def run(
     Example: xfcost calibrate --threads 4
     """
     from xfcost.api.predictions import calibrate
-    from xfcost.report.calibration import report
     from xfcost.report.console import show
+    from xfcost.report.document import drawn
+    from xfcost.report.timing import parts
 
     calibration, path = calibrate(device, dtype=dtype, threads=threads, progress=say)
-    show(lambda width: report(calibration))
+    show(lambda width: drawn(parts(calibration), width))
     say(f"Wrote {path}")

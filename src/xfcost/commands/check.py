@@ -53,7 +53,7 @@ def run(
 
     Example: xfcost check gpt2 --max-params 130M --max-memory 2GiB
     """
-    from xfcost.api.checking.project import check_all, planned
+    from xfcost.api.check import check_all, planned
     from xfcost.api.runs import taken_budgets
     from xfcost.report.budgets import document
 
@@ -72,7 +72,7 @@ def _project(config: Path | None) -> Any:
     Raises:
         UsageError: it has none, or says what can't be.
     """
-    from xfcost.api.checking.project import TABLE, find_project, read_project
+    from xfcost.api.check import TABLE, find_project, read_project
     from xfcost.ledger.errors import UsageError, shown
 
     if config is None:

@@ -27,8 +27,7 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
     Example: xfcost compare vit swin --N 784
     """
     from xfcost.api.analysis import compare
-    from xfcost.report.compare import report
-    from xfcost.report.export import comparison_text
+    from xfcost.report.compare import document
 
     if from_ is not None:
         compare_file(WrittenOptions.of(context))
@@ -36,8 +35,5 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
     specs = shared.counted_specs(specs, machine)
     target, verbose = shared.target_of(given), given.pop("verbose")
     comparison = compare(*specs, progress=say, thorough=verbose or target.form == "json", **given)
-    target.report(
-        lambda width: report(comparison, width, verbose=verbose),
-        lambda: comparison_text(comparison, target.form, verbose=verbose),
-    )
+    target.document(document(comparison, verbose=verbose))
     shared.verdict(comparison.ledgers)

@@ -12,7 +12,7 @@ import typer
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import read_option
 from xfcost.commands import options as shared
-from xfcost.commands.ranges import marked, measured_axis
+from xfcost.commands.options import marked, measured_axis
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import whole_number
 from xfcost.report.messages import say
@@ -133,7 +133,7 @@ def plot_file(given: WrittenOptions) -> None:
 
     options = given.options
     given.refuse_others(_ANYWAY | {"metric", "mark"})
-    metric = one_of("--metric", METRICS)(options.get("metric", "time"))
+    metric = one_of(METRICS)("--metric", options.get("metric", "time"))
     target = options.get("output") or Path(f"{_stem(options['from_'])}-{metric}.svg")
     force = bool(options.get("force"))
     form = ending_of(target, (*FIGURES, ".csv"))

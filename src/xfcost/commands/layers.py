@@ -30,7 +30,7 @@ def run(
 
     Example: xfcost layers --N 1024 --d 512
     """
-    from xfcost.api.layer_types import layer_types
+    from xfcost.api.paper_tables import layer_types
     from xfcost.report.layer_types import document
 
     target = shared.target_of(given)

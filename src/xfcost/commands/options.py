@@ -1,4 +1,4 @@
-"""The options that several commands share, written once."""
+"""The options that several commands share, written once, with their readers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ import typer
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import EVERY, GROUP_OF, TYPES, flag_of
 from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.quantities import whole
 from xfcost.ledger.visible import json_written, one_line, visible
-from xfcost.report.columns import check_chosen, choosing, is_chosen
 from xfcost.report.messages import say
-from xfcost.report.output import Format, check_target, ending_of, write_whole
+from xfcost.report.output import Format, check_chosen, check_target, choosing, ending_of, is_chosen, write_whole
 
 if TYPE_CHECKING:
+    from xfcost.counting.sweep import SizeAxis
     from xfcost.report.document import Document
+
 
 FORMATS: Final = get_args(Format)
 
@@ -171,6 +174,8 @@ OF_A_FORWARD: Final = {
     "attention": "eager (the default; keeps the score matrix) or fused (one kernel).",
 }
 OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json as for `analyze`."
+SYSTEMS: Final = spec_argument(f"Presets (`common-*` for several) or paths. {OR_MODULES}")
+Systems = Annotated[list[str], SYSTEMS]
 
 ENDINGS: Final[dict[str, Format]] = {
     ".json": "json",
@@ -189,7 +194,7 @@ def chosen_format(name: str | None, output: Path | None = None, formats: Sequenc
     """
     form: Format = "table"
     if name is not None:
-        form = one_of("--format", formats)(name)  # type: ignore[assignment]
+        form = one_of(formats)("--format", name)  # type: ignore[assignment]
     elif output is not None:
         form = ENDINGS[ending_of(output, ENDINGS, ", or give --format")]
     if is_chosen() and form not in ("markdown", "latex"):
@@ -302,3 +307,87 @@ def deliver(content: str | bytes, output: Path | None, *, force: bool) -> None:
         return
     write_whole(output, content.encode("utf-8") if isinstance(content, str) else content, force=force)
     say(f"Wrote {output}")
+
+
+DEFAULT_RANGE: Final = "49:12544"
+DEFAULT_SIZES: Final = "224:1024"
+MOST_SIDE: Final = 2**16
+MARK: Final = 784
+
+
+def axis_of(tokens: str | None, sizes: str | None, *, option: str = "--N") -> tuple[SizeAxis, tuple[int, int]]:
+    """What is swept over, and from where to where; by default over as much of N = 49 … 12,544 as all systems can have.
+
+    `option` is the one that gave the range of N.
+
+    Raises:
+        UsageError: both are given, or the range is none.
+    """
+    from xfcost.counting.sweep import PIXELS, TOKENS
+
+    if sizes is None:
+        return TOKENS, _range(DEFAULT_RANGE if tokens is None else tokens, option, MOST_TOKENS, DEFAULT_RANGE)
+    if tokens is not None:
+        raise UsageError("--N and --size: one axis at a time; give one of them")
+    return PIXELS, _range(sizes, "--size", MOST_SIDE, DEFAULT_SIZES)
+
+
+def measured_axis(tokens: str | None, sizes: str | None) -> tuple[SizeAxis, tuple[int, int]]:
+    """What is measured over, and from where to where: a range, or one number.
+
+    Raises:
+        UsageError: neither is given, or both are, or it is no range.
+    """
+    given, option = (tokens, "--N") if sizes is None else (sizes, "--size")
+    if given is None:
+        raise UsageError("measure: expected a range of sizes, as in --N 64:16384 or --size 96:512")
+    if ":" in given or (tokens is not None and sizes is not None):
+        return axis_of(tokens, sizes)
+    one, most = whole(given), MOST_TOKENS if sizes is None else MOST_SIDE
+    if one is None or not 1 <= one <= most:
+        raise UsageError(
+            f"{option} {printable(given)}: expected a range LOW:HIGH, as in {option} "
+            f"{DEFAULT_RANGE if sizes is None else DEFAULT_SIZES}, or one whole number from 1 to {most:,}"
+        )
+    return axis_of(None, sizes and DEFAULT_SIZES)[0], (one, one)
+
+
+def marked(given: str | None, axis: SizeAxis, span: tuple[int, int]) -> int | None:
+    """Where the dotted line stands: where it is asked, else at N = 784 where that is in the range.
+
+    Raises:
+        UsageError: it is outside the range.
+    """
+    if given is None:
+        return MARK if axis.option == "--N" and span[0] <= MARK <= span[1] else None
+    mark = whole(given)
+    if mark is None or not span[0] <= mark <= span[1]:
+        shown = printable(given)
+        raise UsageError(f"--mark {shown}: is outside the range; expected {axis.word} from {span[0]} to {span[1]}")
+    return mark
+
+
+def _range(text: str, option: str, most: int, example: str) -> tuple[int, int]:
+    """`49:12544` -> (49, 12544).
+
+    Raises:
+        UsageError: it is no range of at least two numbers from 1 to `most`.
+    """
+    ends = [whole(end) for end in text.split(":")]
+    low, high = ends if len(ends) == 2 else (None, None)  # noqa: PLR2004 - LOW and HIGH
+    if low is None or high is None or min(low, high) < 0:
+        raise UsageError(
+            f"{option} {printable(text)}: expected a range LOW:HIGH, as in {option} {example} "
+            f"(whole numbers of at most {most:,})"
+        )
+    if low < 1:
+        below = f"{option} 1:{max(high, 2)}"
+        raise UsageError(f"{option} {text}: a log axis has no 0; expected LOW to be at least 1, as in {below}")
+    if low > high:
+        raise UsageError(f"{option} {text}: LOW is above HIGH; turn them round: {option} {high}:{low}")
+    if low == high:
+        below = f"{option} {example}"
+        raise UsageError(f"{option} {text}: one point makes no line; expected LOW below HIGH, as in {below}")
+    if high > most:
+        raise UsageError(f"{option} {text}: expected HIGH to be at most {most}")
+    return low, high

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args
 
 import typer
 
@@ -19,9 +19,8 @@ from xfcost.api.options import (
 )
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import METRICS_OF_FILES, From, Machine, WrittenOptions, plot_file
-from xfcost.commands.plotted_points import Pointed, timed_points, traced_points
-from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
-from xfcost.ledger.errors import NoNumbersError, UsageError
+from xfcost.commands.options import DEFAULT_RANGE, MARK, axis_of, marked
+from xfcost.ledger.errors import DeviceError, NoNumbersError, UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.report.messages import say
 from xfcost.report.metrics import METRICS
@@ -34,14 +33,117 @@ if TYPE_CHECKING:
     from xfcost.spec.run import Run
 
 
+# Points per system, and the seconds above which a forward is not waited for.
+_TRACED: Final = 5
+_TIMED: Final = 5
+_MOST_SECONDS: Final = 20.0
+
+
+class Pointed(NamedTuple):
+    """Sweeps, counted also where they are measured, and the ledgers of the points of each."""
+
+    sweeps: list[CountedSweep]
+    points: list[list[Ledger]]
+
+
+def traced_points(sweeps: Sequence[CountedSweep], run: Run) -> Pointed:
+    """The real model traced at a few points."""
+    from xfcost.api.accounts import AccountOptions
+    from xfcost.api.systems import system_ledger
+    from xfcost.counting.sweep import thinned
+
+    found: list[list[Ledger]] = []
+    for one in sweeps:
+        found.append([])
+        for x in thinned(one.xs, _TRACED):
+            say(f"{one.name}, {one.axis.word} = {x:,}")
+            how = AccountOptions(trace=True, progress=say)
+            found[-1].append(system_ledger(one.system, one.axis.run(run, x), how))
+    return Pointed(list(sweeps), found)
+
+
+def timed_points(sweeps: Sequence[CountedSweep], run: Run, device: str, timing: TimingPlan) -> Pointed:
+    """The real models timed at a few points, ascending, in turns at each, until a forward would take too long.
+
+    Raises:
+        DeviceError: a system can't run at its first point.
+    """
+    from xfcost.counting.sweep import shared_points
+
+    chosen = shared_points(sweeps, run, _TIMED)
+    systems = [_System(one.sweep, one.xs) for one in chosen]
+    for x in sorted({x for one in chosen for x in one.xs}):
+        waited_for = [one for one in systems if x in one.xs and not one.ends_before(x)]
+        _time_in_turns(waited_for, run, x, device, timing)
+    return Pointed([one.sweep for one in systems], [one.ledgers for one in systems])
+
+
+class _System:
+    """One system, and what was measured of it so far."""
+
+    def __init__(self, sweep: CountedSweep, xs: Sequence[int]) -> None:
+        self.sweep, self.xs = sweep, set(xs)
+        self.ledgers: list[Ledger] = []
+        self.ended = False
+
+    def ends_before(self, x: int) -> bool:
+        """Did it end, or does it now, since a forward there isn't waited for?"""
+        if not self.ended and (why := self._too_long(x)):
+            self.end(f"at {x:,} {why}")
+        return self.ended
+
+    def end(self, why: str) -> None:
+        """Measure no larger points of it."""
+        self.ended = True
+        say(f"{self.sweep.name}: measured up to {self._at(self.sweep.at(self.ledgers[-1]))}: {why}")
+
+    def _at(self, x: int) -> str:
+        return f"{self.sweep.axis.word} = {x:,}"
+
+    def _too_long(self, x: int) -> str | None:
+        """Why a forward isn't waited for: its MACs, at the rate of the one measured before."""
+        if not self.ledgers or self.ledgers[-1].timing is None:
+            return None
+        before, counted = self.ledgers[-1], self.sweep.ledgers[self.sweep.xs.index(x)]
+        rate = self.ledgers[-1].timing.seconds / max(before.total("macs") or 0, 1)
+        expected = rate * (counted.total("macs") or 0)
+        if expected <= _MOST_SECONDS:
+            return None
+        return f"a forward would take about {expected:.0f} s, and those over {_MOST_SECONDS:.0f} s are not waited for"
+
+
+def _time_in_turns(systems: Sequence[_System], run: Run, x: int, device: str, timing: TimingPlan) -> None:
+    """Time all of them at `x`; where one can't run there, each alone, and those that can't have ended."""
+    if not systems:
+        return
+    say(f"{' and '.join(one.sweep.name for one in systems)}, {systems[0].sweep.axis.word} = {x:,}")
+    try:
+        for one, ledger in zip(systems, _timed(systems, run, x, device, timing), strict=True):
+            one.ledgers.append(ledger)
+    except DeviceError as error:
+        if len(systems) == 1:
+            if not systems[0].ledgers:
+                raise
+            systems[0].end(str(error))
+            return
+        for one in systems:
+            _time_in_turns([one], run, x, device, timing)
+
+
+def _timed(systems: Sequence[_System], run: Run, x: int, device: str, timing: TimingPlan) -> list[Ledger]:
+    from xfcost.api.accounts import AccountOptions
+    from xfcost.api.systems import system_ledgers
+
+    at = systems[0].sweep.axis.run(run, x)
+    given = [one.sweep.system for one in systems]
+    return system_ledgers(given, at, AccountOptions(device=device, timing=timing, progress=say, orders=False))
+
+
 # Predicted points per system.
 _PREDICTED_POINTS: Final = 13
 # Modes that are one cost at every N.
 _DRAWN: Final = ("forward", "decode")
 
-Specs = Annotated[
-    list[str] | None, shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")
-]
 Tokens = Annotated[
     str | None,
     typer.Option(
@@ -77,7 +179,7 @@ Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYS
 )  # fmt: skip
 def run(  # noqa: PLR0913 - options
     context: typer.Context,
-    specs: Specs = None,
+    specs: Annotated[list[str] | None, shared.SYSTEMS] = None,
     N: Tokens = None,
     size: Size = None,
     metric: Metric = "mixing",
@@ -112,7 +214,7 @@ def run(  # noqa: PLR0913 - options
         return
     specs = shared.counted_specs(specs, machine)
     device, predict = given["device"], given["predict"]
-    one_of("--metric", METRICS)(metric)
+    one_of(METRICS)("--metric", metric)
     metric = _metric_on(metric, given["on"], device, predict=predict)
     _check_metric(metric, device, given["attention"], predict=predict)
     axis, span = axis_of(N, size)
@@ -208,10 +310,9 @@ def _check_metric(metric: str, device: str | None, attention: str | None, *, pre
             f"--device with --metric {metric}: a run shows the peak of all tensors, never these "
             f"alone; leave --device out here, and see that peak with `xfcost analyze SPEC --device {device}`"
         )
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+    from xfcost.api.accounts import torch_there
 
-    check_torch_loads()
-    with memory_may_run_out("torch", "loading it"):
+    with torch_there("torch", "loading it"):
         from xfcost.torch_models.timing.devices import check_device
     check_device(device)
 
@@ -266,7 +367,7 @@ def _pointed(sweeps: list[CountedSweep], run: Run, metric: str, device: str | No
 
 def _predicted(one: CountedSweep, run: Run, device: str, timing: TimingPlan) -> list[Ledger]:
     """Predicted at some points of the line, without a run."""
-    from xfcost.api.specs import AccountOptions
+    from xfcost.api.accounts import AccountOptions
     from xfcost.api.systems import system_ledger
     from xfcost.counting.sweep import thinned
 

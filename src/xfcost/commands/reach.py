@@ -18,11 +18,10 @@ Token = Annotated[
         help="The token whose maps are drawn: row,column of a grid, or one number; the middle by default.",
     ),
 ]
-Specs = Annotated[list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")]
 
 
 @shared.options(SizeOptions, SettingsOption, InputOptions, *shared.DRAWING)
-def run(specs: Specs, token: Token = None, **given: Any) -> None:
+def run(specs: shared.Systems, token: Token = None, **given: Any) -> None:
     """How far information travels, block by block.
 
     After each block: on how many input tokens a token depends, at least, in the median and at most; and the block

@@ -9,7 +9,7 @@ import typer
 
 from xfcost.api.options import CompareOptions
 from xfcost.commands import options as shared
-from xfcost.commands.ranges import axis_of
+from xfcost.commands.options import axis_of
 from xfcost.report.messages import say
 
 Specs = Annotated[
@@ -41,8 +41,8 @@ def run(specs: Specs, range_: Range = None, output: Page = None, **given: Any) -
     from xfcost.api.runs import make_run, run_options
     from xfcost.api.systems import check_mixing, open_systems
     from xfcost.report.output import check_target, ending_of
-    from xfcost.report.page.answer import comparison_lines, crossover_lines, system_lines
     from xfcost.report.page.page import page_html
+    from xfcost.report.page.system_view import comparison_lines, crossover_lines, system_lines
 
     target = output or shared.default_target(specs, "report").with_suffix(".html")
     ending_of(target, (".html", ".htm"))

@@ -19,7 +19,6 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.report.messages import say
 
-Specs = Annotated[list[str], shared.spec_argument(f"Presets (`common-*` for several) or paths. {shared.OR_MODULES}")]
 Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYSTEMS-roofline.svg by default.")]
 
 
@@ -32,7 +31,7 @@ Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYS
     device="Where the systems run: cpu, cuda or mps.",
     predict="Predict the seconds from the device's calibration (`xfcost calibrate`); nothing is run.",
 )  # fmt: skip
-def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, **given: Any) -> None:
+def run(specs: shared.Systems, mixing: shared.FindMixing = True, output: Picture = None, **given: Any) -> None:
     """Which operations are memory-bound, log-log.
 
     Every operation is a point: its arithmetic intensity (FLOP per byte moved) against the FLOP/s that it achieves, its
@@ -42,18 +41,14 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, 
 
     Example: xfcost roofline gpt2 --mode decode --on h100-sxm
     """
-    from xfcost.api.modules import mixing_seconds
+    from xfcost.api.accounts import AccountOptions, mixing_seconds
     from xfcost.api.roofline import bounded_rooflines, under_roofs
-    from xfcost.api.runs import make_run, run_options, timing_plan
-    from xfcost.api.specs import AccountOptions
+    from xfcost.api.runs import make_run, refuse, run_options, timing_plan
     from xfcost.api.systems import open_systems, shared_run, system_ledgers
-    from xfcost.api.without_effect import refuse
-    from xfcost.ledger.roofline import records
     from xfcost.report.console import show
-    from xfcost.report.document import to_csv
     from xfcost.report.figure import FIGURES
     from xfcost.report.output import check_target, ending_of
-    from xfcost.report.roofline import report
+    from xfcost.report.roofline import document
     from xfcost.report.roofline_figure import roofline_bytes
 
     target, force = output or shared.default_target(specs, "roofline"), given["force"]
@@ -85,6 +80,7 @@ def run(specs: Specs, mixing: shared.FindMixing = True, output: Picture = None, 
         seconds = mixing_seconds(mixing, None)
         how = AccountOptions(**where, timing=timing, progress=say, orders=False, mixing=seconds)
         found = under_roofs(system_ledgers(systems, run, how), systems, run, how)
-    show(lambda width: report(found, width))
-    content = to_csv([row for one in found for row in records(one)]) if form == ".csv" else roofline_bytes(found, form)
+    made = document(found)
+    show(made.terminal)
+    content = made.text("csv") if form == ".csv" else roofline_bytes(found, form)
     shared.deliver(content, target, force=force)

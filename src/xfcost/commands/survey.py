@@ -27,8 +27,8 @@ def run(from_: From = None, **given: Any) -> None:
 
     Example: xfcost survey --verbose
     """
+    from xfcost.api.paper_tables import survey_of
     from xfcost.api.runs import make_run, run_options
-    from xfcost.api.survey import survey_of
     from xfcost.report.survey import document
 
     target, verbose = shared.target_of(given), given["verbose"]

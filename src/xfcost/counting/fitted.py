@@ -19,9 +19,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.interpolation import CHECKS, Points, leading_term, through, value, with_form, written
-from xfcost.formulas.orders import order
-from xfcost.formulas.polynomial import Polynomial
+from xfcost.formulas.exact_form import CHECKS, Points, leading_term, through, value, with_form, written
+from xfcost.formulas.letters import Polynomial, order
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
@@ -31,7 +30,7 @@ from xfcost.ledger.ran import ClosedForm
 LedgerAt = Callable[[int], Ledger]
 """Size -> the ledger of the module there; an XfcostError where it does not run."""
 Series = tuple[str, str]
-"""(path of a row, quantity); the path is empty of totals."""
+"""(path of a row, quantity); the path is empty of totals, and `<cache>` of the cache."""
 Forms = dict[Series, Polynomial]
 
 _TOTALS: Final = ("macs", "flops", "comparisons", "params")
@@ -39,6 +38,7 @@ _COSTS: Final = (*_TOTALS, "moved", "attention_entries")
 # Parts of a row, and their numbers that may grow.
 _PARTS: Final = {"matrix": ("entries", "alive", "saved", "statistics"), "core": ("times", "queries", "keys")}
 _MACS: Final = ("", "macs")
+_CACHE: Final = "<cache>"
 
 _MOST: Final = 2**20
 # A run of so many seconds is the last: larger sizes take longer.
@@ -135,7 +135,8 @@ class CountedSizes:
             return self.counted(size)
         found = {series: int(value(form, size)) for series, form in forms.items()}
         own = self.counted(self.own)
-        return msgspec.structs.replace(own, rows=tuple(_with_costs(row, found) for row in own.rows))
+        rows = tuple(_with_costs(row, found) for row in own.rows)
+        return _with_cache(msgspec.structs.replace(own, rows=rows), found)
 
     def counted(self, size: int) -> Ledger:
         """The ledger at a size, counted once."""
@@ -270,6 +271,8 @@ class CountedSizes:
 def _costs(ledger: Ledger) -> Iterator[tuple[Series, int]]:
     for cost in _TOTALS:
         yield ("", cost), ledger.total(cost) or 0
+    for name, number in ({} if ledger.cache is None else msgspec.structs.asdict(ledger.cache)).items():
+        yield (_CACHE, name), number
     for row in ledger.rows:
         for cost in _COSTS:
             yield (row.path, cost), getattr(row, cost)
@@ -277,6 +280,17 @@ def _costs(ledger: Ledger) -> Iterator[tuple[Series, int]]:
             found = getattr(row, part)
             for name in names if found is not None else ():
                 yield (row.path, f"{part} {name}"), int(getattr(found, name))
+
+
+def _with_cache(ledger: Ledger, costs: dict[Series, int]) -> Ledger:
+    """The ledger with these bytes of its cache, and the decode step that reads it."""
+    cache, step = ledger.cache, ledger.step
+    if cache is None:
+        return ledger
+    cache = msgspec.structs.replace(cache, **{name: value for (part, name), value in costs.items() if part == _CACHE})
+    if step is not None:
+        step = msgspec.structs.replace(step, cache_bytes=cache.bytes, flops=ledger.total("flops") or 0)
+    return msgspec.structs.replace(ledger, cache=cache, step=step)
 
 
 def _with_costs(row: Operation, costs: dict[Series, int]) -> Operation:
@@ -431,6 +445,7 @@ def _written(counts: CountedSizes, fit: PolynomialFit, letter: Literal["N", "P"]
             for (path, cost), text in texts.items()
             if path and cost == "macs" and fit.forms[path, cost].terms
         },
+        cache=texts.get((_CACHE, "bytes")),
         period=period * axis.grain if period > 1 else 1,
         remainder=own % period * axis.grain,
         counted_in="N" if not axis.squares else "√N" if letter == "N" else "√P",

@@ -9,14 +9,12 @@ from typing import Any, Final
 import msgspec
 
 from xfcost import __version__
-from xfcost.formulas.component import Mixer, SubLayer, single_token
-from xfcost.formulas.lettered import lettered
-from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.orders import order
-from xfcost.formulas.orders import orders as orders_of
+from xfcost.formulas.attention import plain, tiled
+from xfcost.formulas.component import Mixer, PaddingNote, SubLayer, single_token
+from xfcost.formulas.letters import lettered, order
+from xfcost.formulas.letters import orders as orders_of
 from xfcost.formulas.residual import component_rows
 from xfcost.formulas.rows import without_work
-from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.accounts import Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import Mode
@@ -26,10 +24,10 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
+from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 from xfcost.spec.load import Loaded, is_path
 from xfcost.spec.placement import place
-from xfcost.spec.reversible import is_reversible
 from xfcost.spec.run import Run
 
 

@@ -15,15 +15,13 @@ import numpy as np
 
 from xfcost.counting.reach.sets import Intervals, ReadSets, Sets, read_sets
 from xfcost.formulas.component import Grid, Mixer, Operation, Place, tag_of
-from xfcost.formulas.lettered import form_of
-from xfcost.formulas.polynomial import Polynomial, exact_quotient
+from xfcost.formulas.letters import Polynomial, exact_quotient, form_of
 from xfcost.ledger import notebook
 from xfcost.ledger.units import number_of
-from xfcost.mechanisms.bytenet import ByteNet
-from xfcost.mechanisms.conv import Conv
+from xfcost.mechanisms.conv import ByteNet, Conv
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.local_attention import LocalAttention
-from xfcost.mechanisms.rnn import Rnn
+from xfcost.mechanisms.recurrent import Rnn
 
 
 class LayerSizes(NamedTuple):

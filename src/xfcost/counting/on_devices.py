@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,7 +15,7 @@ from xfcost.counting.saved_activations import saved_activations
 from xfcost.counting.sums import Costs, last_true, sum_over_sizes
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
-from xfcost.ledger.execution import MOST_BATCH
+from xfcost.ledger.execution import MOST_BATCH, Mode
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import expected_weights, least_macs, least_weights
@@ -41,34 +42,74 @@ def cache_bytes(ledger: Ledger) -> int:
     return ledger.cache.bytes if ledger.cache is not None else ledger.cached_bytes
 
 
-def with_largest(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Architecture) -> MemoryNeed:
+class SizedRun(NamedTuple):
+    """A run at other N, modes and batches."""
+
+    tokens: int
+    """N of the run; of a generation that of its prompt."""
+    batch: int
+    ledger: Callable[[int, Mode, int], Ledger]
+    """(N, mode, batch) -> its ledger; a SpecError or UsageError where it can't be."""
+    lengths: Collection[int] = ()
+    """Lengths at which costs may step."""
+    positions: int | None = None
+    """The most tokens of a module, whose N are counted one run each; None of a spec, which refuses what it can't be."""
+
+
+def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNeed:
     """`need` of a decode step, with the largest batch and the largest N that fit."""
     if need.available is None:
         return need
-    tokens, positions = _largest_tokens(need, loaded, run, architecture)
-    each = (need.cache + need.attention) // run.batch  # as many times larger as the batch
+    of_module = ledger.module is not None
+    tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
+    each = (need.cache + need.attention) // sizes.batch  # as many times larger as the batch
     batch = max(0, min((need.available - need.weights) // each, MOST_BATCH)) if each else None
     return msgspec.structs.replace(need, largest_batch=batch, largest_tokens=tokens, positions=positions)
 
 
-def _largest_tokens(need: MemoryNeed, loaded: Loaded, run: Run, architecture: Architecture) -> tuple[int | None, bool]:
+def _largest_tokens(need: MemoryNeed, sizes: SizedRun) -> tuple[int | None, bool]:
     """The largest N that fits; None where every N does. And whether the model has no more positions."""
 
     @cache
     def at(tokens: int) -> MemoryNeed | None:
         """None where the model has no such positions."""
         try:
-            step = count(place(loaded, run_at(tokens, architecture, run, "decode")), orders=False)
+            return memory_need(sizes.ledger(tokens, "decode", sizes.batch), need.available)
         except (SpecError, UsageError):
             return None
-        return memory_need(step, need.available)
 
     def fits(tokens: int) -> bool:
         found = at(tokens)
         return found is not None and found.fits is True
 
-    largest = largest_true(fits, architecture.streams[-1].grid.tokens, MOST_TOKENS)
+    largest = largest_true(fits, sizes.tokens, MOST_TOKENS)
     return largest, largest is not None and at(largest + 1) is None
+
+
+# Runs in the search for the largest N of a module, whose cache grows ever more slowly: windows fill.
+_MOST_RUNS: Final = 6
+
+
+def _largest_by_growth(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> tuple[int | None, bool]:
+    """The same of a module: from N as far as its growth there goes, and again from there."""
+    tokens, most = sizes.tokens, sizes.positions or MOST_TOKENS
+    for _ in range(_MOST_RUNS):
+        held = memory_need(ledger, need.available)
+        matrices = 0 if ledger.metadata.attention == "fused" else held.attention // tokens  # statistics don't grow
+        growth = (ledger.cache.bytes_per_token * sizes.batch if ledger.cache else 0) + matrices
+        if held.spare is None or not growth:
+            return None, False
+        more = held.spare // growth
+        if not more or tokens + more < 2:  # noqa: PLR2004 - a decode step has a token before it
+            return max(tokens + more, 0), False
+        if tokens + more >= most:
+            return (most, True) if sizes.positions else (None, False)
+        tokens += more
+        try:
+            ledger = sizes.ledger(tokens, "decode", sizes.batch)
+        except UsageError:  # of given inputs no other N is known
+            break
+    return tokens, False
 
 
 def largest_true(holds: Callable[[int], bool], start: int, most: int) -> int | None:
@@ -85,32 +126,48 @@ FLOPS_PER_MAC: Final = 2
 
 
 def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
-    """`ledger` on the devices of the run; as it is without them, and in training, whose plan has them.
+    """`ledger` of a spec on the devices of the run; as it is without them, and in training, whose plan has them.
 
     Raises:
         UsageError: the devices have no peak of the run's dtype.
     """
     if run.on is None or run.mode == "train":
         return ledger
-    on, dtype = run.on, ledger.metadata.dtype
-    on.peak(dtype)
+
+    def counted(tokens: int, mode: Mode, batch: int) -> Ledger:
+        return count(place(loaded, run_at(tokens, architecture, run._replace(batch=batch), mode)), orders=False)
+
     if ledger.metadata.mode in {"forward", "prefill"}:  # rows of a pass over all tokens, whose tensors are declared
         declared = saved_activations(ledger, architecture)
         ledger = ledger if declared is None else with_operand_bytes(ledger, declared.operands)
+    tokens: int = architecture.streams[-1].grid.tokens
+    return on_devices(ledger, run, SizedRun(tokens, run.batch, counted, cost_lengths(architecture)))
+
+
+def on_devices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
+    """`ledger` of any system, with the bound, the memory and the limits of its run on the devices of `run`.
+
+    Raises:
+        UsageError: the devices have no peak of the run's dtype.
+    """
+    on, dtype, mode = run.on, ledger.metadata.dtype, ledger.metadata.mode
+    if on is None:
+        return ledger
+    on.peak(dtype)
     need, closing = memory_need(ledger, on.memory_bytes), None
     phases: tuple[PhaseBound, ...] = ()
-    prompt: int = architecture.streams[-1].grid.tokens
-    if run.mode == "generate":
-        phases = tuple(_phases(loaded, run, architecture, on))
+    if mode == "generate":
+        phases = tuple(_phases(sizes, run.new_tokens, on))
         times = [one.time for one in phases]
         moved = sum(one.bytes for one in times), sum(one.expected_bytes for one in times)
         time = _bound(on, dtype, sum(one.flops for one in times), moved)
     else:
         time = step_bound(ledger, on)
-    if run.mode == "decode":
-        need = with_largest(need, loaded, run, architecture)
-        single = ledger if run.batch == 1 else count(place(loaded, run._replace(batch=1)), orders=False)
-        closing = _compute_bound_batch(single, on)
+    if mode == "decode":
+        need = with_largest(need, ledger, sizes)
+        with suppress(UsageError):  # of a module with given inputs no other batch is known
+            single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
+            closing = _compute_bound_batch(single, on)
     found = OnDevices(
         on=on,
         dtype=dtype,
@@ -118,7 +175,7 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
         mbu=run.mbu,
         time=time,
         memory=need,
-        outputs=run.batch * {"generate": run.new_tokens, "prefill": prompt}.get(run.mode, 1),
+        outputs=sizes.batch * {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1),
         compute_bound_batch=closing,
         phases=phases,
         notes=tuple(_notes(ledger, on)),
@@ -140,29 +197,25 @@ def _bound(on: DeviceGroup, dtype: str, flops: int, moved: tuple[int, int | floa
     return TimeBound(flops=flops, bytes=moved[0], expected_bytes=moved[1], peak=peak, bandwidth=bandwidth)
 
 
-def _phases(loaded: Loaded, run: Run, architecture: Architecture, on: DeviceGroup) -> Iterator[PhaseBound]:
+def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[PhaseBound]:
     """The prefill, which gives the first of m tokens, and the steps that give the others."""
-    prompt: int = architecture.streams[-1].grid.tokens
-
-    def counted(tokens: int, mode: str) -> Ledger:
-        return count(place(loaded, run_at(tokens, architecture, run, mode)), orders=False)  # type: ignore[arg-type]
-
-    prefill = counted(prompt, "prefill")
-    written = counted(prompt, "decode").cached_bytes
+    prompt = sizes.tokens
+    prefill = sizes.ledger(prompt, "prefill", sizes.batch)
+    written = cache_bytes(sizes.ledger(prompt, "decode", sizes.batch))
     first = step_bound(prefill, on)
     moved = first.bytes + written, first.expected_bytes + written
     yield PhaseBound(name="prefill", time=_bound(on, prefill.metadata.dtype, first.flops, moved))
-    if run.new_tokens == 1:
+    if new_tokens == 1:
         return
 
     def costs(tokens: int) -> Costs:
-        bound = step_bound(counted(tokens, "decode"), on)
+        bound = step_bound(sizes.ledger(tokens, "decode", sizes.batch), on)
         return bound.flops, bound.bytes
 
-    last = prompt + run.new_tokens - 1
-    flops, least = sum_over_sizes(costs, prompt + 1, last, cost_lengths(architecture))
-    step = step_bound(counted(last, "decode"), on)
-    more = (run.new_tokens - 1) * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
+    last = prompt + new_tokens - 1
+    flops, least = sum_over_sizes(costs, prompt + 1, last, set(sizes.lengths))
+    step = step_bound(sizes.ledger(last, "decode", sizes.batch), on)
+    more = (new_tokens - 1) * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
     yield PhaseBound(name="decode", time=_bound(on, prefill.metadata.dtype, flops, (least, least + more)))
 
 
@@ -173,7 +226,7 @@ def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
     so that what is true of a batch stays true of larger ones. `single` is the step of one sample.
     """
     ridge = on.device.ridge_point(single.metadata.dtype)
-    flops, cache = FLOPS_PER_MAC * least_macs(single), single.cached_bytes
+    flops, cache = FLOPS_PER_MAC * least_macs(single), cache_bytes(single)
 
     def memory_bound(batch: int) -> bool:
         weights = expected_weights(single.rows, batch) * single.bytes_per_element

@@ -22,9 +22,8 @@ from xfcost.ledger.tensors import (
     OUTPUT,
     RESIDUAL,
     SECOND,
-    ByChannel,
     Copy,
-    Repeated,
+    Exchanged,
     Saved,
     Tensor,
     Widened,
@@ -148,18 +147,20 @@ class _Row:
         storage.saved = True
         return self._bytes(storage)
 
-    def _copied(self, copied: Copy | ByChannel | Widened | None, storage: Storage) -> int | None:
+    def _copied(self, copied: Copy | Widened | None, storage: Storage) -> int | None:
         """Bytes of the copy that is saved in the storage's place; None where none is made."""
+        if copied is None:
+            return None
         if isinstance(copied, Widened):
             elements = self._bytes(storage, prod(copied.shape)) // storage.width
             return elements * _WIDENED if storage.width < _WIDENED else None
-        if isinstance(copied, ByChannel):
-            return self._bytes(storage, prod(copied.shape)) if storage.by_channel and self.batch > 1 else None
-        if isinstance(copied, Repeated):
-            return prod(copied.shape) * storage.width * self.batch if copied.copies(self.batch) else None
-        if copied is None or not copied.copies(1 if storage.once else self.batch, storage.elements):
-            return None
-        return self._bytes(storage, prod(copied.shape))
+        if isinstance(copied, Exchanged):
+            batch = 1 if storage.once else self.batch
+            made = copied.copies(batch)
+        else:
+            batch = 1 if storage.once and not copied.repeated else self.batch
+            made = copied.copies(batch, storage.elements) and (storage.by_channel or not copied.by_channel)
+        return prod(copied.shape) * storage.width * batch if made else None
 
     def _held(self, name: str) -> Storage | None:
         """A parameter or a buffer that no row wrote."""
@@ -187,7 +188,7 @@ class _Row:
         if not self.written:
             return
         order = self.tensors.rearranged
-        if order is not None and order.copies(self.batch, 0):
+        if order is not None and self._copied(order, self.written[0]) is not None:
             copy = self.written[0].held._replace(elements=prod(order.shape), saved=False, by_channel=False)
             self.written[0] = Storage(copy, once=self.written[0].once)
         for tensor, storage in zip(self.tensors.writes, self.written, strict=True):

@@ -15,7 +15,7 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import TOKENS
 from xfcost.counting.system import SpecSystem, System, mixing_macs
 from xfcost.formulas.exact_form import ExactForms, Form, constant
-from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import lettered
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Operation

@@ -16,8 +16,7 @@ from xfcost.counting.measured import Ratio, ratios
 from xfcost.counting.measured_series import METRICS, Series, grouped, identity, shared_words
 from xfcost.counting.sweep import TOKENS
 from xfcost.formulas.component import Component, ComponentError, Mixer, Place, tag_of
-from xfcost.formulas.lettered import form_of, lettered
-from xfcost.formulas.lettering import grid_in_letters
+from xfcost.formulas.letters import form_of, grid_in_letters, lettered
 from xfcost.ledger import notebook, units
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.ledger import Ledger
@@ -25,10 +24,10 @@ from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.operation import MIXINGS, Mixing, Operation
 from xfcost.ledger.units import number_of
 from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.grammar import ROOT_OF_TOKENS, MechanismKeys, SurveyEntry
 from xfcost.spec.load import Loaded, load, presets_with
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.spec.survey import ROOT_OF_TOKENS, MechanismKeys, SurveyEntry
 
 # Of log N, between no growth and any power.
 _LOG: Final = 0.01

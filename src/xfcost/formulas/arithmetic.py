@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import gcd, isqrt
 
-from xfcost.formulas.lettered import LetteredInt, extreme, logarithm, root_of, scaled
+from xfcost.formulas.letters import LetteredInt, extreme, logarithm, root_of, scaled
 from xfcost.ledger.number import Number
 
 

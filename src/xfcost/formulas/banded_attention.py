@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.band_tensors import BandTensors
 from xfcost.formulas.rows import elementwise, matmul, move
+from xfcost.formulas.tensors import copied, product
 from xfcost.ledger.matrices import AttentionCore, matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Strided, Tensor, Tensors, merged_heads
 
 
 class BandedAttention(NamedTuple):
@@ -55,39 +57,76 @@ class BandedAttention(NamedTuple):
     """Are queries contiguous, heads outermost?"""
 
     @property
-    def _tensors(self) -> BandTensors:
-        keys = self.queries if self.keys is None else self.keys
-        sizes = (self.queries, self.block, keys, self.global_keys, self.heads, self.inner, self.shared, self.classes)
-        return BandTensors(*sizes, self.operands, self.global_operand, self.contiguous_queries)
-
-    @property
     def _mixing(self) -> dict[str, Any]:
         return {"mixing": "local", "reads": self.reads, "reads_tokens": self.reads_tokens, "heads": self.heads}
+
+    @property
+    def _query(self) -> Tensor:
+        return Tensor("scale", (self.queries, self.inner))
+
+    def _key(self, operand: Literal[1, 2]) -> Tensor:
+        tokens = self.queries if self.keys is None else self.keys
+        return Tensor(self.operands[operand], (tokens, self.inner // self.shared))
+
+    @property
+    def _band(self) -> tuple[Number, ...]:
+        return self.queries, self.heads, 3 * self.block
+
+    @property
+    def _head_axis(self) -> tuple[Number, Number, Number]:
+        """The axis of the query heads in a token."""
+        return self.heads, 0, self.inner // self.heads
+
+    def _blocks(self, name: str) -> tuple[Tensor, Saved]:
+        """Padded keys or values, and what is saved of them: all blocks, three blocks each, which overlap."""
+        heads, blocks = self.heads // self.shared, self.queries // self.block // self.classes
+        tokens, width = (blocks + 2) * self.block, self.inner // self.heads
+        shape = (self.queries // self.block, 3 * self.block, self.inner // self.shared)
+        axes = (heads * self.classes, tokens, 0), (blocks, self.block, 0)
+        made = Tensor(name, (heads * self.classes * tokens, width))
+        return made, Saved(name, copied=Strided(shape, heads * self.classes * tokens, axes))
+
+    @property
+    def _global_key(self) -> tuple[Tensor, Strided]:
+        """The global keys or values, and their copy for every class."""
+        shape = (self.global_keys, self.inner)
+        merged = Strided((self.classes, *shape), self.queries, (self._head_axis, (self.classes, 0, 0)))
+        return Tensor(self.global_operand, shape), merged
 
     def rows(self) -> Iterator[Operation]:
         """The rows from scaled queries to weighted sums."""
         p, s, g, h, inner = self.queries, self.block, self.global_keys, self.heads, self.inner
-        tensors = self._tensors
+        q, band, of_global = self._query, Tensor(BEFORE, self._band), (p, h, g)
         content = self._mixing | {"content_dependent": True}
         global_content = content | {"reads": "g", "reads_tokens": g}
         with_global = {"reads": self.reads_with_global, "reads_tokens": self.reads_tokens + g}
-        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner, symbol="", tensors=tensors.scale)
+        scaled = copied(q.shape, q.shape, self.operands[0])
+        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner, symbol="", tensors=scaled)
         yield self._scores(content)
-        yield move("mask", "Mask", symbol="mask", tensors=tensors.mask, **self._mixing)
+        # in place; the mask is put together in every pass, and saved
+        masked = Tensors((band,), makes=(Tensor("mask", (p, 3 * s), "bool", once=True),))
+        yield move("mask", "Mask", symbol="mask", tensors=masked, **self._mixing)
         entries, title = p * h * (3 * s + g), "Scores of global tokens as keys"
+        key, merged = self._global_key
         if g:
             facts: dict[str, Any] = {"attention_entries": p * h * g, "matrix": matrix(p * h * g, p * h * 3 * s)}
-            facts["tensors"] = tensors.global_key_scores
+            queries = None if self.contiguous_queries else Strided(q.shape, p, (self._head_axis, (self.classes, 1, 0)))
+            facts["tensors"] = product(q, key, of_global, queries, merged)
             yield matmul("global_key_scores", title, p * g * inner, pairs=self.global_pairs, **facts, **global_content)
+            both = (Tensor(BEFORE, of_global), Tensor("scores", self._band))
             joined = self._mixing | with_global | {"matrix": matrix(entries, entries)}
-            yield move("join", "Join both kinds of scores", entries, tensors=tensors.join, **joined)
+            joined["tensors"] = Tensors(both, (Tensor(OUTPUT, (p, h, 3 * s + g)),))
+            yield move("join", "Join both kinds of scores", entries, **joined)
         weights = content | with_global | {"matrix": matrix(entries, entries + p * h * g, saved=True)}
         yield elementwise("softmax", "Softmax", "softmax", entries, symbol="softmax", **weights)
-        banded = content | {"moved": self.gathered, "symbol": "AV", "tensors": tensors.weighted_sum}
-        yield matmul("weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, **banded)
+        v, (padded_values, blocks) = self._key(2), self._blocks("values")
+        written, saves = (Tensor(OUTPUT, q.shape),), (Saved(BEFORE, v.name), blocks)
+        facts = {"moved": self.gathered, "tensors": Tensors((band, v), written, saves, between=(padded_values,))}
+        yield matmul("weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, symbol="AV", **facts, **content)
         if g:
-            global_content["tensors"] = tensors.global_key_weighted_sum
-            yield matmul("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **global_content)
+            tensors = product(Tensor("softmax", of_global), key, q.shape, None, merged)
+            title = "Weighted sum of global tokens"
+            yield matmul("global_key_weighted_sum", title, p * g * inner, tensors=tensors, **global_content)
             yield elementwise("add", "Add both sums", "add", p * inner, of=("weighted_sum", BEFORE))
 
     def _scores(self, content: dict[str, Any]) -> Operation:
@@ -102,12 +141,37 @@ class BandedAttention(NamedTuple):
             core=AttentionCore(p // s * h // self.shared, s * self.shared, 3 * s + self.global_keys, self.inner // h),
             pairs=self.pairs,
             symbol="QKᵀ",
-            tensors=self._tensors.block_scores if self.score_macs is None else self._tensors.chunk_scores,
+            tensors=self._block_scores if self.score_macs is None else self._chunk_scores,
             **content,
         )
+
+    @property
+    def _chunk_scores(self) -> Tensors:
+        """Queries and keys in chunks of 2s that overlap by s: both are copied and saved."""
+        chunks = self.queries // self.block - self.classes
+        axes = self._head_axis, (self.classes, 1, 0), (chunks // self.classes, self.block * self.classes, 0)
+        merged = Strided((chunks, 2 * self.block, self.inner), self.queries, axes)
+        return product(self._query, self._key(1), self._band, merged, merged)
+
+    @property
+    def _block_scores(self) -> Tensors:
+        """Blocks of queries, and their keys gathered; query heads that share a key head are stacked first."""
+        q, k, (padded_keys, blocks) = self._query, self._key(1), self._blocks("keys")
+        stacked = (Tensor("stacked", q.shape),) if self.shared > 1 else ()
+        groups = self.queries // self.block
+        merged = None if self.contiguous_queries else merged_heads(q.shape, self.heads, self.block, groups)
+        saves = (blocks,) if stacked else (Saved(q.name, k.name, merged), blocks)
+        return Tensors((q, k), (Tensor(OUTPUT, self._band),), saves, stacked, between=(padded_keys,))
 
 
 def band_pairs(tokens: Number, block: Number) -> Number:
     """Pairs where each of `tokens` reads `block` tokens on both sides and itself, less at the ends."""
     longest = lesser(block, tokens - 1)
     return tokens * (2 * longest + 1) - longest * (longest + 1)
+
+
+def padded(reads: tuple[Number, ...], writes: tuple[Number, ...], name: str = BEFORE) -> Tensors:
+    """Zeros behind the tokens of the tensor `name`: a copy, or nothing at all."""
+    if reads == writes:
+        return Tensors((Tensor(name, reads),), beside=True)
+    return msgspec.structs.replace(copied(reads, writes, name), beside=name != BEFORE)

@@ -5,14 +5,13 @@ A kind's file imports from here what every kind is written in: its base, the typ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from xfcost.formulas.lettering import Units, grid_in_letters
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.sources import Sources
+from xfcost.formulas.letters import Letter, Units, grid_in_letters
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.execution import Logits
 from xfcost.ledger.grid import Grid
@@ -21,6 +20,49 @@ from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from xfcost.formulas.conv_kernel import ConvKernel
+
+
+# Notes that are of a kind which reports must know ────────────────────────────────────────────────────────────────────
+
+
+class PaddingNote(str):
+    """A note that tokens are padded to whole windows, blocks or chunks: costs then grow in steps."""
+
+    __slots__ = ()
+
+
+# Whose tokens the outputs of a component depend on, as it says itself ────────────────────────────────────────────────
+
+
+# Number of an output token -> the numbers of the tokens that it reads.
+Reads = Callable[[int], Sequence[int]]
+# Axes -> outputs along the axis -> the places that each reads.
+Product = Sequence[Sequence[Sequence[int]]]
+
+
+def itself(token: int) -> Sequence[int]:
+    """The token alone."""
+    return (token,)
+
+
+class Sources(NamedTuple):
+    """What every output token of a component reads, beside what its residual connection hands on."""
+
+    own: Reads = itself
+    """Of the tokens that come in."""
+    memory: Reads | None = None
+    """Of the place's `memory`; None: nothing."""
+    whole: bool = False
+    """Does every output read all tokens that come in?"""
+    kernel: ConvKernel | None = None
+    """In place of `own`: a kernel along every axis."""
+    products: Sequence[Product] = ()
+    """What `own` reads of the grid, as products whose union it is; all special tokens are read beside them."""
+    shortcut: ConvKernel | None = None
+    """The pool of the residual connection, where `products` are given; None: each token as it is."""
+
 
 __all__ = [
     "ActKind", "Causality", "Component", "ComponentError", "Grid", "Heads", "Joining", "Length", "Letter", "Mixer",
@@ -336,3 +378,123 @@ def tag_of(component: type[msgspec.Struct]) -> str:
     """The `kind` of a component or an input in YAML."""
     config: Any = component.__struct_config__
     return str(config.tag)
+
+
+# The bases of layers: embedding layers, stage transitions, heads, and sub-layers that mix no tokens ──────────────────
+
+
+Takes = Literal["image", "video", "tokens", "embedded"]
+
+
+class Embed(Component, frozen=True):
+    """An embedding layer, a step of `embed:`: pixels or token ids become tokens of width d."""
+
+    takes: ClassVar[tuple[Takes, ...]] = ("embedded",)
+    """Inputs that it accepts: the model's input as the first step, or `embedded`, tokens of width d."""
+    axes: ClassVar[int] = 1
+    """Axes of its output grid, where its input is a sequence."""
+    distillation: ClassVar[bool] = False
+    """Does it add a distillation token?"""
+    folds: ClassVar[bool] = False
+    """Does it fold the grid's last axis into the width? N then counts along the other axes."""
+
+
+class Enter(Component, frozen=True):
+    """A stage transition, a step of `enter:`, which may change the grid and the width."""
+
+    pools: ClassVar[bool] = False
+    """Is its number of output tokens fixed? At the first stage, N then counts its input tokens."""
+
+    @property
+    def reads_stage(self) -> int | None:
+        """Number of the earlier stage (1 is the first) whose output it reads, its place's `memory`."""
+        return None
+
+
+class Head(Component, frozen=True):
+    """A head (`head:`)."""
+
+    predicts_next: ClassVar[bool] = False
+    """Do its logits predict the next token, so that a prompt needs those of its last position alone?"""
+    scores_vocabulary: ClassVar[bool] = False
+    """Are its outputs logits over the vocabulary of the input's tokens?"""
+
+    @property
+    def distilled(self) -> bool:
+        """Does it have a second classifier, trained by distillation?"""
+        return False
+
+    def without_extra_tokens(self) -> Head:
+        """The head without special tokens, to compare on the grid alone."""
+        return self
+
+
+class PerToken(SubLayer, frozen=True):
+    """A sub-layer whose output at a token depends on that token alone."""
+
+    token_wise: ClassVar[bool] = True
+
+
+# The hidden width of a feed-forward network: `hidden`, or `ratio` times the input width ──────────────────────────────
+
+
+Ratio = Annotated[float, msgspec.Meta(gt=0, le=1024)]
+
+
+def hidden_width(hidden: int | None, ratio: float, width: Number) -> Number:
+    """`hidden`, else ratio·width in decimal arithmetic: 1.1 is eleven tenths, not the nearest float.
+
+    An int where the product is whole.
+    """
+    if hidden is not None:
+        return hidden
+    integer = int(ratio)
+    if integer == ratio:
+        return integer * width
+    from fractions import Fraction
+
+    exact = Fraction(str(ratio))
+    product = exact.numerator * width
+    return product / exact.denominator if product % exact.denominator else product // exact.denominator
+
+
+def check_hidden(hidden: int | None, ratio: float, width: Number) -> None:
+    """Raise ComponentError where `ratio` gives no whole width."""
+    inner = hidden_width(hidden, ratio, width)
+    if not (isinstance(inner, int) and inner > 0):
+        raise ComponentError("ratio", f"{ratio}·{width} is not a whole width; give `hidden` instead")
+
+
+# Written lists of kinds; the file of a kind is imported when the kind is looked up ───────────────────────────────────
+
+
+ComponentT = TypeVar("ComponentT", bound=Component)
+# The class of a kind and its torch module, each as "file:class".
+Names = tuple[str, str]
+
+
+class Kinds(Mapping[str, type[ComponentT]]):
+    """Kind -> class, in the order of the list. The files are in `package`."""
+
+    def __init__(self, package: str, names: Mapping[str, Names]) -> None:
+        self.package, self.names = package, dict(names)
+        self._loaded: dict[str, type[ComponentT]] = {}
+
+    def __getitem__(self, kind: str) -> type[ComponentT]:
+        if kind not in self._loaded:
+            file, _, name = self.names[kind][0].partition(":")
+            self._loaded[kind] = getattr(import_module(f"{self.package}.{file}"), name)
+        return self._loaded[kind]
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def some(self, *kinds: str) -> dict[str, Names]:
+        """The lines of `kinds`, for another list."""
+        return {kind: self.names[kind] for kind in kinds}

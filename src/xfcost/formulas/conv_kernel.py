@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.component import Component, Grid, Number, Operation, Place, Side, check_no_special_tokens
-from xfcost.formulas.lettering import patches_in_letters
-from xfcost.formulas.raster import numbers, position
-from xfcost.formulas.rows import elementwise, letter_power
-from xfcost.formulas.sources import Product
-from xfcost.formulas.tensors import saving_input
-from xfcost.ledger.errors import ComponentError
+from xfcost.formulas.component import (
+    Component,
+    ComponentError,
+    Grid,
+    Letter,
+    Mixer,
+    Number,
+    Operation,
+    Place,
+    Product,
+    Side,
+    check_no_special_tokens,
+    check_odd,
+    single_token,
+)
+from xfcost.formulas.grid_axes import numbers, position
+from xfcost.formulas.letters import patches_in_letters
+from xfcost.formulas.rows import convolution_cache_write, decode_step, elementwise, letter_power, move
+from xfcost.formulas.tensors import copied, saving_input
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.tensors import Tensor
 
@@ -35,7 +47,7 @@ def per_axis(value: int | list[int], rank: int) -> tuple[int, ...]:
     return (value,) * rank if isinstance(value, int) else tuple(value)
 
 
-class Kernel(msgspec.Struct, frozen=True):
+class ConvKernel(msgspec.Struct, frozen=True):
     """A kernel's sides, stride and padding (the same before and after), axis by axis."""
 
     sides: tuple[Number, ...]
@@ -127,7 +139,7 @@ def _falling(most: Number, outputs: Number, step: Number) -> Number:
     return times * over - step * (times * (times - 1) // 2)
 
 
-def check_mean_pool(kernel: Kernel, grid: Grid) -> None:
+def check_mean_pool(kernel: ConvKernel, grid: Grid) -> None:
     """Raise ComponentError where torch has no mean pool: a volume smaller than the kernel."""
     sides = grid.sides
     if len(sides) > PLANE and any(side < size for side, size in zip(sides, kernel.sides, strict=True)):
@@ -137,7 +149,9 @@ def check_mean_pool(kernel: Kernel, grid: Grid) -> None:
         )
 
 
-def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], padding: int | list[int] | None) -> Kernel:
+def kernel_of(
+    grid: Grid, size: int | list[int], stride: int | list[int], padding: int | list[int] | None
+) -> ConvKernel:
     """The kernel on `grid`; default padding is half the kernel, or none where kernels don't overlap.
 
     Raises:
@@ -151,13 +165,13 @@ def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], paddin
             )
     sides, steps = per_axis(size, rank), per_axis(stride, rank)
     if padding is not None:
-        return Kernel(sides, steps, per_axis(padding, rank))
+        return ConvKernel(sides, steps, per_axis(padding, rank))
     halves = tuple(side // 2 if step < side else 0 for side, step in zip(sides, steps, strict=True))
-    return Kernel(sides, steps, halves)
+    return ConvKernel(sides, steps, halves)
 
 
 def kernel_in_letters(
-    component: ComponentT, place: Place, kernel: Kernel, grid: Grid, out: Grid
+    component: ComponentT, place: Place, kernel: ConvKernel, grid: Grid, out: Grid
 ) -> tuple[ComponentT, Place]:
     """`component` (fields `size`, `stride`) and its place in letters: N patches of side P where no kernels overlap.
 
@@ -174,7 +188,7 @@ def kernel_in_letters(
 
 
 def pooling(
-    path: str, form: Literal["max", "mean"], kernel: Kernel, elements: Number, inputs: Number | None = None
+    path: str, form: Literal["max", "mean"], kernel: ConvKernel, elements: Number, inputs: Number | None = None
 ) -> Operation:
     """A max-pool or average pool of `inputs` elements, by default as many as it writes, `elements`."""
     work = elements * prod(kernel.sides)
@@ -189,7 +203,7 @@ def pooling(
     return msgspec.structs.replace(row, mixing="local", content_dependent=form == "max", **reads)
 
 
-def unread_note(kernel: Kernel, grid: Grid) -> Iterator[str]:
+def unread_note(kernel: ConvKernel, grid: Grid) -> Iterator[str]:
     """A note on positions that no output reads: between strides, or at the far border."""
     remainder = tuple(
         max(0, (side + 2 * padding - size) % step - padding)
@@ -207,3 +221,188 @@ def unread_note(kernel: Kernel, grid: Grid) -> Iterator[str]:
             f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} does not tile the grid "
             f"{sides_text(grid.sides)}: the last {sides_text(remainder)} positions along its axes go into no output"
         )
+
+
+# The receptive field of stacked convolutions, axis by axis ───────────────────────────────────────────────────────────
+
+
+def pointwise_kernel(grid: Grid, stride: int = 1) -> ConvKernel:
+    """A kernel of one position along every axis: 1×1 on a plane."""
+    rank = len(grid.sides)
+    return ConvKernel((1,) * rank, (stride,) * rank, (0,) * rank)
+
+
+def kernel_of_three(grid: Grid, stride: int = 1) -> ConvKernel:
+    """A kernel of three positions along every axis, padded by one: 3×3 on a plane."""
+    return centred_kernel(grid, 3, stride)
+
+
+def centred_kernel(grid: Grid, side: Number, stride: int = 1) -> ConvKernel:
+    """A kernel of an odd side along every axis, padded by half of it."""
+    rank = len(grid.sides)
+    return ConvKernel((side,) * rank, (stride,) * rank, (side // 2,) * rank)
+
+
+def receptive_field(kernels: Sequence[ConvKernel], grid: Grid, outputs: Iterable[int]) -> list[int]:
+    """The tokens of `grid`, in raster order, that `outputs` of the last of `kernels` depend on."""
+    sides = [grid.sides]
+    for kernel in kernels:
+        sides.append(kernel.out(sides[-1]))
+    read = set(outputs)
+    for kernel, before in zip(reversed(kernels), reversed(sides[:-1]), strict=True):
+        read = {token for output in read for token in kernel.reads(before, output)}
+    return sorted(read)
+
+
+# Closed forms along one axis of n tokens, for a kernel of three centred on 0, s, 2s, …: m = ⌈n/s⌉ outputs. The first
+# reads beyond the border, and so does the last where it is centred on the last token.
+
+
+def pairs_of_one_kernel(side: Number, stride: int) -> Number:
+    """Σ over the outputs of the tokens that each reads: 3m, less the padding."""
+    return ConvKernel((3,), (stride,), (1,)).pairs((side,))
+
+
+def tokens_read(side: Number, stride: int) -> Number:
+    """Tokens read by any output: neighbouring outputs share 3 - s tokens where s < 3."""
+    outputs = ceil_div(side, stride)
+    return pairs_of_one_kernel(side, stride) - (outputs - 1) * (3 - lesser(stride, 3))
+
+
+def pairs_of_two_kernels(side: Number, stride: int) -> Number:
+    """Σ over the outputs of a second kernel of three, stride 1, of the tokens that each reads through the first.
+
+    Each of the m first outputs is read by three second outputs, the first and the last by two. Two neighbouring first
+    outputs are read together by two second outputs, and share 3 - s tokens where s < 3.
+    """
+    outputs = ceil_div(side, stride)
+    first = lesser(side, 2)
+    last_centre = (outputs - 1) * stride
+    last = lesser(last_centre, 1) + 1 + lesser(side - 1 - last_centre, 1)  # the tokens before, at and after the centre
+    return 3 * pairs_of_one_kernel(side, stride) - first - last - 2 * (outputs - 1) * (3 - lesser(stride, 3))
+
+
+# Kernels of stride 1 centred on every position of a grid, and mixers that read through one ───────────────────────────
+
+
+class CentredKernelMixer(Mixer, frozen=True, kw_only=True):
+    """A mixer whose tokens read the W×W positions around them, zeros beyond the border."""
+
+    size: Annotated[Side, Letter("W")] = 3
+    """Kernel side W of the depthwise convolution, odd."""
+
+    def check(self, place: Place) -> None:
+        check_odd("size", self.size)
+        self.kernel(place.grid).check(place.grid)
+
+    def kernel(self, grid: Grid) -> ConvKernel:
+        """The kernel centred on every token."""
+        return centred_kernel(grid, self.size)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.kernel(grid).reads(grid.sides, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.kernel(grid).pairs(grid.sides)
+
+
+# Dilated kernels of stride 1: the tokens that they read ──────────────────────────────────────────────────────────────
+
+
+class DilatedKernel(msgspec.Struct, frozen=True):
+    """W taps, δ apart, along every axis: centred on each token or, causal, ending at it; zeros beyond the border."""
+
+    size: Number
+    dilation: Number
+    causal: bool
+
+    def check(self, grid: Grid) -> None:
+        """Raise ComponentError for special tokens, a causal kernel on several axes, or an even centred kernel."""
+        check_no_special_tokens(grid, "a kernel slides over a grid")
+        if self.causal and len(grid.sides) > 1:
+            raise ComponentError("causal", f"tokens of a grid ({grid.shape_text()}) have no order; write causal: false")
+        if not self.causal:
+            check_odd("size", self.size, otherwise=", or causal: true")
+
+    @property
+    def back(self) -> Number:
+        """Reach before a token, in tokens."""
+        return (self.size - 1 if self.causal else self.size // 2) * self.dilation
+
+    def kernel(self, grid: Grid) -> ConvKernel:
+        """The kernel and its padding; causal inputs are padded beforehand."""
+        rank = len(grid.sides)
+        padding = 0 if self.causal else self.back
+        return ConvKernel((self.size,) * rank, (1,) * rank, (padding,) * rank)
+
+    def padded(self, grid: Grid) -> Number:
+        """Tokens written by the causal zero padding; 0 without."""
+        return grid.tokens + self.back if self.causal and self.size > 1 else 0
+
+    def reads(self, grid: Grid, token: int) -> Sequence[int]:
+        """The tokens that output `token` reads, in raster order."""
+        first_offset = -self.back
+        offsets = [first_offset + tap * self.dilation for tap in range(self.size)]
+        places = zip(position(token, grid.sides), grid.sides, strict=True)
+        lines = ([place + offset for offset in offsets if 0 <= place + offset < side] for place, side in places)
+        return numbers(lines, grid.sides)
+
+    def pairs(self, grid: Grid) -> Number:
+        """∏ over the axes of n + Σ (n - jδ), over the taps on either side (causal: before) for which n > jδ."""
+        return prod(self._pairs_along(side) for side in grid.sides)
+
+    def _pairs_along(self, side: Number) -> Number:
+        taps = self.size - 1 if self.causal else self.size // 2
+        taps = lesser(taps, (side - 1) // self.dilation)
+        one_way = taps * side - self.dilation * (taps * (taps + 1) // 2)
+        return side + (one_way if self.causal else 2 * one_way)
+
+
+# Base of mixers that convolve a sequence or a grid with a dilated kernel ─────────────────────────────────────────────
+
+
+Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+
+
+class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
+    """A convolution of stride 1 on a sequence or a grid, dilated and perhaps causal."""
+
+    size: Annotated[Side, Letter("W")] = 3
+    """Kernel side W, odd unless it is causal."""
+    dilation: Annotated[Dilation, Letter(None)] = 1
+    """Dilation δ: the distance between the kernel's taps, in tokens."""
+    causal: bool | None = None
+    """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
+
+    @property
+    def dilated_kernel(self) -> DilatedKernel:
+        """Its kernel: W taps, dilation δ."""
+        return DilatedKernel(self.size, self.dilation, bool(self.causal))
+
+    def check(self, place: Place) -> None:
+        self.dilated_kernel.check(place.grid)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.dilated_kernel.reads(grid, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.dilated_kernel.pairs(grid)
+
+    def label(self) -> str:
+        words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
+        return " ".join(word for word in words if word).capitalize()
+
+    def step(self, place: Place) -> Iterator[Operation]:
+        """One position; the last (W - 1)·δ inputs are cached."""
+        return decode_step(self.operations(single_token(place)), place.grid.total)
+
+    def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
+        """Causal zero padding before the first token."""
+        if padded := self.dilated_kernel.padded(place.grid):
+            cached_inputs = tuple(convolution_cache_write(width, self.size, self.dilation))
+            tensors = copied((place.grid.tokens, width), (padded, width))
+            yield move("pad", "Zeros before the tokens", padded * width, in_decode=cached_inputs, tensors=tensors)
+
+    def inputs(self, place: Place) -> Number:
+        """Tokens that the convolution is given, with the zeros before them."""
+        return self.dilated_kernel.padded(place.grid) or place.grid.tokens

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.attention import DenseAttention
+from xfcost.formulas.attention import DenseAttention, masked
 from xfcost.formulas.component import Number, Operation
-from xfcost.formulas.core_tensors import masked
 from xfcost.formulas.rows import elementwise, linear, matmul, move, with_gradient_operands
 from xfcost.formulas.tensors import product, view
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Repeated, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Strided, Tensor, Tensors, merged_heads
 
 
 class RelativeAttention(NamedTuple):
@@ -90,16 +89,12 @@ class RelativeAttention(NamedTuple):
         kept = self.fused and not self.masked and not self.terms  # a fused kernel keeps its bias
         facts = {"heads": self.heads, "attention_entries": 0 if self.by_distance else entries}
         facts |= self._mixing | {"content_dependent": True, "matrix": matrix(entries, saved=kept)}
-        facts["tensors"] = self._scored
+        # QRᵀ; the encodings, the same for all samples, are copied for each
+        n, heads = self.queries, self.heads
+        q, r = Tensor(BEFORE, (n, self.inner)), Tensor("r", (self.encodings, self.inner), once=True)
+        copies = merged_heads(q.shape, heads, n), Strided(r.shape, 1, ((heads, 0, 1),), repeated=True)
+        facts["tensors"] = product(q, r, (heads, n, self.encodings), *copies)
         yield matmul("position_scores", "Position scores QRᵀ", elements * self.encodings, **facts)
         tokens = self.heads, self.queries
         shifted = view((*tokens, self.encodings), (*tokens, self.keys))
         yield move("position_shift", "Relative shift", tensors=shifted, **self._mixing)
-
-    @property
-    def _scored(self) -> Tensors:
-        """QRᵀ; the encodings, the same for all samples, are copied for each."""
-        n, heads = self.queries, self.heads
-        q, r = Tensor(BEFORE, (n, self.inner)), Tensor("r", (self.encodings, self.inner), once=True)
-        copies = Merged(q.shape, heads, n), Repeated(r.shape, heads)
-        return product(q, r, (heads, n, self.encodings), *copies)

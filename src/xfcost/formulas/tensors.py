@@ -17,14 +17,14 @@ from xfcost.ledger.tensors import (
     BEFORE,
     INPUT,
     OUTPUT,
-    ByChannel,
     Copy,
     Exchanged,
-    Merged,
     Saved,
+    Strided,
     Tensor,
     Tensors,
     Widened,
+    merged_heads,
 )
 
 Shape = tuple[Number, ...]
@@ -188,7 +188,7 @@ def within(row: Operation, prefix: str, given: str) -> Operation:
 
 def channels_first(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
     """`row`, a map or norm of a grid `name` whose tokens lie channel by channel: it merges them with the batch."""
-    return saving_copies(row, Merged((tokens, width), width, tokens), name)
+    return saving_copies(row, merged_heads((tokens, width), width, tokens), name)
 
 
 def saving_copies(row: Operation, copied: Copy, name: str = BEFORE) -> Operation:
@@ -218,7 +218,8 @@ def keeping_order(row: Operation) -> Operation:
 
 def of_grid(row: Operation, name: str, tokens: Number, width: Number) -> Operation:
     """`row`, a linear map of the grid `name`, which it copies where that lies channel by channel."""
-    return reading(row, name, saves=(Saved(name, copied=ByChannel((tokens, width))),))
+    copied = Strided((tokens, width), 1, ((tokens, 0, 1),), by_channel=True)
+    return reading(row, name, saves=(Saved(name, copied=copied),))
 
 
 def of_input(row: Operation) -> Operation:

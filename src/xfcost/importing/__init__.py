@@ -1,4 +1,4 @@
-"""Converts a local config.json of transformers into a spec. One file per family; `families.py` lists them.
+"""Converts a local config.json of transformers into a spec. `convert.py` lists the families.
 
     config.json ──file──► fields ──family──► draft ──writer──► spec.yaml
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
-from xfcost.importing.activations import Activation, act, mlp
-from xfcost.importing.family import Aliases, Draft, classes
+from xfcost.importing.family import Activation, Aliases, Draft, act, classes, mlp
 from xfcost.importing.text import TABLE, TextFamily, answer_span_head, token_classifier
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat

@@ -1,27 +1,63 @@
-"""config.json -> the YAML of a spec that loads, and remarks on what was assumed."""
+"""config.json -> the YAML of a spec that loads, and remarks on what was assumed.
+
+The list of families is by `model_type`; the file of a family is imported when a config needs it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from xfcost.importing.families import FAMILIES, family_of
 from xfcost.importing.family import Family, name_in_file, read_family
 from xfcost.importing.file import ConfigFile, read_config
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined_message, nearest, printable
-from xfcost.spec.error_messages import spec_error
-from xfcost.spec.grammar import Spec
-from xfcost.spec.kinds import converted
-from xfcost.spec.load import Loaded
+from xfcost.spec.load import Loaded, checked
 from xfcost.spec.overrides import apply_settings
 from xfcost.spec.placement import place
 from xfcost.spec.reader import read, shown_value
 from xfcost.spec.run import Run
-from xfcost.spec.writer import spec_text
+from xfcost.spec.show import spec_text
+
+# model_type -> (file of this folder, struct in it)
+FAMILIES: Final[dict[str, tuple[str, str]]] = {
+    "bert": ("bert", "Bert"),
+    "roberta": ("bert", "Roberta"),
+    "xlm-roberta": ("bert", "XlmRoberta"),
+    "distilbert": ("bert", "DistilBert"),
+    "openai-gpt": ("gpt", "Gpt1"),
+    "gpt2": ("gpt", "Gpt2"),
+    "bloom": ("gpt", "Bloom"),
+    "t5": ("t5", "T5"),
+    "mt5": ("t5", "Mt5"),
+    "llama": ("llama", "Llama"),
+    "mistral": ("llama", "Mistral"),
+    "qwen2": ("llama", "Qwen2"),
+    "mixtral": ("moe", "Mixtral"),
+    "deepseek_v2": ("moe", "DeepseekV2"),
+    "deepseek_v3": ("moe", "DeepseekV3"),
+    "mamba": ("recurrent", "MambaFamily"),
+    "mamba2": ("recurrent", "Mamba2Family"),
+    "rwkv": ("recurrent", "Rwkv"),
+    "vit": ("vision", "Vit"),
+    "deit": ("vision", "Deit"),
+    "pvt": ("vision", "Pvt"),
+    "poolformer": ("vision", "PoolFormer"),
+    "convnext": ("vision", "ConvNextFamily"),
+    "resnet": ("vision", "ResNet"),
+    "swin": ("vision", "Swin"),
+    "swinv2": ("vision", "Swinv2"),
+}
+
+
+def family_of(model_type: str) -> type[Family]:
+    """The family of a `model_type` in the list."""
+    module, name = FAMILIES[model_type]
+    family: type[Family] = getattr(import_module(f"xfcost.importing.{module}"), name)
+    return family
+
 
 _MAX_NAME_LENGTH: Final = 80
 
@@ -56,7 +92,10 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
     family_type, family_remarks = _family_type(model_type, file)
     chosen, architecture_remarks = _architecture(file, family_type, architecture)
     family, field_remarks = read_family(family_type, file, ignored)
-    keys, draft_remarks = _draft(family, chosen, file)
+    try:
+        keys, draft_remarks = family.draft(chosen)
+    except ComponentError as error:
+        raise file.error(name_in_file(error.field, family_type, file), error.message) from None
     ignored_remarks = (f"{name}: ignored (--ignore)." for name in ignored)
     remarks = (
         *family_remarks,
@@ -69,7 +108,7 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
     data = {"name": f"{_name(path, file)} ({chosen})", "paper": family_type.paper, **keys}
     source = f"Made by `xfcost import` from {file.name}: model_type {model_type}, architecture {chosen}."
     text = spec_text(data, (source, *remarks))
-    _check(text, file)
+    place(_loaded(text, file.name), Run())  # checks every component in its place
     return ImportedSpec(text, data, model_type, chosen, remarks)
 
 
@@ -140,13 +179,6 @@ def _defaults(family: Family, architecture: str, file: ConfigFile) -> Iterator[s
         yield f"Assumed: {', '.join(assumed)}; transformers' defaults of fields that the config doesn't have."
 
 
-def _draft(family: Family, architecture: str, file: ConfigFile) -> tuple[dict[str, Any], list[str]]:
-    try:
-        return family.draft(architecture)
-    except ComponentError as error:
-        raise file.error(name_in_file(error.field, type(family), file), error.message) from None
-
-
 def _name(path: Path, file: ConfigFile) -> str:
     """A name for the model: the file's, the config's, or the folder's."""
     own = file.values.get("_name_or_path")
@@ -156,19 +188,11 @@ def _name(path: Path, file: ConfigFile) -> str:
     return next(name for name in plain if name)[:_MAX_NAME_LENGTH]
 
 
-def _check(text: str, file: ConfigFile) -> None:
-    """Load the spec, and check every component in its place."""
-    place(_loaded(text, file.name), Run())
-
-
 def _loaded(text: str, name: str, settings: Sequence[str] = ()) -> Loaded:
     data, source = read(text, f"{name}: the spec that it makes")
     if unset := apply_settings(data, source, settings):
         raise UsageError(combined_message(unset))
-    try:
-        return Loaded(converted(data, Spec), data, source, name, tuple(settings))
-    except msgspec.ValidationError as error:
-        raise spec_error(str(error), data, source) from None
+    return checked(data, source, name, settings)
 
 
 def loaded_config(path: Path, settings: Sequence[str] = ()) -> Loaded:

@@ -1,21 +1,123 @@
-"""The base of all families, and how a config's fields are checked and read into one."""
+"""A family of models of transformers: its fields, what each may hold, what changes no count.
+
+Activations have transformers' names here, and the grammar's in a spec.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.inspect import LiteralType, StructType, UnionType, type_info
 
-from xfcost.formulas.component import Rows
-from xfcost.importing.common import COST_FREE, REMARKS, SUPPORTED_VALUES
+from xfcost.formulas.component import ActKind, Rows
 from xfcost.importing.file import ConfigFile, is_finite
 from xfcost.ledger.errors import ComponentError, SpecError, divisors_text, nearest
-from xfcost.spec.error_messages import expected, path_of, value_at
-from xfcost.spec.kinds import split_path
-from xfcost.spec.reader import path_text, shown_value
+from xfcost.spec.grammar import split_path
+from xfcost.spec.grammar_errors import expected, path_of
+from xfcost.spec.reader import path_text, shown_value, value_at
+
+COST_FREE: Final = frozenset({
+    # origin
+    "_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "transformers.js_config",
+    "tokenizer_class", "task_specific_params", "finetuning_task", "language", "prefix",
+    "label2id", "problem_type", "max_length", "_num_labels", "sentence_transformers",
+    "sbert_ce_default_activation_function", "is_llama_config",
+    # storage and execution
+    "torch_dtype", "dtype", "torchscript", "use_bfloat16", "tf_legacy_loss", "return_dict", "use_return_dict",
+    "output_hidden_states", "output_attentions", "attn_implementation", "_attn_implementation",
+    "_attn_implementation_internal", "_attn_implementation_autoset", "_experts_implementation",
+    "_experts_implementation_internal", "experts_implementation", "gradient_checkpointing", "use_cache",
+    "chunk_size_feed_forward", "keys_to_ignore_at_inference", "unsloth_version", "unsloth_fixed", "model_max_length",
+    "use_flash_attention", "output_past", "_flash_attn_2_enabled", "pretraining_tp", "base_model_tp_plan",
+    # training
+    "initializer_range", "initializer_factor", "layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps",
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "hidden_dropout", "dropout",
+    "classifier_dropout", "dropout_rate", "drop_path_rate", "resid_pdrop", "embd_pdrop", "attn_pdrop",
+    # token ids
+    "pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id", "unk_token_id",
+    "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
+    "bad_words_ids", "force_words_ids", "sequence_bias", "eos_token_ids",
+    # generation
+    "min_length", "max_new_tokens", "min_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups",
+    "diversity_penalty", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff",
+    "repetition_penalty", "encoder_repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "num_return_sequences", "output_scores", "output_logits",
+    "return_dict_in_generate", "exponential_decay_length_penalty", "remove_invalid_values", "renormalize_logits",
+    "cache_implementation", "cache_config", "max_time", "stop_strings", "constraints", "guidance_scale",
+    "penalty_alpha", "low_memory", "generation_config", "watermarking_config",
+    "num_assistant_tokens", "assistant_confidence_threshold", "assistant_early_exit", "assistant_lookbehind",
+    "is_assistant", "num_assistant_tokens_schedule", "prompt_lookup_num_tokens", "target_lookbehind",
+    "max_matching_ngram_size", "use_model_defaults", "disable_compile", "compile_config", "prefill_chunk_size",
+    "token_healing", "top_h", "continuous_batching_config",
+})  # fmt: skip
+
+# Fields that are supported at these values only: field -> (values, reason).
+SUPPORTED_VALUES: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
+    "add_cross_attention": ((False,), "the encoder of this decoder is not in the file"),
+    "cross_attention_hidden_size": ((None,), "the encoder of this decoder is not in the file"),
+    "is_encoder_decoder": ((False,), "this family has no encoder–decoder form"),
+    "is_decoder": ((False,), "this family has no causal form"),
+    "tie_encoder_decoder": ((False,), "the grammar has no streams that share all weights"),
+    "pruned_heads": (({}, None), "the grammar has no layers with different heads"),
+}
+
+# Fields that change no count and are reported: field -> what is counted.
+REMARKS: Final[dict[str, str]] = {
+    "quantization": "the weights are counted unpacked, each as one parameter",
+    "quantization_config": "the weights are counted unpacked, each as one parameter",
+    "auto_map": "the model may have its own code; transformers' class is counted",
+    "is_causal": "a mask changes no count of the dense matmul; a model without one has no decode step",
+}
+
+
+Activation = Literal[
+    "gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate",
+    "quick_gelu", "relu", "silu", "swish",
+]  # fmt: skip
+# gelu_fast and gelu_accurate are the tanh formula with its factors in another order.
+ACTIVATIONS: Final[dict[str, ActKind]] = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "quick_gelu": "gelu_quick",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+def act(name: str) -> dict[str, ActKind]:
+    """`{act: …}` of a spec; empty for GELU, the default of every component."""
+    return {} if ACTIVATIONS[name] == "gelu" else {"act": ACTIVATIONS[name]}
+
+
+def mlp(hidden: int, name: str, *, bias: bool = True) -> dict[str, Any]:
+    """A plain feed-forward network."""
+    return {"kind": "mlp", "hidden": hidden} | act(name) | ({} if bias else {"bias": False})
+
+
+def gated(field: str, name: str, hidden: int, *, bias: bool = False) -> dict[str, Any]:
+    """A gated feed-forward network.
+
+    Raises:
+        ComponentError: the grammar has no network with this gate; the error names `field`.
+    """
+    gate = ACTIVATIONS[name]
+    biases = {"bias": True} if bias else {}
+    if gate == "silu":
+        return {"kind": "swiglu", "hidden": hidden} | biases
+    if gate in ("gelu", "gelu_tanh"):
+        return {"kind": "geglu", "hidden": hidden} | act(name) | biases
+    raise ComponentError(
+        field, f"expected a gate of silu or gelu, got {name!r}: the grammar has no other gated network"
+    )
 
 
 class Draft(NamedTuple):

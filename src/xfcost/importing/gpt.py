@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
-from xfcost.importing.activations import ACTIVATIONS, Activation, act
-from xfcost.importing.family import Aliases, Draft, Values, classes
+from xfcost.importing.family import ACTIVATIONS, Activation, Aliases, Draft, Values, act, classes
 from xfcost.importing.text import DEFAULT_LENGTH, TextFamily
 from xfcost.spec.grammar import Repeat
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
-from xfcost.importing.activations import Activation, gated
-from xfcost.importing.family import Draft, classes
-from xfcost.importing.rope import Theta, check_partial_rotary, theta_and_remarks
-from xfcost.importing.text import Repeats, TextFamily
+from xfcost.importing.family import Activation, Draft, classes, gated
+from xfcost.importing.text import Repeats, TextFamily, Theta, check_partial_rotary, theta_and_remarks
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
 

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
-from xfcost.importing.activations import gated
-from xfcost.importing.family import Aliases, Draft, Values, check_heads, classes
+from xfcost.importing.family import Aliases, Draft, Values, check_heads, classes, gated
 from xfcost.importing.llama import TASKS, Decoder, GroupedQuery, with_window_note
 from xfcost.layers.moe import Experts
 from xfcost.ledger.errors import ComponentError, divisors_text

@@ -17,7 +17,7 @@ _TRAINING: Final = frozenset({
 })  # fmt: skip
 
 
-class Mamba(TextFamily, frozen=True, kw_only=True):
+class MambaFamily(TextFamily, frozen=True, kw_only=True):
     """MambaConfig of transformers."""
 
     paper = "Gu and Dao 2023, arXiv:2312.00752"
@@ -54,7 +54,7 @@ class Mamba(TextFamily, frozen=True, kw_only=True):
         return _state_space(self, architecture, component)
 
 
-class Mamba2(TextFamily, frozen=True, kw_only=True):
+class Mamba2Family(TextFamily, frozen=True, kw_only=True):
     """Mamba2Config of transformers."""
 
     paper = "Dao and Gu 2024, arXiv:2405.21060"
@@ -100,7 +100,7 @@ class Mamba2(TextFamily, frozen=True, kw_only=True):
         return _state_space(self, architecture, component)
 
 
-def _state_space(config: Mamba | Mamba2, architecture: str, component: dict[str, Any]) -> Draft:
+def _state_space(config: MambaFamily | Mamba2Family, architecture: str, component: dict[str, Any]) -> Draft:
     """Blocks of one `component` with RMS norms, then a language model head or a norm."""
     head = config.decoder_head(architecture, "rms_norm")
     repeats, norms = [(config.num_hidden_layers, [component])], {"norm": "rms_norm"}

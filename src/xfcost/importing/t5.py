@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from xfcost.formulas.component import Heads, Rows, Width
-from xfcost.importing.activations import ACTIVATIONS, gated, mlp
-from xfcost.importing.family import Aliases, Draft, Family, Values, classes
+from xfcost.importing.family import ACTIVATIONS, Aliases, Draft, Family, Values, classes, gated, mlp
 from xfcost.importing.text import DEFAULT_LENGTH, language_model_head, stage, token
 from xfcost.ledger.errors import ComponentError, nearest
 from xfcost.spec.grammar import Repeat

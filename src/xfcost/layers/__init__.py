@@ -1,62 +1,61 @@
-"""The layers around the mixers, one file per kind and named after it; the written lists say where a kind may stand."""
+"""The layers around the mixers; the written lists say in which file each is, and where a kind may stand."""
 
-from xfcost.formulas.kinds import Kinds
-from xfcost.formulas.layer import Embed, Enter, Head, PerToken
+from xfcost.formulas.component import Embed, Enter, Head, Kinds, PerToken
 
-# kind: its class in layers/KIND.py, its torch module in torch_models/layers/KIND.py
+# kind: file:class in layers/, file:class of its torch module in torch_models/layers/
 EMBEDS: Kinds[Embed] = Kinds(
     __name__,
     {
-        "patch": ("Patch", "PatchEmbedding"),
-        "token": ("Token", "TokenEmbedding"),
-        "class_token": ("ClassToken", "ClassTokenEmbedding"),
-        "distillation_token": ("DistillationToken", "DistillationTokenEmbedding"),
-        "memory_tokens": ("MemoryTokens", "MemoryTokenEmbedding"),
-        "position": ("Position", "PositionEmbedding"),
-        "token_type": ("TokenType", "TokenTypeEmbedding"),
-        "norm": ("Norm", "NormLayer"),
-        "fold": ("Fold", "FoldLayer"),
-        "fold_axis": ("FoldAxis", "FoldAxisLayer"),
-        "pixels": ("Pixels", "PixelEmbedding"),
-        "fourier": ("Fourier", "FourierEmbedding"),
-        "projection": ("Projection", "ProjectionLayer"),
-        "axis_position": ("AxisPosition", "AxisPositionEmbedding"),
-        "shift": ("Shift", "ShiftLayer"),
-        "conv": ("Conv", "ConvolutionStem"),
-        "pool": ("Pool", "PoolingStem"),
-        "local_relation": ("LocalRelationEmbed", "LocalRelationStem"),
+        "patch": ("stems:Patch", "stems:PatchEmbedding"),
+        "token": ("tokens:Token", "tokens:TokenEmbedding"),
+        "class_token": ("tokens:ClassToken", "tokens:ClassTokenEmbedding"),
+        "distillation_token": ("tokens:DistillationToken", "tokens:DistillationTokenEmbedding"),
+        "memory_tokens": ("tokens:MemoryTokens", "tokens:MemoryTokenEmbedding"),
+        "position": ("positions:Position", "positions:PositionEmbedding"),
+        "token_type": ("tokens:TokenType", "tokens:TokenTypeEmbedding"),
+        "norm": ("feed_forward:Norm", "feed_forward:NormLayer"),
+        "fold": ("stems:Fold", "stems:FoldLayer"),
+        "fold_axis": ("stems:FoldAxis", "stems:FoldAxisLayer"),
+        "pixels": ("stems:Pixels", "stems:PixelEmbedding"),
+        "fourier": ("positions:Fourier", "positions:FourierEmbedding"),
+        "projection": ("stems:Projection", "stems:ProjectionLayer"),
+        "axis_position": ("positions:AxisPosition", "positions:AxisPositionEmbedding"),
+        "shift": ("shift:Shift", "shift:ShiftLayer"),
+        "conv": ("stems:ConvEmbed", "stems:ConvolutionStem"),
+        "pool": ("stems:Pool", "stems:PoolingStem"),
+        "local_relation": ("local_relation:LocalRelationEmbed", "stems:LocalRelationStem"),
     },
 )
 # Stage transitions; some embedding layers may stand at a stage's entry too.
 ENTERS: Kinds[Embed | Enter] = Kinds(
     __name__,
     {
-        "patch_merging": ("PatchMerging", "PatchMergingLayer"),
-        "pooling_attention": ("PoolingAttention", "PoolingByAttention"),
-        "upsample": ("Upsample", "UpsampleLayer"),
+        "patch_merging": ("stage_entries:PatchMerging", "stage_entries:PatchMergingLayer"),
+        "pooling_attention": ("stage_entries:PoolingAttention", "stage_entries:PoolingByAttention"),
+        "upsample": ("stage_entries:Upsample", "stage_entries:UpsampleLayer"),
         **EMBEDS.some("conv", "pool", "norm", "class_token", "position"),
-        "concatenate": ("Concatenate", "ConcatenateLayer"),
+        "concatenate": ("stage_entries:Concatenate", "stage_entries:ConcatenateLayer"),
     },
 )
 SUBLAYERS: Kinds[PerToken] = Kinds(
     __name__,
     {
-        "mlp": ("Mlp", "FeedForward"),
-        "swiglu": ("Swiglu", "SwigluFeedForward"),
-        "geglu": ("Geglu", "GegluFeedForward"),
-        "moe": ("Moe", "MixtureOfExperts"),
-        "dense": ("Dense", "DenseLayer"),
-        "context": ("Context", "ContextLayer"),
-        "norm": ("NormSubLayer", "NormLayer"),
+        "mlp": ("feed_forward:Mlp", "feed_forward:FeedForward"),
+        "swiglu": ("feed_forward:Swiglu", "feed_forward:GatedFeedForward"),
+        "geglu": ("feed_forward:Geglu", "feed_forward:GatedFeedForward"),
+        "moe": ("moe:Moe", "feed_forward:MixtureOfExperts"),
+        "dense": ("feed_forward:Dense", "feed_forward:DenseLayer"),
+        "context": ("shift:Context", "shift:ContextLayer"),
+        "norm": ("feed_forward:NormSubLayer", "feed_forward:NormLayer"),
     },
 )
 HEADS: Kinds[Head] = Kinds(
     __name__,
     {
-        "classifier": ("Classifier", "ClassifierHead"),
-        "flatten_classifier": ("FlattenClassifier", "FlattenClassifierHead"),
-        "language_model": ("LanguageModel", "LanguageModelHead"),
-        "masked_language_model": ("MaskedLanguageModel", "MaskedLanguageModelHead"),
-        "pooler": ("Pooler", "PoolerHead"),
+        "classifier": ("heads:Classifier", "heads:ClassifierHead"),
+        "flatten_classifier": ("heads:FlattenClassifier", "heads:FlattenClassifierHead"),
+        "language_model": ("heads:LanguageModel", "heads:LanguageModelHead"),
+        "masked_language_model": ("heads:MaskedLanguageModel", "heads:MaskedLanguageModelHead"),
+        "pooler": ("heads:Pooler", "heads:PoolerHead"),
     },
 )

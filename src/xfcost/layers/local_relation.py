@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from xfcost.formulas.component import ActKind, Grid, Letter, NormKind, Number, Operation, Place, Side, Sources, Width
-from xfcost.formulas.layer import Embed
-from xfcost.formulas.neighbourhood import WindowSide
+from xfcost.formulas.component import (
+    ActKind,
+    Embed,
+    Grid,
+    Letter,
+    NormKind,
+    Number,
+    Operation,
+    Place,
+    Side,
+    Sources,
+    Width,
+)
 from xfcost.formulas.rows import elementwise, norm
-from xfcost.mechanisms.local_relation import LocalRelation
+from xfcost.mechanisms.local_attention import LocalRelation, WindowSide
 
 
 class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation"):

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, ceil_log2, lesser
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Width, divisors_text
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Letter,
+    Number,
+    Operation,
+    PerToken,
+    Place,
+    Width,
+    divisors_text,
+)
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.expert_tensors import ExpertTensors
-from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, maximum, move, on_raw_input, sort
-from xfcost.formulas.tensors import copied, product, within
-from xfcost.layers.geglu import Geglu
-from xfcost.layers.mlp import Mlp
-from xfcost.layers.swiglu import Swiglu
+from xfcost.formulas.tensors import Shape, copied, product, within
+from xfcost.layers.feed_forward import Geglu, Mlp, Swiglu
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.tensors import BEFORE, INPUT, Tensor
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Saved, Tensor, Tensors
 
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
@@ -158,15 +164,25 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        tensors = self._tensors(n, d)
+        t = self._tensors(n, d)
         yield from self._routing(n, d)
-        yield move("arrange", "Places of the tokens' copies with their experts", tensors=tensors.arrangement)
+        # Integers, without a gradient
+        tensors = Tensors((Tensor("choose", t.copies, "int64"),), t.arrangement)
+        yield move("arrange", "Places of the tokens' copies with their experts", tensors=tensors)
         rows = self.computed(n)
-        yield move("gather", "Tokens to their experts", rows * d, tensors=tensors.gather)
+        # The tokens of the rows are saved, and a mask of the empty slots
+        reads = (Tensor(INPUT, (t.tokens, t.width)), *t.read_arrangement)
+        empty = (Tensor("empty", (t.computed,), "bool"),) if t.slots else ()
+        tensors = Tensors(reads, (Tensor(OUTPUT, (t.computed, t.width)),), (Saved("arrange"),), empty)
+        yield move("gather", "Tokens to their experts", rows * d, tensors=tensors)
         for row in self.expert.operations(msgspec.structs.replace(place, grid=Grid((rows,)))):
-            yield self._of_each(tensors.of_each(row), n)
+            yield self._of_each(t.of_each(row), n)
         copies = n * self.active * d
-        yield move("scatter", "Experts' answers to their tokens", copies, tensors=tensors.scatter)
+        # The places of the copies are saved, and a mask of those that were dropped
+        reads = (Tensor(BEFORE, (t.computed, t.width)), *t.read_arrangement)
+        dropped = (Tensor("dropped", t.copies, "bool"),) if t.slots else ()
+        tensors = Tensors(reads, (Tensor(OUTPUT, (*t.copies, t.width)),), (Saved(_PLACE),), dropped)
+        yield move("scatter", "Experts' answers to their tokens", copies, tensors=tensors)
         weighed = product(Tensor(BEFORE, (copies,)), Tensor("weights", (n, self.active)), (copies,))
         yield elementwise("weigh", "Answers times their weights", "multiply", copies, tensors=weighed)
         if self.active != 1:
@@ -181,9 +197,9 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         both = ("weigh" if self.active == 1 else "sum", BEFORE)
         yield elementwise("shared_add", "Add the shared experts", "add", place.grid.total * place.dim, of=both)
 
-    def _tensors(self, n: Number, d: Number) -> ExpertTensors:
+    def _tensors(self, n: Number, d: Number) -> _ExpertTensors:
         slots = self.capacity is not None
-        return ExpertTensors(n, d, self.experts, self.active, self.computed(n), slots=slots)
+        return _ExpertTensors(n, d, self.experts, self.active, self.computed(n), slots=slots)
 
     def _of_each(self, row: Operation, tokens: Number) -> Operation:
         """A network's row, for all experts: each has weights of its own, and a token uses those of A.
@@ -209,26 +225,41 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             yield elementwise("correction", "Bias of the choice", "add", every)
         if self.groups is not None:
             yield self._group_choice(self.groups, n, d)
-        tensors = self._tensors(n, d)
+        t = self._tensors(n, d)
         yield (
-            maximum("choose", "Choice of the expert", every, tensors=tensors.choice)
+            maximum("choose", "Choice of the expert", every, tensors=t.choice)
             if self.active == 1
-            else sort("choose", "Choice of the experts (top A)", n, self.experts, tensors=tensors.choice)
+            else sort("choose", "Choice of the experts (top A)", n, self.experts, tensors=t.choice)
         )
         each = FLOPS_PER_ELEMENT["sum"] + FLOPS_PER_ELEMENT["multiply"] if self.normalize else 0
         each += FLOPS_PER_ELEMENT["multiply"] if self.scale is not None else 0
+        # All probabilities and the choice are saved; the chosen ones and their sum, where they are divided by it
+        every = msgspec.structs.replace(t.every, name="probabilities")
+        chosen = Tensor("choose", t.copies, "int64")
+        makes = (Tensor("chosen", t.copies), Tensor("sum", (t.tokens,))) if self.normalize else ()
+        tensors = Tensors((every, chosen), (Tensor(OUTPUT, t.copies),), (Saved(every.name), Saved("choose")), makes)
         yield Operation(
             path="weights",
             title="Weights of the chosen",
             flops=n * self.active * each,
             moved=n * self.active,
-            tensors=tensors.weights(normalize=self.normalize),
+            tensors=tensors,
         )
 
     def _group_choice(self, groups: Groups, n: Number, d: Number) -> Operation:
         """Scores of the groups, then the best of them; the experts of all others are masked."""
         top_two = groups.score == "top_two"
-        tensors = self._tensors(n, d).best_groups(groups.count, groups.active, top_two=top_two)
+        t = self._tensors(n, d)
+        # The groups that are chosen and a mask of the others are saved, and what the groups' scores are made of
+        score = (
+            (Tensor("best two", (t.tokens, groups.count, 2), "int64"),)
+            if top_two
+            else (Tensor("scores", (t.tokens, groups.count)),)
+        )
+        chosen = Tensor("groups", (t.tokens, groups.active), "int64")
+        closed = Tensor("closed", (t.tokens, groups.count), "bool")
+        writes = (msgspec.structs.replace(t.every, name=OUTPUT),)
+        tensors = Tensors((t.every,), writes, () if top_two else (Saved(BEFORE),), (*score, chosen, closed))
         of_groups = sort("choose_groups", "Choice of the groups (top)", n, groups.count, tensors=tensors)
         if not top_two:
             return msgspec.structs.replace(of_groups, comparisons=of_groups.comparisons + n * self.experts)
@@ -270,3 +301,60 @@ def _check_plain(expert: Mlp | Swiglu | Geglu) -> None:
     for field, default in plain.items():
         if getattr(expert, field, default) != default:
             raise ComponentError("expert", f"an expert takes no {field!r}; leave it out")
+
+
+_PLACE: Final = "place"
+_COUNTS: Final = "counts"
+_FILLED: Final = "filled"
+_PLACED: Final = "placed"
+
+
+class _ExpertTensors(NamedTuple):
+    """N tokens of width d, each with A of E experts, and the pairs of token and expert that are computed."""
+
+    tokens: Number
+    width: Number
+    experts: int
+    active: int
+    computed: Number
+    slots: bool
+    """Has an expert a fixed number of slots?"""
+
+    @property
+    def copies(self) -> Shape:
+        return self.tokens, self.active
+
+    @property
+    def every(self) -> Tensor:
+        return Tensor(BEFORE, (self.tokens, self.experts))
+
+    @property
+    def arrangement(self) -> tuple[Tensor, ...]:
+        """Tokens of the rows, places of the copies; then rows of each expert, or which slots and copies have one."""
+        rows, places = Tensor(OUTPUT, (self.computed,), "int64"), Tensor(_PLACE, self.copies, "int64")
+        if self.slots:
+            return rows, places, Tensor(_FILLED, (self.computed,), "bool"), Tensor(_PLACED, self.copies, "bool")
+        return rows, places, self.counts
+
+    @property
+    def counts(self) -> Tensor:
+        return Tensor(_COUNTS, (self.experts,), "int64", once=True)
+
+    @property
+    def read_arrangement(self) -> tuple[Tensor, ...]:
+        first, *others = self.arrangement
+        return msgspec.structs.replace(first, name="arrange"), *others
+
+    @property
+    def choice(self) -> Tensors:
+        """A top-A saves its numbers, a maximum doesn't."""
+        chosen = Tensor(OUTPUT, self.copies, "int64", constant=True)
+        return Tensors((self.every,), (chosen,), (Saved(OUTPUT),) if self.active > 1 else ())
+
+    def of_each(self, row: Operation) -> Operation:
+        """A row of the network, of all experts: its maps read how many rows each expert has."""
+        row = within(row, "experts_", "gather")
+        if self.slots or not row.params or row.tensors is None:
+            return row
+        tensors = msgspec.structs.replace(row.tensors, reads=(*row.tensors.reads, self.counts))
+        return msgspec.structs.replace(row, tensors=tensors)

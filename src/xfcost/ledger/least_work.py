@@ -37,7 +37,9 @@ def kept_macs(row: Operation, shares: Mapping[str, Fraction], samples: int = 1) 
 
 
 def _kept_share(row: Operation, shares: Mapping[str, Fraction]) -> Fraction:
-    return shares.get(row.component, Fraction(1)) if row.content_dependent else Fraction(1)
+    if row.ran is not None and row.ran.masked and row.core is not None:
+        return Fraction(1, int(row.core.keys))  # a mask keeps one key for each query at least
+    return shares.get(row.component, Fraction(1)) if row.content_dependent or row.fused else Fraction(1)
 
 
 def kept_shares(rows: Iterable[Operation], batch: int = 1) -> dict[str, Fraction]:
@@ -98,7 +100,7 @@ def row_bytes(row: Operation, ledger: Ledger) -> tuple[int, int | float] | None:
     if row.core is not None and row.fused:
         moved = int(row.core.times * (row.core.queries + row.core.keys) * row.core.key_value_width) * element
         return moved, moved
-    if ledger.metadata.mode != "decode" or row.mixing != "per-token":
+    if ledger.metadata.mode != "decode" or row.mixes:
         return None
     return (least, expected) if least else None
 

@@ -144,7 +144,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cached_bytes(self) -> int:
-        """Bytes of the KV cache and recurrent state."""
+        """Bytes of the KV cache and recurrent state: those that its rows write; of a module those that it returned."""
+        if self.module is not None and self.cache is not None:
+            return self.cache.bytes
         return (self.total("cached") or 0) * self.bytes_per_element
 
     def weights_read(self) -> int | float:

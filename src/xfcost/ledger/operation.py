@@ -58,7 +58,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     reads_tokens: int | None = None
     """The same as a number."""
     order: str | None = None
-    """The leading term of its cost in N, in letters; derived from its formula (`formulas/orders.py`)."""
+    """The leading term of its cost in N, in letters; derived from its formula (`formulas/letters.py`)."""
     times: int = 1
     params: int = 0
     idle_params: int = 0

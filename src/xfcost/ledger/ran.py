@@ -21,6 +21,8 @@ class ClosedForm(msgspec.Struct, frozen=True, kw_only=True):
     macs: str | None = None
     """All MACs: `256·N² + 32768·N`; None where no polynomial fits."""
     flops: str | None = None
+    cache: str | None = None
+    """The bytes of the cache, in the modes that have one: `512·N + 161280`."""
     rows: dict[str, str] = {}
     """Path -> the MACs of one block, of every row that has MACs and a polynomial."""
     sizes: tuple[int, ...] = ()
@@ -53,6 +55,8 @@ class RanOperation(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that it computes for each token, where a mask keeps fewer and both are known."""
     kept_tokens: int | None = None
     """Tokens that the mask keeps of them: the median over tokens."""
+    masked: bool = False
+    """Is it fused attention with a mask? How many pairs that keeps is not known."""
     kind_missing: str | None = None
     """Why its mixing kind is not known, where it was looked for."""
 

@@ -81,33 +81,6 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
         return prod(self.shape)
 
 
-class Merged(msgspec.Struct, frozen=True, gc=False):
-    """A product merges batch and `groups` with `heads`, which lie apart: it copies its operand, unless one axis is 1.
-
-    Heads of width K lie beside each other in a token: (B, [G,] N, H, K) in memory, (B, [G,] H, N, K) in the product.
-    """
-
-    shape: tuple[Number, ...]
-    heads: Number
-    tokens: Number
-    groups: Number = 1
-
-    def copies(self, batch: int, elements: int) -> bool:
-        """Is a copy made, of a storage with `elements` of one sample?"""
-        return bool(self.heads > 1 and batch * self.groups > 1 and (self.tokens > 1 or prod(self.shape) < elements))
-
-
-class Exchanged(msgspec.Struct, frozen=True, gc=False):
-    """Axes are exchanged, and the result is made contiguous: a copy, unless one of them is 1."""
-
-    shape: tuple[Number, ...]
-    axes: tuple[Number, ...]
-
-    def copies(self, batch: int, elements: int) -> bool:
-        """Is a copy made?"""
-        return bool(min(self.axes) > 1)
-
-
 class Strided(msgspec.Struct, frozen=True, gc=False):
     """A product merges batch and `axes` of a part of a storage of `tokens`: a copy, unless they lie in memory as one.
 
@@ -117,54 +90,39 @@ class Strided(msgspec.Struct, frozen=True, gc=False):
     shape: tuple[Number, ...]
     tokens: Number
     axes: tuple[tuple[Number, Number, Number], ...]
+    repeated: bool = False
+    """Is the storage the same for all samples, and read by each?"""
+    by_channel: bool = False
+    """Is there a copy only of a grid that lies channel by channel?"""
 
     def copies(self, batch: int, elements: int) -> bool:
         """Is a copy made, of a storage with `elements` of one sample?"""
         width = elements // self.tokens
-        axes = [(batch, elements), *((length, tokens * width + beside) for length, tokens, beside in self.axes)]
-        long = [axis for axis in axes if axis[0] > 1]
+        axes = [(length, tokens * width + beside) for length, tokens, beside in self.axes]
+        long = [axis for axis in [(batch, 0 if self.repeated else elements), *axes] if axis[0] > 1]
         return any(step != length * inner for (_, step), (length, inner) in pairwise(long))
 
 
-class Repeated(msgspec.Struct, frozen=True, gc=False):
-    """A product merges batch and `heads`, or tokens, of a tensor that is the same for all samples: a copy for each."""
+def merged_heads(shape: tuple[Number, ...], heads: Number, tokens: Number, groups: Number = 1) -> Strided:
+    """A product merges batch and `groups` with heads: in memory (B, G, N, H, K), in the product (B, G, H, N, K)."""
+    head = prod(shape) // (groups * tokens * heads)
+    return Strided(shape, groups * tokens, ((groups, tokens, 0), (heads, 0, head)))
+
+
+class Exchanged(msgspec.Struct, frozen=True, gc=False):
+    """Axes are exchanged, and the result is made contiguous: a copy, unless one of them is 1."""
 
     shape: tuple[Number, ...]
-    heads: Number
+    axes: tuple[Number, ...]
+    alone: bool = False
+    """Is it copied here in a batch of one sample only, and before it in larger ones?"""
 
     def copies(self, batch: int) -> bool:
         """Is a copy made?"""
-        return bool(self.heads > 1 and batch > 1)
+        return bool(min(self.axes) > 1 and (batch == 1 or not self.alone))
 
 
-class ByChannel(msgspec.Struct, frozen=True, gc=False):
-    """A linear map copies the tokens of a grid that lies channel by channel, but of a batch of one sample."""
-
-    shape: tuple[Number, ...]
-
-
-class Spread(msgspec.Struct, frozen=True, gc=False):
-    """A tensor is repeated, for every group: a copy, unless it is as large already."""
-
-    shape: tuple[Number, ...]
-
-    def copies(self, batch: int, elements: int) -> bool:
-        """Is a copy made, of a storage with `elements`?"""
-        return bool(prod(self.shape) > elements)
-
-
-class CopiedAlone(msgspec.Struct, frozen=True, gc=False):
-    """Windows and heads are exchanged: copied by the row in a batch of one sample, and before it in larger ones."""
-
-    shape: tuple[Number, ...]
-    axes: tuple[Number, Number]
-
-    def copies(self, batch: int, elements: int) -> bool:
-        """Is a copy made here?"""
-        return bool(batch == 1 and min(self.axes) > 1)
-
-
-Copy = Merged | Exchanged | Strided | Repeated | Spread | CopiedAlone
+Copy = Exchanged | Strided
 
 
 class Widened(msgspec.Struct, frozen=True):
@@ -180,7 +138,7 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
     name: str
     when: str | None = None
     """The tensor for whose gradient it is saved (a product saves a for the gradient of b); None: always."""
-    copied: Copy | ByChannel | Widened | None = None
+    copied: Copy | Widened | None = None
     """The copy that may be saved in its place."""
 
 
@@ -194,7 +152,7 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
     """Those of the tensors named above that are saved."""
     makes: tuple[Tensor, ...] = ()
     """Tensors made inside it that are saved: statistics, masks, copies."""
-    rearranged: Exchanged | Merged | None = None
+    rearranged: Copy | None = None
     """After it, and outside all rows, its output is copied in another order (heads joined)."""
     between: tuple[Tensor, ...] = ()
     """Copies made before it, outside all rows, which it is given in place of others."""

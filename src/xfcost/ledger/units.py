@@ -89,10 +89,11 @@ def percent(part: float, whole: float) -> str:
     return DASH if not whole else f"{100 * part / whole:.1f} %"
 
 
-def ratio(value: float | None) -> str:
-    """`16×`, `0.2×`; None -> a dash."""
+def ratio(value: float | None, digits: int | None = None) -> str:
+    """`16×`, `0.2×`, rounded to `digits`; None -> a dash."""
     if value is None:
         return DASH
+    value = value if digits is None else float(f"{value:.{digits}g}")
     return f"{value:.4g}×" if round(abs(value)) < _MIN_PREFIXED else f"{value:,.0f}×"
 
 

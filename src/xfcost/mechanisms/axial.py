@@ -9,10 +9,10 @@ from typing import Literal
 import msgspec
 
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, check_no_special_tokens
 from xfcost.formulas.grid_axes import AXES, Axis, axis_index, axis_length, check_axis, line_through
-from xfcost.formulas.lettering import grid_in_letters
+from xfcost.formulas.letters import grid_in_letters
+from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.formulas.tensors import saving_copies, within
 from xfcost.ledger.tensors import INPUT, OUTPUT, Exchanged, Tensor, Tensors

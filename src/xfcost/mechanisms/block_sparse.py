@@ -11,13 +11,12 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.band_tensors import padded
-from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Grid, Letter, Number, Operation, Place
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.banded_attention import padded
+from xfcost.formulas.component import Grid, Letter, Number, Operation, PaddingNote, Place
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.operation import Mixing
-from xfcost.ledger.tensors import OUTPUT, Merged, Tensor, Tensors
+from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors, merged_heads
 from xfcost.mechanisms.full import Full
 
 # The keys and values gathered for the blocks beside the global ones, and for the others.
@@ -173,11 +172,11 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         """How operands lie: heads before blocks; the global blocks' queries are copied, other blocks' keys gathered."""
         inner, tokens = self.inner(place.dim), place.grid.total
         if prefix == "global_":
-            keys = Merged((self.blocks(place.grid) * self.block, inner), self.heads, tokens)
+            keys = merged_heads((self.blocks(place.grid) * self.block, inner), self.heads, tokens)
             made = Tensor("global queries", (queries, inner))
             facts = {"between": (made,), "gathered_queries": True, "fused_copies": (None, keys, keys)}
             return facts | {"operands": (made.name, "qkv", "qkv"), "mask_kind": "held"}
-        copies = (Merged((groups, queries, inner), self.heads, tokens), None, None)
+        copies = (merged_heads((groups, queries, inner), self.heads, tokens), None, None)
         operands = ("qkv", *(EDGE if prefix else MIDDLE))
         return {"operands": operands, "gathered": True, "fused_copies": copies, "mask_kind": "held"}
 

@@ -7,13 +7,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from xfcost.formulas.attention import attention_of
-from xfcost.formulas.block_tensors import memory_blocks, merged, of_cropped, overlapping, query_blocks
-from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, Place, Side
-from xfcost.formulas.core_tensors import masks_of_groups
-from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.query_blocks import Blocks
+from xfcost.formulas.attention import attention_of, masks_of_groups
+from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, PaddingNote, Place, Side
+from xfcost.formulas.mixers import CausalMixer
+from xfcost.formulas.query_blocks import Blocks, memory_blocks, merged, of_cropped, overlapping, query_blocks
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.operation import Mixing

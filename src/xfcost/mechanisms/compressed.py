@@ -8,15 +8,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, check_divides
+from xfcost.formulas.attention import attention_of, with_mask
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, PaddingNote, Place, check_divides
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.core_tensors import with_mask
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
 from xfcost.formulas.tensors import copied
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors, merged_heads
 
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
@@ -148,28 +146,26 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         yield from (with_mask(row, mask) for row in rows) if self.causal else rows
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
-    def _compressing(self, grid: Grid, inner: Number) -> Tensors:
-        """What is compressed is saved, but for a mean; a convolution merges batch, keys and values."""
+    def _compress(self, grid: Grid, inner: Number) -> Operation:
+        """Compression of κ tokens to one, for keys and values."""
+        compressed_keys = self.compressed_keys(grid)
+        title = f"Compress keys and values ({self.function})"
+        # What is compressed is saved, but for a mean; a convolution merges batch, keys and values
         tokens, padding = grid.total, self.padding(grid)
         read = Tensor(BEFORE, (tokens + padding, 2 * inner)) if padding else Tensor("qkv", (tokens, 2 * inner))
-        merged = Merged(read.shape, 2, tokens)
+        merged = merged_heads(read.shape, 2, tokens)
         saves = {
             "conv": (Saved(read.name, copied=None if padding else merged),),
             "max": (Saved(read.name), Saved(OUTPUT)),
             "mean": (),
         }
         writes = (Tensor(OUTPUT, (self.compressed_keys(grid), 2 * inner)),)
-        return Tensors((read,), writes, saves[self.function])
-
-    def _compress(self, grid: Grid, inner: Number) -> Operation:
-        """Compression of κ tokens to one, for keys and values."""
-        compressed_keys = self.compressed_keys(grid)
-        title = f"Compress keys and values ({self.function})"
+        tensors = Tensors((read,), writes, saves[self.function])
         mixing: dict[str, Any] = {
             "mixing": "local",
             "reads": "c" if self.span == self.compression else "κ",
             "reads_tokens": self.span,
-            "tensors": self._compressing(grid, inner),
+            "tensors": tensors,
         }
         window_elements = 2 * compressed_keys * self.span * inner
         if self.function == "mean":

@@ -11,7 +11,7 @@ from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import Length, Letter, Number, Operation, Place
 from xfcost.formulas.rows import elementwise, linear, maximum, with_gradient_operands
 from xfcost.formulas.tensors import NOTHING
-from xfcost.ledger.tensors import OUTPUT, Repeated, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import OUTPUT, Saved, Strided, Tensor, Tensors
 from xfcost.mechanisms.relative import Relative
 
 
@@ -71,7 +71,11 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
         n, made, c, d = place.grid.total, self.compressed(place), self.compression, place.dim
         if not made:
             return NOTHING
-        saves = (Saved("evicted", copied=Repeated((made, c, d), made)),) if self.function == "conv" else ()
+        saves = (
+            (Saved("evicted", copied=Strided((made, c, d), 1, ((made, 0, 1),), repeated=True)),)
+            if self.function == "conv"
+            else ()
+        )
         return Tensors((Tensor("evicted", (n, d), held=True),), (Tensor(OUTPUT, (made, d)),), saves)
 
     def remembered(self, place: Place) -> tuple[Tensor, ...]:

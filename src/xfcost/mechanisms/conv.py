@@ -1,17 +1,40 @@
-"""A convolution as a sub-layer: plain, depthwise or separable; dilated, causal or gated."""
+"""Convolutions over the tokens of a sequence or a grid, and layers around one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.formulas.component import ActKind, ComponentError, Grid, Number, Operation, Place
-from xfcost.formulas.convolution_mixer import ConvolutionMixer
-from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, glu, linear
-from xfcost.formulas.tensors import reading
-from xfcost.ledger.tensors import RESIDUAL
+from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.component import (
+    ActKind,
+    ComponentError,
+    Grid,
+    Letter,
+    Mixer,
+    Number,
+    Operation,
+    PaddingNote,
+    Place,
+    Ratio,
+    Side,
+    Width,
+    check_hidden,
+    hidden_width,
+)
+from xfcost.formulas.conv_kernel import (
+    CentredKernelMixer,
+    ConvKernel,
+    ConvolutionMixer,
+    centred_kernel,
+    check_mean_pool,
+    pooling,
+)
+from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, glu, linear, norm
+from xfcost.formulas.tensors import channels_first, reading
+from xfcost.ledger.tensors import BEFORE, INPUT, RESIDUAL
 
 
 class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
@@ -70,3 +93,199 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
             yield glu(n * width)
         elif self.act != "none":
             yield elementwise("act", "Activation", self.act, n * width)
+
+
+class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
+    """ReLU, d to d/2, norm, ReLU, W dilated taps, norm, ReLU, d/2 to d (Kalchbrenner et al. 2016, figure 3, left).
+
+    The layer norm before the first ReLU is the residual's; the paper calls the width 2d and the half of it d.
+
+        pointwise1  N·d·d/2 MACs
+        conv        N·W·(d/2)² MACs
+        pointwise2  N·(d/2)·d MACs
+        norm, act   N·d/2 elements twice, and N·d of the first act
+    """
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if place.dim % 2:
+            raise ComponentError("kind", f"'bytenet' works at half the width, and {place.dim} is odd")
+
+    def label(self) -> str:
+        return f"ByteNet block, dilation {self.dilation}" if self.dilation > 1 else "ByteNet block"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.tokens, place.dim
+        half = d // 2
+        yield elementwise("act1", "Activation", "relu", n * d)
+        yield linear("pointwise1", "Pointwise convolution to half the width", n, d, half)
+        yield from norm("layer_norm", "norm1", n, half)
+        yield elementwise("act2", "Activation", "relu", n * half)
+        yield from self.zeros(place, half)
+        kernel = self.dilated_kernel.kernel(place.grid).sides
+        sizes = {"inputs": self.inputs(place), "width": half, "out_width": half}
+        yield convolution("conv", "Convolution", outputs=n, kernel=kernel, **sizes)
+        yield from norm("layer_norm", "norm2", n, half)
+        yield elementwise("act3", "Activation", "relu", n * half)
+        yield linear("pointwise2", "Pointwise convolution back", n, half, d)
+
+
+class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwise_conv"):
+    """Every channel's own W×W kernel around every token, zeros beyond the border: static local mixing.
+
+    N tokens on a grid, width d.
+
+        conv   N·W²·d MACs, W²·d + d parameters
+
+    With `residual: {norm: none}` it is the position encoding generator PEG (Chu et al. 2023, CPVT, §3.2): x + conv(x)
+    tells a token where it stands by the zeros beyond the border, at any resolution. Twins has one behind the first
+    block of each stage (Chu et al. 2021, §3.1).
+    """
+
+    short_name = "Depthwise convolution"
+
+    size: Annotated[Side, Letter("W")] = 3
+    """Kernel side W, odd."""
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid = place.grid
+        yield depthwise_convolution("conv", "Depthwise convolution", grid.tokens, self.kernel(grid).sides, place.dim)
+
+
+class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):
+    """Average pooling of W×W neighbours, stride 1, less the token: pool(x) - x (Yu et al. 2022, §3.2, equation 4).
+
+        pool      N·W²·d additions
+        subtract  N·d, because the residual around it adds x again
+
+    At a border the mean is over the neighbours that are there, and divides by their number alone (the public code's
+    `count_include_pad=False`): 4 in a corner of a 3×3 pool, 6 at an edge, 9 inside. By the convention for pools a
+    kernel's positions are counted, padding included. One token alone is its own mean, and gives 0.
+    """
+
+    short_name = "Average pooling"
+
+    size: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter("W")] = 3
+    """Side W of the pooling window, odd."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        check_mean_pool(self.kernel(place.grid), place.grid)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return [] if grid.tokens == 1 else super().reads(grid, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return 0 if grid.tokens == 1 else super().pairs(grid)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        elements = place.grid.tokens * place.dim
+        yield pooling("pool", "mean", self.kernel(place.grid), elements)
+        yield elementwise("subtract", "Subtract the token", "add", elements, of=(BEFORE, INPUT))
+
+
+class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
+    """act(conv(xW₁ + b₁))W₂ + b₂, conv depthwise (Wang et al. 2022, PVT v2, §3.3).
+
+    N tokens on a grid, width d, H hidden units, kernels of W×W around every token (zeros beyond the border, which tell
+    a token where it stands: PVT v2 has no other positions).
+
+        fc1         N·d·H MACs
+        hidden_act  N·H elements, where there is one
+        conv        N·W²·H MACs, W²·H + H parameters
+        act         N·H elements
+        fc2         N·H·d MACs
+    """
+
+    short_name = "Convolutional feed-forward"
+
+    ratio: Ratio = 4.0
+    """Hidden width over width, H/d, where `hidden` is not given."""
+    hidden: Width | None = None
+    """Hidden width H; `ratio`·d by default."""
+    act: ActKind = "gelu"
+    """Activation function after the convolution."""
+    hidden_act: ActKind | Literal["none"] = "none"
+    """Activation function before the convolution (a ReLU in PVT v2's linear variants, public code)."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        check_hidden(self.hidden, self.ratio, place.dim)
+
+    def inner(self, width: Number) -> Number:
+        """H."""
+        return hidden_width(self.hidden, self.ratio, width)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.tokens, place.dim
+        hidden = self.inner(d)
+        yield linear("fc1", "MLP up-projection", n, d, hidden)
+        if self.hidden_act != "none":
+            yield elementwise("hidden_act", "Activation before the convolution", self.hidden_act, n * hidden)
+        yield depthwise_convolution("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, hidden)
+        yield elementwise("act", "MLP activation", self.act, n * hidden)
+        yield linear("fc2", "MLP down-projection", n, hidden, d)
+
+
+class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
+    """Pointwise convolution and gate, depthwise convolution, batch norm, Swish, pointwise (Gulati et al. 2020, §2.2).
+
+    A sequence of N tokens, width d, a kernel of W tokens. The layer norm before it is the residual's.
+
+        pointwise1  N·d·2d MACs, 2d² + 2d parameters
+        glu         N·d elements: the first half of each token times the sigmoid of the second
+        depthwise   N·W·d MACs, W·d + d parameters; (N+1)·W·d MACs where W is even
+        norm        N·d elements, 2d parameters
+        act         N·d elements
+        pointwise2  N·d² MACs, d² + d parameters
+
+    The kernel is padded by ⌊W/2⌋ on either side. An even one, as the paper's 32, then gives one output too many: it is
+    computed, and the last is dropped. A token reads W/2 tokens before itself, itself and W/2 - 1 after.
+    """
+
+    short_name = "Convolution module"
+
+    size: Annotated[Side, Letter("W")] = 32
+    """Kernel size W of the depthwise convolution, in tokens."""
+
+    def check(self, place: Place) -> None:
+        if len(place.grid.sides) != 1 or place.grid.special:
+            raise ComponentError(
+                "kind",
+                f"'conv_module' convolves along a sequence, got {place.grid.shape_text()} tokens; fold an "
+                "axis of a grid into the width with {kind: fold_axis}, and leave special tokens out",
+            )
+
+    def kernel(self, grid: Grid) -> ConvKernel:
+        """The kernel along the sequence."""
+        return centred_kernel(grid, self.size)
+
+    @property
+    def spare(self) -> Number:
+        """Outputs that are cropped: 1 where W is even."""
+        return 1 - (self.size - self.size // 2 * 2)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.kernel(grid).reads(grid.sides, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        """Pairs of all outputs, less the W/2 of the cropped one."""
+        return self.kernel(grid).pairs(grid.sides) - self.spare * lesser(grid.tokens, self.size // 2)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.tokens, place.dim
+        yield linear("pointwise1", "Pointwise convolution, twice as wide", n, d, 2 * d)
+        yield glu(n * d)
+        conv = depthwise_convolution("depthwise", "Depthwise convolution", n + self.spare, (self.size,), d, inputs=n)
+        yield conv
+        yield from (channels_first(row, BEFORE, n, d) for row in norm("batch_norm", "norm", n, d))
+        yield elementwise("act", "Swish", "silu", n * d)
+        yield linear("pointwise2", "Pointwise convolution", n, d, d)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if self.spare:
+            n = place.grid.tokens
+            yield PaddingNote(
+                f"an even kernel of {self.size}, padded by {self.size // 2} on either side, gives {n + 1} outputs for "
+                f"{n} tokens: the last is computed and dropped"
+            )

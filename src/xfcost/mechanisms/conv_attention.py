@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Letter, Operation, Place, Side, check_odd
-from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.conv_kernel import ConvKernel
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import depthwise_convolution, elementwise, letter_power, linear, move, norm, on_raw_input
 from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Tensor, Tensors
 
@@ -50,10 +50,10 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
                 f"expected at most {self.size // 2 + 1}",
             )
 
-    def kernel(self, grid: Grid, stride: int = 1) -> Kernel:
+    def kernel(self, grid: Grid, stride: int = 1) -> ConvKernel:
         """The kernel, centred on every `stride`-th token along each axis."""
         rank = len(grid.sides)
-        return Kernel((self.size,) * rank, (stride,) * rank, (self.size // 2,) * rank)
+        return ConvKernel((self.size,) * rank, (stride,) * rank, (self.size // 2,) * rank)
 
     def keys(self, grid: Grid) -> Grid:
         """The grid of the keys."""

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -20,10 +19,11 @@ from xfcost.formulas.component import (
     check_no_special_tokens,
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.formulas.tensors import copied, product
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Tensor, Tensors, merged_heads
 
 # Axes of a feature map, and its cells around a point.
 _AXES, _CELLS = 2, 4
@@ -100,7 +100,7 @@ class Deformable(NonCausalMixer, frozen=True, kw_only=True, tag="deformable"):
         """Bilinear sampling of the values, map by map; those of several maps are then concatenated."""
         places = Tensor(BEFORE, (n, _AXES * self.heads * points))
         values, sampled = Tensor("value", (n, inner)), Tensor(OUTPUT, (n, points, inner))
-        saves = tuple(Saved(each.name, copied=Merged(each.shape, self.heads, n)) for each in (places, values))
+        saves = tuple(Saved(each.name, copied=merged_heads(each.shape, self.heads, n)) for each in (places, values))
         each, located = FLOPS_PER_ELEMENT["interpolate"], FLOPS_PER_ELEMENT["sampling_weight"]
         return Operation(
             path="sample",

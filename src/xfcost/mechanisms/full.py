@@ -1,20 +1,77 @@
-"""Full softmax attention: every token reads every token (or, causal, every token up to itself)."""
+"""Full softmax attention: of every token over every token, of the class token alone, of a decoder over its encoder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, ClassVar
 
 import msgspec
 
-from xfcost.formulas.attention import attention_of
-from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width, check_output
-from xfcost.formulas.core_tensors import CONSTANT_BIAS, masked_bias
-from xfcost.formulas.grouped_query import GroupedQueryMixer
-from xfcost.formulas.position_buckets import Buckets, bucket_table, last_token_buckets
-from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move
+from xfcost.formulas.attention import CONSTANT_BIAS, CrossAttention, attention_of, masked_bias
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Letter,
+    MultiHead,
+    Number,
+    Operation,
+    Place,
+    Share,
+    Width,
+    check_class_token,
+    check_output,
+)
+from xfcost.formulas.mixers import GroupedQueryMixer, NonCausalMixer
+from xfcost.formulas.rows import ROTATED_KEYS, cache_write, decode_step, linear, move, on_raw_input
+from xfcost.formulas.tensors import saving_copies
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import Tensor
+from xfcost.ledger.tensors import OUTPUT, Strided, Tensor, Tensors
+
+# T5's relative position bias: one learned bias per bucket of distances and head ──────────────────────────────────────
+
+
+class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="buckets"):
+    """T5's relative position bias: a learned number per bucket of distances and head (Raffel et al. 2020, §2.1).
+
+    Half of the buckets hold one distance each, the others ever more, up to `distance`, and the last all beyond. Where
+    both directions are read, each has half of the buckets. `count`·h parameters, whatever N is.
+    """
+
+    count: Annotated[int, msgspec.Meta(ge=4, le=2**16), Letter("k")] = 32
+    """Number of buckets; each has one learned number per head."""
+    distance: Annotated[int, msgspec.Meta(ge=2, le=2**31), Letter("k")] = 128
+    """Distance from which on all tokens share the last bucket."""
+    share: Share | None = None
+    """Name of a table that all layers with this name share, as in T5; by default every layer has its own."""
+
+
+def last_token_buckets(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
+    """The table, looked up for the N distances of the last token in a decode step."""
+    row, bias = bucket_table(buckets, tokens, heads), Tensor(OUTPUT, (heads, tokens))
+    tensors = Tensors((), (bias,), beside=True)
+    read = WeightsRead(tokens * heads)
+    return msgspec.structs.replace(row, moved=tokens * heads, weights_read=read, tensors=tensors)
+
+
+def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
+    """The table, looked up for the 2N-1 distances between N tokens and laid out for all N² pairs, once for all samples.
+
+    Every layer computes it; public implementations compute it in a stack's first layer and pass h·N² numbers on.
+    """
+    return Operation(
+        path="relative_bias",
+        title="Relative position buckets",
+        mixing="global",
+        reads="N",
+        reads_tokens=tokens,
+        params=0 if buckets.share else buckets.count * heads,
+        shared=buckets.share,
+        moved=(tokens * tokens + 2 * tokens - 1) * heads,
+        once=True,
+        symbol="",
+        tensors=Tensors((), (Tensor(OUTPUT, (heads, tokens, tokens)),), beside=True),
+    )
 
 
 class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
@@ -169,3 +226,114 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
                 "talking heads mix the heads' scores before and after the softmax, which no fused kernel does: this "
                 "attention always runs eager and keeps its matrices; its main-memory traffic is not counted"
             )
+
+
+class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
+    """Softmax attention whose queries are the special tokens alone (CaiT's CA; Touvron et al. 2021, §3).
+
+    N tokens, E special ones among them (one class token in CaiT), width d, h heads of width d_k = d/h. What is read are
+    all N; what is changed are the E, and the grid's tokens pass by as they are. Linear in N:
+
+        q             E·d·h·d_k MACs
+        k, v          N·d·h·d_k MACs each
+        scores        E·N·h·d_k MACs, h·E·N entries kept
+        weighted_sum  E·N·h·d_k MACs
+        out           E·h·d_k·d MACs
+
+    The feed-forward behind it is {kind: mlp, tokens: class_token}. The public code joins class token and patches once
+    per block, and here each of both sub-layers does, which moves N·d elements more.
+    """
+
+    short_name = "Class attention"
+    non_causal_reason: ClassVar[str] = "the class token reads every token"
+
+    @property
+    def special_tokens_only(self) -> bool:
+        return True
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        check_class_token("kind", place)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(grid.total) if token < grid.special else range(0)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.special * grid.total
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, special, d = place.grid.total, place.grid.special, place.dim
+        inner = self.inner(d)
+        q = linear("q", "Q projection (class token)", special, d, inner, bias=self.projection_bias)
+        # several special tokens of several samples lie apart
+        yield on_raw_input(saving_copies(q, Strided((special, d), n, ((special, 1, 0),))))
+        yield on_raw_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
+        yield from attention_of(self, place, queries=special, operands=("q", "k", "v"))
+        yield linear("out", "Output projection W_O (class token)", special, inner, d, bias=self.projection_bias)
+
+
+class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
+    """Encoder-decoder attention (Vaswani et al. 2017, §3.2.3): queries from here, keys and values from the memory.
+
+    N tokens here, M in the memory, width d, h heads of width d_k = d/h; their values are d_v = d_k wide unless
+    `value_dim` says otherwise (§3.2.2).
+
+        q             N·d·h·d_k MACs
+        kv            M·d·h·(d_k + d_v) MACs
+        scores        N·M·h·d_k MACs, h·N·M entries kept
+        weighted_sum  N·M·h·d_v MACs
+        out           N·h·d_v·d MACs
+    """
+
+    short_name = "Cross-attention"
+
+    value_dim: Annotated[Width | None, Letter("dₖ")] = None
+    """Width d_v of a head's values; d_k by default."""
+    scaled: bool = True
+    """Whether scores are multiplied by 1/√d_k; T5's are not."""
+
+    @property
+    def reads_memory(self) -> bool:
+        return True
+
+    def check(self, place: Place) -> None:
+        if place.memory is None:
+            raise ComponentError(
+                "kind", "'cross' reads an encoder's output, and the spec has no `encoder:`; use 'full'"
+            )
+        super().check(place)
+
+    def value_inner(self, width: Number) -> Number:
+        """h·d_v, the width of what all heads read together."""
+        return self.inner(width) if self.value_dim is None else self.heads * self.value_dim
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """All tokens of the encoder's output."""
+        return range(memory.total if memory else 0)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * (memory.total if memory else 0)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        return self._reading(place, place.grid.total)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One query; the encoder's keys and values are cached, M·h·(d_k + d_v) numbers."""
+        return decode_step(self._reading(place, 1), place.grid.total)
+
+    def _reading(self, place: Place, queries: Number) -> Iterator[Operation]:
+        memory = place.memory or place.grid
+        yield from CrossAttention(
+            queries=queries,
+            width=place.dim,
+            keys=memory.total,
+            memory_width=place.memory_dim or place.dim,
+            inner=self.inner(place.dim),
+            values=self.value_inner(place.dim),
+            heads=self.heads,
+            bias=self.projection_bias,
+            reads="M",
+            fused=place.fused,
+            scaled=self.scaled,
+        ).rows()

@@ -8,14 +8,14 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.causal_mixers import NonCausalMixer
+from xfcost.formulas.attention import masked
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place
-from xfcost.formulas.core_tensors import masked
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.formulas.tensors import passed, reading
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Saved, Tensor, Tensors, merged_heads
 
 
 class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
@@ -179,10 +179,17 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
             yield elementwise("type_bias", "Queries + s, for the types", "add", queries * inner, **of_q)
             yield elementwise("type_scale", "Scale queries 1/√d_k, for the types", "multiply", queries * inner)
             types = linear("types", "Same and other token type", queries, inner, 2, bias=False)
-            yield msgspec.structs.replace(types, tensors=self._typed(queries, inner))
+            # Queries times two vectors per head: a product that merges batch and heads copies both
+            q, copied = Tensor(BEFORE, (queries, inner)), merged_heads((inner, queries + 2), self.heads, queries)
+            tensors = Tensors((q,), (Tensor(OUTPUT, (queries, 2 * self.heads)),), (Saved(BEFORE, copied=copied),))
+            yield msgspec.structs.replace(types, tensors=tensors)
+            # Which of the two is picked is saved
+            alike = Tensor("alike", (queries, keys), "bool", once=True)
+            writes = (Tensor(OUTPUT, (self.heads, queries, keys)),)
+            tensors = Tensors((Tensor(BEFORE, (queries, 2 * self.heads)),), writes, (), (alike,))
             yield Operation(
                 path="type_pick",
-                tensors=self._picked(queries, keys),
+                tensors=tensors,
                 title="Type of each pair",
                 attention_entries=entries,
                 matrix=matrix(entries, by_distance),
@@ -199,17 +206,6 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
             facts = mixing | {"matrix": bias_matrix}
             facts["tensors"] = masked((self.heads, queries, keys), (queries, keys))
             yield Operation(path="cls_mask", title="No position for [CLS]", **facts)
-
-    def _typed(self, queries: Number, inner: Number) -> Tensors:
-        """Queries times two vectors per head: a product that merges batch and heads copies both."""
-        q, copied = Tensor(BEFORE, (queries, inner)), Merged((inner, queries + 2), self.heads, queries)
-        return Tensors((q,), (Tensor(OUTPUT, (queries, 2 * self.heads)),), (Saved(BEFORE, copied=copied),))
-
-    def _picked(self, queries: Number, keys: Number) -> Tensors:
-        """Which of the two is picked is saved."""
-        alike = Tensor("alike", (queries, keys), "bool", once=True)
-        writes = (Tensor(OUTPUT, (self.heads, queries, keys)),)
-        return Tensors((Tensor(BEFORE, (queries, 2 * self.heads)),), writes, (), (alike,))
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         yield from self._pooling("residual_pool", "Pool the residual stream", place, RESIDUAL)

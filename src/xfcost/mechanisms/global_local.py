@@ -9,13 +9,11 @@ import msgspec
 
 from xfcost.formulas.arithmetic import round_up
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.band_tensors import padded
-from xfcost.formulas.banded_attention import BandedAttention, band_pairs
-from xfcost.formulas.block_tensors import of_cropped
-from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Grid, Letter, Number, Observed, Operation, Place
-from xfcost.formulas.lettering import grid_in_letters
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.banded_attention import BandedAttention, band_pairs, padded
+from xfcost.formulas.component import Grid, Letter, Number, Observed, Operation, PaddingNote, Place
+from xfcost.formulas.letters import grid_in_letters
+from xfcost.formulas.mixers import NonCausalMixer
+from xfcost.formulas.query_blocks import of_cropped
 from xfcost.formulas.rows import linear, move, on_raw_input
 from xfcost.formulas.tensors import reading
 from xfcost.ledger.tensors import INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer
 from xfcost.formulas.component import ComponentError, Letter, Number, Observed, Operation, Place, Side, Width, check_odd
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.hyena_tensors import HyenaTensors
+from xfcost.formulas.mixers import AlwaysCausalMixer
 from xfcost.formulas.rows import (
     depthwise_convolution,
     elementwise,
@@ -20,8 +19,8 @@ from xfcost.formulas.rows import (
     static_weights,
     with_gradient_operands,
 )
-from xfcost.formulas.tensors import channels_first, mapped, reading, weights
-from xfcost.ledger.tensors import Tensor
+from xfcost.formulas.tensors import Shape, channels_first, mapped, reading, weights
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors
 
 
 class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
@@ -75,22 +74,29 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         n, d = place.grid.total, place.dim
         wide, filters = (self.order + 1) * d, (self.order - 1) * d
         yield linear("in_proj", "Projections to gates and value", n, d, wide)
-        tensors = HyenaTensors(n, d, self.order - 1, self.filter_hidden, self.filter_layers)
+        t = _HyenaTensors(n, d, self.order - 1, self.filter_hidden, self.filter_layers)
         outputs = n + self.conv - 1
         row = depthwise_convolution("short_conv", "Causal depthwise convolution", outputs, (self.conv,), wide)
         yield msgspec.structs.replace(row, tensors=mapped((n, wide), (outputs, wide)))
-        for row in self._filter(n, filters, tensors):
+        for row in self._filter(n, filters, t):
             yield msgspec.structs.replace(row, once=True)
-        yield elementwise("gate", "Gates", "multiply", n * self.order * d, tensors=tensors.gate)
+        gates = Tensor("short_conv", (t.convolutions + 2, t.tokens, t.width))
+        values = Tensor("values", t.channels, held=True)
+        writes = (Tensor(OUTPUT, (t.tokens, t.width)), Tensor(_GATED, t.channels))
+        tensors = Tensors((gates, values), writes, (Saved("short_conv"),), (Tensor("values", t.channels),))
+        yield elementwise("gate", "Gates", "multiply", n * self.order * d, tensors=tensors)
         transforms = 2 * COSTS["fft"] * n * ceil_log2(2 * n)
         yield Operation(
             path="long_conv",
             title="Long convolutions by FFT",
             flops=filters * (transforms + (n + 1) * COSTS["complex_multiply"]),
-            tensors=tensors.long_convolution,
+            tensors=t.long_convolution,
             **static_weights(global_mixing(n)),
         )
-        skip = {"params": filters, "tensors": tensors.skip}
+        # The values are saved, for the weights' gradient
+        both = (Tensor(BEFORE, t.channels), Tensor(_GATED, t.channels))
+        tensors = Tensors(both, (Tensor(OUTPUT, t.channels),), (Saved(_GATED),))
+        skip = {"params": filters, "tensors": tensors}
         yield elementwise("skip", "Skip D∘v", "multiply + add", n * filters, **skip)
         yield channels_first(reading(linear("out_proj", "Output projection", n, d, d), "gate"), "gate", n, d)
 
@@ -101,7 +107,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             "every token sums over all before it; --mode generate counts it without a cache",
         )
 
-    def _filter(self, tokens: Number, filters: Number, tensors: HyenaTensors) -> Iterator[Operation]:
+    def _filter(self, tokens: Number, filters: Number, t: _HyenaTensors) -> Iterator[Operation]:
         """The network that computes the filters, from weights alone."""
         hidden, layers = self.filter_hidden, self.filter_layers
         if self.positions == "learned":
@@ -109,21 +115,36 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             held = weights((tokens, self.features))
             title = "Features of the positions"
             yield Operation(path="positions", title=title, params=table, bound=True, tensors=held)
-        first = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
+        row = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
         features = (Tensor("positions", (tokens, self.features), once=True, held=True),)
-        first = reading(first, "positions", reads=features)
-        yield with_gradient_operands(first, 2 if self.positions == "learned" else 1)
+        row = reading(row, "positions", reads=features)
+        yield with_gradient_operands(row, 2 if self.positions == "learned" else 1)
         sines, title = (layers + 1) * tokens * hidden, "Filter network, sin(ω∘x)"
-        yield elementwise("filter_sin", title, "multiply + exp", sines, params=hidden, tensors=tensors.sines)
+        # Every sine saves its input and that of its frequencies, outputs of the first and of the hidden maps
+        first, others = (t.tokens, t.hidden), t.of_layers(t.layers)
+        reads = (Tensor("filter_in", first), Tensor("mapped", others, once=True, held=True))
+        made = (Tensor("mapped", others), Tensor("turned", t.of_layers(t.layers + 1)))
+        tensors = Tensors(reads, (Tensor(OUTPUT, first), Tensor(_SINES, others)), (Saved("filter_in"),), made)
+        yield elementwise("filter_sin", title, "multiply + exp", sines, params=hidden, tensors=tensors)
         row = linear("filter_hidden", "Filter network, hidden maps", layers * tokens, hidden, hidden)
-        yield msgspec.structs.replace(row, params=layers * row.params, tensors=tensors.hidden_maps)
+        # Each saves its input, the sine before it
+        shape = t.of_layers(t.layers)
+        tensors = Tensors((Tensor(_SINES, shape),), (Tensor(OUTPUT, shape),), (Saved(_SINES),))
+        yield msgspec.structs.replace(row, params=layers * row.params, tensors=tensors)
         last = linear("filter_out", "Filter network, last map", tokens, hidden, filters, bias=False)
         yield reading(last, "filter_sin")
+        # The window is fixed: it alone is saved
+        shape = (t.tokens, t.filters)
+        tensors = Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), makes=(Tensor("window", shape),))
         yield elementwise(
-            "window", "Window of the filters", "multiply + multiply + exp", tokens * filters, tensors=tensors.window
+            "window", "Window of the filters", "multiply + multiply + exp", tokens * filters, tensors=tensors
         )
         transforms = filters * COSTS["fft"] * tokens * ceil_log2(2 * tokens)
-        yield Operation(path="filter_fft", title="Spectra of the filters", flops=transforms, tensors=tensors.spectra)
+        # A transform saves the numbers filled up with zeros
+        spectra = Tensor(OUTPUT, (t.tokens + 1, t.filters), "complex")
+        filled = Tensor("filled up", (2 * t.tokens, t.filters), "statistic")
+        tensors = Tensors((Tensor(BEFORE, shape),), (spectra,), makes=(filled,))
+        yield Operation(path="filter_fft", title="Spectra of the filters", flops=transforms, tensors=tensors)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total
@@ -137,3 +158,39 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             "token by token there is no state of constant size: the filters read all tokens, of which "
             f"{self.carried_per_token(place.dim):,} numbers each must be kept"
         )
+
+
+# What a row that runs several times writes in other calls than its last.
+_GATED: Final = "gated"
+_SINES: Final = "sines"
+
+
+class _HyenaTensors(NamedTuple):
+    """N tokens of width d, c long convolutions with filters of c·d channels, F hidden units in L hidden maps."""
+
+    tokens: Number
+    width: Number
+    convolutions: int
+    hidden: Number
+    layers: int
+
+    @property
+    def channels(self) -> Shape:
+        """What all long convolutions read, or write."""
+        return self.convolutions, self.tokens, self.width
+
+    @property
+    def filters(self) -> Number:
+        return self.convolutions * self.width
+
+    def of_layers(self, number: int) -> Shape:
+        return number, self.tokens, self.hidden
+
+    @property
+    def long_convolution(self) -> Tensors:
+        """The values filled up with zeros are saved, their spectra, and those of the filters."""
+        values, filters = Tensor(_GATED, self.channels), Tensor("filter_fft", (self.tokens + 1, self.filters))
+        spectra = Tensor("spectra", (self.convolutions, self.tokens + 1, self.width), "complex")
+        filled = Tensor("filled up", (self.convolutions, 2 * self.tokens, self.width), "statistic")
+        writes = (Tensor(OUTPUT, self.channels),)
+        return Tensors((values, filters), writes, (Saved("filter_fft"),), (spectra, filled))

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.attention import CrossAttention
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Letter, NormKind, Number, Operation, Place, check_output
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import elementwise, linear, norm
 from xfcost.formulas.tensors import weights
 from xfcost.ledger.tensors import BEFORE, INPUT

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -18,14 +16,13 @@ from xfcost.formulas.component import (
     Number,
     Observed,
     Operation,
+    PaddingNote,
     Place,
     single_token,
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
-from xfcost.formulas.kernel_tensors import KernelTensors
-from xfcost.formulas.lettered import lettered
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.letters import lettered
+from xfcost.formulas.mixers import CausalMixer, chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.rows import (
     decode_step,
     elementwise,
@@ -37,7 +34,48 @@ from xfcost.formulas.rows import (
     static_weights,
     with_gradient_operands,
 )
+from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors, merged_heads
+
+# Feature maps φ of kernel attention ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """A feature map φ, applied to the queries and keys of every head."""
+
+    epsilon: ClassVar[float] = 0.0
+    """Added to the normaliser φ(q)·Σφ(k)."""
+
+    def width(self, head_dim: Number) -> Number:
+        """Features m."""
+        raise NotImplementedError
+
+
+class EluPlusOne(Features, frozen=True, kw_only=True, tag="elu_plus_one"):
+    """φ(x) = elu(x) + 1: m = d_k features, no scaling (Katharopoulos et al. 2020, equation 7)."""
+
+    epsilon: ClassVar[float] = 1e-6  # elu(x) + 1 rounds to 0 for x below -17, and the public implementation adds it too
+
+    def width(self, head_dim: Number) -> Number:
+        return head_dim
+
+
+class RandomFeatures(Features, frozen=True, kw_only=True, tag="random"):
+    """FAVOR+: m orthogonal random features of x/d_k^¼ (Choromanski et al. 2021, §2.3 and §2.4).
+
+    softmax: φ(x) = exp(ωᵢ·x - |x|²/2)/√m, whose products estimate the softmax kernel; relu: max(ωᵢ·x, 0). The m×d_k
+    matrix of the ωᵢ is drawn and not learned: a buffer, no parameters.
+    """
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")] = 256
+    """Number of random features m."""
+    function: Literal["softmax", "relu"] = "softmax"
+    """Kernel that the features estimate: `softmax`, or `relu`."""
+
+    def width(self, head_dim: Number) -> Number:
+        return self.count
+
 
 Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
@@ -121,11 +159,20 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         )
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.scheme == "chunked":
-            yield pad_to_chunks(n, sizes.padded, 3 * inner, tensors=sizes.tensors.pad)
+            view = None if sizes.pads else "qkv"
+            names = (OUTPUT, _KEYS, _VALUES)
+            writes = tuple(Tensor(name, sizes.wide, view_of=view) for name in names)
+            tensors = Tensors(3 * (Tensor("qkv", (sizes.tokens, sizes.inner)),), writes)
+            yield pad_to_chunks(n, sizes.padded, 3 * inner, tensors=tensors)
         yield from _feature_rows(sizes, causal=bool(self.causal))
         rows = {None: _bidirectional, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
         yield from rows(sizes)
-        divided = sizes.tensors.divide(*_DIVIDED[self.scheme])
+        # heads are joined, and padding is cut off, after the division
+        values, normalisers = _DIVIDED[self.scheme]
+        both = Tensor(values, sizes.wide), Tensor(normalisers, sizes.weights)
+        saves = tuple(Saved(each.name) for each in both)
+        joined = Exchanged((n, inner), (self.heads, n))
+        divided = Tensors(both, (Tensor(OUTPUT, sizes.wide),), saves, rearranged=joined)
         title = "Divide by the normaliser"
         yield Operation(path="divide", title=title, flops=sizes.padded * inner * COSTS["multiply"], tensors=divided)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
@@ -160,16 +207,26 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
             yield f"with {m} features this is cheaper than full attention only where N exceeds {least}"
 
 
-# The rows whose outputs are divided by each other; None: the first row gives both.
-_DIVIDED: Final[dict[Form | None, tuple[str, str | None]]] = {
+# What a row that runs twice or three times writes for keys, values, and sums of features.
+_KEYS: Final = "chunked keys"
+_VALUES: Final = "chunked values"
+_SCALED_KEYS: Final = "scaled keys"
+_PROJECTED_KEYS: Final = "projected keys"
+_EARLIER_SUMS: Final = "earlier sums"
+_NORMALISERS: Final = "normalisers"
+
+# The rows whose outputs are divided by each other.
+_DIVIDED: Final[dict[Form | None, tuple[str, str]]] = {
     None: ("read", "normaliser"),
     "parallel": ("weighted_sum", "normaliser"),
-    "chunked": ("add", None),
-    "recurrent": ("join", None),
+    "chunked": ("add", _NORMALISERS),
+    "recurrent": ("join", _NORMALISERS),
 }
 
 
 class _Sizes(NamedTuple):
+    """N `tokens`, `padded` to chunks in the `chunked` scheme; h heads, h·d_k = `inner`, with m `features` each."""
+
     tokens: Number
     padded: Number
     inner: Number
@@ -180,35 +237,134 @@ class _Sizes(NamedTuple):
     scheme: Form | None
 
     @property
-    def tensors(self) -> KernelTensors:
-        """What the rows read, write and save."""
-        form = "elu" if isinstance(self.kind, EluPlusOne) else self.kind.function
-        return KernelTensors(*self[:6], scheme=self.scheme, form=form)
+    def form(self) -> Literal["elu", "relu", "softmax"]:
+        return "elu" if isinstance(self.kind, EluPlusOne) else self.kind.function
 
     @property
-    def normaliser(self) -> Number:
+    def epsilon(self) -> Number:
         """FLOPs of adding ε to the normalisers of all heads."""
         return self.padded * self.heads * COSTS["add"] if self.kind.epsilon else 0
+
+    @property
+    def chunked(self) -> bool:
+        """Are tokens cut into chunks?"""
+        return self.scheme == "chunked"
+
+    @property
+    def state_count(self) -> Number:
+        """One state, one of each chunk, or of each token."""
+        return self.tokens if self.scheme == "recurrent" else self.chunks
+
+    @property
+    def size(self) -> Number:
+        return self.padded // self.chunks
+
+    @property
+    def wide(self) -> Shape:
+        return self.padded, self.inner
+
+    @property
+    def featured(self) -> Shape:
+        return self.padded, self.heads * self.features
+
+    @property
+    def entries(self) -> Shape:
+        return self.chunks, self.heads, self.size, self.size
+
+    @property
+    def weights(self) -> Shape:
+        return self.padded, self.heads
+
+    @property
+    def states(self) -> Shape:
+        return self.state_count, self.features, self.inner
+
+    @property
+    def sums(self) -> Shape:
+        return self.state_count, self.features, self.heads
+
+    @property
+    def pads(self) -> bool:
+        return bool(self.padded != self.tokens)
+
+    def merged(self, shape: Shape) -> Strided | None:
+        """A product's copy of what lies as the projections do; behind padding heads are apart."""
+        return None if self.pads else merged_heads(shape, self.heads, self.size, self.chunks)
+
+    def copied(self, shape: Shape) -> Strided | None:
+        """The same of features: random ones are products, whose heads are apart."""
+        return self.merged(shape) if self.form == "elu" else None
+
+    @property
+    def values(self) -> Tensor:
+        return Tensor(_VALUES if self.chunked else "qkv", self.wide)
+
+    def feature_map(self, *, keys: bool, lowered: bool) -> Tensors:
+        """Features: elu saves its input, relu and the exponential their output, a maximum what it is of and itself."""
+        writes = (Tensor(OUTPUT, self.featured),)
+        if self.form == "elu":
+            name = "qkv" if not self.chunked else _KEYS if keys else "pad"
+            return Tensors((Tensor(name, self.wide),), writes, (Saved(name),))
+        projected = Tensor(_PROJECTED_KEYS if keys else "project", self.featured)
+        scaled = Tensor(_SCALED_KEYS if keys else "scale", self.wide)
+        made = Tensor("mapped", self.featured)
+        if self.form == "relu":
+            return Tensors((projected, scaled), writes, makes=(made,))
+        if not lowered:
+            return Tensors((projected, scaled), writes, (Saved(scaled.name),), (made,))
+        most = Tensor("most", (self.heads,) if keys else self.weights)
+        saves = (Saved(scaled.name), Saved(projected.name))
+        return Tensors((projected, scaled), writes, saves, (made, most))
+
+    @property
+    def state(self) -> Tensors:
+        """φ(K)ᵀV; token by token it is added to the state before."""
+        keys = Tensor("k_features", self.featured)
+        added = product(keys, self.values, self.states, self.copied(keys.shape), self.merged(self.wide))
+        return self.added(added)
+
+    @property
+    def key_sum(self) -> Tensors:
+        """Σφ(k), likewise."""
+        return self.added(Tensors((Tensor("k_features", self.featured),), (Tensor(OUTPUT, self.sums),)))
+
+    def added(self, tensors: Tensors) -> Tensors:
+        if self.scheme != "recurrent":
+            return tensors
+        before = Tensor("before", tensors.writes[0].shape, held=True)
+        return msgspec.structs.replace(tensors, reads=(before, *tensors.reads))
+
+    @property
+    def read(self) -> Tensors:
+        """φ(Q)S."""
+        states = Tensor("prefix_sum" if self.chunked else "state", self.states)
+        q = Tensor("q_features", self.featured)
+        return product(q, states, self.wide, self.copied(q.shape))
 
 
 def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
     """φ(Q) and φ(K)."""
     elements = sizes.padded * sizes.heads * sizes.features
     titles = {"q_features": "Features of the queries φ(Q)", "k_features": "Features of the keys φ(K)"}
-    tensors = sizes.tensors
     if isinstance(sizes.kind, EluPlusOne):
         for path, title in titles.items():
-            mapped = tensors.feature_map(keys=path == "k_features", lowered=False)
+            mapped = sizes.feature_map(keys=path == "k_features", lowered=False)
             yield elementwise(path, title, "elu + add", elements, tensors=mapped)
         return
     both, title = 2 * sizes.padded * sizes.inner, "Scale queries and keys 1/d_k^¼"
-    yield elementwise("scale", title, "multiply", both, symbol="", tensors=tensors.scale)
+    names = ("pad", _KEYS) if sizes.chunked else ("qkv", "qkv")
+    reads = tuple(Tensor(name, sizes.wide) for name in names)
+    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.wide), Tensor(_SCALED_KEYS, sizes.wide)))
+    yield elementwise("scale", title, "multiply", both, symbol="", tensors=tensors)
     title = "Random projections of queries and keys"
-    project = matmul("project", title, both * sizes.features, tensors=tensors.project)
+    # Products with features that are fixed: of queries and keys nothing is saved
+    reads = (Tensor("scale", sizes.wide), Tensor(_SCALED_KEYS, sizes.wide))
+    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.featured), Tensor(_PROJECTED_KEYS, sizes.featured)))
+    project = matmul("project", title, both * sizes.features, tensors=tensors)
     yield with_gradient_operands(project, 1)  # the features are drawn once
     if sizes.kind.function == "relu":
         for path, title in titles.items():
-            mapped = tensors.feature_map(keys=path == "k_features", lowered=False)
+            mapped = sizes.feature_map(keys=path == "k_features", lowered=False)
             yield elementwise(path, title, "relu + add", elements, tensors=mapped)
         return
     for path, title in titles.items():
@@ -219,7 +375,7 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
             title=title,
             flops=_exponential(sizes, elements) + (sizes.padded * sizes.heads * COSTS["add"] if lowered else 0),
             comparisons=elements if lowered else 0,
-            tensors=tensors.feature_map(keys=keys, lowered=lowered),
+            tensors=sizes.feature_map(keys=keys, lowered=lowered),
             **(global_mixing(sizes.tokens) if keys and lowered else {}),
         )
 
@@ -232,24 +388,29 @@ def _exponential(sizes: _Sizes, elements: Number) -> Number:
 
 def _normaliser(sizes: _Sizes) -> Operation:
     macs = sizes.padded * sizes.heads * sizes.features
-    mixing = global_mixing(sizes.tokens) | {"tensors": sizes.tensors.normaliser}
-    return matmul("normaliser", "Normaliser φ(Q)·Σφ(K)", macs, work=sizes.normaliser, **mixing)
+    sums = Tensor(_EARLIER_SUMS if sizes.chunked else "key_sum", sizes.sums)
+    q = Tensor("q_features", sizes.featured)
+    tensors = product(q, sums, sizes.weights, sizes.copied(q.shape))
+    mixing = global_mixing(sizes.tokens) | {"tensors": tensors}
+    return matmul("normaliser", "Normaliser φ(Q)·Σφ(K)", macs, work=sizes.epsilon, **mixing)
 
 
 def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
     """One state for all tokens."""
     macs = sizes.padded * sizes.features * sizes.inner
-    mixing, tensors = global_mixing(sizes.tokens), sizes.tensors
-    yield matmul("state", "State φ(K)ᵀV", macs, tensors=tensors.state, **mixing)
+    mixing = global_mixing(sizes.tokens)
+    yield matmul("state", "State φ(K)ᵀV", macs, tensors=sizes.state, **mixing)
     sums, title = sizes.padded * sizes.heads * sizes.features, "Sum of the keys' features"
-    yield elementwise("key_sum", title, "sum", sums, tensors=tensors.key_sum, **static_weights(mixing))
-    yield matmul("read", "Read the state φ(Q)S", macs, tensors=tensors.read, **mixing)
+    yield elementwise("key_sum", title, "sum", sums, tensors=sizes.key_sum, **static_weights(mixing))
+    yield matmul("read", "Read the state φ(Q)S", macs, tensors=sizes.read, **mixing)
     yield _normaliser(sizes)
 
 
 def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """The masked products of `groups` groups of `tokens` tokens, and their sums."""
     entries = groups * sizes.heads * tokens * tokens
+    q, k = (Tensor(name, sizes.featured) for name in ("q_features", "k_features"))
+    tensors = product(q, k, sizes.entries, sizes.copied(q.shape), sizes.copied(k.shape))
     yield matmul(
         f"{prefix}scores",
         "Products of features φ(Q)φ(K)ᵀ",
@@ -259,19 +420,23 @@ def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str,
         symbol=None if prefix else "QKᵀ",
         heads=sizes.heads,
         pairs=pairs_in_chunks(sizes.tokens, groups, tokens),
-        tensors=sizes.tensors.scores,
+        tensors=tensors,
         **mixing,
     )
+    # Zeros after the diagonal: nothing is saved
+    tensors = Tensors((Tensor(BEFORE, sizes.entries),), (Tensor(OUTPUT, sizes.entries),))
     masked = static_weights(mixing) | {
         "matrix": matrix(entries, entries, saved=True),
         "symbol": None if prefix else "mask",
-        "tensors": sizes.tensors.mask,
+        "tensors": tensors,
     }
     yield Operation(path=f"{prefix}mask", title="Mask", **masked)
-    weighted = mixing | {"symbol": None if prefix else "AV", "tensors": sizes.tensors.weighted_sum}
+    tensors = product(Tensor(BEFORE, sizes.entries), sizes.values, sizes.wide, None, sizes.merged(sizes.wide))
+    weighted = mixing | {"symbol": None if prefix else "AV", "tensors": tensors}
     yield matmul(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * sizes.inner, **weighted)
-    flops = entries * COSTS["sum"] + (0 if prefix else sizes.normaliser)
-    facts = static_weights(mixing) | {"tensors": sizes.tensors.row_sum(f"{prefix}mask")}
+    flops = entries * COSTS["sum"] + (0 if prefix else sizes.epsilon)
+    tensors = Tensors((Tensor((f"{prefix}mask"), sizes.entries),), (Tensor(OUTPUT, sizes.weights),))
+    facts = static_weights(mixing) | {"tensors": tensors}
     yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **facts)
 
 
@@ -285,33 +450,40 @@ def _chunked(sizes: _Sizes) -> Iterator[Operation]:
     within_chunk = chunk_mixing(size)
     yield from _masked_products(sizes, sizes.chunks, size, "local_", **within_chunk)
     macs, sums = sizes.padded * sizes.features * sizes.inner, sizes.padded * sizes.heads * sizes.features
-    tensors, static = sizes.tensors, static_weights(within_chunk)
-    yield matmul("state", "State of every chunk φ(K)ᵀV", macs, tensors=tensors.state, **within_chunk)
-    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, tensors=tensors.key_sum, **static)
+    static = static_weights(within_chunk)
+    yield matmul("state", "State of every chunk φ(K)ᵀV", macs, tensors=sizes.state, **within_chunk)
+    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, tensors=sizes.key_sum, **static)
     states = sizes.chunks * sizes.features * (sizes.inner + sizes.heads)
-    earlier = static_weights(global_mixing(sizes.tokens)) | {"tensors": tensors.prefix_sum}
+    reads = (Tensor("state", sizes.states), Tensor("key_sum", sizes.sums))
+    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.states), Tensor(_EARLIER_SUMS, sizes.sums)))
+    earlier = static_weights(global_mixing(sizes.tokens)) | {"tensors": tensors}
     yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **earlier)
-    yield matmul("read", "Read the states φ(Q)S", macs, tensors=tensors.read, **global_mixing(sizes.tokens))
+    yield matmul("read", "Read the states φ(Q)S", macs, tensors=sizes.read, **global_mixing(sizes.tokens))
     yield _normaliser(sizes)
     both = sizes.padded * (sizes.inner + sizes.heads)
-    yield elementwise("add", "Add what the chunk gives", "add", both, tensors=tensors.add)
+    outputs = (Tensor(name, sizes.wide) for name in ("local_weighted_sum", "read"))
+    normalisers = (Tensor(name, sizes.weights) for name in ("local_normaliser", "normaliser"))
+    writes = (Tensor(OUTPUT, sizes.wide), Tensor(_NORMALISERS, sizes.weights))
+    tensors = Tensors((*outputs, *normalisers), writes)
+    yield elementwise("add", "Add what the chunk gives", "add", both, tensors=tensors)
 
 
 def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = sizes.tokens * sizes.features * sizes.inner, sizes.tokens * sizes.heads * sizes.features
     mixing = global_mixing(sizes.tokens)
-    tensors = sizes.tensors
     update = matmul(
-        "state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], tensors=tensors.state, **mixing
+        "state", "Update the state S += φ(k)vᵀ", macs, work=macs * COSTS["add"], tensors=sizes.state, **mixing
     )
     yield msgspec.structs.replace(update, sequential=sizes.tokens)
     yield elementwise(
-        "key_sum", "Add to the sum of features", "add", sums, tensors=tensors.key_sum, **static_weights(mixing)
+        "key_sum", "Add to the sum of features", "add", sums, tensors=sizes.key_sum, **static_weights(mixing)
     )
-    yield matmul("read", "Read the state φ(q)S", macs, tensors=tensors.read, **mixing)
+    yield matmul("read", "Read the state φ(q)S", macs, tensors=sizes.read, **mixing)
     yield _normaliser(sizes)
     numbers, title = sizes.inner + sizes.heads, "State and sum for the next token"
     next_state = state_write(title, sizes.features * numbers, path="cache")
-    facts = {"in_decode": (next_state,), "tensors": tensors.join}
+    reads = (Tensor("read", sizes.wide), Tensor("normaliser", sizes.weights))
+    tensors = Tensors(reads, (Tensor(OUTPUT, sizes.wide), Tensor(_NORMALISERS, sizes.weights)))
+    facts = {"in_decode": (next_state,), "tensors": tensors}
     yield move("join", "Put the tokens side by side", sizes.tokens * numbers, **facts)

@@ -1,32 +1,139 @@
-"""Stand-alone self-attention: a position reads the window around it, in place of a convolution."""
+"""Attention and relation of every token to the window around it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.attention import DenseAttention
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
     Heads,
+    Letter,
     Mixer,
     Number,
     Observed,
     Operation,
     Place,
     Side,
+    Width,
     check_heads,
+    check_no_special_tokens,
+    check_odd,
 )
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
-from xfcost.formulas.rows import elementwise, letter_power, linear
-from xfcost.formulas.tensors import of_input, reading, saving_input
-from xfcost.ledger.tensors import OUTPUT, RESIDUAL, Tensor, Tensors
+from xfcost.formulas.grid_axes import numbers, position
+from xfcost.formulas.rows import elementwise, letter_power, linear, matmul, move, on_raw_input, with_gradient_operands
+from xfcost.formulas.tensors import copied, of_input, product, reading, saving_input
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Tensor, Tensors
+
+# Neighbourhoods on a grid: gathered windows of W positions along every axis, centred on each position.
+
+
+# A window's side: of one position it would be a map of that position alone.
+WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]
+
+
+class Neighbourhood(msgspec.Struct, frozen=True):
+    """Windows of W positions along each of r axes, centred on every s-th position of a grid.
+
+    Beyond the border are zeros. A window has W^r positions, padding included.
+    """
+
+    grid: Grid
+    size: Number
+    """W, odd."""
+    stride: Number = 1
+    """s."""
+
+    def check(self) -> None:
+        """Raise ComponentError where the windows do not fit the grid."""
+        check_odd("size", self.size, "the window is centred")
+        check_no_special_tokens(self.grid, "neighbourhoods are on a grid")
+
+    @property
+    def rank(self) -> int:
+        """r, the number of axes."""
+        return len(self.grid.sides)
+
+    @property
+    def reach(self) -> Number:
+        """Positions on either side of the centre, (W - 1)/2."""
+        return self.size // 2
+
+    @property
+    def places(self) -> Number:
+        """W^r."""
+        return self.size**self.rank
+
+    @property
+    def out(self) -> Grid:
+        """The positions that windows are centred on."""
+        return Grid(tuple(ceil_div(side, self.stride) for side in self.grid.sides))
+
+    @property
+    def mixing(self) -> dict[str, Any]:
+        """Attributes of rows that mix a window's tokens."""
+        return {"mixing": "local", "reads": letter_power("W", self.rank), "reads_tokens": self.places}
+
+    def tokens(self, token: int, *, cell: bool = False) -> list[int]:
+        """Tokens in the window of output `token`; with `cell`, in the windows of its stride cell's s^r positions."""
+        extent = self.stride - 1 if cell else 0
+        centres = (place * self.stride for place in position(token, self.out.sides))
+        windows = (
+            range(max(centre - self.reach, 0), min(centre + extent + self.reach + 1, side))
+            for centre, side in zip(centres, self.grid.sides, strict=True)
+        )
+        return numbers(windows, self.grid.sides)
+
+    def pairs(self, *, cell: bool = False) -> Number:
+        """Σ len(tokens) over all outputs: a product over the axes."""
+        extent = self.stride - 1 if cell else 0
+        return prod(_reached(side, self.stride, self.reach, self.reach + extent) for side in self.grid.sides)
+
+    def gather(self, path: str, title: str, width: Number, of: str, filled: Number | None = None) -> Operation:
+        """Gather of every window's vectors of the tensor `of`: the zero-padded grid, then the windows.
+
+        Vectors of `width` are `filled` up with zeros.
+        """
+        bordered = prod(side + 2 * self.reach for side in self.grid.sides)
+        outputs, written = self.out.tokens, width if filled is None else filled
+        indices = Tensor("indices", (outputs, self.places), "int64", once=True)
+        tensors = msgspec.structs.replace(
+            copied((self.grid.tokens, width), (outputs, self.places, written), of), makes=(indices,)
+        )
+        return move(path, title, (bordered + outputs * self.places) * written, tensors=tensors)
+
+    def notes(self, what: str) -> Iterator[str]:
+        """A note on padding inside the windows; `what` says what becomes of it."""
+        places, tokens_read = self.out.tokens * self.places, self.pairs()
+        if tokens_read != places:
+            yield (
+                f"windows of {sides_text((self.size,) * self.rank)} cross the border: {places - tokens_read:,} of "
+                f"{places:,} keys are padding, {what}, and counted"
+            )
+
+
+def _reached(side: Number, stride: Number, before: Number, after: Number) -> Number:
+    """Σ over outputs i < ⌈n/s⌉ of the positions from i·s - before to i·s + after that lie on an axis of n."""
+    outputs = ceil_div(side, stride)
+    full = outputs * (before + after + 1)
+    return full - _over(outputs, stride, after - (side - 1)) - _over(outputs, -stride, before)
+
+
+def _over(outputs: Number, step: Number, start: Number) -> Number:
+    """Σ over i < outputs of max(0, start + i·step): the terms above zero are the last ones, or (step < 0) the first."""
+    if step < 0:
+        return _over(outputs, -step, start + (outputs - 1) * step)
+    terms = greater(0, outputs - greater(0, -start // step + 1))
+    last = outputs - 1
+    return terms * start + step * (terms * (2 * last - terms + 1) // 2)
 
 
 class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
@@ -148,3 +255,153 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from self.windows(place.grid).notes("zeros that take part in the softmax")
+
+
+class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
+    """The local relation layer of LR-Net (Hu et al. 2019, §3.2, equations 3 to 6).
+
+    N positions on a grid of r axes, width d; N' of them leave (N/s^r with the stride s). `share` = m channels have one
+    weight: g = ⌈d/m⌉ groups, each with a query and a key of one number. A position's weights over the W^r places of the
+    window around it are softmax(-(q - k)² + prior), where the prior is a function of the offset alone.
+
+        q              N'·d·g MACs, k N·d·g MACs, no biases
+        gather         keys and values of all windows laid out: N'·W^r·g and N'·W^r·g·m elements
+        prior          2 -> g/2 -> g on the W^r offsets (r -> … on r axes): once for the whole batch
+        scores         3·N'·g·W^r FLOPs, no MACs: one subtraction, one square, one sign; g·N'·W^r entries kept
+        weighted_sum   N'·W^r·g·m MACs: values are the input itself
+        out            N'·d² MACs
+
+    Where m does not divide d the last group is filled up with zeros, which are summed up too. Over the border there are
+    no keys: the public kernel sets their similarity to -100 before it adds the prior.
+    """
+
+    short_name = "Local relation"
+
+    size: Annotated[WindowSide, Letter("W")] = 7
+    """Side W of the window around a position, odd."""
+    share: Annotated[Width, Letter("dₖ")] = 8
+    """Channels m that share one aggregation weight."""
+    stride: Annotated[Side, Letter(None)] = 1
+    """Stride s along every axis."""
+
+    def check(self, place: Place) -> None:
+        self.windows(place.grid).check()
+        if self.stride >= self.size:
+            raise ComponentError(
+                "stride",
+                f"windows of {self.size} every {self.stride} positions don't overlap; use {self.size - 1} at most",
+            )
+
+    def windows(self, grid: Grid) -> Neighbourhood:
+        """The windows around every s-th position."""
+        return Neighbourhood(grid, self.size, self.stride)
+
+    def groups(self, width: Number) -> Number:
+        """g."""
+        return ceil_div(width, self.share)
+
+    def hidden(self, width: Number) -> Number:
+        """Hidden width of the geometry prior."""
+        return greater(1, self.groups(width) // 2)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return (place.grid if self.stride == 1 else self.windows(place.grid).out), place.dim
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.windows(grid).tokens(token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.windows(grid).pairs()
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        d, groups, windows = place.dim, self.groups(place.dim), self.windows(place.grid)
+        leaving, filled = windows.out.tokens, groups * self.share
+        yield self._queries(leaving, d)
+        yield on_raw_input(linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False))
+        yield windows.gather("gather_keys", "Gather the windows' keys", groups, "k")
+        yield windows.gather("gather_values", "Gather the windows' values", d, INPUT, filled)
+        yield from self._prior(windows, d)
+        yield from self._weights(windows, groups)
+        weights = Tensor("softmax", (leaving, groups, windows.places))
+        values = Tensor("gather_values", (leaving, windows.places, filled))
+        yield matmul(
+            "weighted_sum",
+            "Weighted sum AV",
+            values.elements,
+            tensors=product(weights, values, (leaving, filled)),
+            content_dependent=True,
+            takes_input=True,
+            symbol="AV",
+            **windows.mixing,
+        )
+        yield linear("out", "Output projection", leaving, d, d, bias=False)
+
+    def _queries(self, leaving: Number, width: Number) -> Operation:
+        """Every s-th position is copied first, and so saved, where s > 1."""
+        row = on_raw_input(linear("q", "Queries, one number per group", leaving, width, self.groups(width), bias=False))
+        if self.stride == 1 or row.tensors is None:
+            return row
+        tensors = msgspec.structs.replace(row.tensors, saves=(), makes=(Tensor("centres", (leaving, width)),))
+        return msgspec.structs.replace(row, tensors=tensors)
+
+    def _prior(self, windows: Neighbourhood, width: Number) -> Iterator[Operation]:
+        """The geometry prior: a two-layer map of the offsets, from weights alone."""
+        hidden = self.hidden(width)
+        offsets = Tensor("offsets", (windows.places, windows.rank), held=True)
+        of_offsets = Tensors((offsets,), (Tensor(OUTPUT, (windows.places, hidden)),))
+        first = linear("prior_fc1", "Geometry prior", windows.places, windows.rank, hidden, bias=False)
+        rows = (
+            with_gradient_operands(msgspec.structs.replace(first, tensors=of_offsets), 1),
+            elementwise("prior_act", "Activation", "relu", windows.places * hidden),
+            linear("prior_fc2", "Geometry prior", windows.places, hidden, self.groups(width), bias=False),
+        )
+        yield from (msgspec.structs.replace(row, once=True) for row in rows)
+
+    def _weights(self, windows: Neighbourhood, groups: Number) -> Iterator[Operation]:
+        entries = groups * windows.out.tokens * windows.places
+        content: dict[str, Any] = windows.mixing | {"content_dependent": True}
+        shape = (groups, windows.out.tokens, windows.places)
+        yield elementwise(
+            "scores",
+            "Similarities -(q - k)²",
+            "add + multiply + add",
+            entries,
+            attention_entries=entries,
+            matrix=matrix(entries),
+            heads=groups,
+            pairs=windows.pairs(),
+            symbol="QKᵀ",
+            tensors=_similarities(*shape),
+            **content,
+        )
+        second, third = matrix(entries, entries), matrix(entries, 2 * entries, saved=True)
+        local: dict[str, Any] = windows.mixing | {"matrix": second}
+        facts = local | {"symbol": "mask", "tensors": copied(shape, shape)}
+        yield Operation(path="mask", title="Mask over the border", **facts)
+        summands = Tensor(BEFORE, shape), Tensor("prior_fc2", (groups, windows.places))
+        facts = local | {"tensors": Tensors(summands, (Tensor(OUTPUT, shape),))}
+        yield elementwise("add_prior", "Add the geometry prior", "add", entries, **facts)
+        yield elementwise("softmax", "Softmax", "softmax", entries, matrix=third, symbol="softmax", **content)
+
+    def shortcut(self, place: Place) -> Iterator[Operation]:
+        if self.stride > 1:
+            tensors = copied((place.grid.tokens, place.dim), (self.windows(place.grid).out.tokens, place.dim), RESIDUAL)
+            yield move("residual_pool", f"Each {self.stride}-th position of the residual stream", tensors=tensors)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from self.windows(place.grid).notes("masked")
+        filled = self.groups(place.dim) * self.share
+        if filled != place.dim:
+            yield (
+                f"{place.dim} channels filled up to {filled} for groups of {self.share}: "
+                f"{filled - place.dim} channels of zeros are summed up too, and counted"
+            )
+        if place.fused:
+            yield "local relation has no dot products of queries and keys: there is no fused form of it"
+
+
+def _similarities(groups: Number, queries: Number, places: Number) -> Tensors:
+    """-(q - k)²: the differences are saved."""
+    shape = (groups, queries, places)
+    operands = Tensor("q", (groups, queries)), Tensor("gather_keys", shape)
+    return Tensors(operands, (Tensor(OUTPUT, shape),), (), (Tensor("differences", shape),))

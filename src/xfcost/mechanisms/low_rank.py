@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Length, Letter, Number, Operation, Place
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import linear, matmul
-from xfcost.ledger.tensors import OUTPUT, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import OUTPUT, Saved, Tensor, Tensors, merged_heads
 
 # Projected values, where one row projects keys and values.
 _VALUES: Final = "projected values"
@@ -88,9 +88,9 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
         With a table per head it merges batch and heads, and copies the tables too, for every sample.
         """
         read = Tensor("qkv", (tokens, inner))
-        merged = Merged(read.shape, inner, tokens)
+        merged = merged_heads(read.shape, inner, tokens)
         if self.share == "none":
-            merged = Merged((tokens, inner + self.heads * self.rank), self.heads, tokens)
+            merged = merged_heads((tokens, inner + self.heads * self.rank), self.heads, tokens)
         writes = (Tensor(OUTPUT, (self.rank, inner)), Tensor(_VALUES, (self.rank, inner)))
         return Tensors((read,) * times, writes[:times], (Saved("qkv", copied=merged),) * times)
 

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import msgspec
 
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import ComponentError, Letter, Number, Operation, Place, Width
+from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, norm, on_raw_input, rotary
 from xfcost.formulas.tensors import reading
 from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors
@@ -99,7 +99,12 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         maps = h * self.content(d) + values
         kv_up = linear("kv_up", "K, V out of their latent", n, self.kv_rank, maps, bias=False)
         yield reading(kv_up, "kv_norm")
-        yield move("join", "Parts of Q and K beside each other", 2 * n * keys, tensors=self._joined(n, d))
+        h = self.heads
+        content, turned, both = (n, h * self.content(d)), (n, h * self.rope_dim), (n, h * self.key_dim(d))
+        parts = ((self._last_query_row, content), ("rotary", turned), ("kv_up", content), (ROTATED_KEYS, turned))
+        reads = tuple(Tensor(name, shape) for name, shape in parts)
+        tensors = Tensors(reads, (Tensor(OUTPUT, both), Tensor(_KEYS, both)))
+        yield move("join", "Parts of Q and K beside each other", 2 * n * keys, tensors=tensors)
         operands = ("join", _KEYS, "kv_up")
         yield from attention_of(self, place, inner=keys, values=values, operands=operands, apart=True)
         yield linear("out", "Output projection W_O", n, values, d, bias=self.projection_bias)
@@ -107,14 +112,6 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
     @property
     def _last_query_row(self) -> str:
         return "q" if self.q_rank is None else "q_up"
-
-    def _joined(self, n: Number, d: Number) -> Tensors:
-        """Queries and keys of all heads, from their parts; every head reads the one turned key."""
-        h = self.heads
-        content, turned, both = (n, h * self.content(d)), (n, h * self.rope_dim), (n, h * self.key_dim(d))
-        parts = ((self._last_query_row, content), ("rotary", turned), ("kv_up", content), (ROTATED_KEYS, turned))
-        reads = tuple(Tensor(name, shape) for name, shape in parts)
-        return Tensors(reads, (Tensor(OUTPUT, both), Tensor(_KEYS, both)))
 
     def step(self, place: Place) -> Iterator[Operation]:
         """One query against the cached latents of N tokens, c + d_r numbers each."""

@@ -8,14 +8,13 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import greater, round_up
-from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, Place, check_odd
+from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, PaddingNote, Place, check_odd
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.formulas.tensors import copied, passed, product, reading
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import OUTPUT, Exchanged, Merged, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import OUTPUT, Copy, Exchanged, Saved, Strided, Tensor, Tensors, merged_heads
 from xfcost.mechanisms.full import Full
 
 
@@ -83,9 +82,9 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
             core += self._convolution(padded, inner, self.conv, core[-1].path)
         yield from core[:-1]
         # the heads are joined, of the tokens without padding; a fused kernel's lie beside each other
-        joined: Exchanged | Merged = Exchanged((n, inner), (self.heads, n))
+        joined: Copy = Exchanged((n, inner), (self.heads, n))
         if self.heads == 1 and n != padded:  # several samples are copied
-            joined = Merged((n, inner), n, padded)
+            joined = Strided((n, inner), padded, ((n, 1, 0),))
         yield core[-1] if core[-1].fused else reading(core[-1], rearranged=joined)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
@@ -98,8 +97,12 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         t = _NystromTensors(tokens, m, h, inner)
         elements = 2 * tokens * inner
         title = "Scale queries and keys 1/d_k^¼"
-        yield elementwise("scale", title, "multiply", elements, symbol="", tensors=t.scale)
-        segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m, "tensors": t.landmarks_made}
+        writes = msgspec.structs.replace(t.named("scale"), name=OUTPUT), t.named(_SCALED_KEYS)
+        tensors = Tensors((t.named("qkv"),) * 2, writes)
+        yield elementwise("scale", title, "multiply", elements, symbol="", tensors=tensors)
+        writes = msgspec.structs.replace(t.named("landmarks"), name=OUTPUT), t.named(_LANDMARK_KEYS)
+        tensors = Tensors((t.named("scale"), t.named(_SCALED_KEYS)), writes)
+        segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m, "tensors": tensors}
         yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
         token_entries, landmark_entries = h * tokens * m, h * m * m
         facts = landmark_mixing | {"tensors": t.scores("scale", _LANDMARK_KEYS)}
@@ -111,11 +114,18 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         yield from _weights("key", "Q̃Kᵀ", token_entries, m * tokens * inner, facts, other_entries=earlier)
         yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, saved=True)})
         product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, saved=True)
-        facts = landmark_mixing | {"matrix": product_matrix, "tensors": t.query_inverse}
+        first = t.weights("query_softmax", t.tokens, t.landmarks)
+        tensors = product(first, t.weights("inverse", t.landmarks, t.landmarks), first.shape)
+        facts = landmark_mixing | {"matrix": product_matrix, "tensors": tensors}
         yield matmul("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, **facts)
-        facts = token_mixing | {"tensors": t.key_weighted_sum}
+        values = t.named("qkv")
+        weights = t.weights("key_softmax", t.landmarks, t.tokens)
+        tensors = product(weights, values, (t.landmarks, t.inner), None, t.merged(values))
+        facts = token_mixing | {"tensors": tensors}
         yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **facts)
-        facts = landmark_mixing | {"symbol": "AV", "tensors": t.weighted_sum}
+        weights = t.weights("query_inverse", t.tokens, t.landmarks)
+        tensors = product(weights, t.named("key_weighted_sum"), (t.tokens, t.inner))
+        facts = landmark_mixing | {"symbol": "AV", "tensors": tensors}
         yield matmul("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, **facts)
 
     def _inverse(self, mixing: dict[str, Any]) -> Operation:
@@ -125,7 +135,14 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         step_flops = 3 * COSTS["add"] + COSTS["multiply"]
         work = entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops)
         title = "Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated"
-        mixing["tensors"] = _inverted(self.heads, self.landmarks, self.iterations)
+        # Of A the column sums and their maximum are saved, and six matrices a step: Z, AZ, two inner factors, ¼Z, …
+        a = Tensor("landmark_softmax", (self.heads, self.landmarks, self.landmarks))
+        made = (
+            Tensor("steps", (6 * self.iterations, *a.shape)),
+            Tensor("sums", (self.heads, self.landmarks)),
+            Tensor("most", (self.heads,)),
+        )
+        mixing["tensors"] = Tensors((a,), (Tensor(OUTPUT, a.shape),), (Saved(a.name),), made)
         return matmul("inverse", title, macs, work=work, comparisons=self.heads * self.landmarks, **mixing)
 
     def _convolution(self, tokens: Number, inner: Number, size: int, attended: str) -> Iterator[Operation]:
@@ -175,58 +192,20 @@ class _NystromTensors(NamedTuple):
     heads: Number
     inner: Number
 
-    def _named(self, name: str) -> Tensor:
+    def named(self, name: str) -> Tensor:
         """Queries, keys, or their landmarks."""
         tokens = self.landmarks if name in ("landmarks", _LANDMARK_KEYS, "key_weighted_sum") else self.tokens
         return Tensor(name, (tokens, self.inner))
 
-    def _merged(self, read: Tensor) -> Merged | None:
+    def merged(self, read: Tensor) -> Strided | None:
         """Means have their heads apart, and are not copied."""
         landmarks = read.name in ("landmarks", _LANDMARK_KEYS)
-        return None if landmarks else Merged(read.shape, self.heads, read.shape[0])
+        return None if landmarks else merged_heads(read.shape, self.heads, read.shape[0])
 
-    def _weights(self, name: str, rows: Number, columns: Number) -> Tensor:
+    def weights(self, name: str, rows: Number, columns: Number) -> Tensor:
         return Tensor(name, (self.heads, rows, columns))
-
-    @property
-    def scale(self) -> Tensors:
-        """Queries and keys, times a constant."""
-        writes = msgspec.structs.replace(self._named("scale"), name=OUTPUT), self._named(_SCALED_KEYS)
-        return Tensors((self._named("qkv"),) * 2, writes)
-
-    @property
-    def landmarks_made(self) -> Tensors:
-        """Means of both."""
-        writes = msgspec.structs.replace(self._named("landmarks"), name=OUTPUT), self._named(_LANDMARK_KEYS)
-        return Tensors((self._named("scale"), self._named(_SCALED_KEYS)), writes)
 
     def scores(self, queries: str, keys: str) -> Tensors:
         """QKᵀ."""
-        q, k = self._named(queries), self._named(keys)
-        return product(q, k, (self.heads, q.shape[0], k.shape[0]), self._merged(q), self._merged(k))
-
-    @property
-    def query_inverse(self) -> Tensors:
-        """Two matrices."""
-        first = self._weights("query_softmax", self.tokens, self.landmarks)
-        return product(first, self._weights("inverse", self.landmarks, self.landmarks), first.shape)
-
-    @property
-    def key_weighted_sum(self) -> Tensors:
-        """The landmarks' values."""
-        values = self._named("qkv")
-        weights = self._weights("key_softmax", self.landmarks, self.tokens)
-        return product(weights, values, (self.landmarks, self.inner), None, self._merged(values))
-
-    @property
-    def weighted_sum(self) -> Tensors:
-        """The output, heads apart."""
-        weights = self._weights("query_inverse", self.tokens, self.landmarks)
-        return product(weights, self._named("key_weighted_sum"), (self.tokens, self.inner))
-
-
-def _inverted(heads: Number, landmarks: Number, iterations: int) -> Tensors:
-    """Of A the column sums and their maximum are saved, and six matrices a step: Z, AZ, two inner factors, ¼Z, …."""
-    a = Tensor("landmark_softmax", (heads, landmarks, landmarks))
-    made = Tensor("steps", (6 * iterations, *a.shape)), Tensor("sums", (heads, landmarks)), Tensor("most", (heads,))
-    return Tensors((a,), (Tensor(OUTPUT, a.shape),), (Saved(a.name),), made)
+        q, k = self.named(queries), self.named(keys)
+        return product(q, k, (self.heads, q.shape[0], k.shape[0]), self.merged(q), self.merged(k))

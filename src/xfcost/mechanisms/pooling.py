@@ -3,22 +3,230 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal
+from operator import mul
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
+from xfcost.formulas.arithmetic import greater
 from xfcost.formulas.attention import DenseAttention
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Operation, Place, Side, Sources, Width
-from xfcost.formulas.conv_kernel import Kernel, per_axis, pooling
-from xfcost.formulas.decomposed_bias import DecomposedBias
-from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
-from xfcost.formulas.pooled_heads import PooledHeads, pooled_heads
-from xfcost.formulas.rows import elementwise, letter_power, linear, on_raw_input
+from xfcost.formulas.conv_kernel import ConvKernel, per_axis, pooling
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.grid_axes import numbers, position
+from xfcost.formulas.mixers import NonCausalMixer
+from xfcost.formulas.pooled import PooledHeads, pooled_heads
+from xfcost.formulas.rows import elementwise, letter_power, linear, matmul, on_raw_input
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.grid import sides_text
-from xfcost.ledger.tensors import BEFORE, RESIDUAL, Tensor
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import BEFORE, OUTPUT, RESIDUAL, Copy, Exchanged, Saved, Tensor, Tensors, merged_heads
+
+# Decomposed relative position bias: the sum of one term per axis of the grid ─────────────────────────────────────────
+
+
+Sides = tuple[Number, ...]
+
+
+def distances(queries: Sides, keys: Sides) -> Sides:
+    """Rows of each axis's table: 2·max(q, k) - 1 distances."""
+    return tuple(2 * greater(q, k) - 1 for q, k in zip(queries, keys, strict=True))
+
+
+class DecomposedBias(NamedTuple):
+    """Bias of query i and key j: Σ over the axes a of qᵢ·R^a[iₐ - jₐ] (Li et al. 2022, §4.1, equation 4).
+
+    P queries and M keys of each of G groups (windows), h heads of width d_k; kₐ keys and qₐ queries along axis a. Where
+    one grid is finer, distances are counted in its steps.
+
+        tables            Σ (2·max(qₐ, kₐ) - 1)·d_k parameters, for all heads; Σ qₐ·kₐ·d_k looked up, once for a batch
+        position_scores   G·h·P·d_k·Σ kₐ MACs
+        spread            the sum of the terms for all pairs, from the last axis on; none for special tokens
+
+    A `fused` kernel saves this bias for its backward pass. The tables' rows depend on the grid's sides: another
+    resolution needs other tables, which the public code interpolates linearly.
+    """
+
+    queries: Sides
+    keys: Sides
+    groups: Number
+    heads: Number
+    head_dim: Number
+    special: Number
+    bound: bool
+    fused: bool
+    of: str
+    """The queries: the row that wrote them."""
+    mixing: dict[str, Any]
+
+    def rows(self) -> Iterator[Operation]:
+        """Tables, scores of the axes, and their sum for all pairs."""
+        queries, keys, special, every = self.queries, self.keys, self.special, self.groups * self.heads
+        looked_up = sum(q * k for q, k in zip(queries, keys, strict=True)) * self.head_dim
+        yield Operation(
+            path="tables",
+            title="Relative positions along each axis",
+            params=sum(distances(queries, keys)) * self.head_dim,
+            moved=looked_up,
+            once=True,
+            bound=self.bound,
+            tensors=Tensors((), self._tables(written=True), beside=True),
+        )
+        axis_entries = every * prod(queries) * sum(keys)
+        spreads = len(keys) > 1 or bool(special)  # else what it gives is a view of them
+        facts = {"content_dependent": True, "matrix": matrix(axis_entries, saved=self.fused and not spreads)}
+        facts["tensors"] = self._scores()
+        title, macs = "Position scores QRᵀ, axis by axis", axis_entries * self.head_dim
+        yield matmul("position_scores", title, macs, **facts | self.mixing)
+        additions = sum(list(accumulate(reversed(keys), mul))[1:])
+        pairs = every * (prod(queries) + special) * (prod(keys) + special)
+        terms = self._axis_scores(written=False)
+        tensors = Tensors(terms, (Tensor(OUTPUT, (pairs,), view_of=None if spreads else terms[0].name),))
+        yield Operation(
+            path="spread",
+            title="Add up the axes' scores for all pairs",
+            flops=every * prod(queries) * additions * FLOPS_PER_ELEMENT["add"],
+            moved=pairs if special else 0,
+            matrix=matrix(pairs, axis_entries, saved=self.fused) if spreads else None,
+            tensors=tensors,
+            **self.mixing,
+        )
+
+    def _names(self, row: str, *, written: bool) -> list[str]:
+        """Names of a row's tensors, one per axis, where it writes them or they are read."""
+        return [OUTPUT if written else row, *(f"{row} {axis}" for axis in range(1, len(self.keys)))]
+
+    def _tables(self, *, written: bool) -> tuple[Tensor, ...]:
+        sides = zip(self._names("tables", written=written), self.queries, self.keys, strict=True)
+        return tuple(Tensor(name, (q, k, self.head_dim), once=True) for name, q, k in sides)
+
+    def _axis_scores(self, *, written: bool) -> tuple[Tensor, ...]:
+        shape = (self.groups, self.heads, prod(self.queries))
+        names = self._names("position_scores", written=written)
+        return tuple(Tensor(name, (*shape, k)) for name, k in zip(names, self.keys, strict=True))
+
+    def _scores(self) -> Tensors:
+        """A product per axis saves its table, and the queries with that axis first."""
+        tables, width = self._tables(written=False), self.heads * self.head_dim
+        queries = Tensor(self.of, (self.groups, prod(self.queries) + self.special, width))
+        saves = [Saved(self.of, table.name, self._axis_first(axis)) for axis, table in enumerate(tables)]
+        saves += [Saved(table.name, self.of) for table in tables]
+        return Tensors((queries, *tables), self._axis_scores(written=True), tuple(saves))
+
+    def _axis_first(self, axis: int) -> Copy:
+        """The copy of the queries whose `axis` comes first: batch, heads and the sides before it meet those after."""
+        before, side, after = self.queries[:axis], self.queries[axis], self.queries[axis + 1 :]
+        shape, every = (self.groups, prod(self.queries), self.heads * self.head_dim), self.groups * self.heads
+        if not after and not self.special:
+            return Exchanged(shape, (self.groups, self.heads), alone=True)
+        behind = (*before, *after) if self.special else after  # special tokens lie between heads and all sides
+        return merged_heads(shape, prod(behind), side + self.special, every * prod(before) if after else every)
+
+
+# Tokens that queries read where queries and keys are pooled from a grid, axis by axis ────────────────────────────────
+
+
+class PooledAxis(NamedTuple):
+    """One axis of `side` tokens: centred kernels (size, stride) of queries and of keys, and a window."""
+
+    side: int
+    query: tuple[int, int]
+    key: tuple[int, int]
+    window: int | None = None
+
+    @property
+    def queries(self) -> int:
+        """Number of queries."""
+        return (self.side - 1) // self.query[1] + 1
+
+    def _run(self, kernel: tuple[int, int], output: int) -> range:
+        """The tokens that an output of a kernel reads."""
+        size, stride = kernel
+        first = output * stride - size // 2
+        return range(max(0, first), min(self.side, first + size))
+
+    def own_tokens(self, query: int) -> range:
+        """The tokens that a query is pooled from."""
+        return self._run(self.query, query)
+
+    def covered_tokens(self, query: int) -> Sequence[int]:
+        """The tokens that go into the keys of a query: all keys, or those of its window."""
+        keys = range((self.side - 1) // self.key[1] + 1)
+        if self.window is not None:
+            query_window, keys_per_window = query // (self.window // self.query[1]), self.window // self.key[1]
+            keys = keys[query_window * keys_per_window : (query_window + 1) * keys_per_window]
+        return sorted({token for key in keys for token in self._run(self.key, key)})
+
+    def sums(self) -> tuple[int, int, int]:
+        """Over its queries: Σ tokens covered, Σ tokens of its own, Σ tokens that are both."""
+        totals = [0, 0, 0]
+        for query in range(self.queries):
+            if not query or self.window is not None:
+                covered_tokens = set(self.covered_tokens(query))
+            own_tokens = set(self.own_tokens(query))
+            totals = [
+                total + len(tokens)
+                for total, tokens in zip(totals, (covered_tokens, own_tokens, covered_tokens & own_tokens), strict=True)
+            ]
+        return totals[0], totals[1], totals[2]
+
+
+class PooledReads(NamedTuple):
+    """Tokens that a grid's queries read: those of their keys and, where keys are `weighed`, of the query itself.
+
+    Special tokens are not pooled: they read every key and each other, and every query reads them.
+    """
+
+    axes: tuple[PooledAxis, ...]
+    special: int
+    weighed: bool
+    """Does the output depend on the query? A single key has the weight 1 whatever the query is."""
+
+    def reads(self, token: int) -> list[int]:
+        """The tokens that output `token` reads."""
+        first = list(range(self.special))
+        if token < self.special:
+            return first + self._numbers([axis.covered_tokens(0) for axis in self.axes])
+        places = position(token - self.special, [axis.queries for axis in self.axes])
+        coordinates = list(zip(self.axes, places, strict=True))
+        read = set(self._numbers([axis.covered_tokens(place) for axis, place in coordinates]))
+        if self.weighed:
+            read |= set(self._numbers([axis.own_tokens(place) for axis, place in coordinates]))
+        return first + sorted(read)
+
+    def products(self) -> list[list[list[Sequence[int]]]]:
+        """What the grid's queries read of the grid, as products: along each axis the places that each query reads."""
+        covered = [[axis.covered_tokens(query) for query in range(axis.queries)] for axis in self.axes]
+        own: list[list[Sequence[int]]] = [
+            [axis.own_tokens(query) for query in range(axis.queries)] for axis in self.axes
+        ]
+        return [covered, own] if self.weighed else [covered]
+
+    def _numbers(self, runs: Sequence[Sequence[int]]) -> list[int]:
+        return [self.special + number for number in numbers(runs, [axis.side for axis in self.axes])]
+
+    def pairs(self) -> int:
+        """Σ tokens read over all outputs: products of sums along the axes, covered + own - shared."""
+        covered_tokens, own_tokens, shared = (
+            int(prod(sums)) for sums in zip(*(axis.sums() for axis in self.axes), strict=True)
+        )
+        queries = prod(axis.queries for axis in self.axes)
+        on_grid: int = covered_tokens + (own_tokens - shared if self.weighed else 0) + queries * self.special
+        return on_grid + self.special * (self.special + prod(len(axis.covered_tokens(0)) for axis in self.axes))
+
+
+def pooled_axes(
+    grid: Grid,
+    query: tuple[Sequence[int], Sequence[int]],
+    key: tuple[Sequence[int], Sequence[int]],
+    window: int | None = None,
+) -> tuple[PooledAxis, ...]:
+    """The axes of `grid` under kernels (sizes, strides)."""
+    queries, keys = zip(*query, strict=True), zip(*key, strict=True)
+    return tuple(PooledAxis(*axis, window) for axis in zip(grid.sides, queries, keys, strict=True))
+
 
 # One number for every axis, or one each (of two axes or three).
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
@@ -41,7 +249,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     A kernel of one position that takes no strides is no pool. Extra tokens ([CLS]) are not pooled, but normed as the
     others. What joins the stream is pooled too: by a maximum of stride + 1 positions (`residual_pool`), after a
     projection of what enters where the width grows (`residual_projection`). `bias: decomposed` adds `tables`,
-    `position_scores` and `spread` (formulas/decomposed_bias.py).
+    `position_scores` and `spread` (mechanisms/pooling.py).
     """
 
     short_name = "Pooling attention"
@@ -112,13 +320,13 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.queries(place.grid), place.grid.special), self.width(place)
 
-    def kernel(self, grid: Grid, which: Literal["q", "kv"]) -> Kernel | None:
+    def kernel(self, grid: Grid, which: Literal["q", "kv"]) -> ConvKernel | None:
         """The pool of the queries, or of keys and values; None where there is none."""
         rank = len(grid.sides)
         size, stride = (per_axis(getattr(self, f"{which}_{field}"), rank) for field in ("size", "stride"))
         if all(side == 1 and step == 1 for side, step in zip(size, stride, strict=True)):
             return None
-        return Kernel(size, stride, tuple(side // 2 for side in size))
+        return ConvKernel(size, stride, tuple(side // 2 for side in size))
 
     def queries(self, grid: Grid) -> tuple[Number, ...]:
         """Sides of the queries' grid."""
@@ -135,13 +343,13 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         queries, keys = self.queries(grid), self.keys(grid)
         return Grid(queries, grid.special), Grid(keys, grid.special), (1,) * len(queries)
 
-    def skip(self, grid: Grid) -> Kernel | None:
+    def skip(self, grid: Grid) -> ConvKernel | None:
         """The shortcut's max-pool of stride + 1 positions along strided axes; None without strides."""
         strides = per_axis(self.q_stride, len(grid.sides))
         if all(stride == 1 for stride in strides):
             return None
         sizes = tuple(stride + 1 if stride > 1 else 1 for stride in strides)
-        return Kernel(sizes, strides, tuple(size // 2 for size in sizes))
+        return ConvKernel(sizes, strides, tuple(size // 2 for size in sizes))
 
     @property
     def window_side(self) -> int | None:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Grid, Letter, Number, Operation, Place, Share
+from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import linear, move
 from xfcost.formulas.tensors import reading

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causal_mixers import AlwaysCausalMixer
-from xfcost.formulas.chunks import chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.component import (
     Grid,
     Heads,
@@ -17,17 +15,17 @@ from xfcost.formulas.component import (
     Number,
     Observed,
     Operation,
+    PaddingNote,
     Place,
     Width,
     check_heads,
     single_token,
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.lettered import lettered
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.retention_tensors import RetentionSizes
+from xfcost.formulas.letters import Letter, lettered
+from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.rows import (
+    ROTATED_KEYS,
     decode_step,
     elementwise,
     global_mixing,
@@ -38,10 +36,10 @@ from xfcost.formulas.rows import (
     rotary,
     static_weights,
 )
-from xfcost.formulas.tensors import gated, reading
+from xfcost.formulas.tensors import Shape, gated, product, reading
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors, Widened, merged_heads
 
 CHUNK = 512
 
@@ -125,7 +123,7 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
         yield reading(rotary(n, d, d), "qkv", "scale")
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
-        sizes = RetentionSizes(n, chunks * chunk, chunks, chunk, self.heads, d, values)
+        sizes = _RetentionSizes(n, chunks * chunk, chunks, chunk, self.heads, d, values)
         yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](sizes)
         normed = sizes.norm(self.norm, joined=self.form == "recurrent")
         yield elementwise("norm", "Norm of every head", self.norm, n * values, tensors=normed)
@@ -161,9 +159,11 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         )
 
 
-def _masked_products(sizes: RetentionSizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
+def _masked_products(sizes: _RetentionSizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """(QKᵀ∘D)V of all chunks."""
     entries = sizes.padded * sizes.chunk * sizes.heads
+    q, k, _ = sizes.parts
+    tensors = product(q, k, sizes.entries, sizes.merged(q.shape), sizes.merged(k.shape))
     yield matmul(
         f"{prefix}scores",
         "Products QKᵀ",
@@ -173,70 +173,157 @@ def _masked_products(sizes: RetentionSizes, prefix: str, **mixing: Any) -> Itera
         symbol=None if prefix else "QKᵀ",
         heads=sizes.heads,
         pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
-        tensors=sizes.scores,
+        tensors=tensors,
         **mixing,
     )
-    weighed = mixing | {"matrix": matrix(entries, entries, saved=True), "tensors": sizes.weigh}
+    # The decays alone are saved: they have no gradient
+    decays = Tensor("decays", (sizes.heads, sizes.chunk, sizes.chunk), once=True)
+    tensors = product(Tensor(BEFORE, sizes.entries), decays, sizes.entries)
+    weighed = mixing | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
     yield elementwise(
         f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **static_weights(weighed)
     )
     macs = sizes.padded * sizes.chunk * sizes.values
-    summed = mixing | {"symbol": None if prefix else "AV", "tensors": sizes.weighted_sum}
+    v = sizes.parts[2]
+    tensors = product(Tensor(BEFORE, sizes.entries), v, v.shape, None, sizes.merged(v.shape))
+    summed = mixing | {"symbol": None if prefix else "AV", "tensors": tensors}
     yield matmul(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
 
 
-def _parallel(sizes: RetentionSizes) -> Iterator[Operation]:
+def _parallel(sizes: _RetentionSizes) -> Iterator[Operation]:
     entries = sizes.heads * sizes.tokens * sizes.tokens
-    yield elementwise("decays", "Decays D", "multiply", entries, once=True, tensors=sizes.decays)
+    tensors = Tensors((), (Tensor(OUTPUT, (sizes.heads, sizes.chunk, sizes.chunk)),), beside=True)
+    yield elementwise("decays", "Decays D", "multiply", entries, once=True, tensors=tensors)
     yield from _masked_products(sizes, "", **global_mixing(sizes.tokens))
 
 
-def _chunkwise(sizes: RetentionSizes) -> Iterator[Operation]:
+def _chunkwise(sizes: _RetentionSizes) -> Iterator[Operation]:
     """The products inside the chunks, and a state passed from chunk to chunk."""
-    yield pad_to_chunks(sizes.tokens, sizes.padded, 2 * sizes.width + sizes.values, tensors=sizes.pad)
+    reads = tuple(Tensor(name, shape) for name, shape in zip(_OPERANDS, sizes.shapes(sizes.tokens), strict=True))
+    names, shapes = (OUTPUT, *_PADDED[1:]), sizes.shapes(sizes.padded)
+    padded = tuple(Tensor(name, shape) for name, shape in zip(names, shapes, strict=True)) if sizes.pads else ()
+    tensors = Tensors(reads, padded)
+    yield pad_to_chunks(sizes.tokens, sizes.padded, 2 * sizes.width + sizes.values, tensors=tensors)
     tables, title = sizes.heads * sizes.chunk * (sizes.chunk + 1), "Decays D, and since the chunk's start"
-    yield elementwise("decays", title, "multiply", tables, once=True, tensors=sizes.chunk_decays)
+    decays = Tensor(OUTPUT, (sizes.heads, sizes.chunk, sizes.chunk)), Tensor(_SINCE, (sizes.heads, sizes.chunk))
+    tensors = Tensors((), decays, beside=True)
+    yield elementwise("decays", title, "multiply", tables, once=True, tensors=tensors)
     yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.chunk))
     elements, title = sizes.padded * sizes.values, "Values by the decay to the chunk's end"
-    yield elementwise("fade", title, "multiply", elements, tensors=sizes.fade)
+    q, k, v = sizes.parts
+    tensors = product(v, Tensor("decays", (sizes.heads, sizes.chunk), once=True), v.shape)
+    yield elementwise("fade", title, "multiply", elements, tensors=tensors)
     macs = sizes.padded * sizes.width // sizes.heads * sizes.values
     # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
     single_chunk = sizes.chunks == 1
+    faded = Tensor(BEFORE, v.shape)
+    tensors = product(k, faded, sizes.states, sizes.merged(k.shape), sizes.merged(v.shape))
     yield matmul(
         "state",
         "State that every chunk adds",
         macs,
         backward_macs=0 if single_chunk else None,
-        tensors=sizes.state,
+        tensors=tensors,
         **chunk_mixing(sizes.chunk),
     )
     numbers = sizes.chunks * (sizes.width // sizes.heads) * sizes.values
+    # A state is multiplied by fixed decays, which are saved from the second chunk on; the first one is zero
+    reads = (Tensor(BEFORE, sizes.states), Tensor(_SINCE, (sizes.heads,), once=True))
+    several = sizes.chunks > 1
+    carried = Tensor(OUTPUT, sizes.states, constant=not several)
+    tensors = Tensors(reads, (carried,), (Saved(_SINCE),) if several else ())
     yield Operation(
         path="carry",
         title="States before the chunks",
         sequential=sizes.chunks,
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
-        tensors=sizes.carry,
+        tensors=tensors,
         **static_weights(global_mixing(sizes.tokens)),
     )
+    # Queries and states, whose heads lie inside the chunks
+    copied = Exchanged(sizes.states, (sizes.heads, sizes.chunks))
+    states = Tensor(BEFORE, sizes.states)
+    saves = (Saved(q.name, BEFORE, sizes.merged(q.shape)), Saved(BEFORE, q.name, copied))
+    tensors = Tensors((q, states), (Tensor(OUTPUT, v.shape),), saves)
     yield matmul(
         "read",
         "Read the states by Q",
         macs,
         backward_macs=macs if single_chunk else None,
-        tensors=sizes.read,
+        tensors=tensors,
         **global_mixing(sizes.tokens),
     )
     title = "By the decay since the chunk's start"
-    yield elementwise("reach", title, "multiply", elements, tensors=sizes.reach)
+    tensors = product(Tensor(BEFORE, v.shape), Tensor(_SINCE, (sizes.heads, sizes.chunk), once=True), v.shape)
+    yield elementwise("reach", title, "multiply", elements, tensors=tensors)
     yield elementwise("add", "Add what the chunk gives", "add", elements, of=("local_weighted_sum", BEFORE))
 
 
-def _recurrent(sizes: RetentionSizes) -> Iterator[Operation]:
+def _recurrent(sizes: _RetentionSizes) -> Iterator[Operation]:
     carried = (sizes.width // sizes.heads) * sizes.values
     numbers = sizes.tokens * carried
     facts = {"work": numbers * (COSTS["multiply"] + COSTS["add"]), "moved": sizes.tokens * sizes.values}
-    facts |= {"tensors": sizes.scan}
+    # Every step saves its query, key and values, and the state that it leaves
+    shapes = sizes.shapes(sizes.tokens)
+    reads = tuple(Tensor(name, shape) for name, shape in zip(_OPERANDS, shapes, strict=True))
+    saves = tuple(Saved(each.name, None, merged_heads(each.shape, sizes.heads, sizes.tokens)) for each in reads)
+    states = Tensor("states", (sizes.tokens, sizes.width // sizes.heads, sizes.values))
+    tensors = Tensors(reads, (Tensor(OUTPUT, shapes[2]),), saves, (states,))
+    facts |= {"tensors": tensors}
     scan = matmul("scan", "Recurrent retention", 2 * numbers, **facts, **global_mixing(sizes.tokens))
     yield recurrence(scan, sizes.tokens, carried)
+
+
+_SINCE: Final = "since"
+# Queries, keys and values as they come, and padded to whole chunks.
+_OPERANDS: Final = ("rotary", ROTATED_KEYS, "qkv")
+_PADDED: Final = ("pad", "padded keys", "padded values")
+
+
+class _RetentionSizes(NamedTuple):
+    """N `tokens`, `padded` to C `chunks` of T tokens; h heads with keys of d/h and values of v/h."""
+
+    tokens: Number
+    padded: Number
+    chunks: Number
+    chunk: Number
+    heads: int
+    width: Number
+    values: Number
+
+    @property
+    def entries(self) -> Shape:
+        return self.chunks, self.heads, self.chunk, self.chunk
+
+    @property
+    def states(self) -> Shape:
+        return self.chunks, self.width // self.heads, self.values
+
+    @property
+    def pads(self) -> bool:
+        return bool(self.padded != self.tokens)
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys, values."""
+        names, shapes = _PADDED if self.pads else _OPERANDS, self.shapes(self.padded)
+        return Tensor(names[0], shapes[0]), Tensor(names[1], shapes[1]), Tensor(names[2], shapes[2])
+
+    def shapes(self, tokens: Number) -> tuple[Shape, Shape, Shape]:
+        return (tokens, self.width), (tokens, self.width), (tokens, self.values)
+
+    def merged(self, shape: Shape) -> Strided | None:
+        """The copy of an operand that a product merges; behind padding the heads are apart."""
+        return None if self.pads else merged_heads(shape, self.heads, self.chunk, self.chunks)
+
+    def norm(self, kind: str, *, joined: bool) -> Tensors:
+        """The norm of every head, without weights; an RMS norm leaves heads apart as they are, joined after it."""
+        shape = (self.tokens, self.values)
+        vectors = self.tokens * self.heads
+        reads, writes = (Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),)
+        if kind == "layer_norm":
+            return Tensors(reads, writes, (Saved(BEFORE),), (Tensor("statistics", (vectors, 2), "statistic"),))
+        order = Exchanged(shape, (1, 1) if joined else (self.heads, self.tokens))
+        makes = (Tensor("statistics", (vectors,), "statistic"),)
+        return Tensors(reads, writes, (Saved(BEFORE, copied=Widened(shape)),), makes, order)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
-from xfcost.formulas.attention import DenseAttention, attention_of
-from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place
+from xfcost.formulas.attention import DenseAttention, attention_of, masks_of_groups, with_mask
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Length,
+    Letter,
+    Number,
+    Observed,
+    Operation,
+    PaddingNote,
+    Place,
+)
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.lettered import lettered
-from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.routing_tensors import LocalTensors, RoutingTensors
+from xfcost.formulas.letters import lettered
+from xfcost.formulas.mixers import ApproximatelyCausalMixer
 from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_input, sort, with_gradient_operands
+from xfcost.formulas.tensors import copied, view
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.operation import Mixing
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors, merged_heads
 
 
 class Clusters(NamedTuple):
@@ -120,7 +130,9 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         if self.shared_qk:
             projected = linear("qv", "Q = K, V projections", n, d, 2 * inner, bias=self.projection_bias)
         yield on_raw_input(projected)
-        t = self._tensors(place.grid, inner)
+        count, window, *_ = self.sizes(place.grid)
+        heads = self.heads - self.local_heads
+        t = _RoutingTensors(place.grid.total, count, window, self.memories(), heads, inner, self.shared_qk)
         yield from self._assigned(place.grid, width, t)
         yield from self._attended(place, width, t)
         if self.local_heads:
@@ -129,19 +141,22 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             yield move("join", title, both, tensors=t.join(self.local_heads * width))
         yield linear("out", "Output projection W_O", n, self.heads * width, d, bias=self.projection_bias)
 
-    def _tensors(self, grid: Grid, inner: Number) -> RoutingTensors:
-        count, window, *_ = self.sizes(grid)
-        heads = self.heads - self.local_heads
-        return RoutingTensors(grid.total, count, window, self.memories(), heads, inner, self.shared_qk)
-
-    def _assigned(self, grid: Grid, width: Number, t: RoutingTensors) -> Iterator[Operation]:
+    def _assigned(self, grid: Grid, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
         """Assignment of queries and keys to clusters."""
         n, heads, sides = grid.total, self.heads - self.local_heads, 1 if self.shared_qk else 2
         clusters = self.sizes(grid)
         vectors = sides * n * heads
-        yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width, tensors=t.normalize)
+        sides = len(t.sides)
+        writes = tuple(t.vectors(name) for name in (OUTPUT, _UNIT_KEYS)[:sides])
+        lengths = Tensor("lengths", (2, sides, t.tokens, t.heads))
+        tensors = Tensors((t.vectors(BEFORE),) * sides, writes, (Saved(BEFORE),), (lengths,))
+        yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width, tensors=tensors)
         distance_count = vectors * clusters.count
-        distances = matmul("distances", "Distances to the centroids", distance_count * width, tensors=t.distances)
+        # No gradient passes
+        sides = len(t.sides)
+        reads = tuple(t.vectors(name) for name in (BEFORE, _UNIT_KEYS)[:sides])
+        tensors = Tensors(reads, tuple(t.distances(name) for name in (OUTPUT, _KEY_DISTANCES)[:sides]))
+        distances = matmul("distances", "Distances to the centroids", distance_count * width, tensors=tensors)
         # they decide what is read, which has no gradient
         yield with_gradient_operands(
             msgspec.structs.replace(
@@ -150,11 +165,13 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             0,
         )
         lists = heads * clusters.count
-        yield sort("choose", "Nearest queries of every cluster", lists, n, tensors=t.choose)
+        tensors = Tensors((t.distances(BEFORE),), (t.chosen(OUTPUT),))
+        yield sort("choose", "Nearest queries of every cluster", lists, n, tensors=tensors)
         if not self.shared_qk:
-            yield sort("choose_keys", "Nearest keys of every cluster", lists, n, tensors=t.choose_keys)
+            tensors = Tensors((t.distances(_KEY_DISTANCES),), (t.chosen(OUTPUT),))
+            yield sort("choose_keys", "Nearest keys of every cluster", lists, n, tensors=tensors)
 
-    def _attended(self, place: Place, width: Number, t: RoutingTensors) -> Iterator[Operation]:
+    def _attended(self, place: Place, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
         """Attention inside the clusters, and the mean over a token's clusters."""
         n, heads, clusters = place.grid.total, self.heads - self.local_heads, self.sizes(place.grid)
         places = heads * clusters.count * clusters.window
@@ -183,22 +200,34 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         for row in (t.core(row, has_mask=masked) for row in core.rows()):
             yield msgspec.structs.replace(row, **mixing) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
+        counts = Tensor("counts", (t.tokens, t.heads))
+        reads = (t.members(BEFORE), t.chosen("choose"))
+        tensors = Tensors(reads, (t.vectors(OUTPUT),), (Saved("choose"),), (counts,))
         yield Operation(
             path="average",
             title="Mean over the clusters of a token",
             flops=places * (width + 1) * add + n * heads * (FLOPS_PER_ELEMENT["clamp"] + width * divide),
             moved=places * (width + 1),
-            tensors=t.average,
+            tensors=tensors,
         )
 
-    def _gathered(self, clusters: Clusters, inner: Number, t: RoutingTensors) -> Iterator[Operation]:
+    def _gathered(self, clusters: Clusters, inner: Number, t: _RoutingTensors) -> Iterator[Operation]:
         """Queries, keys and values of the clusters, and memory keys and values."""
         moved = clusters.count * clusters.window * inner
-        yield move("gather", "Gather the clusters' queries, keys, values", 3 * moved, tensors=t.gather)
+        # What is gathered is saved, and the places; shared queries are keys once they have length 1
+        at_q, at_k = t.sides[0], t.sides[-1]
+        keys = "normalize" if t.shared else t.projected
+        pairs = ((t.projected, at_q), (keys, at_k), (t.projected, at_k))
+        reads = tuple(one for name, at in pairs for one in (t.vectors(name), t.chosen(at)))
+        writes = tuple(t.members(name) for name in (OUTPUT, _GATHERED_KEYS, _GATHERED_VALUES))
+        tensors = Tensors(reads, writes, tuple(Saved(each.name) for each in reads))
+        yield move("gather", "Gather the clusters' queries, keys, values", 3 * moved, tensors=tensors)
         if self.memories():
             learned = clusters.count * self.memories() * inner
             for what in ("keys", "values"):
-                facts = {"params": learned, "tensors": t.memory(what)}
+                members = (t.clusters, t.window, t.inner)
+                tensors = copied(members, (t.clusters, t.window + t.memories, t.inner), f"gathered {what}")
+                facts = {"params": learned, "tensors": tensors}
                 yield move(f"memory_{what}", f"Memory {what}", moved + learned, **facts)
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:
@@ -217,18 +246,24 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         yield on_raw_input(
             linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
         )
-        t = LocalTensors(n, padded // block, block, block_count, self.local_heads, inner)
+        t = _LocalTensors(n, padded // block, block, block_count, self.local_heads, inner)
         more = padded * inner * lesser(1, padded - n)
-        yield move("local_cut", "Pad queries to whole blocks", more, tensors=t.cut)
+        reads, writes = (t.tokens, t.inner), (t.padded, t.inner)
+        tensors = view(reads, writes) if reads == writes else copied(reads, writes)
+        yield move("local_cut", "Pad queries to whole blocks", more, tensors=tensors)
+        storage = (t.padded + (t.blocks - 1) * t.block) * t.inner
+        blocks = tuple(Tensor(name, t.keys, storage=storage) for name in (OUTPUT, _VALUES))
+        tensors = Tensors((Tensor("local_qkv", reads),) * 2, blocks)
         yield move(
             "local_look",
             "Blocks of keys, values and their neighbours",
             2 * (padded + (block_count - 1) * block) * inner,
-            tensors=t.look,
+            tensors=tensors,
         )
         mixing: dict[str, Any] = {"mixing": "local", "reads": f"{block_count}·b"}
         if place.fused:
-            facts = mixing | {"reads_tokens": block_count * block, "tensors": t.mask}
+            masks = masks_of_groups(t.groups, t.block, t.blocks * t.block)
+            facts = mixing | {"reads_tokens": block_count * block, "tensors": masks}
             yield Operation(path="local_mask", title="Mask (local)", **facts)
         core: dict[str, Any] = {
             "queries": block,
@@ -237,7 +272,9 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             "pairs": self._local_pairs(n),
         }
         core |= {"heads": self.local_heads, "inner": inner, "prefix": "local_", "masked": True}
-        core |= {"operands": t.operands, "fused_copies": t.fused_copies}
+        # The fused kernel takes blocks as samples, which copies what overlaps
+        overlapping = merged_heads(t.keys, t.groups, t.keys[1])
+        core |= {"operands": t.operands, "fused_copies": (None, overlapping, overlapping)}
         core |= {"mask_kind": "groups" if place.fused else "held"}
         yield from (t.core(row) for row in attention_of(self, place, **core, **mixing))
 
@@ -270,3 +307,112 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             yield PaddingNote(
                 f"local heads pad {n} tokens to {padded}, whole blocks of {self.block()}; the padding is counted"
             )
+
+
+# Beside the rows' first outputs.
+_UNIT_KEYS: Final = "keys of length 1"
+_KEY_DISTANCES: Final = "distances of the keys"
+_GATHERED_KEYS: Final = "gathered keys"
+_GATHERED_VALUES: Final = "gathered values"
+_VALUES: Final = "values and their neighbours"
+
+
+class _RoutingTensors(NamedTuple):
+    """N `tokens`, h routed `heads` of the width `inner` together; k `clusters` of w tokens and m memory keys each."""
+
+    tokens: Number
+    clusters: Number
+    window: Number
+    memories: Number
+    heads: Number
+    inner: Number
+    shared: bool
+
+    @property
+    def projected(self) -> str:
+        return "qv" if self.shared else "qkv"
+
+    def vectors(self, name: str) -> Tensor:
+        return Tensor(name, (self.tokens, self.inner))
+
+    def distances(self, name: str) -> Tensor:
+        return Tensor(name, (self.heads, self.tokens, self.clusters), constant=True)
+
+    def chosen(self, name: str) -> Tensor:
+        return Tensor(name, (self.heads, self.clusters, self.window), "int64", constant=True)
+
+    def members(self, name: str) -> Tensor:
+        return Tensor(name, (self.clusters, self.window, self.inner))
+
+    def _mask(self, name: str) -> Tensor:
+        shape = (self.heads, self.clusters, self.window, self.window + self.memories)
+        return Tensor(name, shape, "bool", constant=True)
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The rows that choose queries and keys."""
+        return ("choose",) if self.shared else ("choose", "choose_keys")
+
+    @property
+    def operands(self) -> tuple[str, str, str]:
+        """Queries, keys and values of the clusters."""
+        return ("gather", *(("memory_keys", "memory_values") if self.memories else (_GATHERED_KEYS, _GATHERED_VALUES)))
+
+    @property
+    def mask(self) -> Tensors:
+        """Of a fused kernel, from the places."""
+        places = tuple(self.chosen(at) for at in self.sides)
+        return Tensors(places, (self._mask(OUTPUT),), beside=True)
+
+    def core(self, row: Operation, *, has_mask: bool) -> Operation:
+        """`row` of the core: every sample has masks of its own, and no heads are joined after it."""
+        if row.tensors is None:
+            return row
+        if row.path == "mask":
+            reads = (*row.tensors.reads, *(self.chosen(at) for at in self.sides))
+            tensors = msgspec.structs.replace(row.tensors, reads=reads, makes=(self._mask("masks"),))
+        else:
+            tensors = msgspec.structs.replace(row.tensors, rearranged=None)
+        row = msgspec.structs.replace(row, tensors=tensors)
+        return with_mask(row, self._mask("mask")) if has_mask else row
+
+    def join(self, local: Number) -> Tensors:
+        """Local heads, of the width `local` together, before the routed ones."""
+        reads = (Tensor(BEFORE, (self.tokens, local)), self.vectors("average"))
+        return Tensors(reads, (Tensor(OUTPUT, (self.tokens, local + self.inner)),))
+
+
+class _LocalTensors(NamedTuple):
+    """N `tokens` in G `groups` of b, which read `blocks` blocks each; h local `heads` of the width `inner` together."""
+
+    tokens: Number
+    groups: Number
+    block: Number
+    blocks: Number
+    heads: Number
+    inner: Number
+
+    @property
+    def padded(self) -> Number:
+        return self.groups * self.block
+
+    @property
+    def keys(self) -> tuple[Number, ...]:
+        return self.groups, self.blocks * self.block, self.inner
+
+    @property
+    def operands(self) -> tuple[str, str, str]:
+        """Queries, keys and values of the blocks."""
+        return "local_cut", "local_look", _VALUES
+
+    def core(self, row: Operation) -> Operation:
+        """`row` of the core: blocks, heads and samples of overlapping keys and values are merged by a copy."""
+        if row.tensors is None:
+            return row
+        merged = merged_heads(self.keys, self.groups, self.keys[1], self.heads)
+        saves = row.tensors.saves
+        if not row.fused:
+            saves = tuple(
+                msgspec.structs.replace(one, copied=merged) if one.name in self.operands[1:] else one for one in saves
+            )
+        return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, saves=saves, rearranged=None))

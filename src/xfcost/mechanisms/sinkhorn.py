@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser
-from xfcost.formulas.attention import attention_of
-from xfcost.formulas.block_tensors import of_cropped
-from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place
+from xfcost.formulas.attention import attention_of, masked
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Length,
+    Letter,
+    Number,
+    Observed,
+    Operation,
+    PaddingNote,
+    Place,
+)
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.mixers import CausalMixer
+from xfcost.formulas.query_blocks import of_cropped
 from xfcost.formulas.rows import elementwise, linear, matmul, move, static_weights
-from xfcost.formulas.sinkhorn_tensors import SinkhornTensors
+from xfcost.formulas.tensors import copied, passed, product, reading
 from xfcost.ledger.matrices import matrix
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Tensor, Tensors, merged_heads
 
 
 class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
@@ -87,12 +97,15 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         padded = blocks * self.block
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         t = self._tensors(place.grid, inner)
-        yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n), tensors=t.pad)
+        read, written = (t.tokens, 3 * t.inner), (t.blocks * t.block, 3 * t.inner)
+        tensors = passed(read) if read == written else copied(read, written)
+        yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n), tensors=tensors)
         yield from self._pooled(blocks, inner, t)
         if self.causal:
             moved = (blocks + 1) * self.block * inner
             for tensor in ("keys", "values"):
-                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner, tensors=t.null)
+                tensors = Tensors((t.own("pad"),), (t.in_blocks(OUTPUT, t.blocks + 1),))
+                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner, tensors=tensors)
         yield from self._sorted(place.grid, inner, t)
         *rows, last = self._attended(place, blocks, inner, t)
         yield from [*rows, t.joined(last, masked=bool(self.causal) or self.padded(place.grid))]
@@ -100,37 +113,45 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         # one head's tokens lie as they are, cropped; several are copied beside each other
         yield of_cropped(out, n, padded, inner) if self.heads == 1 else out
 
-    def _tensors(self, grid: Grid, inner: Number) -> SinkhornTensors:
+    def _tensors(self, grid: Grid, inner: Number) -> _SinkhornTensors:
         blocks = self.blocks(grid)
         candidates = blocks + 1 if self.causal else blocks
         sizes = (grid.total, blocks, self.block, candidates, self.sorted_blocks(grid), self.heads, inner)
-        return SinkhornTensors(*sizes, bool(self.causal), self.sortcut is not None)
+        return _SinkhornTensors(*sizes, bool(self.causal), self.sortcut is not None)
 
-    def _pooled(self, blocks: Number, inner: Number, t: SinkhornTensors) -> Iterator[Operation]:
+    def _pooled(self, blocks: Number, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
         """Pooling: one query and one key per block."""
         tokens = blocks * self.block * inner
         keys = tokens * FLOPS_PER_ELEMENT["mean"]
         if not self.causal:
             keys *= 2
-        mixing = self._mixing("b", self.block, tensors=t.pool)
+        if t.causal:
+            tensors = Tensors((t.own("pad"),), (t.pooled(OUTPUT),))
+        else:
+            tensors = Tensors((t.own("pad"),) * 2, (t.pooled(OUTPUT), t.pooled(_POOLED_KEYS)))
+        mixing = self._mixing("b", self.block, tensors=tensors)
         yield Operation(path="pool", title="Means of blocks", flops=keys, **mixing)
         if not self.causal:
             return
         running = tokens * FLOPS_PER_ELEMENT["cumsum"] + blocks * inner * FLOPS_PER_ELEMENT["multiply"]
-        mixing = self._mixing("N", blocks * self.block, mixing="global", tensors=t.pool_queries)
+        tensors = Tensors((t.own("pad"),), (t.pooled(OUTPUT),))
+        mixing = self._mixing("N", blocks * self.block, mixing="global", tensors=tensors)
         yield Operation(path="pool_queries", title="Running means at the blocks' first tokens", flops=running, **mixing)
 
     def _mixing(self, reads: str, tokens: Number, **other_facts: Any) -> dict[str, Any]:
         return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | other_facts
 
-    def _sorted(self, grid: Grid, inner: Number, t: SinkhornTensors) -> Iterator[Operation]:
+    def _sorted(self, grid: Grid, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
         """Scores of blocks, their soft permutation, and the sorted keys and values."""
         cost, blocks = FLOPS_PER_ELEMENT, self.blocks(grid)
         candidates = blocks + 1 if self.causal else blocks
         entries = self.heads * blocks * candidates
         mixing = self._mixing("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
         scores = self.heads * blocks * blocks
-        score_facts = {"attention_entries": scores, "matrix": matrix(scores), "tensors": t.sort_scores}
+        names = ("pool_queries", "pool") if t.causal else ("pool", _POOLED_KEYS)
+        queries, keys = (t.pooled(name) for name in names)
+        tensors = product(queries, keys, (t.heads, t.blocks, t.blocks))
+        score_facts = {"attention_entries": scores, "matrix": matrix(scores), "tensors": tensors}
         yield matmul("sort_scores", "Scores of blocks", blocks**2 * inner, **score_facts, **mixing)
         # the first log-sum-exp of the iterations keeps them
         logits = mixing | {"matrix": matrix(entries, scores, saved=not self.causal and bool(self.iterations))}
@@ -147,9 +168,16 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             order |= {"tensors": t.balance(self.iterations)}
             yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner
-        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, tensors=t.reorder, **mixing)
+        # The order times blocks, which are copied where they are parts of `pad`
+        names = ("null_keys", "null_values") if t.causal else ("pad", "pad")
+        ordered, (keys, values) = t.order("balance"), (t.in_blocks(name, t.candidates) for name in names)
+        makes = () if t.causal else (Tensor("blocks", (2, *keys.shape)),)
+        saves = (Saved("balance"), *(Saved(name) for name in names if t.causal))
+        writes = t.in_blocks(OUTPUT, t.ordered), t.in_blocks(_SORTED_VALUES, t.ordered)
+        tensors = Tensors((ordered, keys, ordered, values), writes, saves, makes)
+        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, tensors=tensors, **mixing)
 
-    def _attended(self, place: Place, blocks: Number, inner: Number, t: SinkhornTensors) -> Iterator[Operation]:
+    def _attended(self, place: Place, blocks: Number, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
         """Attention of a block over itself and its sorted block; SortCut: over the first sorted blocks."""
         b = self.block
         cut = self.sortcut is not None
@@ -157,9 +185,14 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         masked = not cut and (bool(self.causal) or self.padded(place.grid))
         mixing: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
         if not cut:
-            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner, tensors=t.beside)
+            own, both = t.own("pad"), 2 * t.blocks
+            reads = (t.own("reorder"), own, t.own(_SORTED_VALUES), own)
+            tensors = Tensors(reads, (t.in_blocks(OUTPUT, both), t.in_blocks(_VALUES, both)))
+            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner, tensors=tensors)
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", tensors=t.mask, **mixing)
+            tensors = Tensors((), (msgspec.structs.replace(t.mask, name=OUTPUT),), beside=True)
+            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", tensors=tensors, **mixing)
+        operands = ("pad", "reorder", _SORTED_VALUES) if cut else ("pad", "beside", _VALUES)
         rows = attention_of(
             self,
             place,
@@ -169,7 +202,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             pairs=None,
             masked=masked,
             other_entries=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
-            operands=t.operands,
+            operands=operands,
             gathered=True,
             **mixing,
         )
@@ -187,3 +220,91 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             yield f"sorting {blocks} blocks softly costs N²·d/b; N√N needs b = √N, here {floor_sqrt(n)}"
         if self.causal:
             yield "causal: rows of the sorting are balanced alone, a column's sum would run over later blocks"
+
+
+# Beside the rows' first outputs.
+_POOLED_KEYS: Final = "pooled keys"
+_SORTED_VALUES: Final = "sorted values"
+_VALUES: Final = "values beside their own"
+
+
+class _SinkhornTensors(NamedTuple):
+    """N `tokens` in u `blocks` of b, h `heads` of the width `inner` together; of `candidates` `ordered` are sorted."""
+
+    tokens: Number
+    blocks: Number
+    block: Number
+    candidates: Number
+    ordered: Number
+    heads: Number
+    inner: Number
+    causal: bool
+    cut: bool
+
+    def in_blocks(self, name: str, blocks: Number) -> Tensor:
+        return Tensor(name, (blocks * self.block, self.inner))
+
+    def own(self, name: str) -> Tensor:
+        return self.in_blocks(name, self.blocks)
+
+    def pooled(self, name: str) -> Tensor:
+        return Tensor(name, (self.blocks, self.inner))
+
+    def order(self, name: str) -> Tensor:
+        return Tensor(name, (self.heads, self.blocks, self.candidates))
+
+    @property
+    def sort_logits(self) -> Tensors:
+        """Causal a mask; else the positive scores, and what the logarithm is of."""
+        scores = Tensor(BEFORE, (self.heads, self.blocks, self.blocks))
+        if self.causal:
+            made = masked(scores.shape, (self.blocks, self.candidates))
+            return msgspec.structs.replace(made, writes=(self.order(OUTPUT),))
+        return Tensors((scores,), (self.order(OUTPUT),), (), (Tensor("positive", (2, *scores.shape)),))
+
+    def balance(self, iterations: int) -> Tensors:
+        """Each sum's logits and itself are saved, and the exponential."""
+        order, sums = self.order(BEFORE), 2 * iterations
+        if not sums:
+            return Tensors((order,), (self.order(OUTPUT),), (Saved(OUTPUT),))
+        makes = Tensor("logits", (sums - 1, *order.shape)), Tensor("sums", (sums, self.heads, self.blocks))
+        return Tensors((order,), (self.order(OUTPUT),), (Saved(BEFORE), Saved(OUTPUT)), makes)
+
+    @property
+    def mask(self) -> Tensor:
+        """Of the own block: later tokens, or in every block the padding."""
+        shape = (1, self.block) if self.causal else (self.blocks, 1)
+        return Tensor("mask", (*shape, 2 * self.block), "bool", once=True)
+
+    def core(self, row: Operation, *, has_mask: bool) -> Operation:
+        """`row` of the core, whose blocks are groups inside the heads."""
+        if row.tensors is None or self.cut:
+            return row
+        if row.path == "mask":
+            return msgspec.structs.replace(row, tensors=msgspec.structs.replace(row.tensors, makes=()))
+        if not row.fused:
+            return row
+        reads, saves = row.tensors.reads, row.tensors.saves
+        if has_mask:
+            every = Tensor("masks", (self.heads, self.blocks, *self.mask.shape[1:]), "bool", once=True)
+            saves = (Saved("pad", copied=Exchanged(reads[0].shape, (self.heads, self.blocks))), *saves[1:])
+            expanded = (*reads, msgspec.structs.replace(every, name="mask"))
+            makes = (*row.tensors.makes, Tensor("masks", every.shape, once=True))  # in the queries' type
+            tensors = msgspec.structs.replace(row.tensors, reads=expanded, saves=saves, makes=makes)
+        else:
+            saves = (Saved("pad", copied=merged_heads(reads[0].shape, self.heads, reads[0].shape[0])), *saves[1:])
+            tensors = msgspec.structs.replace(row.tensors, saves=saves)
+        return msgspec.structs.replace(row, tensors=tensors)
+
+    def joined(self, row: Operation, *, masked: bool) -> Operation:
+        """The core's last row: its heads are joined, of the tokens without padding.
+
+        A fused kernel writes them as the queries lie: of all tokens beside each other, of blocks apart where the batch
+        and the heads, or a mask's blocks and the heads, were merged.
+        """
+        shape, axes = (self.tokens, self.inner), (self.heads, self.tokens)
+        if not row.fused:
+            return reading(row, rearranged=Exchanged(shape, axes))
+        if self.cut:
+            return reading(row, rearranged=None)
+        return reading(row, rearranged=Exchanged(shape, axes) if masked else merged_heads(shape, *axes))

@@ -9,12 +9,10 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.band_tensors import padded
-from xfcost.formulas.banded_attention import BandedAttention, band_pairs
-from xfcost.formulas.block_tensors import of_cropped
-from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Observed, Operation, Place
-from xfcost.formulas.grouped_query import GroupedQueryMixer
-from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.banded_attention import BandedAttention, band_pairs, padded
+from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Observed, Operation, PaddingNote, Place
+from xfcost.formulas.mixers import GroupedQueryMixer
+from xfcost.formulas.query_blocks import of_cropped
 from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, on_raw_input, without_work
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Tensor, Tensors

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import isqrt
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from math import isqrt, prod
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from xfcost.formulas.arithmetic import greater, lesser
-from xfcost.formulas.attention import DenseAttention
-from xfcost.formulas.band_tensors import padded
-from xfcost.formulas.block_tensors import memory_blocks, of_cropped, overlapping
-from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place, Width
-from xfcost.formulas.core_tensors import masks_of_groups
-from xfcost.formulas.merged_factors import FACTORS, Factor, MergedFactors
-from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.query_blocks import Blocks, squares
-from xfcost.formulas.rows import linear, move
-from xfcost.formulas.sparse_tensors import Laid, MergedTensors
-from xfcost.formulas.tensors import copied
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
+from xfcost.formulas.attention import DenseAttention, masks_of_groups
+from xfcost.formulas.banded_attention import padded
+from xfcost.formulas.component import (
+    ComponentError,
+    Grid,
+    Length,
+    Letter,
+    Number,
+    Observed,
+    Operation,
+    PaddingNote,
+    Place,
+    Width,
+)
+from xfcost.formulas.mixers import CausalMixer
+from xfcost.formulas.query_blocks import Blocks, memory_blocks, of_cropped, overlapping, squares
+from xfcost.formulas.rows import elementwise, linear, matmul, move
+from xfcost.formulas.tensors import Shape, copied, product, reading
+from xfcost.ledger.matrices import AttentionCore, matrix
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Exchanged, Strided, Tensor, Tensors
 
 
 class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
@@ -249,17 +258,15 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """One softmax over both factors; pairs of both are the local one's."""
-        n, d = place.grid.total, place.dim
-        products = {factor: self.products(factor, blocks) for factor in FACTORS}
+        n = place.grid.total
         yield self._memory_blocks("memory_blocks", place, blocks)
         yield from MergedFactors(
             heads=self.heads,
-            key_inner=self.key_inner(d),
-            inner=self.inner(d),
-            products=products,
+            long=self._laid(place, blocks),
+            memory=blocks.frame,
+            products={factor: self.products(factor, blocks) for factor in FACTORS},
             pairs={"local": self.local_pairs(n), "long": self.long_pairs(n) - self.overlap(n)},
             mixing={factor: self._mixing(factor, blocks) | {"heads": self.heads} for factor in FACTORS},
-            tensors=MergedTensors(self.heads, products["local"], self._laid(place, blocks), blocks.frame),
         ).rows()
 
     def products(self, factor: Factor, blocks: Blocks) -> tuple[Number, Number, Number]:
@@ -300,3 +307,153 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             yield "one softmax over two products has no fused kernel in PyTorch: it runs eager, and is counted so"
         if not self.causal:
             yield "the paper's patterns are causal; this one reads tokens on both sides"
+
+
+# Tensors of factorized sparse attention whose factors share one softmax (`mechanisms/sparse.py`) ─────────────────────
+
+
+Products = tuple[Number, Number, Number]
+
+
+class Laid(NamedTuple):
+    """How queries, keys and values of the long factor lie: G groups of T queries and M keys.
+
+    Columns of the sequence in rows of l tokens are views. Summary `cells` are copied, unless they are `viewed`: one of
+    each block, all of its tokens, or those of a single block.
+    """
+
+    products: Products
+    widths: tuple[Number, Number]
+    """Of keys, and of values, of all heads together."""
+    source: str
+    """The tensor that all are parts of."""
+    cells: bool
+    viewed: bool
+
+    @property
+    def copied(self) -> bool:
+        """Are the cells copied?"""
+        return self.cells and not self.viewed
+
+    def core(self) -> dict[str, Any]:
+        """Options of an attention core of this factor alone."""
+        (groups, queries, keys), source = self.products, self.source
+        if self.copied:
+            parts = zip(("cell keys", "cell values"), self.widths, strict=True)
+            made = tuple(Tensor(name, (keys, width)) for name, width in parts)
+            return {"operands": (source, made[0].name, made[1].name), "between": made}
+        widths = (self.widths[0], *self.widths)
+        axes = ((groups, 1, 0),)
+        merged = tuple(Strided((groups, queries, width), groups * queries, axes) for width in widths)
+        return {"operands": (source, source, source), "fused_copies": merged}
+
+    def back(self, row: Operation, heads: Number) -> Operation:
+        """`row` of that core: columns are copied to the order of the tokens after it, heads joined."""
+        (groups, queries, _), values = self.products, self.widths[1]
+        if self.cells or not row.fused:
+            return row
+        return reading(row, rearranged=Exchanged((groups, queries, values), (groups * heads, queries)))
+
+
+# Rows of factorized attention whose two factors share one softmax (Child et al. 2019, equation 7) ────────────────────
+
+
+Factor = Literal["local", "long"]
+FACTORS: Final[tuple[Factor, ...]] = ("local", "long")
+
+
+class MergedFactors(NamedTuple):
+    """Two score matrices, concatenated, then two weighted sums, in h heads.
+
+    By factor: groups, queries and keys of its products, pairs that no other factor has, and how it mixes.
+    """
+
+    heads: Number
+    long: Laid
+    memory: Number
+    """Tokens of the keys and values of all local blocks, which may overlap."""
+    products: Mapping[Factor, Products]
+    pairs: Mapping[Factor, Number]
+    mixing: Mapping[Factor, dict[str, Any]]
+
+    @property
+    def _tokens(self) -> Number:
+        return prod(self.products["local"][:2])
+
+    def _entries(self, factor: Factor) -> Shape:
+        groups, queries, keys = self.products[factor]
+        return groups, self.heads, queries, keys
+
+    def _keys(self, factor: Factor, width: Number) -> tuple[Tensor, Strided]:
+        """Keys or values, and their copy."""
+        (groups, _, keys), cells = self.products[factor], self.long.copied
+        name = "memory_blocks" if factor == "local" else "cells" if cells else self.long.source
+        tokens = self.memory if factor == "local" else keys if cells else self._tokens
+        step = self.products["local"][1] if factor == "local" else 1
+        shape, axes = (groups, keys, width), ((groups, step, 0), (self.heads, 0, width // self.heads))
+        return Tensor(name, shape), Strided(shape, tokens, axes)
+
+    def rows(self) -> Iterator[Operation]:
+        """The rows from queries, and keys and values laid out, to the sum of both factors."""
+        h, tokens, (key_inner, inner) = self.heads, self._tokens, self.long.widths
+        entries = {factor: prod(self.products[factor]) for factor in FACTORS}
+        scaled = copied((tokens, key_inner), (tokens, key_inner), self.long.source)
+        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", tokens * key_inner, symbol="", tensors=scaled)
+        for factor in FACTORS:
+            yield from self._scores(factor, h * entries["local"] if factor == "long" else 0)
+        all_entries = h * sum(entries.values())
+        joint = self.mixing["long"] | {
+            "reads": " + ".join(self.mixing[factor]["reads"] for factor in FACTORS),
+            "reads_tokens": sum(self.mixing[factor]["reads_tokens"] for factor in FACTORS),
+        }
+        both = tuple(Tensor(f"{factor}_scores", self._entries(factor)) for factor in FACTORS)
+        beside = Tensor(OUTPUT, (tokens, h, sum(self.products[factor][2] for factor in FACTORS)))
+        facts: dict[str, Any] = {"matrix": matrix(all_entries, all_entries), "tensors": Tensors(both, (beside,))}
+        yield move("join", "Join scores of both factors", all_entries, **facts, **joint)
+        weights = joint | {"content_dependent": True, "matrix": matrix(all_entries, 2 * all_entries, saved=True)}
+        yield elementwise("softmax", "Softmax", "softmax", all_entries, symbol="softmax", **weights)
+        for factor in FACTORS:
+            macs, title = entries[factor] * inner, f"Weighted sum AV ({factor})"
+            facts = {"content_dependent": True, "tensors": self._weighted_sum(factor)}
+            yield matmul(f"{factor}_weighted_sum", title, macs, **facts, **self.mixing[factor])
+        yield elementwise("add", "Add both factors", "add", tokens * inner, of=("local_weighted_sum", BEFORE))
+
+    def _weighted_sum(self, factor: Factor) -> Tensors:
+        """AV saves both; the long factor's weights lie block by block, then head by head: laid out anew, a copy."""
+        width = self.long.widths[1]
+        weights, (v, copy) = Tensor("softmax", self._entries(factor)), self._keys(factor, width)
+        blocks, queries, _ = self.products["local"]
+        anew: Copy | None = None
+        if factor == "long" and self.long.cells:
+            anew = Exchanged(weights.shape, (blocks, self.heads))
+        elif factor == "long":
+            axes = (queries, 1, 0), (self.heads, queries, 0)
+            anew = Strided(weights.shape, blocks * self.heads * queries, axes)
+        return product(weights, v, (*self.products[factor][:2], width), anew, copy)
+
+    def _scores(self, factor: Factor, live_entries: Number) -> Iterator[Operation]:
+        """A factor's scores and its mask, `live_entries` of the other being there; summary cells are copied before."""
+        (groups, queries, keys), h, (width, values) = self.products[factor], self.heads, self.long.widths
+        entries = groups * queries * keys
+        # queries are blocks of l tokens, columns of every l-th token, or all together
+        axes = (groups, queries if factor == "local" else 1, 0), (h, 0, width // h)
+        q, (k, copy) = Tensor("scale", (groups, queries, width)), self._keys(factor, width)
+        tensors = product(q, k, self._entries(factor), Strided(q.shape, self._tokens, axes), copy)
+        if k.name == "cells":
+            tensors = msgspec.structs.replace(tensors, between=(Tensor("cells", (keys, width + values)),))
+        yield matmul(
+            f"{factor}_scores",
+            f"Attention scores QKᵀ ({factor})",
+            entries * width,
+            attention_entries=h * entries,
+            matrix=matrix(h * entries, live_entries),
+            pairs=self.pairs[factor],
+            core=AttentionCore(groups * h, queries, keys, width // h, values // h),
+            content_dependent=True,
+            tensors=tensors,
+            **self.mixing[factor],
+        )
+        # in place; one mask of each group, made in every pass
+        mask = Tensor("mask", self.products[factor], "bool", once=True)
+        tensors = Tensors((Tensor(BEFORE, self._entries(factor)),), makes=(mask,))
+        yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", tensors=tensors, **self.mixing[factor])

@@ -10,12 +10,11 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, common_divisor
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
-from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.lettered import lettered
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.raster import numbers
+from xfcost.formulas.conv_kernel import ConvKernel
+from xfcost.formulas.grid_axes import numbers
+from xfcost.formulas.letters import Letter, lettered
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
 from xfcost.formulas.tensors import adaptive_mean, of_input
 from xfcost.ledger.grid import sides_text
@@ -72,10 +71,10 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
     def _reduces(self) -> bool:
         return self.pooled is not None or self.reduction != 1
 
-    def kernel(self, grid: Grid) -> Kernel:
+    def kernel(self, grid: Grid) -> ConvKernel:
         """The strided convolution's kernel."""
         rank = len(grid.sides)
-        return Kernel((self.reduction,) * rank, (self.reduction,) * rank, (0,) * rank)
+        return ConvKernel((self.reduction,) * rank, (self.reduction,) * rank, (0,) * rank)
 
     def reduced(self, grid: Grid) -> Grid:
         """The grid of the keys."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import root_divisor
-from xfcost.formulas.causal_mixers import CausalMixer
+from xfcost.formulas.attention import masked
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -21,12 +21,12 @@ from xfcost.formulas.component import (
     check_divides,
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.core_tensors import masked
-from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import lettered
+from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
 from xfcost.formulas.tensors import product, weights
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Merged, Repeated, Saved, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Strided, Tensor, Tensors, merged_heads
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
@@ -111,17 +111,14 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
             live_entries = entries
         weights = mixing | {"matrix": matrix(entries, live_entries, saved=alone or self.trainable)}
         yield elementwise("softmax", "Softmax", "softmax", entries, once=once, symbol="softmax", **weights)
-        mixing["tensors"] = self._weighted(n, inner)
+        # AV; weights that are the same for all samples are copied for each
+        b, values = Tensor(BEFORE, (self.heads, n, n)), Tensor("value", (n, inner))
+        repeated = None if alone else Strided(b.shape, 1, ((self.heads, 0, 1),), repeated=True)
+        merged = merged_heads(values.shape, self.heads, n)
+        mixing["tensors"] = product(b, values, values.shape, repeated, merged)
         weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
         yield weighted if self.trainable else with_gradient_operands(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
-
-    def _weighted(self, n: Number, inner: Number) -> Tensors:
-        """AV; weights that are the same for all samples are copied for each."""
-        heads = self.heads
-        weights, values = Tensor(BEFORE, (heads, n, n)), Tensor("value", (n, inner))
-        repeated = None if "dense" in self.form else Repeated(weights.shape, heads)
-        return product(weights, values, values.shape, repeated, Merged(values.shape, heads, n))
 
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
         """B computed from every token alone."""
@@ -144,7 +141,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
     def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
         """One d_k×outputs map per head of the hidden layer; merging batch and heads it copies both operands."""
         read = Tensor("relu", (tokens, inner))
-        copied = Merged((inner, tokens + outputs), self.heads, tokens)
+        copied = merged_heads((inner, tokens + outputs), self.heads, tokens)
         tensors = Tensors((read,), (Tensor(OUTPUT, (tokens, self.heads * outputs)),), (Saved("relu", copied=copied),))
         macs, biases = tokens * inner * outputs, self.heads * outputs if self.projection_bias else 0
         flops = 2 * macs + tokens * biases * COSTS["add"]

@@ -7,9 +7,9 @@ from itertools import product
 from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import ComponentError, Grid, Number, Operation, Place, Side, check_no_special_tokens
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.mixers import NonCausalMixer
 from xfcost.formulas.rows import letter_power, linear
 from xfcost.ledger.grid import sides_text
 

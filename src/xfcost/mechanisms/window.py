@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -17,21 +17,126 @@ from xfcost.formulas.component import (
     Number,
     Observed,
     Operation,
+    PaddingNote,
     Place,
     Side,
     check_heads,
     check_no_special_tokens,
 )
-from xfcost.formulas.cosine_attention import COSINE_KEYS, scaled_cosine
+from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
-from xfcost.formulas.raster import numbers, position
-from xfcost.formulas.rows import letter_power, linear, move
-from xfcost.formulas.tensors import copied, reading, view
+from xfcost.formulas.rows import elementwise, l2_normalize, letter_power, linear, move, with_gradient_operands
+from xfcost.formulas.tensors import copied, product, reading, view
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
-from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors
+
+# Scaled cosine attention: normalised queries and keys, and a learned temperature ─────────────────────────────────────
+
+
+# The normalised keys; the queries have the row's own name.
+COSINE_KEYS: Final = "cosine keys"
+
+
+def scaled_cosine(tokens: Number, heads: Number, inner: Number, of: tuple[str, str]) -> Iterator[Operation]:
+    """Scores cos(q, k)/τ of n tokens' queries and keys, h heads, h·d_k = `inner` (Liu et al. 2022, equation 2).
+
+        cosine_normalize    2·n·inner elements: queries and keys normalised to length 1
+        cosine_temperature  h learned logarithms of 1/τ, no more than log 100, and their exponentials; once
+        cosine_scale        n·inner multiplications: queries by their head's 1/τ
+
+    The public implementations multiply the scores, h·n·T of them in windows of T tokens; queries multiplied before the
+    product give the same numbers for n·inner multiplications, eager and fused.
+
+    Queries and keys are parts of the tensors `of`.
+    """
+    both = (tokens, inner)
+    lengths = Tensor("lengths", (2, 2, tokens, heads))  # of queries and of keys, before and after the clamp
+    reads, writes = (tuple(Tensor(name, both) for name in names) for names in (of, (OUTPUT, COSINE_KEYS)))
+    normalised = Tensors(reads, writes, tuple(Saved(name) for name in of), (lengths,))
+    yield l2_normalize(
+        "cosine_normalize",
+        "Queries and keys of length 1",
+        2 * tokens * heads,
+        inner // heads,
+        symbol="q, k of length 1",
+        tensors=normalised,
+    )
+    learned = Tensors((), (Tensor(OUTPUT, (heads,), once=True),), (Saved(OUTPUT),), beside=True)
+    once = {"params": heads, "once": True, "symbol": "", "tensors": learned}
+    yield elementwise("cosine_temperature", "Temperature 1/τ", "clamp + exp", heads, **once)
+    scaled = product(Tensor(BEFORE, both), Tensor("cosine_temperature", (heads,)), both)
+    yield elementwise("cosine_scale", "Scale queries 1/τ", "multiply", tokens * inner, symbol="q/τ", tensors=scaled)
+
+
+# Relative position biases inside a window: a learned table, or a small network (Swin V2) ─────────────────────────────
+
+
+# Hidden width of the bias network in every public implementation of Swin V2.
+HIDDEN: Final = 512
+
+
+def offset_count(window: Sequence[Number]) -> Number:
+    """Number of offsets between two tokens of a window: ∏(2W-1)."""
+    return prod(tuple(2 * side - 1 for side in window))
+
+
+def _local(window: Sequence[Number]) -> dict[str, Any]:
+    return {"mixing": "local", "reads": letter_power("W", len(window)), "reads_tokens": prod(window)}
+
+
+def relative_bias_table(window: Sequence[Number], heads: Number, *, bound: bool) -> Operation:
+    """A learned number per offset and head, ∏(2W-1)·h, looked up for all T² pairs (Liu et al. 2021, equation 4).
+
+    `bound`: does the input's size clip the window, and so the table?
+    """
+    return Operation(
+        path="relative_bias",
+        title="Relative position bias",
+        params=offset_count(window) * heads,
+        moved=prod(window) ** 2 * heads,
+        bound=bound,
+        once=True,
+        symbol="",
+        tensors=Tensors((), (Tensor(OUTPUT, (heads, prod(window), prod(window))),), beside=True),
+        **_local(window),
+    )
+
+
+def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]:
+    """Log-spaced continuous position bias, computed by a network (Liu et al. 2022, equations 3 and 4).
+
+    R = ∏(2W-1) offsets along r axes, each sign(x)·log₂(1 + |x|)/log₂8 of x = 8·offset/(W - 1):
+
+        cpb_fc1      R·r·512 MACs, 512·r + 512 parameters
+        cpb_act      R·512 elements, ReLU
+        cpb_fc2      R·512·h MACs, 512·h parameters, no bias
+        cpb_sigmoid  R·h elements: 16·sigmoid(x)
+        cpb_lookup   h·T² elements, for all pairs
+
+    It is computed once per batch, and its parameters do not depend on the window. Public implementations take the
+    sigmoid of all h·T² looked-up biases; this takes that of R·h, with the same result.
+    """
+    rows = offset_count(window)
+    entries = rows * heads
+    first = linear("cpb_fc1", "Position bias network, first layer", rows, len(window), HIDDEN)
+    second = linear("cpb_fc2", "Position bias network, second layer", rows, HIDDEN, heads, bias=False)
+    offsets = Tensor("offsets", (rows, len(window)), once=True, held=True)
+    given = Tensors((offsets,), (Tensor(OUTPUT, (rows, HIDDEN)),), beside=True)
+    yield with_gradient_operands(msgspec.structs.replace(first, once=True, tensors=given), 1)  # the offsets are fixed
+    once: dict[str, Any] = {"once": True, "symbol": ""}
+    act = elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, **once)
+    yield reading(act, "cpb_fc1", beside=True)
+    yield reading(msgspec.structs.replace(second, once=True), "cpb_act", beside=True)
+    inside = msgspec.structs.replace(copied((entries,), (entries,)), makes=(Tensor("sigmoid", (entries,)),))
+    sigmoid = elementwise(
+        "cpb_sigmoid", "Position bias 16·sigmoid", "sigmoid + multiply", entries, tensors=inside, **once
+    )
+    yield reading(sigmoid, "cpb_fc2", beside=True)
+    tokens = prod(window)
+    lookup = copied((entries,), (heads, tokens, tokens))
+    row = move("cpb_lookup", "Relative position bias", tokens**2 * heads, tensors=lookup, **once, **_local(window))
+    yield reading(row, "cpb_sigmoid", beside=True)
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):
@@ -49,8 +154,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     A shifted window rolls the grid by `shift` and masks pairs that the roll brought together.
 
-    Swin V2 (§3.2 and §3.3) scores by `cosine` (formulas/cosine_attention.py), with biases computed by a small network,
-    `log_cpb` (formulas/position_bias.py).
+    Swin V2 (§3.2 and §3.3) scores by `cosine` (mechanisms/window.py), with biases computed by a small network,
+    `log_cpb` (mechanisms/window.py).
     """
 
     heads: Heads

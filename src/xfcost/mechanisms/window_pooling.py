@@ -15,14 +15,14 @@ from xfcost.formulas.component import (
     Number,
     Observed,
     Operation,
+    PaddingNote,
     Place,
     Side,
     check_no_special_tokens,
 )
 from xfcost.formulas.conv_kernel import per_axis
-from xfcost.formulas.lettered import lettered
-from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.pooled_heads import cut
+from xfcost.formulas.letters import lettered
+from xfcost.formulas.pooled import cut
 from xfcost.formulas.rows import letter_power, move
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.tensors import BEFORE

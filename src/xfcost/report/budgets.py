@@ -9,7 +9,7 @@ from xfcost.counting.checking import BudgetResult, Checked, CheckResult, growing
 from xfcost.ledger import units
 from xfcost.ledger.budgets import BUDGETS
 from xfcost.report.differences import signed
-from xfcost.report.document import Cell, DataTable, Document, Gap, Lines, Part, TableColumn, table_of
+from xfcost.report.document import Cell, DataTable, Document, Gap, Part, TableColumn, TextLines, table_of
 
 _BYTES: Final = ("memory", "kv_cache")
 
@@ -28,11 +28,11 @@ def document(found: CheckResult) -> Document:
 
 
 def _parts(found: CheckResult) -> Iterator[Part]:
-    yield Lines([_answer(found)], f"bold {'green' if found.within else 'red'}", strong=True)
+    yield TextLines([_answer(found)], f"bold {'green' if found.within else 'red'}", strong=True)
     for one in found.checked:
         heading = one.target if one.name in one.target else f"{one.target}: {one.name}"
-        yield from (Gap(), Lines(["", one.run], head=heading), _budgets(one.held))
-        yield Lines(
+        yield from (Gap(), TextLines(["", one.run], head=heading), _budgets(one.held))
+        yield TextLines(
             [
                 f"{held.figure.words}: {', '.join(f'{name} {units.size(part)}' for name, part in parts.items())}"
                 for held in one.held
@@ -40,8 +40,8 @@ def _parts(found: CheckResult) -> Iterator[Part]:
             ]
         )
         for held in explained(one):
-            yield from (Gap(), Lines([_why(one, held)]), table_of(why_rows(held), _column))
-        yield Lines([f"note: {note}" for note in one.notes])
+            yield from (Gap(), TextLines([_why(one, held)]), table_of(why_rows(held), _column))
+        yield TextLines([f"note: {note}" for note in one.notes])
 
 
 def _held(found: CheckResult) -> Iterator[tuple[Checked, BudgetResult]]:

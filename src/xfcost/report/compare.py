@@ -1,13 +1,9 @@
-"""The report of `compare` as rich text: who costs less, growth, crossovers; then figures, stages, notes."""
+"""The report of `compare` as a document: who costs less, growth, crossovers; then figures, stages, notes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal, NamedTuple
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED, NamedOrder
@@ -16,8 +12,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.statistics import TimeRatio
-from xfcost.report import document
-from xfcost.report.console import bare_table, note_texts, plain_text
 from xfcost.report.crossovers import (
     CURVE_WORDS,
     crossover_texts,
@@ -26,59 +20,68 @@ from xfcost.report.crossovers import (
     search_text,
     size_crossover_texts,
 )
-from xfcost.report.decoding import EXPECTED, cache_name
-from xfcost.report.document import TableColumn
-from xfcost.report.figures import bounded, figure_text, figures_table, recurs
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, line, notes
 from xfcost.report.header import COUNTED_ONLY, NOT_TRACED, agreement_texts
 from xfcost.report.input_description import (
     circumstances,
     common_input_text,
     common_tokens,
     default_notes,
+    image_cell,
     input_text,
     input_warnings,
     names_text,
     run_text,
 )
-from xfcost.report.on_devices import WITHOUT_TF32, fit_words, no_estimate
+from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_name, fit_words, no_estimate
+from xfcost.report.quantities import bounded, figure_lines, figure_text, figures_table, recurs
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import CONVENTION
+from xfcost.report.table import CONVENTION, preamble
 from xfcost.report.timing import compared_prediction_texts, share_text, spread_text, where_text
 from xfcost.report.training import run_texts
 
 
-def comparison_plain(comparison: Comparison, *, verbose: bool = False) -> str:
-    """The report of `compare` as text without colour."""
-    return plain_text(lambda width: report(comparison, width, verbose=verbose))
-
-
-def report(comparison: Comparison, width: int, *, verbose: bool = False) -> Group:
+def document(comparison: Comparison, *, verbose: bool = False) -> Document:
     """The inputs, the answer, then what differs; with `verbose` every figure, crossover and note."""
-    if len(comparison.names) > MOST_PAIRED:
-        return overview(comparison, width, verbose=verbose)
-    parts: list[RenderableType] = [*header(comparison), Text(), *cost_texts(comparison), *growth_texts(comparison)]
-    parts += compared_prediction_texts(comparison)
-    parts += [*crossover_texts(comparison, verbose=verbose), *size_crossover_texts(comparison, verbose=verbose)]
-    parts += [Text(), document.drawn([figures_table(comparison, verbose=verbose)], width)]
-    parts += [*stage_parts(comparison, width), *size_parts(comparison), Text(), *_endnotes(comparison, verbose=verbose)]
-    return Group(*parts)
+    parts = _overview if len(comparison.names) > MOST_PAIRED else _parts
+    return Document(
+        parts=lambda: parts(comparison, verbose=verbose),
+        records=lambda: _records(comparison),
+        json=comparison.to_json,
+        paper=lambda _: [preamble(comparison.ledgers), paper_table(comparison)],
+    )
 
 
-def header(comparison: Comparison) -> list[Text]:
+def _parts(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
+    yield from header(comparison)
+    yield Gap()
+    yield from cost_texts(comparison)
+    yield from growth_texts(comparison)
+    yield from compared_prediction_texts(comparison)
+    yield from crossover_texts(comparison, verbose=verbose)
+    yield from size_crossover_texts(comparison, verbose=verbose)
+    yield from (Gap(), figures_table(comparison, verbose=verbose))
+    yield from stage_parts(comparison)
+    yield from size_parts(comparison)
+    yield Gap()
+    yield from _endnotes(comparison, verbose=verbose)
+
+
+def header(comparison: Comparison) -> list[TextLines]:
     """One line per system, then the run, and a warning where inputs differ."""
     lines = []
     width = max(map(len, comparison.names))
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     for name, system in zip(comparison.names, metadata, strict=True):
         seen = input_text(system) if system.inputs is None else circumstances(system)
-        lines.append(Text.assemble((f"{name:<{width}}", "bold"), f"   {seen}"))
+        lines.append(line(f"   {seen}", head=f"{name:<{width}}"))
     if specs := [one for one in metadata if one.inputs is None]:
         of_specs = "specs: " if len(specs) < len(metadata) else ""
-        lines += map(Text, f"{of_specs}{run_text(specs)}".split("\n"))
+        lines += map(line, f"{of_specs}{run_text(specs)}".split("\n"))
     if all(ledger.agreement is None for ledger in comparison.ledgers):
-        lines[-1].append(f"   {COUNTED_ONLY}", style="dim")
+        lines[-1] = lines[-1]._replace(tail=f"   {COUNTED_ONLY}")
     warnings = input_warnings(dict(zip(comparison.names, metadata, strict=True)))
-    return [*lines, *(Text(warning, style="bold yellow") for warning in warnings)]
+    return [*lines, *(line(warning, "bold yellow") for warning in warnings)]
 
 
 # Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
@@ -95,7 +98,7 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 }
 
 
-def cost_texts(comparison: Comparison) -> Iterator[Text]:
+def cost_texts(comparison: Comparison) -> Iterator[TextLines]:
     """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
     for quantity, told in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
         words = told or _cache_words(comparison.ledgers)
@@ -104,7 +107,7 @@ def cost_texts(comparison: Comparison) -> Iterator[Text]:
     yield from time_texts(comparison)
 
 
-def _on_devices(comparison: Comparison) -> Iterator[Text]:
+def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
     """Which system the devices of `--on` could run fastest, and which fit."""
     ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
     found = {name: ledger.on for name, ledger in ledgers.items() if ledger.on is not None}
@@ -115,16 +118,14 @@ def _on_devices(comparison: Comparison) -> Iterator[Text]:
         tf32 = any(one.with_tf32 for one in found.values())
         yield from _least_texts(comparison, quantity, f"{words} on {title}{f' {WITHOUT_TF32}' if tf32 else ''}")
         yield from _least_texts(comparison, f"tf32_{quantity}", f"{words} on {title} with TF32")
-    yield from map(Text, no_estimates(comparison))
+    yield from map(line, no_estimates(comparison))
     width = max(map(len, ledgers))
-    for name in ledgers:
-        words = "a torch module: no bound"
-        if (one := found.get(name)) is not None:
-            bound = f"{one.time.expected_bound} {EXPECTED}" if one.expected else one.time.bound
-            words = f"{bound}; {fit_words(one)}"
+    for name, one in found.items():
+        bound = f"{one.time.expected_bound} {EXPECTED}" if one.expected else one.time.bound
+        words = f"{bound}; {fit_words(one)}"
         reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
         shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
-        yield Text(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
+        yield line(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
 
 
 def no_estimates(comparison: Comparison) -> list[str]:
@@ -151,12 +152,12 @@ def on_text(comparison: Comparison) -> str:
     return f"least time: the lower bound on {found[0].on.title}{dtype}; {fitting} of {len(found)} fit"
 
 
-def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[Text]:
+def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[TextLines]:
     """The line of a quantity that two systems or more have; none where it is zero throughout."""
     values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
     known = {name: value for name, value in values.items() if value is not None}
     if len(known) > 1 and any(known.values()):
-        yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
+        yield line(_least(comparison, quantity, known), head=f"{words}: ")
 
 
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
@@ -185,15 +186,15 @@ def _times_less(less: float, more: float) -> str:
     return "hardly less than" if times == "1×" else f"{times} less than"
 
 
-def growth_texts(comparison: Comparison) -> Iterator[Text]:
+def growth_texts(comparison: Comparison) -> Iterator[TextLines]:
     """Growth exponents in N, a line per system."""
     words = growth_words(comparison.ledgers)
-    yield Text(f"growth{forward_part(comparison)}, e of cost ~ N^e:", style="bold")
+    yield line(f"growth{forward_part(comparison)}, e of cost ~ N^e:", "bold")
     width = max(map(len, comparison.names))
     for name in comparison.names:
         growth = comparison.growth[name]
         exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
-        yield Text(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
+        yield line(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
 
 
 def growth_words(ledgers: Sequence[Ledger]) -> dict[str, str]:
@@ -245,8 +246,7 @@ class OverviewColumn(NamedTuple):
         if self.what == "growth":
             return exponent_text(comparison.growth[name][self.quantity])
         if self.what == "ratio":
-            ratio = comparison.ratios[name][self.quantity]
-            return units.ratio(None if ratio is None else float(f"{ratio:.3g}"))
+            return units.ratio(comparison.ratios[name][self.quantity], 3)
         value = comparison.figures[name].get(self.quantity)
         bound = bounded(comparison.ledgers[comparison.names.index(name)], self.quantity) if value else ""
         return f"{'≥' if bound else ''}{figure_text(self.quantity, value)}"
@@ -324,25 +324,28 @@ def _extremes(comparison: Comparison, short: dict[str, str]) -> str:
     )
 
 
-def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Group:
-    """The report of `compare` on many systems."""
+def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
+    """The report on many systems."""
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     short = _short(comparison)
-    head = [Text(f"{len(short)} systems, each against {short[comparison.names[0]]}", style="bold")]
+    head = [line(f"{len(short)} systems, each against {short[comparison.names[0]]}", "bold")]
     of_specs = [one for one in metadata if one.inputs is None] or metadata[:1]
-    head += map(Text, f"{common_input_text(metadata)}{run_text(of_specs)}".split("\n"))
+    head += map(line, f"{common_input_text(metadata)}{run_text(of_specs)}".split("\n"))
     if all(ledger.agreement is None for ledger in comparison.ledgers):
-        head[-1].append(f"   {COUNTED_ONLY}", style="dim")
-    head.append(Text(_extremes(comparison, short)))
+        head[-1] = head[-1]._replace(tail=f"   {COUNTED_ONLY}")
+    head.append(line(_extremes(comparison, short)))
     if text := on_text(comparison):
-        head += map(Text, [text, *no_estimates(comparison)])
+        head += map(line, [text, *no_estimates(comparison)])
     warnings = input_warnings(dict(zip(short.values(), metadata, strict=True)))
-    head += (Text(warning, style="bold yellow") for warning in warnings)
+    head += (line(warning, "bold yellow") for warning in warnings)
     filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]
     rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
-    table = document.DataTable([TableColumn("", fold=_NAME), *(column.typed() for column in filled)], rows)
-    notes = _overview_notes(comparison, short, verbose=verbose)
-    return Group(*head, Text(), document.drawn([table], width), Text(), *notes)
+    table = DataTable([TableColumn("", fold=_NAME), *(column.typed() for column in filled)], rows)
+    yield from head
+    yield Gap()
+    yield table
+    yield Gap()
+    yield from _overview_notes(comparison, short, verbose=verbose)
 
 
 def _short(comparison: Comparison) -> dict[str, str]:
@@ -353,7 +356,7 @@ def _short(comparison: Comparison) -> dict[str, str]:
     return {name: one.source if one.preset and sources.count(one.source) == 1 else name for name, one in lines}
 
 
-def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: bool) -> Iterator[Text]:
+def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: bool) -> Iterator[TextLines]:
     """The counted N, agreement, notes (each once)."""
     searches: dict[str, list[str]] = {}
     for one in comparison.searches:
@@ -361,62 +364,60 @@ def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: b
         searches.setdefault(where, []).append(short[one.systems[1]])
     for where, names in searches.items():
         of_names = f" ({names_text(names)})" if len(searches) > 1 else ""
-        yield Text(
-            f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{of_names}", style="dim"
-        )
+        yield line(f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{of_names}", "dim")
     if any(_changes_back(comparison, name) for name in comparison.names):
-        yield Text("*: not at all counted N above it; json has the order at each", style="dim")
+        yield line("*: not at all counted N above it; json has the order at each", "dim")
     yield from where_texts(comparison)
     yield from noise_texts(comparison)
     yield from _endnotes(comparison, short, verbose=verbose)
 
 
-def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, verbose: bool) -> Iterator[Text]:
+def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, verbose: bool) -> Iterator[TextLines]:
     """How the accounts agree; notes, each once, with the names of its systems; the run; the convention.
 
     In an overview the names are `short`.
     """
-    notes: dict[str, list[str]] = {}
+    told: dict[str, list[str]] = {}
     for system, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         name = short[system] if short else system
         if ledger.agreement is not None:
             texts = [text for text in agreement_texts(ledger) if text.plain != NOT_TRACED]
-            yield from (Text.assemble(f"{name}: ", text) for text in texts)
+            yield from (text._replace(texts=[f"{name}: {text.plain}"]) for text in texts)
         for note in ledger.metadata.notes:
-            notes.setdefault(note, []).append(name)
-    yield from note_texts(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
-    yield from note_texts([f"{', '.join(names)}: {note}" for note, names in notes.items()], verbose=verbose)
+            told.setdefault(note, []).append(name)
+    yield from notes(default_notes(ledger.metadata for ledger in comparison.ledgers), verbose=verbose)
+    yield from notes([f"{', '.join(names)}: {note}" for note, names in told.items()], verbose=verbose)
     yield from run_texts(comparison.ledgers[0])
     if short is None and any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):
         scores = "score dot products: per head, in the first block that has scores, without special tokens"
-        yield Text(scores, style="dim")
-    yield Text(CONVENTION, style="dim")
+        yield line(scores, "dim")
+    yield line(CONVENTION, "dim")
 
 
-def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
+def stage_parts(comparison: Comparison) -> Iterator[Part]:
     """Tokens, width and MACs by stage, where a system has several stages."""
     if all(len(ledger.metadata.stages) < 2 for ledger in comparison.ledgers):  # noqa: PLR2004 - one stage is no hierarchy
         return
-    yield Text()
-    yield Text("by stage: output tokens × width, share of MACs", style="bold")
-    table = _system_table(comparison)
-    columns = [_stages(ledger, long=width > 40 * (1 + len(comparison.names))) for ledger in comparison.ledgers]
-    for number in range(max(map(len, columns))):
-        table.add_row(f"stage {number + 1}", *(cells[number] if number < len(cells) else "" for cells in columns))
-    yield table
+    yield Gap()
+    yield line("by stage: output tokens × width, share of MACs", "bold")
+    columns = [_stages(ledger) for ledger in comparison.ledgers]
+    rows = [
+        [f"stage {number + 1}", *(cells[number] if number < len(cells) else "" for cells in columns)]
+        for number in range(max(map(len, columns)))
+    ]
+    yield _system_table(comparison, rows)
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.metadata.stages:  # a module has none
-            yield Text(f"  {name}: {shape_text(ledger)}")
+            yield line(f"  {name}: {shape_text(ledger)}")
 
 
-def _stages(ledger: Ledger, *, long: bool) -> list[str]:
+def _stages(ledger: Ledger) -> list[str]:
     total = ledger.total("macs") or 0
-    cells = []
-    for stage in ledger.by_stage():
-        grid = Grid(tuple(stage["grid"]), stage["extra_tokens"])
-        text = grid.shape_text() if long else f"{grid.total:,}"
-        cells.append(f"{text} × {stage['width']:,}  {units.percent(stage['macs'], total)}")
-    return cells
+    return [
+        f"{Grid(tuple(stage['grid']), stage['extra_tokens']).total:,} × {stage['width']:,}"
+        f"  {units.percent(stage['macs'], total)}"
+        for stage in ledger.by_stage()
+    ]
 
 
 def shape_text(ledger: Ledger) -> str:
@@ -430,23 +431,22 @@ def shape_text(ledger: Ledger) -> str:
     return f"hierarchical, {tokens[0]:,} → {tokens[-1]:,} tokens{fewer}, {wide}"
 
 
-def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
+def size_parts(comparison: Comparison) -> Iterator[Part]:
     """MACs and attention memory at growing image sizes, of systems that take images."""
     if not comparison.by_size:
         return
-    yield Text()
-    yield Text("by image size: MACs, attention memory of all layers (padding included)", style="bold")
-    table = _system_table(comparison)
+    yield Gap()
+    yield line("by image size: MACs, attention memory of all layers (padding included)", "bold")
+    rows = []
     sides = list(comparison.by_size[comparison.names[0]])
     for side in sides:
         every = [comparison.by_size[name][side] for name in comparison.names]
         cells = [
             f"{units.count(one['macs'])}  {units.size(one['attention_bytes'])}" if one else units.DASH for one in every
         ]
-        table.add_row(f"{side}×{side}", *cells)
+        rows.append([f"{side}×{side}", *cells])
     over = (_over(comparison.by_size[name], sides[-1], sides[0]) for name in comparison.names)
-    table.add_row(f"{sides[-1]} over {sides[0]}", *over)
-    yield table
+    yield _system_table(comparison, [*rows, [f"{sides[-1]} over {sides[0]}", *over]])
 
 
 def _over(costs: dict[int, dict[str, int] | None], last: int, first: int) -> str:
@@ -455,19 +455,17 @@ def _over(costs: dict[int, dict[str, int] | None], last: int, first: int) -> str
     if small is None or large is None:
         return units.DASH
     return "  ".join(
-        units.ratio(float(f"{large[quantity] / small[quantity]:.3g}")) if small[quantity] else units.DASH
+        units.ratio(large[quantity] / small[quantity], 3) if small[quantity] else units.DASH
         for quantity in ("macs", "attention_bytes")
     )
 
 
-def _system_table(comparison: Comparison) -> Table:
-    table = bare_table("")
-    for name in comparison.names:
-        table.add_column(name, justify="right", overflow="fold")
-    return table
+def _system_table(comparison: Comparison, rows: Sequence[Sequence[str]]) -> DataTable:
+    names = (TableColumn(name, right=True, fold_head=12) for name in comparison.names)
+    return DataTable([TableColumn(""), *names], rows)
 
 
-def time_texts(comparison: Comparison) -> Iterator[Text]:
+def time_texts(comparison: Comparison) -> Iterator[TextLines]:
     """Where and how, then a line per system; nothing where none was timed."""
     timed = _timed(comparison)
     if not timed:
@@ -477,16 +475,16 @@ def time_texts(comparison: Comparison) -> Iterator[Text]:
     width = max(map(len, timed))
     for name, timing in timed.items():
         against = f"; {ratio_text(comparison.time_ratios[name], first)}" if name in others else ""
-        yield Text(f"  {name:<{width}}  {units.seconds(timing.seconds)}, {spread_text(timing)}{against}")
+        yield line(f"  {name:<{width}}  {units.seconds(timing.seconds)}, {spread_text(timing)}{against}")
     yield from noise_texts(comparison)
 
 
-def where_texts(comparison: Comparison) -> Iterator[Text]:
+def where_texts(comparison: Comparison) -> Iterator[TextLines]:
     """The device, its machine and threads, and whether systems took turns; nothing where none was timed."""
     timings = list(_timed(comparison).values())
     if timings:
         turns = "in turns" if all(timing.in_turns for timing in timings) else "one after the other"
-        yield Text.assemble(("time: ", "bold"), f"on {where_text(timings[0])}, {turns}")
+        yield line(f"on {where_text(timings[0])}, {turns}", head="time: ")
 
 
 def _timed(comparison: Comparison) -> dict[str, Timing]:
@@ -494,7 +492,7 @@ def _timed(comparison: Comparison) -> dict[str, Timing]:
     return {name: ledger.timing for name, ledger in ledgers if ledger.timing is not None}
 
 
-def noise_texts(comparison: Comparison) -> Iterator[Text]:
+def noise_texts(comparison: Comparison) -> Iterator[TextLines]:
     """What disturbed the measurements, each once."""
     found: dict[str, list[str]] = {}
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
@@ -502,7 +500,7 @@ def noise_texts(comparison: Comparison) -> Iterator[Text]:
             found.setdefault(ledger.timing.noisy, []).append(name)
     for noisy, names in found.items():
         of_names = f" ({', '.join(names)})" if len(names) < len(comparison.names) else ""
-        yield Text(f"noisy{of_names}: {noisy}", style="bold yellow")
+        yield line(f"noisy{of_names}: {noisy}", "bold yellow")
 
 
 def ratio_text(found: TimeRatio, first: str) -> str:
@@ -511,21 +509,62 @@ def ratio_text(found: TimeRatio, first: str) -> str:
     if found.interval is None:
         return f"fewer than 6 measurements, not decided: {_span(low, high)} of the time of {first}"
     if not found.seen:
-        how = "noisy:" if found.noisy else f"{_times(found.ratio)}, 95 % interval"
-        return f"no difference seen from {first} ({how} {_times(low)} to {_times(high)})"
+        how = "noisy:" if found.noisy else f"{units.ratio(found.ratio, 3)}, 95 % interval"
+        return f"no difference seen from {first} ({how} {units.ratio(low, 3)} to {units.ratio(high, 3)})"
     if found.noisy:
         return f"noisy, not decided: {_span(low, high)} of the time of {first}"
     word, ratio = "more", found.ratio
     if high < 1:
         word, ratio, low, high = "less", 1 / found.ratio, 1 / high, 1 / low
-    return f"{_times(ratio)} {word} than {first} ({_times(low)} to {_times(high)})"
+    return f"{units.ratio(ratio, 3)} {word} than {first} ({units.ratio(low, 3)} to {units.ratio(high, 3)})"
 
 
 def _span(low: float, high: float) -> str:
     """`1.2× to 1.5×`, or one value where both are the same."""
-    ends = dict.fromkeys((_times(low), _times(high)))
+    ends = dict.fromkeys((units.ratio(low, 3), units.ratio(high, 3)))
     return " to ".join(ends)
 
 
-def _times(value: float) -> str:
-    return units.ratio(float(f"{value:.3g}"))
+# ── in papers and for programs ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def paper_table(comparison: Comparison) -> DataTable:
+    """Words, then one text per system, the ratio against the first beside the figure."""
+    rows = [
+        [words, *(f"{figure} {ratio}".rstrip() for figure, ratio in cells)]
+        for _, words, cells in figure_lines(comparison)
+    ]
+    return DataTable([TableColumn(head) for head in ("", *comparison.names)], rows)
+
+
+def _records(comparison: Comparison) -> list[dict[str, Any]]:
+    inputs = [
+        {"system": name, "N": ledger.metadata.grid_tokens or None, "image": image_cell(ledger.metadata)}
+        | {name: getattr(ledger.metadata, name) for name in ("batch", "dtype", "attention", "mode")}
+        for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
+    ]
+    return [
+        row | comparison.figures[name] | _timing_cells(ledger) | _ratio_cells(comparison, name)
+        for name, row, ledger in zip(comparison.names, inputs, comparison.ledgers, strict=True)
+    ]
+
+
+def _timing_cells(ledger: Ledger) -> dict[str, Any]:
+    """Where and how well a system was timed; nothing where it wasn't."""
+    timing = ledger.timing
+    if timing is None:
+        return {}
+    low, high = timing.interval or (None, None)
+    names = ("device", "machine", "threads", "compiled", "spread", "runs", "noisy")
+    return {name: getattr(timing, name) for name in names} | {"seconds_low": low, "seconds_high": high}
+
+
+def _ratio_cells(comparison: Comparison, name: str) -> dict[str, Any]:
+    """How the seconds stand to the first system's: empty of the first; nothing where one was not timed."""
+    if not comparison.time_ratios:
+        return {}
+    found = comparison.time_ratios.get(name)
+    low, high = (found and found.interval) or (None, None)
+    ratio: dict[str, Any] = {"seconds_ratio": found and found.ratio}
+    ratio |= {"seconds_ratio_low": low, "seconds_ratio_high": high}
+    return ratio | {"in_turns": found and found.in_turns, "seconds_ratio_noisy": found and found.noisy}

@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 
 from xfcost.ledger.visible import one_line, visible, written_columns
@@ -22,32 +20,6 @@ from xfcost.report.style import PLAIN_WIDTH
 
 # No text is read as colours or pictures.
 _PLAIN: Final[dict[str, Any]] = {"highlight": False, "emoji": False, "markup": False}
-# Notes of a report that is not verbose.
-_MOST_NOTES: Final = 2
-
-
-def bare_table(first: str | None = None, *numbers: str) -> Table:
-    """A table without lines, with a column of text and some of numbers, if any."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    if first is not None:
-        table.add_column(first)
-    for title in numbers:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table
-
-
-def note_texts(notes: Iterable[str], *, verbose: bool) -> Iterator[Text]:
-    """A line per note; beyond a few, how many more there are."""
-    every = list(notes)
-    some = every if verbose else every[:_MOST_NOTES]
-    yield from (Text(f"note: {note}") for note in some)
-    if hidden := len(every) - len(some):
-        yield Text(f"{hidden} more note{'s' if hidden > 1 else ''}: --verbose", style="dim")
-
-
-def stacked(text: str) -> Group:
-    """A cell of several lines."""
-    return Group(*map(Text, text.split("\n")))
 
 
 class Visible(msgspec.Struct, frozen=True):
@@ -140,52 +112,3 @@ def _css(style: Style) -> str:
     if style.dim:
         parts.append("opacity:.75")
     return ";".join(parts)
-
-
-_INDENT = 2
-
-
-class AlignedRow(NamedTuple):
-    """Cells, and the style of all of them."""
-
-    cells: Sequence[str]
-    style: str
-
-
-class Aligned(NamedTuple):
-    """Rows under each other. Text on the right side is cut where it is too wide, on the left side it is wrapped."""
-
-    widths: Sequence[int]
-    right: Sequence[bool]
-    rows: Sequence[AlignedRow]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        widths = self._fitting(options.max_width)
-        for row in self.rows:
-            style = console.get_style(row.style) if row.style else None
-            for line in self._lines(console, row, widths):
-                yield Segment(line, style)
-                yield Segment.line()
-
-    def _fitting(self, width: int) -> list[int]:
-        """The widths, the widest column less wide where all of them don't fit."""
-        widths = list(self.widths)
-        while sum(widths) + len(widths) + _INDENT > width and max(widths) > 1:
-            widths[widths.index(max(widths))] -= 1
-        return widths
-
-    def _lines(self, console: Console, row: AlignedRow, widths: Sequence[int]) -> Iterator[str]:
-        texts = map(one_line, row.cells)
-        cells = [_wrapped(console, *cell) for cell in zip(texts, widths, self.right, strict=True)]
-        for number in range(max(map(len, cells))):
-            line = " " * _INDENT
-            for lines, width, right in zip(cells, widths, self.right, strict=True):
-                text = lines[number] if number < len(lines) else ""
-                line += (text.rjust(width + len(text) - cell_len(text)) if right else set_cell_size(text, width)) + " "
-            yield line
-
-
-def _wrapped(console: Console, text: str, width: int, right: bool) -> list[str]:
-    if cell_len(text) <= width:
-        return [text]
-    return [line.plain for line in Text(text).wrap(console, width, overflow="ellipsis", no_wrap=right)]

@@ -7,12 +7,13 @@ from itertools import pairwise
 from typing import Final
 
 import msgspec
-from rich.text import Text
 
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import CrossoverSearch, NamedOrder
+from xfcost.report.document import TextLines, line
+from xfcost.report.quantities import QUANTITIES
 
-CURVE_WORDS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
+CURVE_WORDS: Final = {name: QUANTITIES[name].name for name in ("macs", "mixing_macs", "attention_bytes")}
 # An order that changes more often is summed up.
 _MOST_CHANGES: Final = 3
 # Images with shorter sides are left out of a report that is not verbose.
@@ -21,22 +22,22 @@ _SMALLEST_SIDE: Final = 64
 _At = Callable[[int], str]
 
 
-def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
+def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLines]:
     """The N at which one overtakes the other, or that none does at the counted N."""
     if not comparison.searches:
         if _have_tokens(comparison):
-            yield Text("crossovers: no N fits two of the systems", style="bold")
+            yield line("crossovers: no N fits two of the systems", "bold")
         return
     part = forward_part(comparison)
     searched = list(dict.fromkeys(map(search_text if verbose else range_text, comparison.searches)))
     lines = order_lines(comparison.searches, lambda tokens: f"N = {tokens:,}")
     none = "" if lines else "none found "
     if len(searched) == 1:
-        yield Text.assemble((f"crossovers at equal N{part}: ", "bold"), f"{none}({searched[0]})")
+        yield line(f"{none}({searched[0]})", head=f"crossovers at equal N{part}: ")
     else:
-        yield Text.assemble((f"crossovers at equal N{part}:", "bold"), f" {none}".rstrip())
+        yield line(f" {none}".rstrip(), head=f"crossovers at equal N{part}:")
         for one in comparison.searches if verbose else ():
-            yield Text(f"  {one.systems[0]} and {one.systems[1]}: counted {search_text(one)}", style="dim")
+            yield line(f"  {one.systems[0]} and {one.systems[1]}: counted {search_text(one)}", "dim")
     yield from lines
 
 
@@ -51,14 +52,14 @@ def forward_part(comparison: Comparison) -> str:
     return " of the prefill" if first.generation else " of the forward" if first.training else ""
 
 
-def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
+def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLines]:
     """The image sizes at which one overtakes the other; small images only with `verbose`."""
     searches = comparison.size_searches if verbose else [_of_usual_sizes(one) for one in comparison.size_searches]
     lines = order_lines(searches, lambda side: f"{side}×{side}")
     if lines or (searches and not _have_tokens(comparison)):
         searched = "; ".join(dict.fromkeys(map(search_text if verbose else range_text, searches)))
         none = "" if lines else "none found "
-        yield Text.assemble(("crossovers at equal image sizes: ", "bold"), f"{none}({searched})")
+        yield line(f"{none}({searched})", head="crossovers at equal image sizes: ")
         yield from lines
 
 
@@ -91,10 +92,10 @@ def search_text(one: CrossoverSearch) -> str:
     return f"{what} {one.first:,} to {one.every:,}{some}{more}"
 
 
-def order_lines(searches: Sequence[CrossoverSearch], at: _At) -> list[Text]:
+def order_lines(searches: Sequence[CrossoverSearch], at: _At) -> list[TextLines]:
     """One line per quantity and pair whose order changes between counted points."""
     texts = ((quantity, _order_text(one, quantity, at)) for quantity in CURVE_WORDS for one in searches)
-    return [Text(f"  {CURVE_WORDS[quantity]}: {text}") for quantity, text in texts if text]
+    return [line(f"  {CURVE_WORDS[quantity]}: {text}") for quantity, text in texts if text]
 
 
 def _order_text(search: CrossoverSearch, quantity: str, at: _At) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from xfcost.ledger import units
 from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Document, Gap, Lines, Part, TableColumn, table_of
+from xfcost.report.document import Document, Gap, Part, TableColumn, TextLines, table_of
 
 # Peaks of the table of all devices; the others are in csv, json and the table of one device.
 _SHOWN: Final = ("float32", "tf32", "bfloat16", "float16", "float8", "int8")
@@ -52,7 +52,7 @@ def _several(found: Sequence[Device]) -> Iterator[Part]:
     if any(device.memory is not None and device.memory_kind != "usable" for device in found):
         notes.append("*: the label (of this machine, all of it); others: what the driver reports, before any context")
     notes.append("`xfcost devices h100-sxm`: all figures of one, with sources; your own: docs/devices.md")
-    yield from (Gap(), Lines(notes, "dim", ended=True))
+    yield from (Gap(), TextLines(notes, "dim", ended=True))
 
 
 def _line(device: Device, dtypes: Sequence[str], *, priced: bool) -> dict[str, str]:
@@ -74,7 +74,7 @@ def _price(device: Device) -> str:
 def _one(device: Device) -> Iterator[Part]:
     measured = f"measured {device.calibrated}" if device.calibrated else ""
     more = "   ".join(str(part) for part in (device.name, device.vendor, device.year, measured) if part)
-    yield Lines([f"   {more}"], head=device.title)
+    yield TextLines([f"   {more}"], head=device.title)
     rows = [
         {
             "figure": one.name,
@@ -86,9 +86,9 @@ def _one(device: Device) -> Iterator[Part]:
     ]
     yield from (Gap(), table_of(rows, _column), Gap())
     if device.price_per_hour is not None:
-        yield Lines([f"price per hour: {_price(device)} (your entry)"])
-    yield Lines([f"note: {note}" for note in device.notes], ended=True)
-    yield Lines([f"{key}: {one.title}{f', {one.url}' if one.url else ''}" for key, one in device.sources.items()])
+        yield TextLines([f"price per hour: {_price(device)} (your entry)"])
+    yield TextLines([f"note: {note}" for note in device.notes], ended=True)
+    yield TextLines([f"{key}: {one.title}{f', {one.url}' if one.url else ''}" for key, one in device.sources.items()])
 
 
 def figures(device: Device) -> Iterator[Described]:

@@ -11,9 +11,9 @@ from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.saved_report import Report
 from xfcost.ledger.statistics import TimeRatio
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, notes, table_of
-from xfcost.report.figures import figure_text
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes, table_of
 from xfcost.report.measurements import configuration_text
+from xfcost.report.quantities import QUANTITIES, figure_text
 
 # Changes that are listed where the report isn't verbose.
 _MOST: Final = 20
@@ -21,30 +21,11 @@ _MOST: Final = 20
 _HIDDEN_FIRST: Final = ("FLOPs", "backward MACs", "attention memory", "saved", "cache")
 # What the names of blocks and of operations take at least.
 _NAMES: Final = 21
-# Quantity -> its words, and how a value is written.
-WORDS: Final = {
-    "macs": "MACs",
-    "flops": "FLOPs",
-    "params": "parameters",
-    "active_params": "active parameters",
-    "attention_bytes": "attention memory",
-    "attention_peak_bytes": "attention memory, peak",
-    "cache_bytes": "KV cache and state",
-    "backward_macs": "backward MACs",
-    "kept_bytes": "saved activations",
-}
-# Columns of the operations, and their quantities.
-COLUMNS: Final = {
-    "MACs": "macs",
-    "FLOPs": "flops",
-    "params": "params",
-    "attention memory": "attention_bytes",
-    "cache": "cache_bytes",
-    "backward MACs": "backward_macs",
-    "saved": "kept_bytes",
-    "time": "seconds",
-    "predicted": "predicted_seconds",
-}
+# Quantities of the operations that have columns, in order.
+_COLUMNS: Final = (
+    "macs", "flops", "params", "attention_bytes", "cache_bytes", "backward_macs", "kept_bytes", "seconds",
+    "predicted_seconds",
+)  # fmt: skip
 _SIGNS: Final = {"added": "added", "removed": "removed", "changed": "changed", "same": "as before"}
 # Blocks that are named in the line of a total.
 _MOST_PARTS: Final = 2
@@ -69,9 +50,9 @@ def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
     before, after = _run_text(found.before), _run_text(found.after)
     run = [after] if before == after else [f"before: {before}", f"after:  {after}"]
     same = [] if found.operations else [f"no difference: all {found.same} operations are the same"]
-    yield Lines(["", *run], head=title(found), strong=True)
+    yield TextLines(["", *run], head=title(found), strong=True)
     yield Gap()
-    yield Lines(same)
+    yield TextLines(same)
     if totals := list(total_lines(found)):
         columns = [
             TableColumn("", named="quantity"),
@@ -91,7 +72,7 @@ def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
         same_text = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
         more.append(f"{same_text}; differences are of all blocks together")
     if more or found.notes:
-        yield from (Gap(), Lines(more, "dim"))
+        yield from (Gap(), TextLines(more, "dim"))
         yield from notes(found.notes, verbose=verbose)
 
 
@@ -118,7 +99,7 @@ def _run_text(report: Report) -> str:
 
 def _cells(lines: Sequence[ChangeLine]) -> list[dict[str, str]]:
     """The operations as text, with the columns in which any of them has a difference."""
-    columns = {head: name for head, name in COLUMNS.items() if any(line.differences.get(name) for line in lines)}
+    columns = {QUANTITIES[name].head: name for name in _COLUMNS if any(line.differences.get(name) for line in lines)}
     return [
         {"": line.kind, "block": line.block, "operation": line.operation, "blocks": line.blocks}
         | {head: signed(name, line.differences[name]) for head, name in columns.items()}
@@ -181,7 +162,7 @@ def total_lines(diff: Diff) -> Iterator[TotalLine]:
 
 
 def _total_line(diff: Diff, total: Total) -> TotalLine:
-    word = WORDS[total.quantity]
+    word = QUANTITIES[total.quantity].name
     word += " of the forward" if diff.after.mode == "train" and total.quantity in ("macs", "flops") else ""
     before, after = (figure_text(total.quantity, value) for value in (total.before, total.after))
     if not total.difference:
@@ -273,15 +254,15 @@ def _blocks(change: Change) -> str:
 
 def _parts_of_runs(found: RunsDiff) -> Iterator[Part]:
     """How many rows are slower and faster, then every row."""
-    yield Lines(["", _answer(found)], head=f"{found.labels[0]} → {found.labels[1]}", strong=True)
+    yield TextLines(["", _answer(found)], head=f"{found.labels[0]} → {found.labels[1]}", strong=True)
     yield from (Gap(), table_of([_row_cells(row) for row in found.rows], _row_column))
     alone = [
         f"{units.number_of(number, 'row')} only in {label}"
         for label, number in zip(found.labels, (found.only_before, found.only_after), strict=True)
         if number
     ]
-    yield from (Gap(), Lines(alone)) if alone else ()
-    yield Lines([f"note: {note}" for note in found.notes])
+    yield from (Gap(), TextLines(alone)) if alone else ()
+    yield TextLines([f"note: {note}" for note in found.notes])
 
 
 def _row_column(head: str) -> TableColumn:

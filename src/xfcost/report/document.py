@@ -7,21 +7,24 @@ Markdown and LaTeX get the same parts without colour and at any width. What only
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from xfcost.ledger import units
-from xfcost.ledger.visible import csv_cell, markdown
-from xfcost.report.columns import chosen
-from xfcost.report.output import Format
+from xfcost.ledger.visible import csv_cell, markdown, one_line
+from xfcost.report.output import Format, chosen, divided
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+    from rich.text import Text
 
 # Where a part is shown: everywhere, or on the terminal or in papers (Markdown and LaTeX) alone.
 Only = Literal["", "terminal", "paper"]
 # Blanks between two columns.
 GAP: Final = 2
+# Blanks before rows under headings of their own.
+_INDENT: Final = 2
 # Notes of a report that is not verbose.
 _MOST_NOTES: Final = 2
 
@@ -43,10 +46,19 @@ class TableColumn(NamedTuple):
     rank: int | None = None
     """Where the width is short, the lowest ranks are left out first; None never."""
     width: int = 0
-    """Exactly so many characters; 0: as wide as its texts."""
+    """At least so many characters; exactly so many where its text is wrapped. 0: as wide as its texts."""
     style: str = ""
     named: str = ""
     """Its heading in papers, where the terminal has none."""
+    fold_head: int = 0
+    """Its heading alone is wrapped, down to so many characters; 0: never."""
+    kind: Literal["", "title", "formula"] = ""
+    """What LaTeX sets as more than text: titles of operations, and orders."""
+
+    def least(self, natural: int, cells: int) -> int:
+        """How many characters it needs: `natural` is as wide as its texts, `cells` without its heading."""
+        folded = min(natural, max(cells, self.fold_head)) if self.fold_head else natural
+        return min(folded, self.fold) if self.fold and not self.width else folded
 
 
 class Gap(NamedTuple):
@@ -55,18 +67,40 @@ class Gap(NamedTuple):
     only: Only = "terminal"
 
 
-class Lines(NamedTuple):
+class Picture(NamedTuple):
+    """What only a terminal shows: pictures of characters in several colours."""
+
+    draw: Callable[[int], RenderableType]
+    """At a width."""
+    only: Only = "terminal"
+
+
+class HiddenColumns(NamedTuple):
+    """The names of columns of a table above for which a terminal has no room."""
+
+    table: DataTable
+    only: Only = "terminal"
+
+
+class TextLines(NamedTuple):
     """Lines of text."""
 
     texts: Sequence[str]
     style: str = ""
     head: str = ""
     """What stands before the first of them, in bold."""
+    tail: str = ""
+    """What stands behind the last of them, dimmed."""
     strong: bool = False
     """Is the first of them a heading, bold in Markdown?"""
     ended: bool = False
     """Is it a sentence, which ends with a full stop in papers?"""
     only: Only = ""
+
+    @property
+    def plain(self) -> str:
+        """Without its style."""
+        return self.head + "\n".join(self.texts) + self.tail
 
 
 class Items(NamedTuple):
@@ -87,18 +121,33 @@ class DataTable(NamedTuple):
     """Has it headings on the terminal?"""
     title: str = ""
     narrow: Sequence[Part] = ()
-    """What a terminal shows in its place that is less wide than its texts."""
+    """What a terminal shows in its place that is less wide than its cells."""
     only: Only = ""
+    sections: Mapping[int, str] = {}
+    """Row -> the heading above it; the rows of a table with sections are indented."""
+    gap: int = GAP
+    """Blanks between two columns."""
+    hidden: bool = True
+    """Are columns that a terminal has no room for named below it? Else the report names them elsewhere."""
+    total: Sequence[str] = ()
+    """A last row of LaTeX, below a rule."""
 
-    def widths(self) -> list[int]:
-        """Of its columns, as wide as their texts."""
-        return [
-            column.width or max(map(len, (column.head, *(_text(row[place]) for row in self.rows))))
-            for place, column in enumerate(self.columns)
-        ]
+    def room(self, width: int) -> int:
+        """Characters for its columns on a terminal of a width."""
+        return width - (_INDENT + 1 if self.sections else 0)  # a blank is left at the end of indented rows
+
+    def widths(self) -> tuple[list[int], list[int]]:
+        """Characters of its columns, as wide as their texts, and as narrow as they can be."""
+        natural, least = [], []
+        for place, column in enumerate(self.columns):
+            cells = max((_longest(_text(row[place])) for row in self.rows), default=0)
+            wide = column.width if column.width and column.fold else max(column.width, cells, _longest(column.head))
+            natural.append(wide)
+            least.append(column.least(wide, max(column.width, cells)))
+        return natural, least
 
 
-Part = Gap | Lines | Items | DataTable
+Part = Gap | TextLines | Items | DataTable | Picture | HiddenColumns
 
 
 class Document(NamedTuple):
@@ -108,15 +157,13 @@ class Document(NamedTuple):
     records: Callable[[], Sequence[dict[str, Any]]]
     """The rows of CSV: raw values."""
     json: Callable[[], str]
+    paper: Callable[[Format], Iterable[Part]] | None = None
+    """What Markdown or LaTeX gets in place of the parts."""
     prose: bool = False
     """In papers, is every line a paragraph? Else lines stay together, and are comments in LaTeX."""
-    draw: Callable[[int], RenderableType] | None = None
-    """What a terminal shows in place of the parts: pictures of characters in several colours."""
 
     def terminal(self, width: int) -> RenderableType:
         """For a terminal of so many characters."""
-        if self.draw is not None:
-            return self.draw(width)
         return drawn(self.parts(), width)
 
     def text(self, form: Format) -> str:
@@ -129,16 +176,27 @@ class Document(NamedTuple):
             from xfcost.report.console import plain_text
 
             return plain_text(self.terminal)
-        return in_paper((part for part in self.parts() if part.only != "terminal"), form, prose=self.prose)
+        parts = self.paper(form) if self.paper else self.parts()
+        return in_paper((part for part in parts if part.only != "terminal"), form, prose=self.prose)
 
 
-def notes(texts: Iterable[str], *, verbose: bool) -> Iterator[Lines]:
+def line(text: str, style: str = "", head: str = "") -> TextLines:
+    """A line of a terminal."""
+    return TextLines([text], style, head)
+
+
+def numbers(first: str, *heads: str) -> list[TableColumn]:
+    """A column of text, and some of numbers."""
+    return [TableColumn(first), *(TableColumn(head, right=True) for head in heads)]
+
+
+def notes(texts: Iterable[str], *, verbose: bool) -> Iterator[TextLines]:
     """A line per note; on a terminal beyond a few how many more there are."""
     every = [f"note: {text}" for text in texts]
     some = every if verbose else every[:_MOST_NOTES]
-    yield from (Lines(every, only="paper"), Lines(some, only="terminal"))
+    yield from (TextLines(every, only="paper"), TextLines(some, only="terminal"))
     if hidden := len(every) - len(some):
-        yield Lines([f"{units.number_of(hidden, 'more note')}: --verbose"], "dim", only="terminal")
+        yield TextLines([f"{units.number_of(hidden, 'more note')}: --verbose"], "dim", only="terminal")
 
 
 def table_of(
@@ -148,12 +206,10 @@ def table_of(
     return DataTable([column(head) for head in rows[0]], [list(row.values()) for row in rows], **more)
 
 
-def fitting(
-    columns: Sequence[TableColumn], needed: Sequence[int], width: int, *, gap: int = GAP, least: int = 1
-) -> list[int]:
-    """The places of the columns that fit side by side, the lowest ranks left out first; at least so many stay."""
+def fitting(columns: Sequence[TableColumn], needed: Sequence[int], width: int, gap: int = GAP) -> list[int]:
+    """The places of the columns that fit side by side, the lowest ranks left out first."""
     places = list(range(len(columns)))
-    while sum(needed[place] for place in places) + gap * (len(places) - 1) > width and len(places) > least:
+    while sum(needed[place] for place in places) + gap * (len(places) - 1) > width:
         ranks = {place: rank for place in places if (rank := columns[place].rank) is not None}
         if not ranks:
             break
@@ -161,22 +217,10 @@ def fitting(
     return places
 
 
-def fitted(table: DataTable, width: int) -> tuple[DataTable, list[str]]:
-    """The table with the columns that fit, and the headings of the others."""
-    sized = zip(table.widths(), table.columns, strict=True)
-    needed = [min(natural, column.fold) if column.fold else natural for natural, column in sized]
-    places = fitting(table.columns, needed, width)
-    hidden = [column.head for place, column in enumerate(table.columns) if place not in places]
-    columns, rows = [table.columns[place] for place in places], [[row[place] for place in places] for row in table.rows]
-    return table._replace(columns=columns, rows=rows), hidden
-
-
-def hidden_text(heads: Iterable[str]) -> str:
-    """What a narrow terminal has no room for."""
-    return f"hidden at this width: {', '.join(heads)}".replace("\n", " ")
-
-
 # ── on a terminal ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+# Text that is wrapped is not made narrower, as long as the columns can be divided among several tables.
+_LEAST: Final = 12
 
 
 def drawn(parts: Iterable[Part], width: int) -> RenderableType:
@@ -186,46 +230,140 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
 
     shown: list[RenderableType] = []
     for part in parts:
-        if part.only == "paper":
+        if part.only not in ("", "terminal"):
             continue
         if isinstance(part, DataTable):
-            if part.narrow and sum(part.widths(), GAP * (len(part.columns) - 1)) > width:
-                shown.append(drawn(part.narrow, width))
-                continue
-            shown += [Text(part.title, style="bold")] if part.title else []
-            table, hidden = fitted(part, width)
-            shown += [_rich_table(table), *([Text(hidden_text(hidden), style="dim")] if hidden else [])]
-        elif isinstance(part, Lines):
+            shown += _drawn_table(part, width)
+        elif isinstance(part, TextLines):
             texts = [Text(text, style=part.style) for text in part.texts]
-            shown += [Text.assemble((part.head, "bold"), texts[0]), *texts[1:]] if part.head else texts
+            texts[:1] = [Text.assemble((part.head, "bold"), texts[0])] if part.head else texts[:1]
+            shown += [*texts[:-1], Text.assemble(texts[-1], (part.tail, "dim"))] if part.tail else texts
+        elif isinstance(part, Picture):
+            shown.append(part.draw(width))
+        elif isinstance(part, HiddenColumns):
+            shown += _hidden_text(part.table, width)
         else:
             shown += [Text(f"{name}: {text}") for name, text in part.pairs] if isinstance(part, Items) else [Text()]
     return Group(*shown)
 
 
-def _rich_table(table: DataTable) -> RenderableType:
+def _drawn_table(table: DataTable, width: int) -> Iterator[RenderableType]:
+    """The table with the columns that fit; as several tables where the width is short of columns that must be there."""
     from rich.text import Text
 
-    from xfcost.report.console import bare_table, stacked
+    natural, least = table.widths()
+    room = table.room(width)
+    cells = [wide if column.fold else low for column, wide, low in zip(table.columns, natural, least, strict=True)]
+    if table.narrow and sum(cells, table.gap * (len(cells) - 1)) > room:
+        yield drawn(table.narrow, width)
+        return
+    if table.title:
+        yield Text(table.title, style="bold")
+    places = fitting(table.columns, least, room, table.gap)
+    if sum(least[place] for place in places) + table.gap * (len(places) - 1) > room:
+        least = [min(one, _LEAST) if column.fold else one for one, column in zip(least, table.columns, strict=True)]
+    naming = next((place for place in places if table.headed and table.columns[place].head), places[0])
+    for some in divided(places, least, room, table.gap, naming):
+        yield _TableLines(table, some, _narrowed(some, natural, least, room - table.gap * (len(some) - 1)))
+    if table.hidden:
+        yield from _hidden_text(table, width)
 
-    result = bare_table()
-    result.show_header = table.headed
-    for column in table.columns:
-        result.add_column(
-            stacked(column.head),
-            justify="right" if column.right else "left",
-            no_wrap=not column.fold,
-            overflow="fold" if column.fold else "ellipsis",
-            min_width=column.width or None,
-        )
-    for number, row in enumerate(table.rows):
-        texts = [
-            (cell, column.style) if isinstance(cell, str) else cell
-            for cell, column in zip(row, table.columns, strict=True)
+
+def _hidden_text(table: DataTable, width: int) -> Iterator[Text]:
+    """What a narrow terminal has no room for."""
+    from rich.text import Text
+
+    places = fitting(table.columns, table.widths()[1], table.room(width), table.gap)
+    hidden = [column.head for place, column in enumerate(table.columns) if place not in places]
+    if hidden:
+        yield Text(f"hidden at this width: {', '.join(hidden)}".replace("\n", " "), style="dim")
+
+
+def _narrowed(places: Sequence[int], natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """The widths of columns, the widest that can be wrapped made narrower first, until all of them fit."""
+    widths = [natural[place] for place in places]
+    while sum(widths) > room and max(widths) > 1:
+        wrapped = [at for at, place in enumerate(places) if widths[at] > least[place]] or range(len(places))
+        widths[max(reversed(wrapped), key=widths.__getitem__)] -= 1
+    return widths
+
+
+class _TableLines(NamedTuple):
+    """Some columns of a table, cell beside cell."""
+
+    table: DataTable
+    places: Sequence[int]
+    widths: Sequence[int]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
+        table = self.table
+        if table.headed:
+            heads = [Cell(table.columns[place].head, "bold") for place in self.places]
+            yield from self._row(console, heads, "", folded=True)
+        for number, row in enumerate(table.rows):
+            if heading := table.sections.get(number):
+                yield from (Segment(one_line(heading), console.get_style("bold")), Segment.line())
+            cells = [
+                cell if isinstance(cell := row[place], Cell) else Cell(cell, table.columns[place].style)
+                for place in self.places
+            ]
+            yield from self._row(console, cells, table.styles[number] if table.styles else "")
+
+    def _row(self, console: Console, cells: Sequence[Cell], style: str, *, folded: bool = False) -> Iterator[Segment]:
+        from rich.cells import cell_len
+        from rich.segment import Segment
+
+        columns = [self.table.columns[place] for place in self.places]
+        wrapped = [
+            _wrapped(console, cell.text, width, folded or bool(column.fold))
+            for cell, column, width in zip(cells, columns, self.widths, strict=True)
         ]
-        cells = (stacked(text) if "\n" in text else Text(text, style=style) for text, style in texts)
-        result.add_row(*cells, style=table.styles[number] if table.styles else None)
-    return result
+        styles = [console.get_style(style or "none") + console.get_style(cell.style or "none") for cell in cells]
+        height = max(map(len, wrapped))
+        if folded:  # headings stand at the bottom
+            wrapped = [[""] * (height - len(lines)) + lines for lines in wrapped]
+        for at in range(height):
+            yield Segment(" " * _INDENT if self.table.sections else "")
+            for place, (lines, column, width) in enumerate(zip(wrapped, columns, self.widths, strict=True)):
+                text = lines[at] if at < len(lines) else ""
+                blanks = " " * (width - cell_len(text))
+                between = " " * self.table.gap if place < len(columns) - 1 else ""
+                yield Segment(f"{blanks}{text}{between}" if column.right else f"{text}{blanks}{between}", styles[place])
+            yield Segment.line()
+
+
+def _wrapped(console: Console, text: str, width: int, fold: bool) -> list[str]:
+    """The lines of a cell; words that are wider are broken, where they have hyphens behind one."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    lines: list[str] = []
+    for one in map(one_line, text.split("\n")):
+        if cell_len(one) <= width:
+            lines.append(one)
+        elif not fold:
+            lines.append(Text(one).wrap(console, width, overflow="ellipsis", no_wrap=True)[0].plain)
+        else:
+            broken = re.sub(rf"\S{{{width + 1},}}", lambda word: "\n".join(_broken(word[0], width)), one)
+            lines += [part.plain.rstrip() for part in Text(broken).wrap(console, width, overflow="fold")]
+    return lines
+
+
+def _broken(word: str, width: int) -> Iterator[str]:
+    while len(word) > width:
+        cut = word.rfind("-", 0, width) + 1 or width
+        yield word[:cut]
+        word = word[cut:]
+    yield word
+
+
+def _longest(text: str) -> int:
+    """Columns of a terminal that the widest of its lines takes."""
+    from rich.cells import cell_len
+
+    return max(map(cell_len, text.split("\n")))
 
 
 # ── text for papers and programs ─────────────────────────────────────────────────────────────────────────────────────
@@ -241,8 +379,7 @@ def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:
     if isinstance(part, DataTable):
         if part.title:
             yield f"% {_latex(part.title)}" if form == "latex" else f"{part.title}:"
-        heads = [column.named or column.head for column in part.columns]
-        yield to_markup([dict(zip(heads, map(_text, row), strict=True)) for row in part.rows], form).rstrip("\n")
+        yield to_markup(part, form).rstrip("\n")
     elif isinstance(part, Items):
         if form == "latex":
             yield from (_latex(f"{name}: {text}") for name, text in part.pairs)
@@ -251,7 +388,7 @@ def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:
                 f"- **{_markdown(name)}{':' if text[:1].islower() else '.'}** {_markdown(text)}"
                 for name, text in part.pairs
             )
-    elif isinstance(part, Lines) and part.texts:
+    elif isinstance(part, TextLines) and part.texts:
         texts = [_spaced(text) for text in (part.head + part.texts[0], *part.texts[1:])]
         texts = [written(f"{text}." if part.ended and not text.endswith(".") else text) for text in texts]
         if form == "markdown" and part.strong:
@@ -294,28 +431,39 @@ def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     return stream.getvalue()
 
 
-def to_markup(rows: Sequence[dict[str, str]], form: Format) -> str:
-    """A table of Markdown or LaTeX of rows that are text already."""
-    heads = list(rows[0]) if rows else []
+def to_markup(table: DataTable, form: Format) -> str:
+    """A table of Markdown or LaTeX."""
+    heads = [column.named or column.head for column in table.columns]
+    rows = [list(map(_text, row)) for row in table.rows]
     if form == "markdown":
         from tabulate import tabulate
 
-        if (places := chosen(heads)) is not None:
-            heads = [heads[place] for place in places]
-        written = [{markdown(head): markdown(row[head]) for head in heads} for row in rows]
-        return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
-    from xfcost.report.latex import RowGroup, latex_table
+        picked = chosen(heads)
+        places = range(len(heads)) if picked is None else picked
+        written = [[markdown(row[place]) for place in places] for row in (heads, *rows)]
+        return str(tabulate(written[1:], headers=written[0], tablefmt="github", disable_numparse=True)) + "\n"
+    from xfcost.report.latex import RowGroup, latex, latex_table, number
 
-    right = [all(row[head][:1].isdigit() or row[head] in (units.DASH, "") for row in rows) for head in heads]
-    cells = [[_latex_cell(head, row[head], right=one) for head, one in zip(heads, right, strict=True)] for row in rows]
-    return latex_table(heads, right, [RowGroup("", cells)])
+    right = [
+        not column.kind and all(row[place][:1].isdigit() or row[place] in (units.DASH, "") for row in rows)
+        for place, column in enumerate(table.columns)
+    ]
+    cells = [[_latex_cell(*one) for one in zip(table.columns, row, right, strict=True)] for row in rows]
+    starts = sorted({0, *table.sections})
+    groups = [
+        RowGroup(latex(table.sections.get(start, "")), cells[start:end])
+        for start, end in zip(starts, [*starts[1:], len(cells)], strict=True)
+    ]
+    return latex_table(heads, right, groups, list(map(number, table.total)))
 
 
-def _latex_cell(head: str, cell: str, *, right: bool) -> str:
+def _latex_cell(column: TableColumn, cell: str, right: bool) -> str:
     """Numbers with thin spaces, orders as formulas, indents kept."""
-    from xfcost.report.latex import formula, latex, number
+    from xfcost.report.latex import formula, latex, number, title
 
-    if head == "order" or re.fullmatch(r"O\(.*\)", cell):
+    if column.kind == "title":
+        return title(cell)
+    if column.kind == "formula" or re.fullmatch(r"O\(.*\)", cell):
         return formula(cell)
     if right:
         return number(cell)

@@ -165,6 +165,46 @@ def nearest_corner(point: Named, box: LabelBox) -> tuple[float, float]:
     return min(max(point.x, box.left), box.right), min(max(point.y, box.bottom), box.top)
 
 
+class PointName(NamedTuple):
+    """A point in data coordinates, its radius in pixels, and its name; a point without one only takes room."""
+
+    x: float
+    y: float
+    radius: float
+    text: str = ""
+    gid: str | None = None
+    """Of the name."""
+
+
+def draw_names(axes: Axes, points: Sequence[PointName], taken: Sequence[LabelBox], size: float) -> None:
+    """The names of points where there is room for them, each tied to its point by a line if it stands further away."""
+    named = [point for point in points if point.text]
+    boxes = {point: _placed_box(axes, point, size) for point in points}
+    others = [boxes[point] for point in points if not point.text]
+    places = placed([boxes[point] for point in named], others, taken, LabelBox(*axes.bbox.extents))
+    back = axes.transData.inverted()
+    for point, place in zip(named, places, strict=True):
+        if place is None:
+            continue
+        box, about = place.box, boxes[point]
+        x, y = back.transform(((box.left + box.right) / 2, (box.bottom + box.top) / 2))
+        axes.text(x, y, point.text, fontsize=size, color=INK, ha="center", va="center", gid=point.gid, zorder=5)
+        if place.tied:
+            xs, ys = zip(*back.transform([(about.x, about.y), nearest_corner(about, box)]), strict=True)
+            axes.plot(xs, ys, color=INK, linewidth=0.6, marker="o", markevery=[0], markersize=1.8, zorder=4)
+
+
+def _placed_box(axes: Axes, point: PointName, size: float) -> Named:
+    """The point in pixels, with the size of its name."""
+    x, y = axes.transData.transform((point.x, point.y))
+    if not point.text:
+        return Named(float(x), float(y), point.radius)
+    drawn = axes.text(0, 0, point.text, fontsize=size)
+    box = extent(axes, drawn)
+    drawn.remove()
+    return Named(float(x), float(y), point.radius, box.right - box.left, box.top - box.bottom)
+
+
 class Captions(NamedTuple):
     """The texts around a figure."""
 

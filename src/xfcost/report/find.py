@@ -9,7 +9,7 @@ from xfcost.counting.find.result import QUANTITIES, FindResult, FoundModel, Left
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines
 from xfcost.report.on_devices import WITHOUT_TF32
 
 # Columns of figures that are always there.
@@ -35,16 +35,16 @@ def _parts(found: FindResult, *, front_only: bool, left_out: bool) -> Iterator[P
         sign = -1 if found.question.descending else 1
         rows.sort(key=lambda row: sign * row.figures[found.question.sort])
     rows = rows[: found.question.top]
-    yield Lines(answer(found), "bold")
+    yield TextLines(answer(found), "bold")
     if rows:
         yield from (Gap(), _table(found, rows))
-    yield Lines(list(_below(found, rows, front_only=front_only)))
+    yield TextLines(list(_below(found, rows, front_only=front_only)))
     if reasons := list(_reasons(found, every=left_out)):
-        yield from (Gap(), Lines(["left out"], "bold", only="terminal"), Lines(reasons))
+        yield from (Gap(), TextLines(["left out"], "bold", only="terminal"), TextLines(reasons))
     if left_out and found.not_fitting:
         heads = [TableColumn("preset", fold=20), TableColumn("why it is left out", fold=20)]
         yield from (Gap(), DataTable(heads, [(one.name, one.reason) for one in found.not_fitting], only="terminal"))
-    yield from (Gap(), Lines(notes(found), "dim"))
+    yield from (Gap(), TextLines(notes(found), "dim"))
 
 
 def answer(found: FindResult) -> list[str]:
@@ -141,7 +141,7 @@ def _table(found: FindResult, rows: Sequence[FoundModel]) -> DataTable:
     if keys:
         joined = [[words[0], " · ".join(values), *words[1:], *numbers] for words, values, numbers in cells]
         heads = [first[0], TableColumn("values", fold=20), *first[1:], *last]
-        narrow = [DataTable(heads, joined, styles), Lines([f"values: {' · '.join(keys)}"])]
+        narrow = [DataTable(heads, joined, styles), TextLines([f"values: {' · '.join(keys)}"])]
     return DataTable(columns, wide, styles, narrow=narrow)
 
 

@@ -11,21 +11,17 @@ from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.report.figure import (
-    INK,
     QUIET,
     TICKS,
     Captions,
     LabelBox,
-    Named,
-    Placed,
+    PointName,
     Ticks,
     caption_heights,
     draw_captions,
-    extent,
+    draw_names,
     log_frame,
     look,
-    nearest_corner,
-    placed,
     to_bytes,
 )
 from xfcost.report.find import answer, memory_note, short_keys, time_notes
@@ -134,20 +130,14 @@ def _named(front: tuple[FoundModel, ...]) -> list[FoundModel]:
 
 def _draw_names(axes: Axes, found: FindResult) -> None:
     """Names beside points of the front, where there is room for them."""
-    rows = _named(found.front)
-    sizes = [_text_size(axes, _name(found, row)) for row in rows]
     more, less = found.question.front
-    front = [_pixels(axes, row.figures[less], row.figures[more]) for row in found.front]
-    points = [Named(*front[found.front.index(row)], 4.0, *size) for row, size in zip(rows, sizes, strict=True)]
-    others = [Named(*at, 4.0) for row, at in zip(found.front, front, strict=True) if row not in rows]
-    places = {(row.figures[less], row.figures[more]) for row in found.front}
-    others += [Named(*_pixels(axes, x, y), 3.0) for y, x in found.cloud if (x, y) not in places]
-    taken = [*_steps(front), *_lines(axes, found)]
-    for row, point, place in zip(
-        rows, points, placed(points, others, taken, LabelBox(*axes.bbox.extents)), strict=True
-    ):
-        if place is not None:
-            _write(axes, _name(found, row), point, place)
+    front = {(row.figures[less], row.figures[more]): row for row in found.front}
+    named = _named(found.front)
+    points = [PointName(row.figures[less], row.figures[more], 4.0, _name(found, row)) for row in named]
+    points += [PointName(*at, 4.0) for at, row in front.items() if row not in named]
+    points += [PointName(x, y, 3.0) for y, x in found.cloud if (x, y) not in front]
+    taken = [*_steps([_pixels(axes, *at) for at in front]), *_lines(axes, found)]
+    draw_names(axes, points, taken, _NAME_SIZE)
 
 
 def _name(found: FindResult, row: FoundModel) -> str:
@@ -178,22 +168,6 @@ def _lines(axes: Axes, found: FindResult) -> Iterator[LabelBox]:
             yield LabelBox(x - 5 * _ROOM, frame.bottom, x, frame.bottom + _TEXT * (frame.top - frame.bottom))
         if limited(budget) == more:
             yield LabelBox(frame.left, y - _ROOM, frame.right, y + _ROOM)
-
-
-def _text_size(axes: Axes, text: str) -> tuple[float, float]:
-    drawn = axes.text(0, 0, text, fontsize=_NAME_SIZE)
-    box = extent(axes, drawn)
-    drawn.remove()
-    return float(box.right - box.left), float(box.top - box.bottom)
-
-
-def _write(axes: Axes, text: str, point: Named, place: Placed) -> None:
-    box, back = place.box, axes.transData.inverted()
-    x, y = back.transform(((box.left + box.right) / 2, (box.bottom + box.top) / 2))
-    axes.text(x, y, text, fontsize=_NAME_SIZE, color=INK, ha="center", va="center", zorder=5)
-    if place.tied:
-        xs, ys = zip(*back.transform([(point.x, point.y), nearest_corner(point, box)]), strict=True)
-        axes.plot(xs, ys, color=QUIET, linewidth=0.5, zorder=3)
 
 
 def _captions(found: FindResult) -> Captions:

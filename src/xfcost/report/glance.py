@@ -12,7 +12,7 @@ from xfcost.counting.glance import MIXING_FIRST, Glance, GlanceEntry
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import Mixing
-from xfcost.report.document import Cell, DataTable, Document, Gap, Lines, Part, TableColumn, table_of
+from xfcost.report.document import Cell, DataTable, Document, Gap, Part, TableColumn, TextLines, table_of
 from xfcost.report.input_description import circumstances, image_cell, input_object, input_warnings
 from xfcost.report.style import TERMINAL, WORDS, letters_text, lowered
 
@@ -49,20 +49,22 @@ def document(page: Glance) -> Document:
 
 def _parts(page: Glance) -> Iterator[Part]:
     yield _sections(page)
-    yield table_of(_rounded(page), only="paper")
-    yield from (Gap(), Lines(_input_lines(page)))
+    yield table_of(
+        _rounded(page), lambda head: TableColumn(head, kind="formula" if head == "order" else ""), only="paper"
+    )
+    yield from (Gap(), TextLines(_input_lines(page)))
     kinds = [kind for kind in MIXING_FIRST if any(entry.mixing == kind for entry in page.entries)]
     for kind in kinds:
-        yield Lines([f"{WORDS[kind].capitalize()}: {_MEANING[kind]}."], TERMINAL[kind])
-    yield Lines(list(_mixing_lines(page)))
+        yield TextLines([f"{WORDS[kind].capitalize()}: {_MEANING[kind]}."], TERMINAL[kind])
+    yield TextLines(list(_mixing_lines(page)))
     if page.moves:
-        yield Lines(["Data movement and masks, no arithmetic and no parameters: " + "; ".join(page.moves) + "."])
+        yield TextLines(["Data movement and masks, no arithmetic and no parameters: " + "; ".join(page.moves) + "."])
     if letters := letters_text(entry.order for entry in page.entries):
-        yield Lines([f"Letters: {letters}."])
+        yield TextLines([f"Letters: {letters}."])
     totals = ", ".join(f"{name} {units.count(params)}" for name, params in page.params.items())
-    yield Lines([f"All parameters: {totals}."])
-    yield Lines([parameter_sentence(page)], "bold")
-    yield Lines([f"note: {note}" for note in page.notes])
+    yield TextLines([f"All parameters: {totals}."])
+    yield TextLines([parameter_sentence(page)], "bold")
+    yield TextLines([f"note: {note}" for note in page.notes])
 
 
 def _sections(page: Glance) -> DataTable:

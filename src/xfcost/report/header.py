@@ -1,31 +1,28 @@
-"""The header of `analyze`: the system, its run, and the answer to the mode's question."""
+"""The header of `analyze`: the system, its run, the answer, how the accounts agree; and what the probe found."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
-
-from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement
+from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.ledger.ran import ClosedForm, ModuleRun
-from xfcost.report.decoding import cache_answers, step_answers
+from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line
 from xfcost.report.input_description import circumstances
-from xfcost.report.on_devices import fit_texts, included_texts, time_texts
-from xfcost.report.probe import kinds_texts
+from xfcost.report.on_devices import cache_answers, cache_name, fit_texts, included_texts, step_answers, time_texts
 from xfcost.report.timing import reached_texts
 from xfcost.report.training import plan_answers, training_answers
 
 
-def header(ledger: Ledger) -> list[Text]:
+def header(ledger: Ledger) -> list[TextLines]:
     """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
     metadata = ledger.metadata
-    title = Text(metadata.name, style="bold")
-    if metadata.paper:
-        title.append(f"   {metadata.paper}", style="not bold dim")
-    run = map(Text, circumstances(metadata).split("\n"))
+    title = TextLines([""], head=metadata.name, tail=f"   {metadata.paper}" if metadata.paper else "")
+    run = map(line, circumstances(metadata).split("\n"))
     checked = kinds_texts(ledger.probe) if ledger.probe is not None and not ledger.probe.detailed else ()
     return [title, *run, *_answers(ledger), *agreement_texts(ledger), *checked]
 
@@ -41,7 +38,7 @@ def at_least(ledger: Ledger) -> str:
     return "at least " if ledger.module is not None and not ledger.module.complete else ""
 
 
-def _answers(ledger: Ledger) -> Iterator[Text]:
+def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from plan_answers(ledger)
     yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))
@@ -55,21 +52,21 @@ def _answers(ledger: Ledger) -> Iterator[Text]:
     yield from closed_form_texts(ledger, at_least(ledger))
     memory = ledger.attention_memory()
     if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
-        yield Text(
+        yield line(
             f"attention memory: {units.size(memory['all_layers'])} in all layers (training), "
             f"{units.size(memory['peak'])} peak (inference)"
         )
 
 
-def _totals(ledger: Ledger) -> Text:
+def _totals(ledger: Ledger) -> TextLines:
     active = active_params(ledger)
     used = f" ({units.exact(active)} active)" if active is not None else ""
     work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
     params = f"{units.exact(ledger.total('params'))} parameters{used}"
     if ledger.generation is not None and ledger.generation.with_cache is not None:
-        return Text(params)  # its MACs and FLOPs are above
+        return line(params)  # its MACs and FLOPs are above
     macs, flops = (f"{at_least(ledger)}{units.exact(ledger.total(quantity))}" for quantity in ("macs", "flops"))
-    return Text(f"{params}   {macs} MACs   {flops} FLOPs{work}")
+    return line(f"{params}   {macs} MACs   {flops} FLOPs{work}")
 
 
 # What an account is called in a sentence.
@@ -78,11 +75,11 @@ COUNTED_ONLY: Final = "counted only; --trace checks it"
 NOT_TRACED: Final = "trace: not traced"
 
 
-def agreement_texts(ledger: Ledger) -> Iterator[Text]:
+def agreement_texts(ledger: Ledger) -> Iterator[TextLines]:
     """One line where all accounts agree; else every difference, and everything that was not counted."""
     agreement = ledger.agreement
     if agreement is None:
-        yield Text(COUNTED_ONLY, style="dim")
+        yield line(COUNTED_ONLY, "dim")
         return
     if ledger.module is not None:
         yield from _module_texts(ledger.module, agreement, "" if ledger.training is None else " and its backward pass")
@@ -93,38 +90,37 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
         if ledger.generation is not None and ledger.generation.traced_at:
             at = ", ".join(f"{tokens:,}" for tokens in ledger.generation.traced_at)
             steps = f" (the prefill, and steps at {at} tokens)"
-        yield Text(text + steps, style="bold green")
+        yield line(text + steps, "bold green")
         return
-    yield Text(f"{joined}: {_disagreement(ledger, agreement)}", style="bold red")
+    yield line(f"{joined}: {_disagreement(ledger, agreement)}", "bold red")
     for difference in agreement.differences:
         found = ", ".join(
             f"{name} {units.exact(difference[name])}" for name in ("counted", *agreement.accounts) if name in difference
         )
-        yield Text(f"  {difference['path']} {difference['quantity']}: {found}", style="red")
-    for line in agreement.uncounted:
-        yield Text(f"  not counted: {line}", style="red")
+        yield line(f"  {difference['path']} {difference['quantity']}: {found}", "red")
+    yield from (line(f"  not counted: {one}", "red") for one in agreement.uncounted)
 
 
 # Of a module's differences between trace and dispatcher, this many are listed.
 _MOST_DIFFERENCES: Final = 5
 
 
-def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[Text]:
+def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[TextLines]:
     """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
     tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
     why = f", for it does not run on meta ({run.reason})" if run.reason else ""
-    yield Text(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", style="bold green")
+    yield line(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", "bold green")
     for operation, times in run.uncounted.items():
-        yield Text(f"  not counted, for no formula knows it: {operation} ({times:,}×)", style="red")
+        yield line(f"  not counted, for no formula knows it: {operation} ({times:,}×)", "red")
     if run.uncalled:
-        yield Text(f"  parameters that no operation took: {', '.join(run.uncalled)}", style="dim")
+        yield line(f"  parameters that no operation took: {', '.join(run.uncalled)}", "dim")
     if run.traced:
-        yield Text(f"trace: {run.traced}", style="" if agreement.differences else "green")
+        yield line(f"trace: {run.traced}", "" if agreement.differences else "green")
     for difference in agreement.differences[:_MOST_DIFFERENCES]:
         figures = f"dispatched {units.exact(difference['counted'])}, traced {units.exact(difference['traced'])}"
-        yield Text(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")
+        yield line(f"  {difference['path'] or 'the model itself'} {difference['quantity']}: {figures}")
     if (more := len(agreement.differences) - _MOST_DIFFERENCES) > 0:
-        yield Text(f"  and {units.number_of(more, 'difference')} more; json has all")
+        yield line(f"  and {units.number_of(more, 'difference')} more; json has all")
 
 
 def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
@@ -148,7 +144,7 @@ def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
 _MOST_LISTED: Final = 3
 
 
-def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[Text]:
+def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
     """The MACs as a polynomial in N, where it holds, how they grow; or why there is no polynomial.
 
     `at_least` stands before it where operations are not counted.
@@ -158,14 +154,14 @@ def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[Text]:
         return
     of = "N" if form.letter == "N" else "P = H·W"
     if form.macs is None:
-        yield Text(f"in {of}: no closed form; {form.refused}", style="dim")
+        yield line(f"in {of}: no closed form; {form.refused}", "dim")
         return
     counted = ", ".join(f"{size:,}" for size in form.sizes)
-    yield Text.assemble(
-        (f"in {of}: {at_least}{form.macs} MACs", "bold"), _where(form), f"   counted at {form.letter} = {counted}"
-    )
+    yield line(f"{_where(form)}   counted at {form.letter} = {counted}", head=f"in {of}: {at_least}{form.macs} MACs")
+    if form.cache is not None:
+        yield line(f"{cache_name(ledger.cache)} in {of}: {form.cache} bytes")
     if growth := _growth(form):
-        yield Text(growth)
+        yield line(growth)
 
 
 def _where(form: ClosedForm) -> str:
@@ -185,3 +181,89 @@ def _growth(form: ClosedForm) -> str:
     told = ", ".join(f"{word} {exponent:.2f}" for word, exponent in known.items())
     more = form.N * (form.growth["factor"] or 1)
     return f"growth, e of cost ~ {form.letter}^e between {form.letter} = {form.N:,} and {more:,.0f}: {told}"
+
+
+def probe_parts(ledger: Ledger) -> Iterator[Part]:
+    """The table, the rows that differ, the rows that could not be probed, the sizes; nothing without `--probe`."""
+    if ledger.probe is None or not ledger.probe.detailed:
+        return
+    yield from (Gap(), _table(ledger.probe), Gap())
+    yield from _verdict_texts(ledger.probe)
+    reasons, sizes = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for row in ledger.probe.left_out:
+        reasons[row.reason or ""].append(row.path)
+    for path, size in ledger.probe.sizes.items():
+        sizes[size].append(path)
+    yield from (line(f"not probed, {reason}: {', '.join(paths)}") for reason, paths in reasons.items())
+    yield from (line(f"probed {size}: {', '.join(paths)}", "dim") for size, paths in sizes.items())
+
+
+def _table(probe: Probe) -> DataTable:
+    """One line for all rows that are alike."""
+    columns = [TableColumn("operation", fold=12), TableColumn("declared"), TableColumn("found")]
+    columns += [TableColumn("rows", right=True), TableColumn("agrees")]
+    cells, styles = [], []
+    alike: dict[tuple[object, ...], list[ProbedRow]] = {}
+    for row in probe.rows:
+        alike.setdefault((row.title, row.declared, row.found), []).append(row)
+    for row, *others in alike.values():
+        styles.append("bold red" if row.agrees is False else "dim" if row.found is None else "")
+        found = "not probed" if row.found is None else _cell(row.found)
+        agrees = {True: "=", False: "≠", None: units.DASH}[row.agrees]
+        cells.append([row.title, _cell(row.declared), found, str(1 + len(others)), agrees])
+    return DataTable(columns, cells, styles)
+
+
+def _cell(mixes: ProbedMixing) -> str:
+    """`local 49 by content`: the mixing kind, the tokens read per token, and where the weights come from."""
+    return " ".join(filter(None, _words(mixes)))
+
+
+def _words(mixes: ProbedMixing) -> tuple[str, str, str]:
+    reads = "" if mixes.reads_tokens is None else str(mixes.reads_tokens)
+    return mixes.mixing, reads, {True: "by content", False: "fixed", None: ""}[mixes.content_dependent]
+
+
+def _sentence(mixes: ProbedMixing) -> str:
+    """`local, reads 49, weights by content`."""
+    mixing, reads, weights = _words(mixes)
+    return ", ".join([mixing, *([f"reads {reads}"] if reads else []), *([f"weights {weights}"] if weights else [])])
+
+
+def _verdict_texts(probe: Probe) -> Iterator[TextLines]:
+    """One line where all rows agree, else every one that differs; then the patterns of mixers."""
+    count = len(probe.rows) - len(probe.left_out)
+    yield from _difference_texts(probe, "probe", f"agrees, in all {count} operations that could be probed", count)
+    yield from _pattern_texts(probe.patterns)
+
+
+def kinds_texts(probe: Probe) -> Iterator[TextLines]:
+    """The check of kinds beside a trace: one line where all agree, else every row that differs."""
+    number, count = len(probe.rows), len(probe.rows) - len(probe.left_out)
+    operations = units.number_of(number, "operation")
+    if not count:
+        yield line(f"kinds: none of {operations} could be checked (--probe: why)", "dim")
+        return
+    share = f"all {operations}" if count == number else f"{count} of {operations} (the others: --probe)"
+    yield from _difference_texts(probe, "kinds", f"agrees, in {share}", count)
+
+
+def _difference_texts(probe: Probe, head: str, agrees: str, count: int) -> Iterator[TextLines]:
+    number = len(probe.differences)
+    verdict = f"DISAGREES in {number} of {units.number_of(count, 'operation')}" if number else agrees
+    yield line(f"{head}: the running model {verdict}", "bold red" if number else "bold green")
+    for row in probe.differences:
+        if row.found is not None:
+            yield line(f"  {row.path}: declared {_sentence(row.declared)}; found {_sentence(row.found)}", "red")
+
+
+def _pattern_texts(patterns: dict[str, tuple[str, ...]]) -> Iterator[TextLines]:
+    """One line where the tokens and pairs of all mixers are those declared, else every one that differs."""
+    different = {path: texts for path, texts in patterns.items() if texts}
+    if different:
+        number = f"{len(different)} of {len(patterns)}"
+        yield line(f"probe: the tokens read are NOT those declared in {number} mixers", "bold red")
+    elif patterns:
+        yield line(f"probe: the tokens and pairs read are those declared, in all {len(patterns)} mixers", "green")
+    for path, texts in different.items():
+        yield from (line(f"  {path}: {text}", "red") for text in texts)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from xfcost.ledger.visible import one_line
-from xfcost.report.columns import chosen
+from xfcost.report.output import chosen, divided
 
 _SPECIAL: Final = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -284,8 +284,8 @@ def parts(
             if head in heads and _points(more := sorted([*places, heads.index(head)]), names_wrapped) <= PAGE:
                 places = more
     narrowest = [points if one else min(points, _LEAST) for points, one in zip(widths, right, strict=True)]
-    divided = [places] if _points(places, narrowest) <= PAGE else _divided(places, narrowest)
-    return [PagePart(some, _wrapped(some, widths, right)) for some in divided]
+    found = divided(places, narrowest, PAGE, GAP, places[0])
+    return [PagePart(some, _wrapped(some, widths, right)) for some in found]
 
 
 def _wrapped(places: Sequence[int], widths: Sequence[float], right: Sequence[bool]) -> dict[int, float]:
@@ -299,16 +299,6 @@ def _wrapped(places: Sequence[int], widths: Sequence[float], right: Sequence[boo
         if fitting[widest] == _LEAST:
             texts.remove(widest)
     return {place: points for place, points in fitting.items() if points < widths[place]}
-
-
-def _divided(places: Sequence[int], widths: Sequence[float]) -> list[list[int]]:
-    first, *others = places
-    found = [[first]]
-    for place in others:
-        if len(found[-1]) > 1 and _points([*found[-1], place], widths) > PAGE:
-            found.append([first])
-        found[-1].append(place)
-    return found
 
 
 def _points(places: Iterable[int], widths: Sequence[float]) -> float:

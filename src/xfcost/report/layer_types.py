@@ -10,7 +10,7 @@ import msgspec
 from xfcost.counting.layer_types import LayerLine, LayerTable, explanations
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Document, Gap, Items, Lines, Part, TableColumn, table_of
+from xfcost.report.document import Document, Gap, Items, Part, TableColumn, TextLines, table_of
 
 PAPER: Final = "Vaswani et al. 2017, Attention Is All You Need, Table 1 and §4"
 _NUMBERS: Final = ("MACs", "projections")
@@ -28,14 +28,14 @@ def document(table: LayerTable) -> Document:
 
 
 def _parts(table: LayerTable) -> Iterator[Part]:
-    yield Lines([f"n = {table.n:,}   d = {table.d:,}   k = {table.k:,}   r = {table.r:,}   printed: {PAPER}"])
+    yield TextLines([f"n = {table.n:,}   d = {table.d:,}   k = {table.k:,}   r = {table.r:,}   printed: {PAPER}"])
     for title, rows in (
         ("Complexity per layer", [_complexity(line) for line in table.lines]),
         ("Sequential operations", [_sequential(line, table.n) for line in table.lines]),
         ("Maximum path length", [_path(line, table.n) for line in table.lines]),
     ):
         yield from (Gap(), table_of(rows, _column, title=title))
-    yield from (Gap(), Items(list(explanations(table))), Gap(), Lines(_NOTES, ended=True))
+    yield from (Gap(), Items(list(explanations(table))), Gap(), TextLines(_NOTES, ended=True))
 
 
 def _column(head: str) -> TableColumn:

@@ -18,7 +18,7 @@ from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import Interval
 from xfcost.report.crossovers import order_lines, range_text
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, table_of, to_csv
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, table_of, to_csv
 from xfcost.report.measurements import configuration_text, outcome_text, precision_text
 from xfcost.report.plot import slope_text
 from xfcost.report.style import lowered
@@ -45,17 +45,17 @@ def _parts(found: MeasuredSeries) -> Iterator[Part]:
     rows = sum(len(one.rows) + len(one.missing) for one in found.series)
     without = f", {len(found.missing):,} of them not measured" if found.missing else ""
     head = (f"{found.file}: {units.number_of(rows, 'row')}{without}", "   ".join(shared_words(found.series)))
-    yield from (Lines(head, only="terminal"), Gap())
+    yield from (TextLines(head, only="terminal"), Gap())
     for pair in found.pairs[:_MOST_PAIRS]:
         name = f"{pair.first.name} and {pair.second.name}, time:"
-        yield Lines(["", *(f"  {text}" for text in _pair_texts(pair))], head=name, only="terminal")
+        yield TextLines(["", *(f"  {text}" for text in _pair_texts(pair))], head=name, only="terminal")
     if (more := len(found.pairs) - _MOST_PAIRS) > 0:
-        yield Lines([f"{more} more pairs: --format json has them, or name the systems"], "dim", only="terminal")
+        yield TextLines([f"{more} more pairs: --format json has them, or name the systems"], "dim", only="terminal")
     for one in found.series:
         if one.rows:
-            yield from (Gap(), Lines([one.name], "bold", only="terminal"), _series_table(one))
-            yield Lines(list(_upper_texts(one)), only="terminal")
-    yield from (Gap(), Lines(list(_notes(found)), only="terminal"))
+            yield from (Gap(), TextLines([one.name], "bold", only="terminal"), _series_table(one))
+            yield TextLines(list(_upper_texts(one)), only="terminal")
+    yield from (Gap(), TextLines(list(_notes(found)), only="terminal"))
     yield table_of(_points(found), only="paper")
 
 
@@ -88,9 +88,9 @@ def _pair_texts(pair: Pair) -> Iterator[str]:
     yield from counted_texts(pair)
     if pair.peak_ratios:
         last = pair.peak_ratios[-1]
-        ratio = _three(max(last.value, 1 / last.value))
+        ratio = units.ratio(max(last.value, 1 / last.value), 3)
         less = pair.first if last.value > 1 else pair.second
-        how = "the same" if ratio == 1 else f"{units.ratio(ratio)} less in {less.name}"
+        how = "the same" if ratio == "1×" else f"{ratio} less in {less.name}"
         yield f"peak memory at {span_text([last.x], axis)}: {how}"
 
 
@@ -112,7 +112,7 @@ def _noisy_text(pair: Pair, order: int | None, points: Sequence[Ratio]) -> str:
     span, names = span_text([one.x for one in points], pair.first.axis), f"{pair.second.name} over {pair.first.name}"
     if order == -1:
         low, high, names = 1 / high, 1 / low, f"{pair.first.name} over {pair.second.name}"
-    return f"noisy, not decided at {span}: {names} between {units.ratio(_three(low))} and {units.ratio(_three(high))}"
+    return f"noisy, not decided at {span}: {names} between {units.ratio(low, 3)} and {units.ratio(high, 3)}"
 
 
 def _extremes(points: Sequence[Ratio], order: int) -> str:
@@ -126,17 +126,12 @@ def ratio_text(one: Ratio, order: int = 1) -> str:
     value, interval = one.value, one.interval
     if order < 0:
         value, interval = 1 / value, interval and Interval(1 / interval.high, 1 / interval.low)
-    return f"{units.ratio(_three(value))}{interval_text(interval)}"
+    return f"{units.ratio(value, 3)}{interval_text(interval)}"
 
 
 def interval_text(interval: Interval | None) -> str:
     """` (1.9 to 2.3)`; of no interval nothing."""
-    return "" if interval is None else f" ({_three(interval.low):g} to {_three(interval.high):g})"
-
-
-def _three(value: float) -> float:
-    """Three significant digits."""
-    return float(f"{value:.3g}")
+    return "" if interval is None else f" ({units.ratio(interval.low, 3)[:-1]} to {units.ratio(interval.high, 3)[:-1]})"
 
 
 def span_text(xs: Sequence[int], axis: SizeAxis) -> str:

@@ -17,7 +17,7 @@ from xfcost.ledger.metadata import Timing
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import nine_in_ten
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines
 
 # Fields that are a column where rows differ in them, and stand above the table where they don't.
 _RUN: Final = ("batch", "dtype", "attention", "mode")
@@ -44,14 +44,14 @@ def document(rows: Sequence[Measurement]) -> Document:
 
 def _parts(rows: Sequence[Measurement]) -> Iterator[Part]:
     if not rows:
-        yield Lines(["no rows"])
+        yield TextLines(["no rows"])
         return
     titles = _titles(rows)
     ranks = {title: rank for rank, title in enumerate(_HIDDEN_FIRST)}
     columns = [TableColumn(title, right=title != "system", rank=ranks.get(title)) for title in titles]
     columns[0] = columns[0]._replace(fold=_NAME)
-    yield from (Lines([_shared_text(rows)]), Gap(), DataTable(columns, [_cells(row, titles) for row in rows]))
-    yield from (Gap(), Lines(list(_notes(rows))))
+    yield from (TextLines([_shared_text(rows)]), Gap(), DataTable(columns, [_cells(row, titles) for row in rows]))
+    yield from (Gap(), TextLines(list(_notes(rows))))
 
 
 def left_out_texts(grids: Mapping[str, MeasuredSizes], word: str) -> Iterator[str]:

@@ -1,12 +1,15 @@
-"""Errors and progress on stderr; an stderr that can't be written never changes how a command ends."""
+"""Errors and progress on stderr, which never change how a command ends; and Ctrl-C, which ends it with code 130."""
 
 from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
-from contextlib import suppress
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from os import _exit  # a command that runs a module's code refuses `os._exit` there
+from typing import Any, Final, NoReturn, TextIO
 
 from xfcost.ledger.visible import HANDLER, one_line
 
@@ -72,3 +75,39 @@ def substitute() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in _NOT_CHOSEN:
             stream.reconfigure(errors=HANDLER)
+
+
+# 128 + SIGINT, as in shells.
+EXIT_CODE: Final = 130
+
+_CLEANUPS: Final[list[Callable[[], Any]]] = []
+
+
+def end_on_interrupt() -> None:
+    """Install a handler: the first SIGINT ends the process; later ones are ignored during the clean-up.
+
+    A process that started with SIGINT ignored (`nohup`, a background job) still ignores it.
+
+    KeyboardInterrupt would not work: torch swallows an exception in one of its callbacks, and takes a second or more to
+    unload, while a second interrupt kills the interpreter. The Python API installs no handler: there the caller does.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+@contextmanager
+def cleaned_up_on_interrupt(cleanup: Callable[[], Any]) -> Iterator[None]:
+    """While the block runs, an interrupt calls `cleanup` before the process ends."""
+    _CLEANUPS.append(cleanup)
+    try:
+        yield
+    finally:
+        _CLEANUPS.remove(cleanup)
+
+
+def _end(*_: Any) -> NoReturn:
+    signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN: Python reports a signal that is pending then
+    for cleanup in reversed(_CLEANUPS):
+        with suppress(Exception):  # the others must still run
+            cleanup()
+    _exit(EXIT_CODE)

@@ -1,28 +1,124 @@
-"""Ledger -> the lines of a run on given devices: does it fit, the least time, the estimate, what they include."""
+"""Ledger -> the lines of inference: the cache, a decode step; on given devices does it fit, and how fast is it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from rich.text import Text
-
 from xfcost.ledger import units
 from xfcost.ledger.device import Device
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
 from xfcost.ledger.roofs import Bound
-from xfcost.report.decoding import EXPECTED, cache_name
+from xfcost.report.document import DataTable, TextLines, line, numbers
+
+EXPECTED: Final = "with the expected experts"
+
+
+def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
+    """The header's lines of the cache, and of the total of a generation."""
+    if ledger.generation is not None:
+        yield generation_text(ledger.generation)
+    if ledger.cache is not None:
+        yield cache_text(ledger.cache, ledger.metadata)
+
+
+def step_answers(ledger: Ledger) -> Iterator[TextLines]:
+    """The header's lines of a decode step: bytes read, intensity, tokens at once."""
+    if ledger.step is not None:
+        yield from step_texts(ledger.step, cache_name(ledger.cache))
+        yield line(f"{ledger.metadata.batch:,} (one per sample)", head="tokens at once: ")
+
+
+def cache_name(*caches: CacheBytes | None) -> str:
+    """`KV cache`, `recurrent state`, or both, of one system or several."""
+    known = [cache for cache in caches if cache is not None]
+    recurrent = any(cache.recurrent_bytes for cache in known)
+    if not recurrent or any(cache.bytes > cache.recurrent_bytes for cache in known):
+        return "KV cache and recurrent state" if recurrent else "KV cache"
+    return "recurrent state"
+
+
+def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
+    """Its bytes, and how they grow with N."""
+    growth = "it does not grow with N" if cache.bytes else "nothing is cached"
+    if cache.bytes_per_token:
+        growth = f"{units.size(cache.bytes_per_token)} more per token of a sample"
+        growth += f"; {units.size(cache.state_bytes)} do not grow with N" if cache.state_bytes else ""
+    size = f"{units.size(cache.bytes)} {metadata.dtype}, batch {metadata.batch}"
+    return line(f"{size}; {growth}", head=f"{cache_name(cache)}: ")
+
+
+def step_texts(step: DecodeStep, cache: str) -> Iterator[TextLines]:
+    """Bytes that one decode step reads; FLOPs per byte, and below which ridge point that is memory-bound."""
+    fewest = step.least_weight_bytes + step.cache_bytes
+    least = f"; {units.size(fewest)} if all samples choose the same experts" if step.expected else ""
+    yield line(
+        f"{'expected ' if step.expected else ''}{units.size(round(step.bytes_read))} "
+        f"({units.size(round(step.weight_bytes))} of weights, {units.size(step.cache_bytes)} of {cache}{least})",
+        head="bytes read per step: ",
+    )
+
+    if step.intensity is not None:
+        yield line(
+            f"{intensity_number(step.intensity)} FLOP/byte{f' {EXPECTED}' if step.expected else ''}: memory-bound "
+            "wherever the ridge point is higher",
+            head="arithmetic intensity ",
+        )
+
+
+def intensity_number(intensity: float) -> str:
+    """`0.50`, `151`: three digits, two of them behind the point where it is small."""
+    return f"{intensity:.2f}" if intensity < 10 else f"{intensity:,.4g}"  # noqa: PLR2004 - two digits behind the point
+
+
+def generation_text(generation: Generation) -> TextLines:
+    """The total of prompt and new tokens, and how much more it is without a cache."""
+    m, n = generation.new_tokens, generation.prompt
+    total = generation.with_cache
+    work = total or generation.without_cache
+    words = f"{units.exact(work.macs)} MACs   {units.exact(work.flops)} FLOPs"
+    if total is None:
+        return line(words, head=f"{m:,} new tokens after {n:,}, without a cache: ")
+    more = _times_more(total.macs, generation.without_cache.macs)
+    return line(f"{words} ({more} without a cache)", head=f"{m:,} new tokens after {n:,}: ")
+
+
+def generation_table(generation: Generation) -> DataTable:
+    """With a cache, and without one."""
+    m, n = generation.new_tokens, generation.prompt
+    lines: list[tuple[str, PassWork | None, str]] = [("  prefill (gives the first)", generation.prefill, "")]
+    if generation.decode is not None:
+        lines += [(f"  {m - 1:,} decode steps", generation.decode, "")]
+        lines += [("with a cache", generation.with_cache, "bold")]
+    passes = "1 pass" if m == 1 else f"{m:,} passes"
+    lines += [(f"without a cache: {passes} over all tokens so far", generation.without_cache, "bold")]
+    rows = [
+        [words, units.count(None if work is None else work.macs), units.count(None if work is None else work.flops)]
+        for words, work, _ in lines
+    ]
+    if generation.with_cache is not None:
+        cached, anew = generation.with_cache, generation.without_cache
+        rows.append(["", _times_more(cached.macs, anew.macs), _times_more(cached.flops, anew.flops)])
+    columns = numbers(f"{m:,} new tokens after {n:,}", "MACs", "FLOPs")
+    return DataTable(columns, rows, [*(style for _, _, style in lines), ""])
+
+
+def _times_more(less: int, more: int) -> str:
+    return f"{units.ratio(more / less)} more" if less else units.DASH
+
 
 _OUTPUTS: Final = {"forward": "samples", "prefill": "prompt tokens"}
 WITHOUT_TF32: Final = "in float32 without TF32"
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
 
 
-def fit_texts(ledger: Ledger) -> Iterator[Text]:
+def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
     """`8 × NVIDIA H100 SXM 80 GB: fits, 188.9 GiB to spare`, or by how much it doesn't."""
     if ledger.on is not None:
-        yield Text.assemble((f"{ledger.on.on.title}: ", "bold"), fit_words(ledger.on))
+        yield line(fit_words(ledger.on), head=f"{ledger.on.on.title}: ")
 
 
 def fit_words(found: OnDevices) -> str:
@@ -36,12 +132,7 @@ def fit_words(found: OnDevices) -> str:
     return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}"
 
 
-def plain_answers(ledger: Ledger) -> list[str]:
-    """The lines of the answer as text, for papers: does it fit, and how long does it take at least."""
-    return [text.plain for text in (*fit_texts(ledger), *time_texts(ledger))]
-
-
-def time_texts(ledger: Ledger) -> Iterator[Text]:
+def time_texts(ledger: Ledger) -> Iterator[TextLines]:
     """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32."""
     found = ledger.on
     if found is None:
@@ -54,10 +145,10 @@ def time_texts(ledger: Ledger) -> Iterator[Text]:
         if one.estimate is None:
             reasons.setdefault(no_estimate(one), []).append(dtype)
     for reason, dtypes in reasons.items():
-        yield Text(f"no estimate{''.join(dtypes) if len(dtypes) < len(kinds) else ''}: {reason}")
+        yield line(f"no estimate{''.join(dtypes) if len(dtypes) < len(kinds) else ''}: {reason}")
 
 
-def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[Text]:
+def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[TextLines]:
     mode, batch = ledger.metadata.mode, ledger.metadata.batch
     what = _bounds_text(part.bound for part in found.parts)
     what += " if all tokens choose the same experts" if found.expected else ""
@@ -82,14 +173,14 @@ def no_estimate(found: OnDevices) -> str:
     return f"{' and '.join(found.missing)} {'is' if len(found.missing) == 1 else 'are'} missing, as in {example}"
 
 
-def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> Text:
+def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> TextLines:
     """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`."""
     mode, batch = run
     per = " per step" if mode == "decode" else ""
     rate = f"{units.count(found.outputs / seconds, 3)} {_OUTPUTS.get(mode, 'tokens')}/s" if seconds else ""
     if batch > 1 and mode in {"decode", "generate"} and seconds:
         rate += f", {units.count(found.outputs / batch / seconds, 3)} of each sample"
-    return Text.assemble((head, "bold"), f"{units.seconds(seconds)}{per}{f', {what}' if what else ''}; {rate}")
+    return line(f"{units.seconds(seconds)}{per}{f', {what}' if what else ''}; {rate}", head=head)
 
 
 def _shares(found: OnDevices) -> str:
@@ -98,27 +189,27 @@ def _shares(found: OnDevices) -> str:
     return " and ".join(f"{100 * share:.3g} % {name}" for name, share in given if share is not None)
 
 
-def included_texts(ledger: Ledger) -> Iterator[Text]:
+def included_texts(ledger: Ledger) -> Iterator[TextLines]:
     """The parts of the memory, how far it reaches, when it is compute-bound, what the bounds leave out."""
     found = ledger.on
     if found is None:
         return
-    yield Text.assemble(("memory: ", "bold"), _parts(ledger, found.memory))
+    yield line(_parts(ledger, found.memory), head="memory: ")
     if reaches := _reaches(found.memory, ledger.metadata.batch):
-        yield Text(reaches)
+        yield line(reaches)
     if found.compute_bound_batch is not None:
         expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
         dtype = "" if found.with_tf32 is None else f" {WITHOUT_TF32}"
-        yield Text(_closing(found.compute_bound_batch, expected + dtype))
+        yield line(_closing(found.compute_bound_batch, expected + dtype))
     if found.price_per_output is not None:
         what = _OUTPUTS.get(ledger.metadata.mode, "tokens")
         price = (
             f"{found.on.price_per_hour:,.4g} per hour, at least {1e6 * found.price_per_output:,.3g} per million {what}"
         )
-        yield Text.assemble(("price: ", "bold"), price)
-    yield Text(_assumed(found, ledger), style="dim")
+        yield line(price, head="price: ")
+    yield line(_assumed(found, ledger), "dim")
     for note in (*found.notes, *found.on.device.notes):
-        yield Text(note, style="dim")
+        yield line(note, "dim")
 
 
 def _parts(ledger: Ledger, need: MemoryNeed) -> str:

@@ -16,9 +16,8 @@ from xfcost.counting.find.search import FindProgress
 from xfcost.ledger.measurements import Configuration, Measurement
 from xfcost.ledger.units import HOUR
 from xfcost.ledger.visible import visible
-from xfcost.report.interrupts import cleaned_up_on_interrupt
 from xfcost.report.measurements import configuration_text, outcome_text
-from xfcost.report.messages import say
+from xfcost.report.messages import cleaned_up_on_interrupt, say
 
 _MINUTE: Final = 60
 
@@ -115,7 +114,7 @@ def sweep_progress() -> SweepLines:
 _SECONDS: Final = 2.0
 
 
-class Expected:
+class SearchTime:
     """Says once, after the first answers, how long a long search takes; then draws the bar."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float], bar: progress.Progress | None) -> None:
@@ -149,7 +148,7 @@ class Expected:
 @contextmanager
 def find_progress(say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> Iterator[FindProgress]:
     """Progress on stderr."""
-    expected = Expected(say, clock, bar() if sys.stderr is not None and sys.stderr.isatty() else None)
+    expected = SearchTime(say, clock, bar() if sys.stderr is not None and sys.stderr.isatty() else None)
     with cleaned_up_on_interrupt(expected.close):
         try:
             yield FindProgress(say, expected.done)

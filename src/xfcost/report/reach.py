@@ -11,7 +11,7 @@ from xfcost.counting.reach.result import BlockReach, InputGrid, Met, Reach
 from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import DataTable, Document, Gap, Lines, Part, TableColumn, table_of
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, table_of
 
 
 class Line(NamedTuple):
@@ -69,10 +69,10 @@ def document(reaches: Sequence[Reach]) -> Document:
 def _parts(reaches: Sequence[Reach]) -> Iterator[Part]:
     for number, one in enumerate(reaches):
         yield from [Gap()] if number else []
-        yield Lines([f"   {inputs_text(one)}"], head=one.name, only="terminal")
-        yield Lines(answers(one), "bold", only="terminal")
-        yield Lines([f"{one.name}, {inputs_text(one)}: {'; '.join(answers(one))}"], only="paper")
-        yield from (Gap(), _table(one), Lines([*_details(one), *(f"note: {note}" for note in one.notes)]))
+        yield TextLines([f"   {inputs_text(one)}"], head=one.name, only="terminal")
+        yield TextLines(answers(one), "bold", only="terminal")
+        yield TextLines([f"{one.name}, {inputs_text(one)}: {'; '.join(answers(one))}"], only="paper")
+        yield from (Gap(), _table(one), TextLines([*_details(one), *(f"note: {note}" for note in one.notes)]))
 
 
 def inputs_text(found: Reach) -> str:
@@ -84,7 +84,7 @@ def inputs_text(found: Reach) -> str:
 def input_text(one: InputGrid) -> str:
     """`3,136 (56×56) tokens`."""
     sides = f" ({sides_text(one.sides)})" if len(one.sides) > 1 else ""
-    return f"{one.units:,}{sides} {one.unit}s"
+    return f"{one.units:,}{sides} {one.unit}{'s' if one.units != 1 else ''}"
 
 
 def answers(found: Reach) -> list[str]:
@@ -103,10 +103,11 @@ def _answer(found: Reach, stream: str) -> str:
     others = [one.input for one in steps[-1].met if one.input != stream]
     every += "".join(f" and all {other} tokens" for other in others)
     if length is None:
-        met = steps[-1].met[0]
+        met = next((one for one in steps[-1].met if not one.whole), steps[-1].met[0])
         counts = f"{met.smallest:,}" + (f" to {met.largest:,}" if met.largest != met.smallest else "")
         after = "its one block" if len(blocks) == 1 else f"all {len(blocks):,} blocks"
-        return f"not every token depends on {every}: after {after} a token depends on {counts} of {met.units:,} {unit}s"
+        of = f"{met.units:,}{'' if met.input == stream else f' {met.input}'} {unit}{'s' if met.units != 1 else ''}"
+        return f"not every token depends on {every}: after {after} a token depends on {counts} of {of}"
     when = f"after block {length} of {len(blocks)}" if length else "before the first block"
     return f"every token depends on {every} {when}"
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from xfcost.ledger import units
-from xfcost.ledger.residual_stream import ChangedRows, ResidualStream, StreamStep, records
-from xfcost.report.console import bare_table, stacked
-from xfcost.report.document import Document, Lines, Part, table_of
+from xfcost.ledger.residual_stream import ChangedRows, Joins, Matrix, ResidualStream, StreamStep, records
+from xfcost.report.document import Cell, DataTable, Document, Gap, Part, Picture, TableColumn, TextLines, table_of
 from xfcost.report.input_description import input_text
-from xfcost.report.residual_matrices import matrix_texts
-from xfcost.report.residual_sentences import block_sums, contradiction_texts, sentences
-from xfcost.report.style import PLAIN_WIDTH, TERMINAL, WORDS
+from xfcost.report.style import TERMINAL, WORDS
 
 CONVENTION: Final = (
     "‖·‖: mean over tokens of the L2 norm. X is what Δ is added to, X′ what leaves the sub-layer. share: of Δ in "
@@ -30,60 +27,47 @@ _SYMBOL: Final = "Δ"
 _MANY: Final = 7
 
 
-def report(found: ResidualStream, width: int) -> Group:
+def document(found: ResidualStream) -> Document:
     """The run, a line per sub-layer, the matrices of a small model, then what they say."""
+    return Document(parts=lambda: _parts(found), records=lambda: records(found), json=found.to_json, prose=True)
+
+
+def _parts(found: ResidualStream) -> Iterator[Part]:
     metadata = found.metadata
     run = f"{input_text(metadata)}   {metadata.dtype}   weights and input random, seed {found.seed}"
-    parts: list[RenderableType] = [Text(metadata.name, style="bold"), Text(run)]
-    parts += [Text(f"--set {setting}") for setting in metadata.settings]
-    parts += [Text(), _table(found, width), *matrix_texts(found, width), Text()]
-    parts += [Text(line) for line in (*block_sums(found), *sentences(found))]
-    parts += [Text(line, style="bold red") for line in contradiction_texts(found)]
-    return Group(*parts, Text(_convention(found), style="dim"))
-
-
-def _convention(found: ResidualStream) -> str:
-    reads = any(step.changed_by_memory is not None for step in found.steps)
-    return CONVENTION.format(memory=_OF_MEMORY if reads else "")
-
-
-def document(found: ResidualStream) -> Document:
-    """The report in every format."""
-    return Document(
-        parts=lambda: _paper(found),
-        records=lambda: records(found),
-        json=found.to_json,
-        prose=True,
-        draw=lambda width: report(found, width),
+    yield TextLines(
+        ["", run, *(f"--set {setting}" for setting in metadata.settings)], head=metadata.name, only="terminal"
     )
+    narrow = _table(found, _columns(found, narrow=True), "\n")
+    columns = _columns(found)
+    wide = _table(found, columns, " ")._replace(narrow=[narrow], gap=1 if len(columns) > _MANY else 2)
+    yield from (Gap(), wide, Picture(lambda width: Group(*matrix_texts(found, width))), Gap())
+    yield table_of(_rows(found, columns), only="paper")
+    yield TextLines([*block_sums(found), *sentences(found)])
+    yield TextLines(list(contradiction_texts(found)), "bold red")
+    reads = any(step.changed_by_memory is not None for step in found.steps)
+    yield TextLines([CONVENTION.format(memory=_OF_MEMORY if reads else "")], "dim")
 
 
-def _paper(found: ResidualStream) -> Iterator[Part]:
-    yield table_of(_rows(found))
-    yield Lines([*block_sums(found), *sentences(found), *contradiction_texts(found), _convention(found)])
-
-
-def _table(found: ResidualStream, width: int) -> Table:
-    narrow = width < PLAIN_WIDTH
-    columns = _columns(found, narrow=narrow)
-    table = bare_table("block")
-    table.padding = (0, 1 if narrow or len(columns) > _MANY else 2, 0, 0)
-    table.add_column(_SYMBOL, no_wrap=True)
-    table.add_column("sub-layer", overflow="fold")
-    for title in columns:
-        table.add_column(title, justify="right", no_wrap=True)
+def _table(found: ResidualStream, titles: Sequence[str], between: str) -> DataTable:
+    """Several cosines of a sub-layer have `between` between them."""
+    columns = [TableColumn("block"), TableColumn(_SYMBOL), TableColumn("sub-layer", fold=8)]
+    columns += [TableColumn(title, right=True) for title in titles]
+    rows: list[list[str | Cell]] = []
+    styles: list[str] = []
     several = len({step.stage for step in found.steps}) > 1
     for stage, steps in groupby(found.steps, key=lambda step: step.stage):
         listed = list(steps)
         if several:
-            table.add_row("", "", Text(f"{stage}: {shape_text(listed[-1])}", style="bold"))
+            rows.append(["", "", Cell(f"{stage}: {shape_text(listed[-1])}", "bold"), *[""] * len(titles)])
+            styles.append("")
         before = None
         for step in listed:
             number = "" if step.block == before else str(step.block)
             before = step.block
-            cells = _cells(step, columns, "\n" if narrow else " ")
-            table.add_row(number, step.symbol, step.title, *map(stacked, cells), style=TERMINAL[step.mixing])
-    return table
+            rows.append([number, step.symbol, step.title, *_cells(step, titles, between)])
+            styles.append(TERMINAL[step.mixing])
+    return DataTable(columns, rows, styles, only="terminal", gap=1)
 
 
 def shape_text(step: StreamStep) -> str:
@@ -105,8 +89,7 @@ def _columns(found: ResidualStream, *, narrow: bool = False) -> list[str]:
     ]  # fmt: skip
 
 
-def _cells(step: StreamStep, columns: list[str], between: str = " ") -> list[str]:
-    """The cells of a sub-layer; several cosines have `between` between them."""
+def _cells(step: StreamStep, columns: Sequence[str], between: str = " ") -> list[str]:
     cells = {
         "‖X‖": norm_text(step.norm_x),
         "‖Δ‖": norm_text(step.norm_delta),
@@ -148,12 +131,203 @@ def _memory_text(changed: ChangedRows | None) -> str:
     return "" if changed is None else f"M {rows_text(changed)}"
 
 
-def _rows(found: ResidualStream) -> list[dict[str, str]]:
-    columns = _columns(found)
-    rows: list[dict[str, Any]] = [
+def _rows(found: ResidualStream, columns: Sequence[str]) -> list[dict[str, str]]:
+    return [
         {"stage": step.stage, "block": str(step.block), _SYMBOL: step.symbol or units.DASH, "sub-layer": step.title}
         | {"mixing": WORDS[step.mixing]}
         | {title: cell.replace("\n", ", ") for title, cell in zip(columns, _cells(step, columns), strict=True)}
         for step in found.steps
     ]
-    return rows
+
+
+_JOINS: Final[dict[Joins, str]] = {
+    "pre": "Δ(X) = f(norm(X))",
+    "post": "post-norm: Δ(X) = f(X), and the norm is on the sum, so that X′ is not X + Δ",
+    "res_post": "residual-post-norm: Δ(X) = norm(f(X))",
+    "reversible": "reversible: two streams, X₁ and X₂, both the stage's input at first; each sub-layer reads one and "
+    "adds to the other",
+    "inside": "the residual connection is the block's own: Δ(X) = f(X)",
+    "none": "no residual connection: f(X) replaces X",
+}
+_ONE: Final = "One token of the sub-layer's input changed, the middle one"
+# Contradictions that are listed.
+_MOST: Final = 8
+
+
+def block_sums(found: ResidualStream) -> Iterator[str]:
+    """What leaves a block, in formulas, for each kind of block; and what Δ is."""
+    kinds = Counter(tuple(step.formula for step in block) for block in found.blocks)
+    for formulas, times in kinds.items():
+        yield f"{times} block{'s' if times > 1 else ''}: {',  '.join(formulas)}"
+    joins = list(dict.fromkeys(step.joins for step in found.steps))
+    yield "; ".join(_JOINS[one] for one in joins) + (
+        "; S is the shortcut, which brings X to the new grid and width" if any(s.shortcut for s in found.steps) else ""
+    )
+
+
+def sentences(found: ResidualStream) -> Iterator[str]:
+    """What the sums and the changed rows say."""
+    if sums := _sums(found):
+        yield sums
+    yield from _moves([step for step in found.steps if step.norm_delta != 0])
+    if silent := list(dict.fromkeys(step.title for step in found.steps if step.norm_delta == 0)):
+        yield f"{', '.join(silent)}: Δ is 0 with these weights."
+    if pushed := [step for step in found.steps if step.tokens_compete and step.changed.others]:
+        yield f"{_names(pushed)}: each token is computed alone, and one can push another out of a full expert."
+    yield from (f"note: {note}" for note in found.notes)
+
+
+def contradiction_texts(found: ResidualStream) -> Iterator[str]:
+    """The first contradictions, and how many more there are."""
+    every = list(found.contradictions)
+    yield from every[:_MOST]
+    if len(every) > _MOST:
+        yield f"… and {len(every) - _MOST:,} more"
+
+
+def _sums(found: ResidualStream) -> str | None:
+    checks = found.checks
+    if not checks:
+        return None
+    largest, bound = max(check.difference for check in checks), max(check.bound for check in checks)
+    every = all(check.within for check in checks)
+    verdict = "to rounding in every block" if every else "NOT to rounding"
+    return (
+        f"These sums hold {verdict}: the largest difference is {largest:.2g}, and rounding to {found.metadata.dtype} "
+        f"explains up to {bound:.2g}."
+    )
+
+
+def _moves(steps: Sequence[StreamStep]) -> Iterator[str]:
+    """Which sub-layers move information between positions, by the rows that changed."""
+    moving = [step for step in steps if step.changed.others]
+    still = [step for step in steps if step.changed.others == 0 and step.changed_by_memory is None]
+    reading = [step for step in steps if step.changed_by_memory is not None and step.changed_by_memory.rows]
+    if moving:
+        yield (
+            f"{_ONE}: {_names(moving)} changed in {_range([step.changed.rows for step in moving])} rows"
+            + (f", {_names(still)} in {_own(still)}" if still else "")
+            + f": {_who(moving, still)} information between positions."
+        )
+    elif still:
+        yield f"{_ONE}: {_names(still)} changed in {_own(still)}."
+    if reading:
+        rows = _range([step.changed_by_memory.rows for step in reading if step.changed_by_memory is not None])
+        yield (
+            f"{_names(reading)}: one token of the encoder's output changed {rows} rows, one of its own stream "
+            f"{_range([step.changed.rows for step in reading])}: it brings information from the encoder."
+        )
+    for step in {step.title: step for step in moving if step.symbol.startswith("ΔF")}.values():
+        yield f"{step.title} moves information too, by: {', '.join(step.mixing_operations)}."
+    if behind := list(dict.fromkeys(title for step in steps for title in step.mixing_behind)):
+        yield f"Behind the sum information moves too, by: {', '.join(behind)}."
+
+
+def _own(still: Sequence[StreamStep]) -> str:
+    """A token that an expert drops changes no row."""
+    every = all(step.changed.rows for step in still)
+    return f"that token's row {'alone' if every else 'at most'}"
+
+
+def _who(moving: Sequence[StreamStep], still: Sequence[StreamStep]) -> str:
+    if not all(step.symbol.startswith("ΔA") and not step.mixing_behind for step in moving):
+        return "these move"
+    return "only ΔA moves" if still else "ΔA moves"
+
+
+def _names(steps: Sequence[StreamStep]) -> str:
+    """`ΔA (W-MSA, SW-MSA)`."""
+    groups: dict[str, dict[str, None]] = {}
+    for step in steps:
+        groups.setdefault(step.symbol[:2] or "f", {})[step.title] = None
+    return " and ".join(f"{symbol} ({', '.join(titles)})" for symbol, titles in groups.items())
+
+
+def _range(rows: Sequence[int]) -> str:
+    """`4`, `25 to 49`."""
+    return f"{min(rows):,}" if min(rows) == max(rows) else f"{min(rows):,} to {max(rows):,}"
+
+
+# Blocks whose matrices are shown.
+MOST_BLOCKS: Final = 4
+# Columns of a number.
+_NUMBER: Final = 6
+
+
+class Panel(NamedTuple):
+    """A matrix with its name, and the sign before it."""
+
+    sign: str
+    name: str
+    matrix: Matrix
+    step: StreamStep
+    added: bool = False
+    """Is it a Δ?"""
+
+    @property
+    def width(self) -> int:
+        """Its columns as text, the sign before it included."""
+        return (len(self.sign) + 2 if self.sign else 0) + _NUMBER * len(self.matrix[0])
+
+
+def panels(found: ResidualStream) -> list[list[list[Panel]]]:
+    """Per block, per sub-layer its panels; [] of a model that is not small."""
+    if any(step.matrices is None for step in found.steps) or len(found.blocks) > MOST_BLOCKS:
+        return []
+    return [[list(_of_step(step)) for step in block] for block in found.blocks]
+
+
+def number_text(value: float) -> str:
+    """Two digits behind the point, no minus before zero."""
+    text = f"{value:.2f}"
+    return "0.00" if text == "-0.00" else text
+
+
+def matrix_texts(found: ResidualStream, width: int) -> Iterator[Text]:
+    """The panels of every block as text, a line of matrices per sub-layer; below one another where they don't fit."""
+    several = len(found.blocks) > 1
+    for block in panels(found):
+        first = block[0][0].step
+        yield Text()
+        if several:
+            yield Text(f"{first.stage} · block {first.block}", style="bold")
+        for number, step in enumerate(block):
+            fits = sum(panel.width for panel in step) <= width
+            for together in [step] if fits else [[panel] for panel in step]:
+                yield from _lines(together)
+            if number < len(block) - 1:
+                yield Text()
+
+
+def _of_step(step: StreamStep) -> Iterator[Panel]:
+    matrices = step.matrices
+    if matrices is None:
+        return
+    yield Panel("", step.x_name, matrices.x, step)
+    if matrices.delta is not None:
+        yield Panel("+", f"{step.symbol}({step.read_name})", matrices.delta, step, added=True)
+    sign = "=" if step.symbol and not step.behind else "→ " + " → ".join(step.behind or ("f",))
+    yield Panel(sign, step.out_name, matrices.out, step)
+
+
+def _lines(panels_beside: Sequence[Panel]) -> Iterator[Text]:
+    """Panels side by side: their names, then their rows, the signs at half their height."""
+    head = Text()
+    for panel in panels_beside:
+        head.append(" " * (len(panel.sign) + 2 if panel.sign else 0))
+        columns = _NUMBER * len(panel.matrix[0])
+        style = TERMINAL[panel.step.mixing] if panel.added else ""
+        head.append(panel.name.center(columns), style=f"bold {style}")
+    yield head
+    rows = max(len(panel.matrix) for panel in panels_beside)
+    for row in range(rows):
+        line = Text()
+        for panel in panels_beside:
+            if panel.sign:
+                line.append(f" {panel.sign if row == (rows - 1) // 2 else ' ' * len(panel.sign)} ")
+            numbers = panel.matrix[row] if row < len(panel.matrix) else ()
+            text = "".join(f"{number_text(one):>{_NUMBER}}" for one in numbers)
+            line.append(
+                text.ljust(_NUMBER * len(panel.matrix[0])), style=TERMINAL[panel.step.mixing] if panel.added else ""
+            )
+        yield line

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from xfcost.ledger import units
 from xfcost.ledger.achieved import NOT_ATTRIBUTED
-from xfcost.ledger.roofline import Roofline, RooflinePoint
+from xfcost.ledger.objects import json_text
+from xfcost.ledger.roofline import Roofline, RooflinePoint, records
 from xfcost.ledger.roofs import Roofs
-from xfcost.report.console import bare_table, note_texts
-from xfcost.report.decoding import EXPECTED
+from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, line, notes
 from xfcost.report.input_description import circumstances, default_notes
-from xfcost.report.on_devices import WITHOUT_TF32
+from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import beside_word
 from xfcost.report.timing import spread_text, where_text
@@ -31,13 +27,22 @@ ABOVE_PEAK: Final = "the machine was busier when its peak was measured"
 _MOST_NAMED: Final = 3
 
 
-def report(found: Sequence[Roofline], width: int) -> Group:
+def document(found: Sequence[Roofline]) -> Document:
     """The roofs, then every system's operations, the longest first."""
-    parts: list[RenderableType] = [Text.assemble(("roofs: ", "bold"), roofs_text(found[0].roofs))]
+    rows = [row for one in found for row in records(one)]
+    return Document(parts=lambda: _parts(found), records=lambda: rows, json=lambda: json_text(rows))
+
+
+def _parts(found: Sequence[Roofline]) -> Iterator[Part]:
+    yield line(roofs_text(found[0].roofs), head="roofs: ")
     for one in found:
-        parts += [Text(), *_head(one), _table(one), *_notes(one)]
-    notes = note_texts(default_notes(one.ledger.metadata for one in found), verbose=True)
-    return Group(*parts, Text(), *notes, Text(CONVENTION, style="dim"))
+        yield Gap()
+        yield from _head(one)
+        yield _table(one)
+        yield from _notes(one)
+    yield Gap()
+    yield from notes(default_notes(one.ledger.metadata for one in found), verbose=True)
+    yield line(CONVENTION, "dim")
 
 
 def roofs_text(roofs: Roofs) -> str:
@@ -84,47 +89,44 @@ def unseen_share(one: Roofline) -> str:
     return units.percent(sum(moves), one.seconds) if moves else ""
 
 
-def _head(one: Roofline) -> Iterator[Text]:
-    yield Text.assemble((one.name, "bold"), f"   {circumstances(one.ledger.metadata)}")
+def _head(one: Roofline) -> Iterator[TextLines]:
+    yield line(f"   {circumstances(one.ledger.metadata)}", head=one.name)
     timing = one.ledger.timing
     if one.bounded:
         where = f"{units.seconds(one.seconds)} on {place_text(one)}"
         if one.tf32_seconds is not None:
             where += f" {WITHOUT_TF32}, {units.seconds(one.tf32_seconds)} with TF32"
         experts = f"; {EXPECTED}" if one.ledger.on is not None and one.ledger.on.expected else ""
-        yield Text(f"bound: {where}: every operation at its roof, one by one; fused ones can take less{experts}")
+        yield line(f"bound: {where}: every operation at its roof, one by one; fused ones can take less{experts}")
         return
     if timing is None:
-        yield Text(f"predicted: {units.seconds(one.seconds)} on {place_text(one)}; nothing was run")
+        yield line(f"predicted: {units.seconds(one.seconds)} on {place_text(one)}; nothing was run")
         return
-    yield Text(f"time: {units.seconds(one.seconds)} on {place_text(one)}, {spread_text(timing)}")
+    yield line(f"time: {units.seconds(one.seconds)} on {place_text(one)}, {spread_text(timing)}")
     if timing.noisy:
-        yield Text(f"noisy: {timing.noisy}", style="bold yellow")
+        yield line(f"noisy: {timing.noisy}", "bold yellow")
 
 
-def _notes(one: Roofline) -> Iterator[Text]:
+def _notes(one: Roofline) -> Iterator[TextLines]:
     if above := names_text(one.above_memory()):
-        yield Text(f"above the memory roof: {above}; {ABOVE}", style="dim")
+        yield line(f"above the memory roof: {above}; {ABOVE}", "dim")
     if above := names_text(one.above_peak()):
-        yield Text(f"above the peak: {above}; {ABOVE_PEAK}", style="dim")
+        yield line(f"above the peak: {above}; {ABOVE_PEAK}", "dim")
 
 
-def _table(one: Roofline) -> Table:
+def _table(one: Roofline) -> DataTable:
     time = "least time" if one.bounded else "predicted" if one.predicted else "time"
-    table = bare_table("operation")
-    table.add_column("mixing")
-    for title in (time, "of time", "FLOP/byte", "FLOP/s", "of roof"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("bound", no_wrap=True)
-    for point in one.points:
-        table.add_row(*point_cells(one, point), style=TERMINAL[point.mixing])
-    if one.bounded:
-        return table
-    rest = one.not_attributed
-    dashes = (units.DASH,) * 3
-    share = units.percent(rest, one.seconds)
-    table.add_row(beside_word(NOT_ATTRIBUTED, rest), units.DASH, units.seconds(rest), share, *dashes, units.DASH)
-    return table
+    columns = [TableColumn("operation", fold=12), TableColumn("mixing", fold=9)]
+    columns += [
+        TableColumn(title, right=True, rank=0 if title == "of time" else None)
+        for title in (time, "of time", "FLOP/byte", "FLOP/s", "of roof")
+    ]
+    rows = [point_cells(one, point) for point in one.points]
+    if not one.bounded:
+        rest = one.not_attributed
+        words, share = beside_word(NOT_ATTRIBUTED, rest), units.percent(rest, one.seconds)
+        rows.append((words, units.DASH, units.seconds(rest), share, *[units.DASH] * 4))
+    return DataTable([*columns, TableColumn("bound")], rows, [*(TERMINAL[point.mixing] for point in one.points), ""])
 
 
 def point_cells(one: Roofline, point: RooflinePoint) -> tuple[str, ...]:

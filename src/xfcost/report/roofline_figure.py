@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost.ledger import units
 from xfcost.ledger.operation import KINDS, Mixing
-from xfcost.ledger.roofline import Roofline, RooflinePoint
+from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.roofs import Roofs
 from xfcost.report.figure import (
     INK,
@@ -16,16 +16,14 @@ from xfcost.report.figure import (
     TICKS,
     Captions,
     LabelBox,
-    Named,
-    Placed,
+    PointName,
     Ticks,
     caption_heights,
     draw_captions,
+    draw_names,
     extent,
     log_frame,
     look,
-    nearest_corner,
-    placed,
     plain_tick,
     square,
     to_bytes,
@@ -113,7 +111,7 @@ def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: MarkerSizes) -
     _label_axes(axes, one)
     drawn = draw_roofs(axes, one.roofs)
     draw_points(axes, one, sizes)
-    draw_names(axes, one, sizes, drawn)
+    draw_names(axes, list(point_names(axes, one, sizes)), drawn, _NAME_SIZE)
 
 
 def _label_axes(axes: Axes, one: Roofline) -> None:
@@ -206,45 +204,15 @@ def draw_points(axes: Axes, one: Roofline, sizes: MarkerSizes) -> None:
         )  # fmt: skip
 
 
-def draw_names(axes: Axes, one: Roofline, sizes: MarkerSizes, taken: Sequence[LabelBox]) -> None:
-    """The names of the longest operations, where there is room for them."""
-    longest, others = one.drawn[:_NAMED], one.drawn[_NAMED:]
-    texts = [axes.text(0, 0, point.title, fontsize=_NAME_SIZE) for point in longest]
-    boxes = [extent(axes, text) for text in texts]
-    for text in texts:
-        text.remove()
-    named = [
-        _named(axes, point, sizes, (box.right - box.left, box.top - box.bottom))
-        for point, box in zip(longest, boxes, strict=True)
-    ]
-    places = placed(
-        named, [_named(axes, point, sizes, (0, 0)) for point in others], taken, LabelBox(*axes.bbox.extents)
-    )
-    for point, about, place in zip(longest, named, places, strict=True):
-        if place is not None:
-            _write(axes, point, about, place)
-
-
-def _named(axes: Axes, point: RooflinePoint, sizes: MarkerSizes, size: tuple[float, float]) -> Named:
-    """The point in pixels, with the size of its name."""
-    x, y = axes.transData.transform((point.intensity, point.flops_per_second))
-    side = math.sqrt(sizes.of(point.share, point.mixing)) * _pixels_per_point(axes)
-    return Named(float(x), float(y), side / 2 + 1, *size)
-
-
-def _write(axes: Axes, point: RooflinePoint, about: Named, place: Placed) -> None:
-    """The name at its place, with a line to its point where it stands further away."""
-    box, scale = place.box, 1 / _pixels_per_point(axes)
-    centre = ((box.left + box.right) / 2, (box.bottom + box.top) / 2)
-    axes.annotate(
-        point.title, (point.intensity, point.flops_per_second), textcoords="offset points", ha="center", va="center",
-        xytext=((centre[0] - about.x) * scale, (centre[1] - about.y) * scale), fontsize=_NAME_SIZE, color=INK,
-        gid=f"name of {point.title}, {point.mixing}", zorder=5,
-    )  # fmt: skip
-    if place.tied:
-        centre = (about.x, about.y)
-        xs, ys = zip(*axes.transData.inverted().transform([centre, nearest_corner(about, box)]), strict=True)
-        axes.plot(xs, ys, color=INK, linewidth=0.6, marker="o", markevery=[0], markersize=1.8, zorder=4)
+def point_names(axes: Axes, one: Roofline, sizes: MarkerSizes) -> Iterator[PointName]:
+    """All points, the longest operations named."""
+    figure = axes.get_figure(root=True)
+    pixels = 1.0 if figure is None else figure.dpi / 72
+    for number, point in enumerate(one.drawn):
+        radius = math.sqrt(sizes.of(point.share, point.mixing)) * pixels / 2 + 1
+        name = point.title if number < _NAMED else ""
+        gid = f"name of {point.title}, {point.mixing}"
+        yield PointName(point.intensity, point.flops_per_second, radius, name, gid)
 
 
 def _along(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> list[LabelBox]:
@@ -252,11 +220,6 @@ def _along(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> 
     (x0, y0), (x1, y1) = axes.transData.transform([start, end])
     shares = [number / _STEPS for number in range(_STEPS + 1)]
     return [square(float(x0 + share * (x1 - x0)), float(y0 + share * (y1 - y0)), 2) for share in shares]
-
-
-def _pixels_per_point(axes: Axes) -> float:
-    figure = axes.get_figure(root=True)
-    return 1.0 if figure is None else figure.dpi / 72
 
 
 # Inches.

@@ -10,17 +10,17 @@ from xfcost.counting.measured import Ratio
 from xfcost.counting.survey import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Document, Gap, Items, Lines, Part, TableColumn, table_of
+from xfcost.report.document import Document, Gap, Items, Part, TableColumn, TextLines, table_of
 from xfcost.report.style import letters_text
-from xfcost.spec.survey import CLASSES
+from xfcost.spec.grammar import CLASSES
 
 PAPER: Final = "Tay et al. 2022, Efficient Transformers: A Survey, Table 1"
 _WEIGHTS: Final = {True: "content", False: "static", None: "both"}
 _AGREES: Final = {"yes": "yes", "otherwise": "if so", "no": "no", None: units.DASH}
 _YES: Final = {True: "yes", False: "no", None: units.DASH}
-# Columns whose cells may take several lines.
-_FOLDED: Final = ("printed", "derived", "otherwise", "mixing", "reads")
-_TEXTS: Final = (*_FOLDED, "system", "class", "agrees", "decodes", "weights")
+# Columns whose cells may take several lines, and how many characters they take at least.
+_FOLDED: Final = {"system": 12, "printed": 8, "derived": 8, "otherwise": 9, "mixing": 6, "reads": 8}
+_TEXTS: Final = (*_FOLDED, "class", "agrees", "decodes", "weights")
 
 
 def document(found: Survey, *, verbose: bool = False) -> Document:
@@ -44,16 +44,16 @@ def _parts(found: Survey, *, verbose: bool) -> Iterator[Part]:
         tables["Measured time over full attention's"] = timed
     for title, rows in tables.items():
         yield from (table_of(rows, partial(_column, derived="derived" in rows[0]), title=title), Gap())
-    yield Lines(list(notes(found)), ended=True)
+    yield TextLines(list(notes(found)), ended=True)
     if verbose:
         yield from (Gap(), Items(list(explanations(found.lines))))
     else:
-        yield Lines(["--verbose explains every order"], "dim", only="terminal")
+        yield TextLines(["--verbose explains every order"], "dim", only="terminal")
 
 
 def _column(head: str, *, derived: bool) -> TableColumn:
-    folded = head in _FOLDED or (derived and head == "system")
-    return TableColumn(head, right=head not in _TEXTS, fold=8 if folded else 0)
+    fold = 0 if head == "system" and not derived else _FOLDED.get(head, 0)
+    return TableColumn(head, right=head not in _TEXTS, fold=fold)
 
 
 def _orders(line: SurveyLine) -> dict[str, str]:

@@ -1,15 +1,12 @@
-"""The report of `analyze` as rich text: the answer, the operations, totals by mixing kind, notes."""
+"""The report of `analyze`: the answer, the operations, totals by mixing kind, notes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.accounts import RUN
@@ -17,14 +14,24 @@ from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, beside_rows, peak_of
 from xfcost.ledger.least_work import RowBound, row_bounds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrix_multiplies import matrix_multiplies
-from xfcost.ledger.objects import AnyView, grouped
+from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
-from xfcost.report.console import Aligned, AlignedRow, bare_table, note_texts, plain_text
-from xfcost.report.decoding import generation_table
-from xfcost.report.document import TableColumn, fitting
-from xfcost.report.header import active_params, header
-from xfcost.report.input_description import default_notes
-from xfcost.report.probe import probe_parts
+from xfcost.report.document import (
+    DataTable,
+    Document,
+    Gap,
+    HiddenColumns,
+    Part,
+    TableColumn,
+    TextLines,
+    line,
+    notes,
+    numbers,
+)
+from xfcost.report.header import active_params, at_least, header, probe_parts
+from xfcost.report.input_description import circumstances, default_notes
+from xfcost.report.on_devices import fit_texts, generation_table, time_texts
+from xfcost.report.output import Format
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 from xfcost.report.timing import prediction_texts, rates_text, timing_texts
 from xfcost.report.training import plan_parts, training_parts
@@ -32,30 +39,43 @@ from xfcost.report.training import plan_parts, training_parts
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
 
 
-def ledger_plain(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = False, depth: int | None = None) -> str:
-    """The report of `analyze` as text without colour, 100 columns wide."""
-    return plain_text(lambda width: report(ledger, by, width, verbose=verbose, depth=depth))
-
-
-def report(ledger: Ledger, by: AnyView | None, width: int, *, verbose: bool = False, depth: int | None = None) -> Group:
+def document(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = False, depth: int | None = None) -> Document:
     """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`."""
-    parts: list[RenderableType] = [*header(ledger), Text()]
-    known = any(row.mixing != "unknown" for row in ledger.rows) or ledger.module is None
-    parts += [groups_table(ledger, by, depth)] if by else list(operation_tables(ledger, width, verbose=verbose))
-    parts += [Text(), mixing_table(ledger)] if known else []
-    parts += [Text(), memory_text(ledger)]
-    parts += [*traffic_texts(ledger, verbose=verbose), *mask_texts(ledger), *matrix_multiply_texts(ledger)]
+    return Document(
+        parts=lambda: _parts(ledger, by, verbose=verbose, depth=depth),
+        records=lambda: grouped(ledger, by, depth) if by else records(ledger),
+        json=ledger.to_json,
+        paper=lambda form: _paper_parts(ledger, by, form, depth),
+    )
+
+
+def _parts(ledger: Ledger, by: AnyView | None, *, verbose: bool, depth: int | None) -> Iterator[Part]:
+    operations = None if by else operations_table(ledger, verbose=verbose)
+    yield from header(ledger)
+    yield Gap()
+    yield operations or groups_table(ledger, by or "operation", depth)
+    if ledger.module is None or any(row.mixing != "unknown" for row in ledger.rows):
+        yield from (Gap(), mixing_table(ledger))
+    yield from (Gap(), memory_text(ledger))
+    yield from traffic_texts(ledger, verbose=verbose)
+    yield from mask_texts(ledger)
+    yield from matrix_multiply_texts(ledger)
     if ledger.generation is not None:
-        parts += [Text(), generation_table(ledger.generation)]
-    parts += [*plan_parts(ledger), *training_parts(ledger)]
-    parts += probe_parts(ledger)
+        yield from (Gap(), generation_table(ledger.generation))
+    yield from plan_parts(ledger)
+    yield from training_parts(ledger)
+    yield from probe_parts(ledger)
     if published := ledger.published_beside_ours():
-        parts += [Text(), published_table(published)]
-    parts += [Text(), *endnotes(ledger, listed=by is None, width=width, verbose=verbose)]
-    return Group(*parts)
+        yield from (Gap(), published_table(published))
+    yield Gap()
+    yield from prediction_texts(ledger)
+    yield from timing_texts(ledger)
+    yield from notes(default_notes([ledger.metadata]), verbose=verbose)
+    yield from notes(_notes(ledger), verbose=verbose)
+    yield from _endnotes(ledger, operations, verbose=verbose)
 
 
-def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> Table:
+def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> DataTable:
     """Totals of `--by operation|block|stage|mixing|module`, over all blocks; modules as a tree, with what is inside."""
     shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
     if ledger.prediction is not None or any(row.seconds for row in ledger.rows):
@@ -90,7 +110,7 @@ def _group_name(ledger: Ledger, by: AnyView, group: Mapping[str, Any]) -> str:
     return "  " * int(group["depth"]) + name
 
 
-def mixing_table(ledger: Ledger) -> Table:
+def mixing_table(ledger: Ledger) -> DataTable:
     """Totals by mixing kind."""
     groups = [
         (WORDS.get(kind := group["mixing"]) or beside_word(kind, group.get("seconds")), group, TERMINAL.get(kind, ""))
@@ -102,7 +122,9 @@ def mixing_table(ledger: Ledger) -> Table:
     return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
 
 
-def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mapping[str, str], ledger: Ledger) -> Table:
+def _totals_table(
+    first: str, lines: Sequence[tuple[str, Any, str]], more: Mapping[str, str], ledger: Ledger
+) -> DataTable:
     """A line per group (its words, figures and style): parameters, MACs, their share, and `more`; seconds if timed."""
     macs, timing = ledger.total("macs") or 0, ledger.timing
     timed = timing is not None and any("seconds" in figures for _, figures, _ in lines[:1])
@@ -110,8 +132,8 @@ def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mappi
     peak = timed and peak_of(ledger) is not None
     times = ("time", "of time", *(("of peak",) if peak else ())) if timed else ()
     heads = [*(("predicted",) if predicted else ()), *times]
-    table = bare_table(first, "params", "MACs", "share", *heads, *more.values())
-    for words, figures, style in lines:
+    rows = []
+    for words, figures, _ in lines:
         params, own, *others = (units.count(figures[quantity]) for quantity in ("params", "macs", *more))
         share = units.DASH if figures["macs"] is None else units.percent(figures["macs"], macs)
         if timing is not None and timed:
@@ -121,47 +143,43 @@ def _totals_table(first: str, lines: Sequence[tuple[str, Any, str]], more: Mappi
             others = [units.seconds(spent), part, *reached, *others]
         if predicted:
             others = [units.seconds(figures["predicted_seconds"]), *others]
-        table.add_row(words, params, own, share, *others, style=style)
-    return table
+        rows.append([words, params, own, share, *others])
+    columns = numbers(first, "params", "MACs", "share", *heads, *more.values())
+    columns[0] = columns[0]._replace(fold=20)
+    return DataTable(columns, rows, [style for _, _, style in lines])
 
 
-def published_table(published: list[dict[str, Any]]) -> Table:
+def published_table(published: list[dict[str, Any]]) -> DataTable:
     """Figures in print beside ours."""
-    table = bare_table("published", "theirs", "ours", "difference")
-    table.add_column("source", overflow="fold")
+    rows = []
     for figure in published:
         theirs, ours, difference = (figure[key] for key in ("published", "ours", "difference"))
         words = [str(figure[key]) for key in ("source", "convention", "note") if figure.get(key)]
-        table.add_row(
-            str(figure["quantity"]), units.count(theirs), units.count(ours), f"{difference:+.2%}", "; ".join(words)
+        rows.append(
+            [str(figure["quantity"]), units.count(theirs), units.count(ours), f"{difference:+.2%}", "; ".join(words)]
         )
-    return table
+    columns = numbers("published", "theirs", "ours", "difference")
+    return DataTable([*columns, TableColumn("source", fold=20)], rows)
 
 
-def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iterator[Text]:
-    """Time, notes, letters, hidden columns and rows, and the convention of the numbers."""
-    yield from prediction_texts(ledger)
-    yield from timing_texts(ledger)
-    yield from note_texts(default_notes([ledger.metadata]), verbose=verbose)
-    yield from note_texts(_notes(ledger), verbose=verbose)
+def _endnotes(ledger: Ledger, operations: DataTable | None, *, verbose: bool) -> Iterator[Part]:
+    """Hidden columns and rows, letters, and the convention of the numbers."""
     each = ""
-    if listed:
-        fitting = fitting_columns(ledger, width, verbose=verbose)
-        if hidden := [column.title for column in filled_columns(ledger, verbose=verbose) if column not in fitting]:
-            yield Text(f"hidden at this width: {', '.join(hidden)}", style="dim")
+    if operations:
+        yield HiddenColumns(operations)
         if verbose and (moves := sum(row.only_moves for row in ledger.rows)):
             what = (
                 "1 operation that only moves or masks" if moves == 1 else f"{moves} operations that only move or mask"
             )
-            yield Text(f"hidden: {what} data (0 FLOPs); csv and json list them", style="dim")
+            yield line(f"hidden: {what} data (0 FLOPs); csv and json list them", "dim")
         shown = [text for row in ledger.rows for text in (order_cell(row), row.reads) if text]
         if letters := letters_text(shown):
-            yield Text(f"letters: {letters}", style="dim")
+            yield line(f"letters: {letters}", "dim")
         saved = "saved is of all blocks, " if ledger.total("kept_bytes") else ""
         each = f"operations are per block, {saved}share is of the model's MACs; "
-    yield Text(f"{each}{CONVENTION}", style="dim")
-    if listed and any(row.seconds for row in ledger.rows):
-        yield Text(rates_text(ledger), style="dim")
+    yield line(f"{each}{CONVENTION}", "dim")
+    if operations and any(row.seconds for row in ledger.rows):
+        yield line(rates_text(ledger), "dim")
 
 
 def _notes(ledger: Ledger) -> Iterator[str]:
@@ -186,10 +204,6 @@ class Totals(msgspec.Struct, frozen=True):
     """The machine's calibrated peak, FLOP/s."""
     bounds: dict[str, RowBound] = {}
     """Path of a row -> its bound on the devices of `--on`."""
-
-
-# Columns that the narrowest table has.
-_LEAST_COLUMNS: Final = 4
 
 
 class OperationColumn(NamedTuple):
@@ -300,25 +314,25 @@ COLUMNS: Final = (
 )
 
 
-def operation_tables(ledger: Ledger, width: int, *, verbose: bool = False) -> Iterator[RenderableType]:
-    """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
-    columns, totals = fitting_columns(ledger, width, verbose=verbose), _totals(ledger)
-    grid = partial(Aligned, [column.width for column in columns], [column.right for column in columns])
-    yield grid([AlignedRow([column.title for column in columns], "bold")])
+def operations_table(ledger: Ledger, *, verbose: bool = False) -> DataTable:
+    """The operations of each block under its name; those that only move data are left out."""
+    columns, totals = filled_columns(ledger, verbose=verbose), _totals(ledger)
+    cells: list[list[str]] = []
+    styles: list[str] = []
+    sections: dict[int, str] = {}
     for block, rows in ledger.by("block").items():
-        shown = [row for row in rows if not row.only_moves]
-        if not shown:
-            continue
-        times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
-        yield Text(f"{block}{times}", style="bold")
-        yield grid(
-            [AlignedRow([column.cell(row, totals) for column in columns], TERMINAL[row.mixing]) for row in shown]
-        )
+        if shown := [row for row in rows if not row.only_moves]:
+            sections[len(cells)] = f"{block} ×{rows[0].times}" if rows[0].times > 1 else block
+            cells += [[column.cell(row, totals) for column in columns] for row in shown]
+            styles += [TERMINAL[row.mixing] for row in shown]
     if beside := beside_rows(ledger):
-        yield Text("beside the operations", style="bold")
-        yield grid(
-            [AlignedRow([_beside(column.title, *one, totals) for column in columns], "") for one in beside.items()]
-        )
+        sections[len(cells)] = "beside the operations"
+        cells += [[_beside(column.title, *one, totals) for column in columns] for one in beside.items()]
+        styles += [""] * len(beside)
+    typed = [
+        TableColumn(one.title, one.right, 0 if one.right else one.width, one.rank, width=one.width) for one in columns
+    ]
+    return DataTable(typed, cells, styles, sections=sections, gap=1, hidden=False)
 
 
 def beside_word(name: str, seconds: float | None) -> str:
@@ -347,15 +361,6 @@ def _totals(ledger: Ledger) -> Totals:
     seconds = ledger.timing.seconds if ledger.timing else 0.0
     macs, trained = ledger.total("macs") or 0, ledger.training is not None
     return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger), row_bounds(ledger))
-
-
-def fitting_columns(ledger: Ledger, width: int, *, verbose: bool = False) -> list[OperationColumn]:
-    """The columns that have values, the lowest ranks hidden until they fit."""
-    columns = filled_columns(ledger, verbose=verbose)
-    typed = [TableColumn(column.title, rank=column.rank) for column in columns]
-    # the rows are indented by two, and a blank follows every column
-    places = fitting(typed, [column.width for column in columns], width - 3, gap=1, least=_LEAST_COLUMNS)
-    return [columns[place] for place in places]
 
 
 def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[OperationColumn]:
@@ -394,19 +399,19 @@ def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[OperationCo
 _MOST_BLOCKS: Final = 3
 
 
-def memory_text(ledger: Ledger) -> Text:
+def memory_text(ledger: Ledger) -> TextLines:
     """Bytes of attention matrices: of a head, saved for training per layer and in all layers, at the peak."""
     memory, metadata = ledger.attention_memory(), ledger.metadata
     if not memory["peak"]:
-        return Text("attention matrices: none", style="bold")
+        return line("attention matrices: none", "bold")
     parts = [f"{units.size(memory['per_head'])} per head"]
     if ledger.step is None:  # a decode step is never trained
         parts += [f"{units.size(memory['per_layer'])} per layer (the largest)", _all_layers(ledger)]
     parts.append(f"{units.size(memory['peak'])} peak (alive at once in inference)")
-    text = Text.assemble((f"{_held(ledger)}, batch {metadata.batch}: ", "bold"), ", ".join(parts))
+    text = line(", ".join(parts), head=f"{_held(ledger)}, batch {metadata.batch}: ")
     if metadata.extra_tokens:
         several = "s" if metadata.extra_tokens > 1 else ""
-        text.append(f"; with {metadata.extra_tokens} special token{several}")
+        text = line(f"{text.texts[0]}; with {metadata.extra_tokens} special token{several}", head=text.head)
     return text
 
 
@@ -428,37 +433,37 @@ def _all_layers(ledger: Ledger) -> str:
     return f"{units.size(every)} in all layers ({how})"
 
 
-def traffic_texts(ledger: Ledger, *, verbose: bool) -> Iterator[Text]:
+def traffic_texts(ledger: Ledger, *, verbose: bool) -> Iterator[TextLines]:
     """Comparisons; with `verbose` bytes that are only moved; main-memory traffic, where a memory level is given."""
     if comparisons := ledger.total("comparisons"):
         what = "sorting, choosing; neither MACs nor FLOPs"
-        yield Text.assemble(("comparisons: ", "bold"), f"{units.exact(comparisons)} ({what})")
+        yield line(f"{units.exact(comparisons)} ({what})", head="comparisons: ")
     if verbose and (moved := ledger.total("moved")):
         by = "gathers, scatters, rolls, pads, concatenations, look-ups"
-        yield Text.assemble(("data moved: ", "bold"), f"{units.size(moved * ledger.bytes_per_element)} written by {by}")
+        yield line(f"{units.size(moved * ledger.bytes_per_element)} written by {by}", head="data moved: ")
     if ledger.metadata.memory_level is not None:
         level = units.size(ledger.metadata.memory_level)
         plain, tiled = (units.size(ledger.total(f"{how}_traffic_bytes")) for how in ("plain", "tiled"))
-        yield Text.assemble(
-            ("main-memory traffic of attention: ", "bold"),
+        yield line(
             f"{plain} with every matrix kept, {tiled} tiled for {level} on chip "
             "(FlashAttention, Dao et al. 2022, algorithms 0 and 1)",
+            head="main-memory traffic of attention: ",
         )
 
 
-def mask_texts(ledger: Ledger) -> Iterator[Text]:
+def mask_texts(ledger: Ledger) -> Iterator[TextLines]:
     """The share of the computed scores that masks keep; nothing where they keep all."""
     scores = ledger.scores()
     if scores.kept < scores.computed:
         masks = "the causal mask keeps" if scores.causal else "masks keep"
-        yield Text.assemble(
-            ("masks: ", "bold"),
+        yield line(
             f"{masks} {units.percent(scores.kept, scores.computed)} of scores ({units.count(scores.kept)} of "
             f"{units.count(scores.computed)}); MACs count the dense matmul",
+            head="masks: ",
         )
 
 
-def matrix_multiply_texts(ledger: Ledger) -> Iterator[Text]:
+def matrix_multiply_texts(ledger: Ledger) -> Iterator[TextLines]:
     """One line per kind of block: its matrix multiplies in the order they run, sub-layer by sub-layer."""
     blocks = list(matrix_multiplies(ledger))
     if len(blocks) > _MOST_BLOCKS:
@@ -467,4 +472,84 @@ def matrix_multiply_texts(ledger: Ledger) -> Iterator[Text]:
         total = f"{block.number} = " if len(block.sublayers) > 1 else ""
         name = f" ({block.block})" if len(blocks) > 1 else ""
         parts = " + ".join(f"{one.number} ({' · '.join(one.titles)})" for one in block.sublayers)
-        yield Text.assemble(("matrix multiplies", "bold"), f" of a block{name}: {total}{parts}")
+        yield line(f" of a block{name}: {total}{parts}", head="matrix multiplies")
+
+
+# ── in papers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _paper_parts(ledger: Ledger, by: AnyView | None, form: Format, depth: int | None) -> Iterator[Part]:
+    """Of groups the totals over all blocks, of operations those of one block; in LaTeX under the names of blocks."""
+    yield preamble([ledger])
+    backward = {"backward MACs": "backward_macs"} if ledger.training else {}
+    trace = {"traced MACs": "traced_macs"} if form == "markdown" or ledger.agreement is not None else {}
+    heads = {"params": "params", "MACs": "macs", **backward, "FLOPs": "flops", **trace}
+    if by:
+        # the module that all others are in has no path, and the name of the ledger
+        rows = [
+            [str(group[by] or ledger.metadata.name), *(units.count(group[name]) for name in heads.values())]
+            for group in grouped(ledger, by, depth)
+        ]
+        yield DataTable(numbers(by, *heads), rows)
+    elif form == "latex":
+        yield _latex_operations(ledger, heads)
+    else:
+        heads = dict(sorted(heads.items(), key=lambda one: one[1] == "backward_macs"))  # behind the others
+        words = ("block", "operation", "mixing", "order", "reads", "times")
+        rows = [
+            [row.block, row.title, *_mixing_cells(row), str(row.times)]
+            + [units.count(row.figure(name)) for name in heads.values()]
+            for row in ledger.rows
+        ]
+        yield DataTable([TableColumn(head) for head in (*words, *heads)], rows)
+
+
+def preamble(ledgers: Sequence[Ledger]) -> TextLines:
+    """Names, runs and totals above a table."""
+    texts = []
+    for ledger in ledgers:
+        active = ["active_params"] if active_params(ledger) is not None else []
+        totals = ", ".join(
+            f"{'' if 'params' in quantity else at_least(ledger)}{units.exact(ledger.total(quantity))} {quantity}"
+            for quantity in ("params", *active, "macs", "flops")
+        )
+        texts.append(f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}")
+        texts += [text.plain for text in (*fit_texts(ledger), *time_texts(ledger))]
+    return TextLines([*texts, CONVENTION])
+
+
+def _mixing_cells(row: Operation) -> list[str]:
+    mixing = units.DASH if row.mixing == "unknown" else row.mixing
+    return [mixing, row.order or units.DASH, row.reads or units.DASH]
+
+
+def _latex_operations(ledger: Ledger, heads: Mapping[str, str]) -> DataTable:
+    """Neighbouring blocks with the same rows are one, and moves are left out."""
+    blocks = []
+    for block, rows in ledger.by("block").items():
+        cells = [
+            [
+                *(row.title, *_mixing_cells(row)),
+                *(units.count(row.figure(name) or None) for name in heads.values()),
+                share_cell(row, ledger.total("macs") or 0),
+            ]
+            for row in rows
+            if not row.only_moves
+        ]
+        if cells:
+            blocks.append((f"{block} ×{rows[0].times}" if rows[0].times > 1 else block, cells))
+    listed: list[list[str]] = []
+    sections: dict[int, str] = {}
+    for cells, alike in groupby(blocks, key=lambda block: block[1]):
+        *first, last = [label for label, _ in alike]
+        sections[len(listed)] = f"{', '.join(first)} and {last}" if first else last
+        listed += cells
+    columns = [TableColumn("operation", kind="title"), TableColumn("mixing")]
+    columns += [TableColumn("order", kind="formula"), TableColumn("reads", kind="formula")]
+    totals = [units.count(ledger.total(name)) for name in heads.values()]
+    return DataTable(
+        [*columns, *(TableColumn(head, right=True) for head in (*heads, "share"))],
+        listed,
+        sections=sections,
+        total=["total", "", "", "", *totals, "100 %"],
+    )

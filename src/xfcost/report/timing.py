@@ -1,17 +1,19 @@
-"""Ledger -> the lines on how long the model ran, where, and how far to trust it."""
+"""How long a model ran or would run, where, and how far to trust it; and what a calibration found."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Final
-
-from rich.text import Text
 
 from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.achieved import reached, whole_rate
+from xfcost.ledger.calibration import Calibration, Network
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Prediction, Timing
+from xfcost.ledger.statistics import nine_in_ten
+from xfcost.report.document import DataTable, Part, TextLines, line, numbers
 
 _RATES: Final = (
     "FLOP/s and bytes/s are achieved: the formulas' FLOPs, and bytes of inputs, outputs and weights read, each once"
@@ -19,25 +21,25 @@ _RATES: Final = (
 _OF_TRAINING: Final = "; of the backward pass too, with gradients and what was saved for it"
 
 
-def timing_texts(ledger: Ledger) -> Iterator[Text]:
+def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
     """How long a forward took, and where; nothing where none was timed."""
     timing = ledger.timing
     if timing is None:
         return
-    yield Text(f"time: {units.seconds(timing.seconds)} {_what_ran(ledger)}, {spread_text(timing)}")
+    yield line(f"time: {units.seconds(timing.seconds)} {_what_ran(ledger)}, {spread_text(timing)}")
     peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
-    yield Text(f"on {where_text(timing)}{peak}")
+    yield line(f"on {where_text(timing)}{peak}")
     if timing.noisy:
-        yield Text(f"noisy: {timing.noisy}", style="bold yellow")
+        yield line(f"noisy: {timing.noisy}", "bold yellow")
     if timing.composed:
-        yield Text("composed: every distinct block was run once, and counts as often as it is repeated")
+        yield line("composed: every distinct block was run once, and counts as often as it is repeated")
     if timing.compiled:
-        yield Text(f"compiled by torch.compile; the first call took {units.seconds(timing.warm_up_seconds)}")
+        yield line(f"compiled by torch.compile; the first call took {units.seconds(timing.warm_up_seconds)}")
     yield from _beside_texts(timing)
     yield from _peak_texts(ledger, timing)
 
 
-def reached_texts(ledger: Ledger) -> Iterator[Text]:
+def reached_texts(ledger: Ledger) -> Iterator[TextLines]:
     """A measured run beside the bound on the devices of `--on`: the shares of their peak and bandwidth."""
     found, timing = reached(ledger), ledger.timing
     if found is None or timing is None:
@@ -49,7 +51,7 @@ def reached_texts(ledger: Ledger) -> Iterator[Text]:
     shares = f"{share_text(found.mfu)} MFU{beside['MFU']}{mbu}"
     bound = f"the lower bound is {share_text(found.of_bound)} of it{beside['bound']}{over}"
     where = f"{units.seconds(timing.seconds)} on {where_text(timing)}"
-    yield Text.assemble(("measured: ", "bold"), f"{where}: {shares}; {bound}")
+    yield line(f"{where}: {shares}; {bound}", head="measured: ")
 
 
 def share_text(share: float) -> str:
@@ -89,18 +91,18 @@ def _what_ran(ledger: Ledger) -> str:
     return "a decode step" if ledger.step else "a forward"
 
 
-def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[Text]:
+def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[TextLines]:
     """How much of the machine's peak the run achieved; where that is not known, how to know it."""
     rate = whole_rate(ledger)
     if timing.not_calibrated is not None:
-        yield Text(f"no percent of peak: {timing.not_calibrated}", style="dim")
+        yield line(f"no percent of peak: {timing.not_calibrated}", "dim")
     if timing.roofs is not None and rate is not None:
         peak = timing.roofs.flops_per_second
         share = units.percent(rate, peak)
-        yield Text(f"achieved: {units.count(rate, 3)}FLOP/s, {share} of the peak of {units.count(peak, 3)}FLOP/s")
+        yield line(f"achieved: {units.count(rate, 3)}FLOP/s, {share} of the peak of {units.count(peak, 3)}FLOP/s")
 
 
-def _beside_texts(timing: Timing) -> Iterator[Text]:
+def _beside_texts(timing: Timing) -> Iterator[TextLines]:
     """What the sum of the operations leaves, in words."""
     rest = timing.not_attributed
     if rest is None:
@@ -108,16 +110,16 @@ def _beside_texts(timing: Timing) -> Iterator[Text]:
     share = units.percent(abs(rest), timing.seconds)
     if rest < 0:
         why = "the clocks around the operations cost that much, or the machine was slower while they ran"
-        yield Text(f"measuring overhead: the operations add up to {share} more than the whole; {why}", style="dim")
+        yield line(f"measuring overhead: the operations add up to {share} more than the whole; {why}", "dim")
         return
-    yield Text(f"not attributed: {share} of the time, between the operations and outside them", style="dim")
+    yield line(f"not attributed: {share} of the time, between the operations and outside them", "dim")
 
 
 # Names of operations that were never measured; more are counted.
 _MOST_UNKNOWN = 4
 
 
-def prediction_texts(ledger: Ledger) -> Iterator[Text]:
+def prediction_texts(ledger: Ledger) -> Iterator[TextLines]:
     """How long a run would take, and where; nothing without `--predict`."""
     found = ledger.prediction
     if found is None:
@@ -126,15 +128,15 @@ def prediction_texts(ledger: Ledger) -> Iterator[Text]:
     parts += [] if found.update_seconds is None else [("update", found.update_seconds)]
     phases = ", ".join(f"{name} {units.seconds(spent)}" for name, spent in parts)
     phases = f" ({phases})" if phases else ""
-    yield Text(f"predicted: {units.seconds(found.seconds)}{phases}, {_range_text(found)}")
-    yield Text(f"on {prediction_where(found)}; {_run_text([ledger])}", style="dim")
+    yield line(f"predicted: {units.seconds(found.seconds)}{phases}, {_range_text(found)}")
+    yield line(f"on {prediction_where(found)}; {_run_text([ledger])}", "dim")
     if ledger.timing is not None:
         beyond = found.seconds / ledger.timing.seconds - 1
-        yield Text(f"predicted against measured: {beyond:+.1%}")
+        yield line(f"predicted against measured: {beyond:+.1%}")
     yield from _unknown_texts(found)
 
 
-def compared_prediction_texts(comparison: Comparison) -> Iterator[Text]:
+def compared_prediction_texts(comparison: Comparison) -> Iterator[TextLines]:
     """Where, then a line per system with its ratio against the first; nothing without `--predict`."""
     found = {
         name: ledger.prediction
@@ -144,14 +146,12 @@ def compared_prediction_texts(comparison: Comparison) -> Iterator[Text]:
     if not found:
         return
     first, width = next(iter(found)), max(map(len, found))
-    yield Text.assemble(
-        ("predicted time: ", "bold"), f"on {prediction_where(found[first])}; {_run_text(comparison.ledgers)}"
-    )
+    yield line(f"on {prediction_where(found[first])}; {_run_text(comparison.ledgers)}", head="predicted time: ")
     for name, one in found.items():
         against = "" if name == first else f"; {units.ratio(one.seconds / found[first].seconds)} that of {first}"
-        yield Text(f"  {name:<{width}}  {units.seconds(one.seconds)}, {_range_text(one)}{against}")
+        yield line(f"  {name:<{width}}  {units.seconds(one.seconds)}, {_range_text(one)}{against}")
     for name, one in found.items():
-        yield from (Text.assemble(f"{name}: ", text) for text in _unknown_texts(one))
+        yield from (text._replace(texts=[f"{name}: {text.plain}"]) for text in _unknown_texts(one))
 
 
 def prediction_where(found: Prediction) -> str:
@@ -169,8 +169,60 @@ def _range_text(found: Prediction) -> str:
     return f"nine in ten between {units.seconds(found.low)} and {units.seconds(found.high)}"
 
 
-def _unknown_texts(found: Prediction) -> Iterator[Text]:
+def _unknown_texts(found: Prediction) -> Iterator[TextLines]:
     if found.unknown:
         more = len(found.unknown) - _MOST_UNKNOWN
         names = ", ".join(found.unknown[:_MOST_UNKNOWN]) + (f" and {more} more" if more > 0 else "")
-        yield Text(f"never measured on this device, estimated roughly: {names}", style="yellow")
+        yield line(f"never measured on this device, estimated roughly: {names}", "yellow")
+
+
+_WORST = 5
+
+
+def parts(calibration: Calibration) -> Iterator[Part]:
+    """The machine's peaks, and how well the calibrating networks are predicted, each from the others."""
+    machine, peak = calibration.machine, calibration.baseline
+    yield line(
+        f"{machine.name}, {units.number_of(machine.threads, 'thread')}, {machine.dtype}, torch {machine.torch}", "bold"
+    )
+    yield line(
+        f"matrix products {2 * peak.macs_per_second / 1e9:,.0f} GFLOP/s; "
+        f"memory {peak.bytes_per_second / 1e9:,.1f} GB/s; shortest call {units.seconds(peak.call_seconds)}"
+    )
+    yield from _errors("networks", calibration.networks)
+    if calibration.training:
+        yield from _errors("training steps", calibration.training.networks)
+    yield from _disturbances(calibration)
+
+
+def _errors(what: str, networks: Sequence[Network]) -> Iterator[Part]:
+    errors = {one.name: one.predicted / one.seconds - 1 for one in networks}
+    sizes = sorted(abs(error) for error in errors.values())
+    yield line(
+        f"{len(errors)} {what}, each predicted from the others: median error {statistics.median(sizes):.1%}, "
+        f"nine in ten within {nine_in_ten(sizes):.1%}; the worst:"
+    )
+    worst = sorted(networks, key=lambda one: -abs(errors[one.name]))[:_WORST]
+    yield DataTable(
+        numbers("network", "measured", "predicted", "error"),
+        [
+            [one.name, units.seconds(one.seconds), units.seconds(one.predicted), f"{errors[one.name]:+.1%}"]
+            for one in worst
+        ],
+    )
+
+
+def _disturbances(calibration: Calibration) -> Iterator[TextLines]:
+    disturbed, networks = sum(one.disturbed for one in calibration.every_network), len(calibration.every_network)
+    if disturbed:
+        yield line(
+            f"{disturbed} of {networks} networks were disturbed while they were measured (their calls do not add up to "
+            "the whole): calibrate again on a machine that does nothing else",
+            "yellow",
+        )
+    if calibration.off_pace:
+        yield line(
+            f"{calibration.off_pace} of {networks} networks were measured while the machine ran faster or slower than "
+            "for the others (one product, timed beside each): predictions are of the pace of most",
+            "yellow",
+        )

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from xfcost.counting.distributed import SHARED_OUT, recomputed_scores
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import AtUtilisation, DeviceMemory, TrainingPlan, TrainingStep, WholeRun
-from xfcost.report.console import bare_table
+from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line, numbers
 from xfcost.report.on_devices import WITHOUT_TF32
 
 # Units of long times, in days.
@@ -37,33 +33,33 @@ _CAUSES: Final = {
 _SHOWN: Final = 0.0005
 
 
-def training_answers(ledger: Ledger, at_least: str) -> Iterator[Text]:
+def training_answers(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
     """The header's lines: FLOPs and memory of a step, FLOPs and days of the run."""
     if ledger.training is None:
         return
     step, run = ledger.training.step, ledger.training.run
     if ledger.training.plan is not None:  # its lines say the rest
         if run is not None:
-            yield Text(f"  {_beside_the_estimate(run.without_recomputation)}")
+            yield line(f"  {_beside_the_estimate(run.without_recomputation)}")
         return
-    yield Text.assemble(
-        (f"{_one_step(step)}: ", "bold"),
+    yield line(
         f"{at_least}{units.count(step.model_flops)} FLOPs forward and backward ({units.count(step.forward_macs)} + "
         f"{units.count(step.backward_macs)} MACs)",
+        head=f"{_one_step(step)}: ",
     )
-    yield Text.assemble(("memory: ", "bold"), _memory_words(step))
+    yield line(_memory_words(step), head="memory: ")
     if run is not None:
         yield from _run_answers(run)
 
 
-def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
+def training_parts(ledger: Ledger) -> Iterator[Part]:
     """The tables of a step: its work, its memory; nothing in every other mode."""
     if ledger.training is None:
         return
     step = ledger.training.step
-    yield from (Text(), _work(step, _recomputation(ledger, step)))
+    yield from (Gap(), _work(step, _recomputation(ledger, step)))
     if ledger.training.plan is None:
-        yield from (Text(), _memory(ledger, step))
+        yield from (Gap(), _memory(ledger, step))
 
 
 def _recomputation(ledger: Ledger, step: TrainingStep) -> str:
@@ -89,17 +85,17 @@ def _memory_words(step: TrainingStep) -> str:
     return f"{units.size(step.fixed_bytes)} and saved activations, which --trace finds"
 
 
-def _run_answers(run: WholeRun) -> Iterator[Text]:
+def _run_answers(run: WholeRun) -> Iterator[TextLines]:
     again = f" ({scientific(run.recomputed_flops, 3)} of them recompute)" if run.recomputed_flops else ""
     days = "; --on DEVICE, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
         shared = f" ({device_days_text([run.device_days])})" if run.devices > 1 else ""
         days = f", {days_text(run.days)}{shared} on {speed_text(run)}"
-    yield Text.assemble(
-        (f"{units.count(run.tokens)} tokens: ", "bold"),
+    yield line(
         f"{scientific(run.flops)} FLOPs{again} in {steps_text(run.steps)}{days}",
+        head=f"{units.count(run.tokens)} tokens: ",
     )
-    yield Text(f"  {_beside_the_estimate(run)}")
+    yield line(f"  {_beside_the_estimate(run)}")
 
 
 def scientific(value: float, digits: int = 4) -> str:
@@ -108,56 +104,60 @@ def scientific(value: float, digits: int = 4) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def run_texts(ledger: Ledger) -> Iterator[Text]:
+def run_texts(ledger: Ledger) -> Iterator[TextLines]:
     """What all systems of a comparison share and no header shows: new tokens, memory level, optimizer, length."""
     if ledger.generation is not None:
         m, n = ledger.generation.new_tokens, ledger.generation.prompt
-        yield Text(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a cache", style="dim")
+        yield line(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a cache", "dim")
     if ledger.metadata.memory_level is not None:
         level = units.size(ledger.metadata.memory_level)
-        yield Text(f"attention traffic: main memory, plain and tiled for {level} on chip (FlashAttention)", style="dim")
+        yield line(f"attention traffic: main memory, plain and tiled for {level} on chip (FlashAttention)", "dim")
     if ledger.training is None:
         return
-    yield Text(f"optimizer: {ledger.training.step.optimizer}", style="dim")
+    yield line(f"optimizer: {ledger.training.step.optimizer}", "dim")
     run = ledger.training.run
     if run is not None:
         planned, speed = ledger.training.plan, "" if run.rate is None else f" on {speed_text(run)}"
         if planned is not None:
             shares = " to ".join(units.percent(one, 1) for one in planned.mesh.mfus)
             speed = f" on {planned.mesh.on.title}" + (f" at {shares} MFU" if shares else "")
-        yield Text(f"run: {units.count(run.tokens)} tokens{speed}", style="dim")
+        yield line(f"run: {units.count(run.tokens)} tokens{speed}", "dim")
 
 
-def _work(step: TrainingStep, recomputation: str) -> Table:
-    table = bare_table(_one_step(step), "MACs", "FLOPs")
-    table.add_column("", overflow="fold")
-    for name, macs, more in (("forward", step.forward_macs, ""), ("backward", step.backward_macs, recomputation)):
-        table.add_row(name, units.count(macs), units.count(2 * macs), more)
+def _work(step: TrainingStep, recomputation: str) -> DataTable:
+    passes = (("forward", step.forward_macs, ""), ("backward", step.backward_macs, recomputation))
+    rows = [[name, units.count(macs), units.count(2 * macs), more] for name, macs, more in passes]
     macs = step.forward_macs + step.backward_macs
-    both = ("forward and backward", units.count(macs), units.count(step.model_flops), "without element-wise work")
-    table.add_row(*both, style="bold")
+    rows.append(["forward and backward", units.count(macs), units.count(step.model_flops), "without element-wise work"])
     each = OPTIMIZERS[step.optimizer].flops
-    table.add_row(f"update, {step.optimizer}", units.DASH, units.count(step.update_flops), f"{each} per parameter")
-    return table
+    rows.append([f"update, {step.optimizer}", units.DASH, units.count(step.update_flops), f"{each} per parameter"])
+    return DataTable([*numbers(_one_step(step), "MACs", "FLOPs"), _MORE], rows, ["", "", "bold", ""])
 
 
-def _memory(ledger: Ledger, step: TrainingStep) -> Table:
-    table = bare_table("memory of a step", "bytes")
-    table.add_column("", overflow="fold")
+# What figures are, behind them.
+_MORE: Final = TableColumn("", fold=20)
+
+
+def _memory(ledger: Ledger, step: TrainingStep) -> DataTable:
     number, dtype = units.exact(ledger.total("params")), ledger.metadata.dtype
-    table.add_row("parameters", units.size(step.params_bytes), f"{number}, {dtype}")
     of_some = "" if step.gradients_bytes == step.params_bytes else ", of the parameters that a gradient reaches"
-    table.add_row("gradients", units.size(step.gradients_bytes), f"{dtype}{of_some}")
-    if step.master_bytes:
-        table.add_row("master copy", units.size(step.master_bytes), "parameters in float32, updated by the optimizer")
-    table.add_row("optimizer states", units.size(step.optimizer_bytes), _states(step))
-    table.add_row("saved activations", units.size(step.kept_bytes), _activations(ledger, step))
-    if step.loss_logits_bytes:
-        table.add_row("logits of the loss", units.size(step.loss_logits_bytes), "float32; not in the walked step")
+    lines = [
+        ("parameters", step.params_bytes, f"{number}, {dtype}"),
+        ("gradients", step.gradients_bytes, f"{dtype}{of_some}"),
+        ("master copy", step.master_bytes or 0, "parameters in float32, updated by the optimizer"),
+        ("optimizer states", step.optimizer_bytes, _states(step)),
+        ("saved activations", step.kept_bytes, _activations(ledger, step)),
+        ("logits of the loss", step.loss_logits_bytes or 0, "float32; not in the walked step"),
+    ]
+    rows = [[name, units.size(size), words] for name, size, words in lines if size != 0 or name not in _OF_SOME]
     if step.total_with_loss_bytes is not None:
-        total = units.size(step.total_with_loss_bytes)
-        table.add_row("total", total, "without the workspace of single operations", style="bold")
-    return table
+        rows.append(["total", units.size(step.total_with_loss_bytes), "without the workspace of single operations"])
+    styles = ["bold" if row[0] == "total" else "" for row in rows]
+    return DataTable([*numbers("memory of a step", "bytes"), _MORE], rows, styles)
+
+
+# Parts of the memory that many steps have not.
+_OF_SOME: Final = ("master copy", "logits of the loss")
 
 
 def _states(step: TrainingStep) -> str:
@@ -246,7 +246,7 @@ def _number(value: float) -> str:
 _WHICH: Final = "; --mfu says which"
 
 
-def plan_answers(ledger: Ledger) -> Iterator[Text]:
+def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
     """The header's lines: how long, does it fit, how the devices share the run, what is recomputed."""
     plan = None if ledger.training is None else ledger.training.plan
     if plan is None:
@@ -254,23 +254,23 @@ def plan_answers(ledger: Ledger) -> Iterator[Text]:
     what = "one step" if plan.tokens is None else f"{units.count(plan.tokens)} tokens"
     tf32 = plan.with_tf32
     dtype = "" if tf32 is None else f" {WITHOUT_TF32}"
-    yield Text.assemble((f"{what} on {plan.mesh.on.title}{dtype}: ", "bold"), _how_long(plan))
+    yield line(_how_long(plan), head=f"{what} on {plan.mesh.on.title}{dtype}: ")
     if tf32 is not None:
-        yield Text.assemble(("  with TF32: ", "bold"), _how_long(tf32).removesuffix(_WHICH))
-    yield Text(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
-    yield Text.assemble(("memory of a device: ", "bold"), _fits(plan))
-    yield Text.assemble(("each step: ", "bold"), _layout(plan))
+        yield line(_how_long(tf32).removesuffix(_WHICH), head="  with TF32: ")
+    yield line(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
+    yield line(_fits(plan), head="memory of a device: ")
+    yield line(_layout(plan), head="each step: ")
     if plan.recomputed_flops:
-        yield Text.assemble(("recomputation: ", "bold"), _plan_recomputation(plan, ledger))
+        yield line(_plan_recomputation(plan, ledger), head="recomputation: ")
 
 
-def plan_parts(ledger: Ledger) -> Iterator[RenderableType]:
+def plan_parts(ledger: Ledger) -> Iterator[Part]:
     """The tables: memory of a device by part, days by utilisation."""
     plan = None if ledger.training is None else ledger.training.plan
     if plan is not None:
-        yield from (Text(), _memory_table(plan, ledger), Text(), _times_table(plan))
+        yield from (Gap(), _memory_table(plan, ledger), Gap(), _times_table(plan))
         if plan.with_tf32 is not None:
-            yield from (Text(), _times_table(plan.with_tf32, " of TF32"))
+            yield from (Gap(), _times_table(plan.with_tf32, " of TF32"))
 
 
 def share_text(share: float) -> str:
@@ -378,11 +378,9 @@ def _again(plan: TrainingPlan, ledger: Ledger) -> str:
     return ", ".join(name for name, is_one in causes.items() if is_one)
 
 
-def _memory_table(plan: TrainingPlan, ledger: Ledger) -> Table:
+def _memory_table(plan: TrainingPlan, ledger: Ledger) -> DataTable:
     memory, mesh = plan.memory, plan.mesh
     where = f", pipeline stage {memory.pipeline_stage}" if mesh.pipeline > 1 else ""
-    table = bare_table(f"memory of a device{where}", "bytes")
-    table.add_column("", overflow="fold")
     dtype, shared_out = ledger.metadata.dtype, _shared_out(plan)
     lines: list[tuple[str, int | None, str]] = [
         ("parameters", memory.parameters, dtype),
@@ -393,14 +391,17 @@ def _memory_table(plan: TrainingPlan, ledger: Ledger) -> Table:
         ("recomputed at once", memory.recomputed, f"checkpoint {mesh.checkpoint}"),
         ("logits of the loss", memory.logits, "float32, of one micro-batch"),
     ]
-    for name, size, words in lines:
-        if size != 0:
-            table.add_row(name, units.size(size), ", ".join(filter(None, (words, shared_out.get(name)))))
+    rows = [
+        [name, units.size(size), ", ".join(filter(None, (words, shared_out.get(name))))]
+        for name, size, words in lines
+        if size != 0
+    ]
     total, words = "all" if memory.complete else "all that is known", "without workspace, communication, fragments"
     if plan.bytes_per_parameter is not None:
         words += f"; a replica has {plan.bytes_per_parameter:.4g} bytes of states per parameter"
-    table.add_row(total, units.size(memory.known), words, style="bold")
-    return table
+    rows.append([total, units.size(memory.known), words])
+    styles = [*[""] * (len(rows) - 1), "bold"]
+    return DataTable([*numbers(f"memory of a device{where}", "bytes"), _MORE], rows, styles)
 
 
 def _shared_out(plan: TrainingPlan) -> dict[str, str]:
@@ -419,17 +420,16 @@ def _in_flight(plan: TrainingPlan) -> str:
     return several + ("" if plan.memory.activations is not None else "; --trace finds them")
 
 
-def _times_table(plan: TrainingPlan, of: str = "") -> Table:
+def _times_table(plan: TrainingPlan, of: str = "") -> DataTable:
     run = plan.steps is not None
-    table = bare_table(f"model FLOPs utilisation{of}", "HFU", "a step", *(("days", "device-days") if run else ()))
-    if any(one.cost is not None for one in plan.at):
-        table.add_column("cost", justify="right")
+    heads = ["HFU", "a step", *(("days", "device-days") if run else ())]
+    heads += ["cost"] if any(one.cost is not None for one in plan.at) else []
     printed = not plan.mesh.mfus and not of
-    if printed:
-        table.add_column("in print, about", overflow="fold")
+    rows = []
     for one in plan.at:
         days = [days_text(one.days or 0, ""), days_text(one.device_days or 0, "")] if run else []
         cost = [f"{one.cost:,.0f}"] if one.cost is not None else []
         cells = (share_text(one.mfu), share_text(one.hfu), units.seconds(one.step_seconds), *days, *cost)
-        table.add_row(*cells, *([one.in_print] if printed else []))
-    return table
+        rows.append([*cells, *([one.in_print or ""] if printed else [])])
+    columns = numbers(f"model FLOPs utilisation{of}", *heads)
+    return DataTable([*columns, *([TableColumn("in print, about", fold=20)] if printed else [])], rows)

@@ -10,11 +10,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.component import Component, Joining, Place
-from xfcost.formulas.layer import Enter, Head
+from xfcost.formulas.component import Component, Enter, Head, Joining, Place
 from xfcost.ledger.execution import Execution, Logits, Mode
 from xfcost.ledger.grid import Grid
-from xfcost.spec.block_order import BlockOrder
+from xfcost.spec.blocks import BlockOrder
 from xfcost.spec.grammar import AnyInput, Spec
 
 # Modes that read a prompt to predict the next token: by default they compute the logits of its last position.

@@ -1,15 +1,18 @@
-"""The text of a file that a user names. Only regular files are opened."""
+"""The text of a file that a user names, and which files a spec may extend. Only regular files are opened."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from xfcost.ledger.errors import SpecError
+from xfcost.ledger.errors import SpecError, UsageError
 
 # Some systems lack some of these flags.
 _READ: Final = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"))
@@ -53,3 +56,36 @@ def _check_regular(status: os.stat_result, name: str, expected: Expected) -> Non
         raise SpecError(f"{name}: is a directory; expected {expected.what}")
     if not stat.S_ISREG(status.st_mode):
         raise SpecError(f"{name}: is a pipe or a device, which could be read for ever; expected {expected.what}")
+
+
+_ALLOW_OUTSIDE: ContextVar[bool] = ContextVar("_ALLOW_OUTSIDE", default=False)
+
+
+@contextmanager
+def allow_outside() -> Iterator[None]:
+    """Inside the block, specs may extend files of any folder: `xfcost --allow-outside`."""
+    token = _ALLOW_OUTSIDE.set(True)
+    try:
+        yield
+    finally:
+        _ALLOW_OUTSIDE.reset(token)
+
+
+def outside_allowed() -> bool:
+    """May specs extend files of any folder?"""
+    return _ALLOW_OUTSIDE.get()
+
+
+def check_inside(path: Path, path_text: str, spec: Path, spec_text: str) -> None:
+    """Refuse a file outside the folder of `spec`, links and `..` resolved, before anything is read of it.
+
+    Raises:
+        UsageError: it lies outside, and that isn't allowed.
+    """
+    folder = os.path.realpath(spec.parent)
+    if outside_allowed() or Path(os.path.realpath(path)).is_relative_to(folder):
+        return
+    raise UsageError(
+        f"{path_text} lies outside the folder of {spec_text}, and is not read; copy it there, or where you trust the "
+        "spec write `xfcost --allow-outside` before the command"
+    )

@@ -1,18 +1,156 @@
-"""The grammar of a spec file as types: every file is validated against it, and `xfcost schema` prints it."""
+"""The grammar of a spec file as types: every file is validated against it, and `xfcost schema` prints it.
+
+A field that holds one of many kinds of components imports a kind's class when a spec names it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 
-from xfcost.formulas.component import Length, Residual, Rows, Side, SubLayer, Width
-from xfcost.formulas.layer import Embed, Enter, Head, Takes
+from xfcost.formulas.component import (
+    Component,
+    Embed,
+    Enter,
+    Head,
+    Kinds,
+    Length,
+    Residual,
+    Rows,
+    Side,
+    SubLayer,
+    Takes,
+    Width,
+)
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.grid import Grid, maps_grid
 from xfcost.mechanisms import MECHANISMS
-from xfcost.spec.kinds import one_of
-from xfcost.spec.survey import SurveyEntry
+
+T = TypeVar("T")
+
+
+class OneOf(type):
+    """The type of such a field: a custom type for msgspec, which `converted` decodes."""
+
+    lists: tuple[Kinds[Any], ...]
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, Component)
+
+    def kinds(cls) -> list[str]:
+        """The kinds that the field may hold."""
+        return [kind for kinds in cls.lists for kind in kinds]
+
+    def component(cls, kind: object) -> type[Component] | None:
+        """The class of `kind`; None where the field may not hold it."""
+        if not isinstance(kind, str):
+            return None
+        return next((kinds[kind] for kinds in cls.lists if kind in kinds), None)
+
+    def components(cls) -> list[type[Component]]:
+        """All classes that the field may hold."""
+        return [component for kinds in cls.lists for component in kinds.values()]
+
+
+def one_of(name: str, *lists: Kinds[Any]) -> OneOf:
+    """The type of a field that holds a component of one of `lists`."""
+    return OneOf(name, (), {"lists": lists})
+
+
+class _ComponentError(ValueError):
+    """The validator's message with a path inside the component; msgspec appends the path to the component."""
+
+
+def converted(value: Any, hint: type[T]) -> T:
+    """`msgspec.convert`, with components decoded by their kinds.
+
+    Raises:
+        msgspec.ValidationError: with the message that msgspec gives for a union of all classes.
+    """
+    try:
+        return msgspec.convert(value, hint, dec_hook=_component)
+    except msgspec.ValidationError as error:
+        if not isinstance(error.__cause__, _ComponentError):
+            raise
+        joined = _joined(str(error.__cause__), str(error))
+    raise msgspec.ValidationError(joined)
+
+
+def _component(hint: Any, value: Any) -> Component:
+    if not isinstance(value, dict):
+        raise _ComponentError(f"Expected `object`, got `{type(value).__name__}`")
+    if "kind" not in value:
+        raise _ComponentError("Object missing required field `kind`")
+    struct: type[Component] | None = hint.component(value["kind"])
+    if struct is None:
+        raise _ComponentError(f"Invalid value {value['kind']!r} - at `$.kind`")
+    try:
+        return msgspec.convert(value, struct)
+    except msgspec.ValidationError as error:
+        raise _ComponentError(str(error)) from None
+
+
+def _joined(inner: str, outer: str) -> str:
+    """Both paths as one: `… - at `$.heads` - at `$.head`` -> `… - at `$.head.heads``."""
+    to_component = split_path(outer.removeprefix(inner))[1]
+    message, in_component = split_path(inner)
+    return f"{message} - at `${to_component}{in_component}`" if to_component or in_component else message
+
+
+def split_path(message: str) -> tuple[str, str]:
+    """The validator's message, and the path at its end: "… - at `$.head.heads`" -> ("…", ".head.heads")."""
+    text, at, path = message.rpartition(" - at `$")
+    return (text, path.removesuffix("`")) if at and path.endswith("`") else (message, "")
+
+
+SurveyClass = Literal["FP", "CP", "LP", "M", "LR", "KR", "RC", "DS", "Sparse"]
+
+CLASSES: Final[dict[SurveyClass, str]] = {
+    "FP": "fixed patterns",
+    "CP": "combined patterns",
+    "LP": "learned patterns",
+    "M": "memory",
+    "LR": "low rank",
+    "KR": "kernels",
+    "RC": "recurrence",
+    "DS": "downsampling",
+    "Sparse": "sparse activation of parameters",
+}
+
+# The value of a key that grows as √N, in a spec.
+ROOT_OF_TOKENS: Final = "√N"
+_ShortText = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+MechanismKeys = dict[str, Literal["√N"] | int | list[int] | None]
+
+
+class Otherwise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other values of the mechanism's keys, under which its order is another: those of the paper, or of public code."""
+
+    keys: MechanismKeys
+    """Keys of the mechanism and their values; `√N` grows with N."""
+    where: _ShortText
+    """The same in words: `l = √N`."""
+
+
+class SurveyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A system's line in Table 1 of Tay et al. 2022, as printed; what xfcost derives stands beside it."""
+
+    system: _ShortText
+    """Name of the system."""
+    classes: list[SurveyClass] = []
+    """Classes that the table prints; none where it leaves the system out."""
+    complexity: _ShortText | None = None
+    """Complexity that the table prints."""
+    decodes: bool | None = None
+    """Whether the table says that it can decode autoregressively."""
+    decoder: MechanismKeys | None = None
+    """Keys of the mechanism in a decoder, where its causal form needs others than this spec has."""
+    otherwise: Otherwise | None = None
+    """A second choice of the mechanism's keys, with an order of its own."""
+    note: str
+    """Why the derived order is what it is, and in what it differs from the printed one."""
+
 
 if TYPE_CHECKING:
     AnyEmbed = Embed
@@ -27,13 +165,22 @@ else:
 COMPONENT_FIELDS: Final[tuple[Any, ...]] = (AnyEmbed, AnyEnter, AnySubLayer, AnyHead)
 
 
+# Not tuple[Side, Side]: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
+Size = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
+
+
+def height_and_width(size: int | list[int]) -> tuple[int, int]:
+    """Of a size that is one number for a square, or [height, width]."""
+    height, width = (size, size) if isinstance(size, int) else size
+    return height, width
+
+
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
     """Pixels: height and width (one number for a square), and channels."""
 
     gives: ClassVar[Takes] = "image"
 
-    # Not tuple[Side, Side]: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
-    size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)] = 224
+    size: Size = 224
     """Height and width in pixels: one number for a square, or [height, width]."""
     channels: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 3
     """Channels of a pixel."""
@@ -41,15 +188,7 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def sides(self) -> tuple[int, int]:
         """(height, width)."""
-        if isinstance(self.size, int):
-            return self.size, self.size
-        height, width = self.size
-        return height, width
-
-    @property
-    def width(self) -> int:
-        """Numbers per pixel."""
-        return self.channels
+        return height_and_width(self.size)
 
 
 class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="video"):
@@ -62,7 +201,7 @@ class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     frames: Side
     """Number of frames."""
-    size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)] = 224
+    size: Size = 224
     """Height and width in pixels: one number for a square, or [height, width]."""
     channels: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 3
     """Channels of a pixel."""
@@ -70,15 +209,7 @@ class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @property
     def sides(self) -> tuple[int, int, int]:
         """(frames, height, width)."""
-        if isinstance(self.size, int):
-            return self.frames, self.size, self.size
-        height, width = self.size
-        return self.frames, height, width
-
-    @property
-    def width(self) -> int:
-        """Numbers per pixel."""
-        return self.channels
+        return self.frames, *height_and_width(self.size)
 
 
 class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tokens"):
@@ -95,11 +226,6 @@ class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def sides(self) -> tuple[int]:
         """(length,)."""
         return (self.length,)
-
-    @property
-    def width(self) -> int:
-        """Entries of the vocabulary."""
-        return self.vocabulary
 
 
 class VectorInput(
@@ -119,11 +245,6 @@ class VectorInput(
         """(length,)."""
         return (self.length,)
 
-    @property
-    def width(self) -> int:
-        """Numbers per vector."""
-        return self.channels
-
 
 class FeatureMapsInput(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="feature_maps"
@@ -136,7 +257,7 @@ class FeatureMapsInput(
 
     gives: ClassVar[Takes] = "embedded"
 
-    size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
+    size: Size
     """Height and width of the largest map: one number for a square, or [height, width]."""
     levels: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     """Number of maps."""
@@ -146,8 +267,7 @@ class FeatureMapsInput(
     @property
     def grid(self) -> Grid:
         """One map as a grid; several as a sequence."""
-        height, width = (self.size, self.size) if isinstance(self.size, int) else self.size
-        return maps_grid((height, width), self.levels)
+        return maps_grid(height_and_width(self.size), self.levels)
 
     @property
     def sides(self) -> tuple[int, ...]:
@@ -158,11 +278,6 @@ class FeatureMapsInput(
     def length(self) -> int:
         """N."""
         return int(self.grid.tokens)
-
-    @property
-    def width(self) -> int:
-        """Numbers per token."""
-        return self.channels
 
 
 AnyInput = ImageInput | VideoInput | TokenInput | VectorInput | FeatureMapsInput

@@ -10,7 +10,7 @@ from xfcost.formulas.component import Component, Place, tag_of
 from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.grid import Grid, check_tokens, image_sides, largest_map, video_sides
 from xfcost.spec.checks import check_entrance, check_streams
-from xfcost.spec.grammar import AnyInput, FeatureMapsInput, ImageInput, StreamSpec, VideoInput
+from xfcost.spec.grammar import AnyInput, FeatureMapsInput, ImageInput, StreamSpec, VideoInput, height_and_width
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.run import Run
 
@@ -127,9 +127,7 @@ class Inputs(NamedTuple):
     def _maps(self, entry: FeatureMapsInput, tokens: int | None) -> FeatureMapsInput:
         if self.run.size is not None:
             raise self.no_size(entry)
-        size = [entry.size] * 2 if isinstance(entry.size, int) else entry.size
-        if tokens is not None:
-            size = [*largest_map(tokens, entry.levels)]
+        size = height_and_width(entry.size) if tokens is None else largest_map(tokens, entry.levels)
         return msgspec.structs.replace(entry, size=[self._scaled(side) for side in size])
 
     def _grid(self, tokens: int, axes: int, steps: int | None) -> tuple[int, ...]:
@@ -166,7 +164,7 @@ class Inputs(NamedTuple):
         """The time steps that the first stage gets of a video's frames, whatever N; None without frames."""
         if not isinstance(entry, VideoInput):
             return None
-        grid, dim = Grid(entry.sides), entry.width
+        grid, dim = Grid(entry.sides), entry.channels
         for layer_path, layer in _layers_before_blocks(path, stream):
             try:
                 place = Place(grid=grid, dim=dim, out_dim=stream.stages[0].dim)

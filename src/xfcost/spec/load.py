@@ -22,14 +22,47 @@ from xfcost.ledger.errors import (
     printable,
     shown,
 )
-from xfcost.spec.allowed_folders import check_inside
-from xfcost.spec.files import Expected, read_file
-from xfcost.spec.grammar import Spec
-from xfcost.spec.kinds import converted
-from xfcost.spec.merging import merged
+from xfcost.spec.files import Expected, check_inside, read_file
+from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, read, shown_value
 from xfcost.spec.targets import module_target
+
+# Keys that describe a file itself, and not the files that extend it.
+_NOT_INHERITED: Final = ("published", "survey", "extends", "notes", "set")
+
+
+def merged(below: tuple[dict[str, Any], Source], above: tuple[dict[str, Any], Source]) -> tuple[dict[str, Any], Source]:
+    """`above` over `below`: mappings of one kind are merged key by key, anything else is replaced whole.
+
+    Published figures, a survey's line and notes are not inherited, unless `above` changes nothing and so is another
+    name of `below`.
+    """
+    (below_data, below_source), (above_data, above_source) = below, above
+    not_inherited = _NOT_INHERITED if len(above_data) > 1 else ("extends", "set")
+    replaced: list[YamlPath] = [(key,) for key in not_inherited]
+    inherited = {key: value for key, value in below_data.items() if key not in not_inherited}
+    data = _merged(inherited, above_data, (), replaced)
+    prefixes, lengths = set(replaced), {len(path) for path in replaced}
+    inherited_lines = {
+        path: line
+        for path, line in below_source.lines.items()
+        if not any(path[:length] in prefixes for length in lengths)
+    }
+    return data, Source(above_source.name, inherited_lines | above_source.lines)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any], path: YamlPath, replaced: list[YamlPath]) -> dict[str, Any]:
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        if isinstance(old, dict) and isinstance(value, dict) and value.get("kind", old.get("kind")) == old.get("kind"):
+            result[key] = _merged(old, value, (*path, key), replaced)
+        else:
+            result[key] = value
+            replaced.append((*path, key))
+    return result
+
 
 _MOST_EXTENDS: Final = 16
 
@@ -129,6 +162,15 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
     if unset := apply_settings(data, source, settings):
         errors = (part for error in _spec_errors(data, source, name) for part in error.parts)
         raise UsageError(combined_message([*unset, *map(str, errors)]))
+    return checked(data, source, name, settings)
+
+
+def checked(data: dict[str, Any], source: Source, name: str, settings: Sequence[str] = ()) -> Loaded:
+    """The spec in `data`, after `extends` and `--set`.
+
+    Raises:
+        SpecError: with file, line and path of every error.
+    """
     try:
         return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
@@ -142,11 +184,7 @@ def load_expanded(text: str, name: str) -> Loaded:
     Raises:
         SpecError: it is no spec of this version.
     """
-    data, source = read(text, printable(name, 200))
-    try:
-        return Loaded(converted(data, Spec), data, source, name)
-    except msgspec.ValidationError:
-        raise combined(_spec_errors(data, source, name)) from None
+    return checked(*read(text, printable(name, 200)), name)
 
 
 def _spec_errors(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:

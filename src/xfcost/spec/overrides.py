@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.errors import SpecError, UsageError, nearest, printable
-from xfcost.spec.reader import MOST_DEPTH, MOST_VALUES, Source, YamlPath, path_text, read_value, shown_value
+from xfcost.spec.reader import MOST_DEPTH, MOST_VALUES, Source, YamlPath, path_text, read_value, shown_value, value_at
 
 _EVERY: Final = "*"
 _ANYWHERE: Final = "**"
@@ -84,7 +84,7 @@ def assignments(data: dict[str, Any], key: str, value: Any) -> dict[YamlPath, An
     if words[0] in _FILE_KEYS:
         raise UsageError(f"`{words[0]}` belongs to a file; leave it out")
     try:
-        each = list(_expanded_each(data, words, value)) if _EACH in words else [(words, value)]
+        each = _expanded(data, words, value)
         return {target.path: item for item_words, item in each for target in _matched(data, item_words)}
     except _PathError as error:
         raise UsageError(str(error)) from None
@@ -113,12 +113,13 @@ def _words(key: str) -> list[str]:
 
 
 def _assign(data: dict[str, Any], source: Source, key: str, value: Any, line: tuple[str, int]) -> None:
-    words = _words(key)
-    if _EACH not in words:
-        _assign_at(data, source, words, value, line)
-        return
-    for item_words, item_value in list(_expanded_each(data, words, value)):
+    for item_words, item_value in _expanded(data, _words(key), value):
         _assign_at(data, source, item_words, item_value, line)
+
+
+def _expanded(data: dict[str, Any], words: list[str], value: Any) -> list[tuple[list[str], Any]]:
+    """The paths that `words` stand for, each with its value: of `each` one per item, else the words themselves."""
+    return list(_expanded_each(data, words, value)) if _EACH in words else [(words, value)]
 
 
 def _expanded_each(data: dict[str, Any], words: list[str], values: Any) -> Iterator[tuple[list[str], Any]]:
@@ -128,7 +129,7 @@ def _expanded_each(data: dict[str, Any], words: list[str], values: Any) -> Itera
     if not before or _EACH in after:
         raise _PathError("'each' stands once, behind the list that it counts, as in stages.each.depth")
     for container, step, path in _targets(data, data, before, ()):
-        items = _value_at(container, step)
+        items = value_at(container, (step,))
         if not isinstance(items, list):
             raise _PathError(f"'each' is every item of a list, and {path_text(path)} is {shown_value(items)}")
         if not isinstance(values, list) or len(values) != len(items):
@@ -146,7 +147,7 @@ def _assign_at(data: dict[str, Any], source: Source, words: list[str], value: An
     if max(len(target.path) for target in targets) > MOST_DEPTH:
         raise _PathError(f"nested deeper than {MOST_DEPTH} levels; write a flatter spec")
     for container, step, path in targets:
-        replaced = _value_at(container, step)
+        replaced = value_at(container, (step,))
         container[step] = copy.deepcopy(value)
         if isinstance(replaced, dict | list):  # its lines are removed with it
             source.lines = {other: place for other, place in source.lines.items() if other[: len(path)] != path}
@@ -224,10 +225,6 @@ def _steps(value: Any, word: str, path: YamlPath, *, new: bool) -> list[str | in
         keys = [key for key in value if path or key not in _FILE_KEYS]
         raise _PathError(f"{path_text(path) or 'the spec'} has no {shown_value(word)}; {nearest(word, keys)}")
     raise _PathError(f"{path_text(path)} is {shown_value(value)} and holds no {shown_value(word)}")
-
-
-def _value_at(container: Any, step: str | int) -> Any:
-    return container.get(step) if isinstance(container, dict) else container[step]
 
 
 def _grows(targets: list[_Target], value: Any) -> bool:

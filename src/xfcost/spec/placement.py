@@ -2,30 +2,170 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost.formulas.component import Component, Joining, Place, Residual, SubLayer
-from xfcost.formulas.layer import Enter
+from xfcost.formulas.component import Component, Enter, Joining, Place, Residual, SubLayer
 from xfcost.formulas.residual import TwoStreams
-from xfcost.ledger.errors import SpecError, combined
+from xfcost.ledger.errors import ComponentError, SpecError, combined
 from xfcost.ledger.execution import Mode
-from xfcost.spec.architecture import Architecture, Part, Stage, Stream
-from xfcost.spec.block_placement import BlockPlacer, Shape
-from xfcost.spec.checks import check_pooled, check_reading, check_starts, logits_of
-from xfcost.spec.component_placement import ComponentPlacer
-from xfcost.spec.default_options import Chosen, chosen_for
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.spec.architecture import Architecture, Block, Part, Stage, Stream
+from xfcost.spec.blocks import BlockOrder, labels, schedule, widens
+from xfcost.spec.checks import (
+    check_block,
+    check_decoding,
+    check_pooled,
+    check_reading,
+    check_residual,
+    check_starts,
+    check_sum,
+    is_reversible,
+    logits_of,
+)
 from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput, grid_of
 from xfcost.spec.inputs import Inputs, streams_of
-from xfcost.spec.reader import YamlPath
-from xfcost.spec.reversible import check_residual, is_reversible
-from xfcost.spec.run import Run
-from xfcost.spec.schedule import widens
+from xfcost.spec.reader import Source, YamlPath
+from xfcost.spec.run import Chosen, Run, chosen_for
 
 if TYPE_CHECKING:
     from xfcost.spec.load import Loaded
+
+
+class ComponentPlacer:
+    """Places the components of one spec in one run."""
+
+    def __init__(self, source: Source, run: Run, *, fused: bool) -> None:
+        self.source, self.run = source, run
+        self.fused = fused
+        """Is attention one fused kernel?"""
+        self.tables: dict[str, tuple[int, int]] = {}
+        """Shared tables: name -> (rows, columns)."""
+        self.bound_tables: set[str] = set()
+        """Shared tables whose shapes depend on the input size."""
+        self._table_paths: dict[str, YamlPath] = {}
+        self.encoder_output: tuple[Grid, int] | None = None
+        """Grid and width that the decoder's cross-attention reads."""
+        self.errors: list[SpecError] = []
+        """Misplaced sub-layers, reported together."""
+
+    def part(self, path: YamlPath, component: Component, place: Place, residual: Joining = "none") -> Part:
+        """The component at its place.
+
+        Raises:
+            SpecError: it can't be there.
+        """
+        try:
+            component.check(place)
+            if self.run.mode == "decode" and path[0] != "encoder":
+                check_decoding(component, place, residual)
+        except ComponentError as error:
+            raise self.source.error((*path, error.field), error.message) from None
+        self._add_tables(path, component, place)
+        return Part(".".join(map(str, path)), component, place, residual)
+
+    def _add_tables(self, path: YamlPath, component: Component, place: Place) -> None:
+        """Add the shared tables of `component`.
+
+        Raises:
+            SpecError: another component shares a table in another shape.
+        """
+        for name, shape in component.tables(place).items():
+            first_shape = self.tables.setdefault(name, shape)
+            first_path = self._table_paths.setdefault(name, path)
+            if first_shape != shape:
+                raise self.source.error(
+                    (*path, "share"),
+                    f"the table {name!r} is {sides_text(first_shape)} at {self.source.where(first_path)} and "
+                    f"{sides_text(shape)} here; shared tables must agree",
+                )
+            if component.binds_tables:
+                self.bound_tables.add(name)
+
+    def sublayer(self, path: YamlPath, component: SubLayer, place: Place, residual: Joining) -> Part | None:
+        """The sub-layer at its place; None where it can't be there and the error is reported with later ones.
+
+        Raises:
+            SpecError: it can't be there, and no sub-layer behind it can be checked.
+        """
+        decoder = path[0] == "decoder"
+        memory, memory_dim = self.encoder_output if decoder and self.encoder_output else (None, None)
+        place = msgspec.structs.replace(place, memory=memory, memory_dim=memory_dim, fused=self.fused)
+        own_residual = component.residual if component.residual is not None else residual
+        try:
+            part = self.part(path, component.with_stream_defaults(decoder=decoder), place, own_residual)
+        except SpecError as error:
+            if not self._next_is_checkable(component):
+                raise
+            self.errors.append(error)
+            return None
+        check_sum(path, part, self.source)
+        return part
+
+    def _next_is_checkable(self, component: SubLayer) -> bool:
+        """Can the sub-layers behind a misplaced one still be checked? At the spec's own size, if it keeps the shape."""
+        own_size = self.run.tokens is None and self.run.size is None and self.run.scale == (1, 1)
+        return own_size and self.run.mode != "decode" and type(component).out is SubLayer.out and not component.widens
+
+
+Shape = tuple[Grid, int]
+"""The tokens between two blocks: their grid and width."""
+
+
+class BlockPlacer:
+    """Places the blocks of one stage. A block that repeats with another grid or width is another block."""
+
+    def __init__(self, components: ComponentPlacer, path: YamlPath, stage: StageSpec, residual: Joining) -> None:
+        self._components, self._residual, self._dim = components, residual, stage.dim
+        self._written, self._order = schedule(path, stage, components.source)
+        self._labels = labels(self._written)
+        self._numbers: dict[tuple[int, Grid, int], int] = {}
+        self._variants: Counter[int] = Counter()
+        self._blocks: list[Block] = []
+        self._outputs: list[Shape] = []
+
+    def place(self, entering: Shape) -> tuple[tuple[Block, ...], BlockOrder, Shape]:
+        """The distinct blocks, their order, and the shape that leaves the last one."""
+        order, leaving = self._order.mapped(entering, self._block)
+        times = order.counts()
+        blocks = tuple(msgspec.structs.replace(block, times=times[number]) for number, block in enumerate(self._blocks))
+        return blocks, order, leaving
+
+    def _block(self, index: int, shape: Shape) -> tuple[int, Shape]:
+        """The number of the written block `index` where tokens of this shape enter, and the shape that leaves it."""
+        key = (index, *shape)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._blocks)
+            self._variants[index] += 1
+            suffix = f"@{self._variants[index]}" if self._variants[index] > 1 else ""
+            path, components = self._written[index]
+            parts, leaving = self._sublayers(path, components, shape, suffix)
+            self._blocks.append(Block(".".join(map(str, path)) + suffix, self._labels[index] + suffix, parts, 0))
+            self._outputs.append(leaving)
+        number = self._numbers[key]
+        return number, self._outputs[number]
+
+    def _sublayers(
+        self, path: YamlPath, components: list[Any], shape: Shape, suffix: str
+    ) -> tuple[tuple[Part, ...], Shape]:
+        place = Place(grid=shape[0], dim=shape[1], out_dim=self._dim)
+        parts = []
+        for number, component in enumerate(components):
+            if component.special_tokens_only and not self._components.run.extra_tokens:
+                continue
+            part = self._components.sublayer((*path, number), component, place, self._residual)
+            if part is None:
+                continue
+            grid, dim = part.component.out(part.place)
+            place = msgspec.structs.replace(place, grid=grid, dim=dim)
+            parts.append(part._replace(path=".".join(map(str, (*path[:-1], f"{path[-1]}{suffix}", number)))))
+        if not self._components.errors:
+            check_block(path, parts, self._residual, self._components.source)
+        return tuple(parts), (place.grid, place.dim)
+
 
 # Modes that run one forward over all tokens and compute all logits, as published figures mean it.
 _PUBLISHED: Final[frozenset[Mode]] = frozenset(("forward", "train"))
@@ -104,7 +244,8 @@ class Placement:
         """The input of stream `number` in its size, its embedding layers, and the shape that leaves them."""
         entry = Inputs(self.loaded, self.run).sized(number, path, stream)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
-        entrance = Place(grid=grid_of(entry), dim=entry.width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
+        width = entry.vocabulary if isinstance(entry, TokenInput) else entry.channels
+        entrance = Place(grid=grid_of(entry), dim=width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
         return entry, *self._layers((*path, "embed"), stream.embed, entrance, [])
 
     def _layers(

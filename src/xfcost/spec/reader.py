@@ -68,6 +68,16 @@ def path_text(path: YamlPath) -> str:
     return text
 
 
+def value_at(data: Any, path: YamlPath) -> Any:
+    """The value at `path`, or None."""
+    for step in path:
+        try:
+            data = data[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
 def shown_value(value: Any) -> str:
     """A value as YAML writes it: 'four', 4.5, true, null, [1, 2]."""
     if value is None or isinstance(value, bool):

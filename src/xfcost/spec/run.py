@@ -1,12 +1,14 @@
-"""The checked run options that change what is counted: input size, batch, dtype, attention, mode."""
+"""The checked run options that change what is counted, and the dtype and attention of a run that gives none."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import Execution, Logits, Mode
 from xfcost.ledger.training import RunPlan
+from xfcost.spec.grammar import Spec, TokenInput
 
 
 class Run(NamedTuple):
@@ -42,3 +44,77 @@ class Run(NamedTuple):
     """Why dtype and attention are what they are, where the caller gave none."""
     dtype_note: str | None = None
     """The same of the dtype alone, for a system without attention."""
+
+
+# Modes in which language models run in bfloat16 with fused attention. A prefill writes the cache that decode steps
+# read, so it has their dtype.
+LANGUAGE_MODEL_MODES: Final[tuple[Mode, ...]] = ("prefill", "decode", "generate", "train")
+# Modes in which a module without a spec is a language model, for it takes token ids and a cache.
+_OF_MODULES: Final[tuple[Mode, ...]] = ("prefill", "decode")
+
+
+class Chosen(NamedTuple):
+    """The dtype and the attention of a run, and why they are so, where the caller did not give both."""
+
+    dtype: str
+    attention: Execution
+    default_note: str | None = None
+    dtype_note: str | None = None
+    """Why the dtype is so, for a system without attention."""
+
+
+_USUAL: Final = Chosen("float32", "eager")
+_OF_LANGUAGE_MODELS: Final = Chosen("bfloat16", "fused")
+
+
+def is_language_model(spec: Spec) -> bool:
+    """Are its inputs all tokens (`input: {kind: tokens}`, of both streams), and does its head score their vocabulary?
+
+    Such heads are `language_model` and `masked_language_model`.
+    """
+    inputs = [stream.input or spec.input for stream in (spec.encoder, spec.decoder) if stream] or [spec.input]
+    tokens = all(isinstance(one, TokenInput) for one in inputs)
+    return tokens and spec.head is not None and spec.head.scores_vocabulary
+
+
+def chosen_for(specs: Collection[Spec | None], run: Run) -> Chosen:
+    """The dtype and the attention of `run`, the same for all `specs`, of which None is a module without one.
+
+    Where the run gives none, they are those of language models if all are language models, and else the usual ones.
+    """
+    return _chosen([run.mode in _OF_MODULES if spec is None else is_language_model(spec) for spec in specs], run)
+
+
+def as_language_model(run: Run) -> Run:
+    """`run` as chosen for a language model without a spec."""
+    return run._replace(**_chosen([True], run)._asdict())
+
+
+def _chosen(found: Sequence[bool], run: Run) -> Chosen:
+    """`found` says of each system whether it is a language model."""
+    by_mode = run.mode in LANGUAGE_MODEL_MODES and any(found)
+    default = _OF_LANGUAGE_MODELS if by_mode and all(found) else _USUAL
+    missing = [name for name in ("dtype", "attention") if getattr(run, name) is None]
+    note, dtype_note = run.default_note, run.dtype_note
+    if by_mode and missing:
+        of_each = missing, [name for name in missing if name == "dtype"]
+        note, dtype_note = (_note(names, run.mode, all_of_them=all(found)) if names else None for names in of_each)
+    return Chosen(run.dtype or default.dtype, run.attention or default.attention, note, dtype_note)
+
+
+def with_defaults(run: Run, specs: Collection[Spec | None]) -> Run:
+    """`run` as chosen for all `specs`."""
+    return run._replace(**chosen_for(specs, run)._asdict())
+
+
+def _note(missing: Collection[str], mode: Mode, *, all_of_them: bool) -> str:
+    own, usual = _words(_OF_LANGUAGE_MODELS, missing), _words(_USUAL, missing)
+    if not all_of_them:
+        return f"{usual}: not all of these are language models, whose default in {mode} is {own}"
+    options = " ".join(f"--{name} {getattr(_USUAL, name)}" for name in missing)
+    return f"{own}: the default of language models in {mode}; or give {options}"
+
+
+def _words(chosen: Chosen, names: Collection[str]) -> str:
+    """`bfloat16 and fused attention`."""
+    return " and ".join(getattr(chosen, name) + (" attention" if name == "attention" else "") for name in names)

@@ -16,8 +16,8 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import adafactor_states
 from xfcost.torch_models.running.by_row import dispatched_rows, train, trained_rows
-from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.versions import with_versions
+from xfcost.torch_models.shared.environment import with_versions
+from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.tracing.trace import traced_rows
 
 

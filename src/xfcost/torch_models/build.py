@@ -12,16 +12,15 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Mixer, SubLayer
-from xfcost.formulas.layer import Enter
+from xfcost.formulas.component import Enter, Mixer, SubLayer
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput
+from xfcost.torch_models.mechanisms.recurrent import hand_over
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Add, Scale, Table
 from xfcost.torch_models.shared.norms import LayerScale, norm
-from xfcost.torch_models.shared.recurrent import hand_over
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from xfcost.counting.layer_types import CriticalPath
 from xfcost.formulas.component import Grid, Mixer, Place
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.running.record import Run
+from xfcost.torch_models.running.record import RunRecord
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.private_torch import pytree
 
@@ -33,7 +33,7 @@ def longest_chain(module: nn.Module, *inputs: Tensor) -> int:
     return max((lengths.get(end, 0) for end in ends), default=0)
 
 
-def chains(run: Run) -> dict[int | None, int]:
+def chains(run: RunRecord) -> dict[int | None, int]:
     """For each piece of memory, the length of the longest chain that ends in it."""
     lengths: dict[int | None, int] = {}
     for call in run.aten_calls():

@@ -24,19 +24,18 @@ class ModuleClasses(Mapping[type[Component], type[nn.Module]]):
     """Component class -> module class. A module is made of a component, a place, and its `optional_arguments`."""
 
     def __init__(self) -> None:
-        # (file of the component, its class) -> the module's class, in the file of the same name in this folder
+        # xfcost.layers.stems:Patch -> xfcost.torch_models.layers.stems:PatchEmbedding
         self.names = {
-            (f"{kinds.package}.{kind}", component): module
+            f"{kinds.package}.{component}": f"{kinds.package.replace('xfcost', 'xfcost.torch_models')}.{module}"
             for kinds in _LISTS
-            for kind, (component, module) in kinds.names.items()
+            for component, module in kinds.names.values()
         }
 
     def __getitem__(self, component: type[Component]) -> type[nn.Module]:
         if component is TwoStreams:
             return StreamsJoined
-        name = self.names[component.__module__, component.__name__]
-        file = component.__module__.removeprefix("xfcost.")
-        found: type[nn.Module] = getattr(import_module(f"xfcost.torch_models.{file}"), name)
+        file, _, name = self.names[f"{component.__module__}:{component.__name__}"].partition(":")
+        found: type[nn.Module] = getattr(import_module(file), name)
         return found
 
     def __iter__(self) -> Iterator[type[Component]]:

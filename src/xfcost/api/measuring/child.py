@@ -16,18 +16,19 @@ from typing import NoReturn
 import msgspec
 
 from xfcost import __version__
-from xfcost.api.measuring.jobs import READY, DescribedDevice, RowAnswer, RowJob
-from xfcost.api.measuring.module_rows import measured_module
-from xfcost.api.measuring.pace import relative_pace
+from xfcost.api.accounts import account, mixing_seconds, named_module
 from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
-from xfcost.api.specs import account
+from xfcost.api.measuring.processes import READY, DescribedDevice, RowAnswer, RowJob
+from xfcost.api.predictions import calibration_of, predictors
 from xfcost.ledger.calibration import training_steps
 from xfcost.ledger.errors import DeviceError, NoRoomError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.measurements import Configuration, Machine, MeasuredMemory, RowOutcome
+from xfcost.ledger.measurements import Configuration, Machine, MeasuredMemory, OfModule, RowOutcome
 from xfcost.ledger.operation import MIXINGS
-from xfcost.spec.load import Loaded, load, load_expanded
+from xfcost.ledger.timing_plan import TimingPlan
+from xfcost.spec.load import load, load_expanded
 from xfcost.spec.placement import place
+from xfcost.spec.targets import module_target
 from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
 # Letters of an error that is none of ours.
@@ -45,9 +46,8 @@ def main() -> NoReturn:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
     def begin() -> None:
-        if job.waits:
-            os.write(answers, READY)
-            turn.wait()
+        os.write(answers, READY)
+        turn.wait()
 
     content = msgspec.json.encode(answered(job, begin))
     with os.fdopen(answers, "wb") as stream:
@@ -133,8 +133,6 @@ def _check_calibrated(job: RowJob, dtype: str) -> None:
     Raises:
         UsageError: there is none.
     """
-    from xfcost.api.predictions import calibration_of
-
     try:
         found = calibration_of(job.device, dtype, job.timing.threads)
         row = job.configuration
@@ -146,15 +144,12 @@ def _check_calibrated(job: RowJob, dtype: str) -> None:
 
 def _measured(configuration: Configuration, job: RowJob, begin: Callable[[], None]) -> RowOutcome:
     """Memory first, as predicted, so that nothing is allocated that does not fit; then measured; then the times."""
-    from xfcost.torch_models.shared.no_compiler import no_compiler
+    from xfcost.torch_models.shared.private_torch import no_compiler
 
-    memory: MeasuredMemory | None
     compiler = nullcontext() if job.timing.compile else no_compiler()
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
-        if configuration.is_module:
-            ledger, memory = measured_module(configuration, job.timing, begin)
-        else:
-            ledger, memory = _measured_spec(configuration, job, begin)
+        measured = _measured_module if configuration.is_module else _measured_spec
+        ledger, memory = measured(configuration, job, begin)
         pace = relative_pace(configuration, job.timing)
     return RowOutcome(
         status="measured",
@@ -171,29 +166,63 @@ def _measured_spec(
 ) -> tuple[Ledger, MeasuredMemory | None]:
     from xfcost.torch_models.timing.devices import threads_set
     from xfcost.torch_models.timing.growth import memory_of
-    from xfcost.torch_models.timing.systems import System, SystemOnDevice
+    from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem
 
     timing, run, on = job.timing, run_of(configuration), configuration.device
-    loaded = _loaded(configuration, job.spec)
+    target = configuration.target
+    loaded = load(target, configuration.settings) if job.spec is None else load_expanded(job.spec, target)
     if spec_hash(loaded.spec) != configuration.spec_hash:
-        raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
+        raise DeviceError(f"{target}: it was changed after this command had read it; give it again")
     counted = account(loaded, run, trace=False, orders=False)
     memory = None
     if timing.composed:  # the whole need not fit
         begin()
     else:
         with threads_set(configuration.threads):
-            one = SystemOnDevice(System(place(loaded, run), counted), on)
+            one = SystemOnDevice(TimedSystem(place(loaded, run), counted), on)
             memory = memory_of(one, on, begin, backward=counted.training is not None)
     predict = on if timing.checks else None
     return account(loaded, run, trace=False, device=on, predict=predict, timing=timing, orders=False), memory
 
 
-def _loaded(configuration: Configuration, text: str | None) -> Loaded:
-    """The spec: by its name, or the text that came with the job."""
-    if text is None:
-        return load(configuration.target, configuration.settings)
-    return load_expanded(text, configuration.target)
+def _measured_module(
+    configuration: Configuration, job: RowJob, begin: Callable[[], None]
+) -> tuple[Ledger, MeasuredMemory | None]:
+    from xfcost.torch_models.any_model.ledger import How
+    from xfcost.torch_models.any_model.system import lengths_of
+    from xfcost.torch_models.timing.devices import threads_set
+
+    target, of, timing = module_target(configuration.target), configuration.module, job.timing
+    if target is None or not isinstance(of, OfModule):
+        raise TypeError("expected the configuration of a torch module")
+    run, device = run_of(configuration), configuration.device
+    module, lengths = named_module(target, of.inputs, of.build, configuration.batch), lengths_of(run)
+    how = How(trace=False, closed_form=False, plan=run.plan)
+    with threads_set(configuration.threads):
+        counted = module.ledger(lengths, how)
+        if module.fingerprint() != configuration.spec_hash:
+            raise DeviceError(f"{configuration.target}: it was changed after this command had read it; give it again")
+        memory = module.memory(lengths, counted, device, begin)
+    checked = timing.checks and run.plan is None  # of a module a forward is predicted
+    foresee = predictors(device, timing.threads) if checked else None
+    timed = how._replace(mixing=mixing_seconds(of.mixing, None), device=device, timing=timing, predict=foresee)
+    return module.ledger(lengths, timed), memory
+
+
+def relative_pace(configuration: Configuration, timing: TimingPlan) -> float | None:
+    """Seconds of a reference product now over those at the calibration: how fast the machine runs just now.
+
+    None where nothing is set against a prediction, and where the calibration has no such seconds.
+    """
+    if not timing.checks:
+        return None
+    from xfcost.torch_models.predicting.calibrate import pace
+    from xfcost.torch_models.timing.devices import threads_set, waiting_clock
+
+    device, dtype = configuration.device, configuration.dtype
+    calibrated = calibration_of(device, dtype, timing.threads).pace
+    with threads_set(configuration.threads):
+        return pace(device, dtype, waiting_clock(device)) / calibrated if calibrated else None
 
 
 def seconds_by_mixing(ledger: Ledger) -> dict[str, float] | None:

@@ -5,24 +5,29 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.api.runs import make_run
-from xfcost.api.specs import account
+from xfcost.api.accounts import account
+from xfcost.api.options import Progress
+from xfcost.api.runs import make_run, refuse
+from xfcost.api.systems import TIMED_MODES, check_options, first_sizes, open_systems, start
 from xfcost.counting.comparison import distinct
 from xfcost.counting.sweep import MeasuredSizes, SizeAxis, measured_grids
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.measurements import OF_MODES, Configuration, Counted, key_of
+from xfcost.ledger.measurements import OF_MODES, Configuration, Counted, OfModule, key_of
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.timing_plan import TimingPlan
-from xfcost.spec.default_options import with_defaults
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
-from xfcost.spec.run import Run
+from xfcost.spec.run import Run, with_defaults
+
+if TYPE_CHECKING:
+    from xfcost.torch_models.any_model.system import ModuleSystem
+    from xfcost.torch_models.any_model.targets import NamedModule
 
 # More are a typing error: they would be measured for days.
 MOST_CONFIGURATIONS: Final = 10_000
@@ -94,27 +99,129 @@ class SweptSizes(NamedTuple):
     points: int
 
 
-class Measurable(Protocol):
-    """A system of a sweep."""
+def opened(
+    names: Sequence[str], settings: Sequence[str] | None, given: OfModule, progress: Progress
+) -> list[Loaded | MeasuredModule]:
+    """The systems of a sweep: specs and named modules.
 
-    name: str
+    Raises:
+        XfcostError: a spec can't be read; options are of no module.
+    """
+    found: list[Loaded | MeasuredModule] = []
+    for one in open_systems(names, {"settings": settings, "inputs": given.inputs, "build": given.build}, progress):
+        if not isinstance(one, SpecSystem):
+            found.append(MeasuredModule(one.module, given.mixing, progress))  # type: ignore[attr-defined]
+        elif one.loaded.name.endswith(".json"):
+            raise UsageError(f"measure: {one.loaded.name} is a config; write its spec (xfcost import) and measure that")
+        else:
+            found.append(one.loaded)
+    if all(isinstance(one, Loaded) for one in found):
+        refuse("measured specs", {"mixing": given.mixing})
+    return found
+
+
+class MeasuredModule:
+    """A named module, at any batch."""
+
+    def __init__(self, module: NamedModule, mixing: bool, progress: Progress) -> None:
+        self._module, self._mixing, self._progress = module, mixing, progress
+        self.name = module.title
+        self._systems: dict[int, ModuleSystem] = {}
+        self._hash = ""
 
     @property
     def system(self) -> System:
-        """What tells which sizes it can have."""
+        """With the first batch."""
+        return next(iter(self._systems.values()))
 
     def prepare(self, runs: Sequence[Run], sizes: SweptSizes, timing: TimingPlan) -> None:
-        """Called before the others, with the run of every variant."""
+        """Count it once with every batch.
+
+        Raises:
+            UsageError: it runs at no size, or an option is of specs alone.
+        """
+        from xfcost.torch_models.any_model.ledger import check_plan
+        from xfcost.torch_models.any_model.system import ModuleSystem
+        from xfcost.torch_models.any_model.targets import NamedModule
+
+        check_plan(timing, self.name)
+        for run in runs:
+            check_options(self.name, run, modes=TIMED_MODES)
+        for batch in dict.fromkeys(run.batch for run in runs):
+            module = self._module
+            if batch != module.samples:
+                module = NamedModule(module.target, module.texts, module.build, batch)
+            system = ModuleSystem(module, patient=True)
+            plain = Run(batch=batch)
+            at = [sizes.axis.run(plain, x) for x in first_sizes(sizes.axis, sizes.span)]
+            start(system, at, mixing=self._mixing, strict=False, progress=self._progress)
+            self._check_batch(system, batch)
+            self._systems[batch] = system
+            self._hash = module.fingerprint()
+
+    def _check_batch(self, system: ModuleSystem, batch: int) -> None:
+        """Refuse a batch that changes nothing.
+
+        Raises:
+            UsageError: its inputs have no letter B.
+        """
+        from xfcost.torch_models.any_model.inputs import Lengths
+        from xfcost.torch_models.any_model.ledger import How
+
+        own = system.own
+        if batch == self._module.samples or own.module is None:
+            return
+        height, width = own.metadata.image or (0, 0)
+        lengths = Lengths(own.metadata.grid_tokens or None, (height, width) if height else None)
+        of_one = self._module.ledger(lengths, How(trace=False, closed_form=False)).module
+        if of_one is not None and of_one.inputs == own.module.inputs:
+            raise UsageError(
+                f"--batch {batch}: the inputs of {self.name} have no letter B, as in --input BxNx768; leave --batch out"
+            )
+
+    def ledger(self, run: Run) -> Ledger:
+        """Counted, or evaluated from polynomials through its counts; a training step is counted.
+
+        Raises:
+            XfcostError: it does not run there.
+        """
+        from xfcost.torch_models.any_model.ledger import How
+
+        system = self._systems[run.batch]
+        if run.plan is None:
+            return system.ledger(run)
+        return system.account(run, How(trace=False, closed_form=False, plan=run.plan))
+
+    def fields(self, run: Run, ledger: Ledger) -> dict[str, Any]:
+        """What a configuration says of it: dtype and attention are its own."""
+        own = {name: getattr(ledger.metadata, name) for name in ("dtype", "attention")}
+        texts = OfModule(inputs=self._module.texts, build=self._module.build, mixing=self._mixing)
+        return own | {"target": self._module.target.text, "spec_hash": self._hash, "module": texts}
+
+
+class MeasuredSpec:
+    """A spec of a sweep; it is asked what a torch module is asked too."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.name, self._loaded = loaded.spec.name, loaded
+        self.system: System = SpecSystem(loaded)
+        self._hash = spec_hash(loaded.spec)
+
+    def prepare(self, runs: Sequence[Run], sizes: SweptSizes, timing: TimingPlan) -> None:
+        """Nothing has to be known before it is counted."""
 
     def ledger(self, run: Run) -> Ledger:
         """Counted."""
+        return account(self._loaded, run, trace=False, orders=False)
 
     def fields(self, run: Run, ledger: Ledger) -> dict[str, Any]:
         """What a configuration says of it."""
+        of_spec = {"target": self._loaded.name, "settings": self._loaded.settings, "spec_hash": self._hash}
+        return of_spec | {"dtype": run.dtype, "attention": run.attention}
 
 
 def planned(
-    given: Sequence[Loaded | Measurable], sizes: SweptSizes, variants: Sequence[dict[str, Any]], device: str,
+    given: Sequence[Loaded | MeasuredModule], sizes: SweptSizes, variants: Sequence[dict[str, Any]], device: str,
     timing: TimingPlan,
 ) -> SweepPlan:  # fmt: skip
     """All configurations: sizes ascending, and at each size and variant the systems in turns (A B A B).
@@ -124,7 +231,9 @@ def planned(
     """
     specs = [one.spec if isinstance(one, Loaded) else None for one in given]
     runs = [(with_defaults(make_run(**one), specs), one) for one in variants]
-    systems: list[Measurable] = [_MeasuredSpec(one) if isinstance(one, Loaded) else one for one in given]
+    systems: list[MeasuredSpec | MeasuredModule] = [
+        MeasuredSpec(one) if isinstance(one, Loaded) else one for one in given
+    ]
     names = distinct([one.name for one in systems])
     for one in systems:
         one.prepare([run for run, _ in runs], sizes, timing)
@@ -145,27 +254,9 @@ def planned(
     return SweepPlan(result, dict(zip(names, grids, strict=True)), tuple(notes))
 
 
-class _MeasuredSpec:
-    """A spec of a sweep."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        self.name, self._loaded, self.system = loaded.spec.name, loaded, SpecSystem(loaded)
-        self._hash = spec_hash(loaded.spec)
-
-    def prepare(self, runs: Sequence[Run], sizes: SweptSizes, timing: TimingPlan) -> None:
-        """Nothing has to be known before it is counted."""
-
-    def ledger(self, run: Run) -> Ledger:
-        """Counted."""
-        return account(self._loaded, run, trace=False, orders=False)
-
-    def fields(self, run: Run, ledger: Ledger) -> dict[str, Any]:
-        """What a configuration says of it."""
-        of_spec = {"target": self._loaded.name, "settings": self._loaded.settings, "spec_hash": self._hash}
-        return of_spec | {"dtype": run.dtype, "attention": run.attention}
-
-
-def _counted(name: str, system: Measurable, run: Run, options: dict[str, Any], where: dict[str, Any]) -> PlannedRow:
+def _counted(
+    name: str, system: MeasuredSpec | MeasuredModule, run: Run, options: dict[str, Any], where: dict[str, Any]
+) -> PlannedRow:
     """One configuration, counted.
 
     Raises:

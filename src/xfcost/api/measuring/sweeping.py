@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from xfcost.api.measuring.crews import ONE_BY_ONE, Crew, RanRow, Runner
-from xfcost.api.measuring.jobs import DescribedDevice
 from xfcost.api.measuring.plan import PlannedRow
+from xfcost.api.measuring.processes import DescribedDevice, RanRow
 from xfcost.ledger import units
 from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.measurements import Configuration, Header, Machine, Measurement, RowOutcome, key_of
@@ -20,7 +20,7 @@ from xfcost.ledger.runs_file import RunsFile
 # Below so many rows the time left is their mean; from there on it grows with the MACs.
 _FEW: Final = 3
 
-Clock = Callable[[], float]
+Runner = Callable[[Configuration], RanRow]
 
 
 class SweepProgress(Protocol):
@@ -36,22 +36,14 @@ class SweepProgress(Protocol):
         """It is in the file."""
 
 
-class Circumstances(NamedTuple):
-    """What a sweep reads besides its arguments; given in tests."""
-
-    clock: Clock
-    """Seconds that only grow."""
-    now: Callable[[], datetime]
-
-
-def utc(now: datetime) -> str:
+def utc_now() -> str:
     """`2025-01-31T12:00:00Z`."""
-    return now.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def header_of(described: DescribedDevice, now: datetime) -> Header:
+def header_of(described: DescribedDevice, now: str) -> Header:
     """The header of a new file."""
-    return Header(machine=described.machine, versions=described.versions, started=utc(now))
+    return Header(machine=described.machine, versions=described.versions, started=now)
 
 
 def check_machine(file: RunsFile, machine: Machine, *, any_machine: bool) -> None:
@@ -83,28 +75,17 @@ class RowSweep:
     """One command's rows: all of one machine, or, without `described`, each of whichever machine runs it."""
 
     def __init__(
-        self,
-        planned: Sequence[PlannedRow],
-        described: DescribedDevice | None,
-        file: RunsFile,
-        circumstances: Circumstances,
-    ) -> None:
-        self._planned, self._described, self._file, self._circumstances = planned, described, file, circumstances
+        self, planned: Sequence[PlannedRow], described: DescribedDevice | None, file: RunsFile,
+        now: Callable[[], str] = utc_now,
+    ) -> None:  # fmt: skip
+        self._planned, self._described, self._file, self._now = planned, described, file, now
         self._any_threads = any(not one.configuration.threads for one in planned)
         where = (described.machine, described.device_name) if described else (None, None)
         self._keys = [self._key(one.configuration, *where) for one in planned]
         self._known = {self._key_of_row(row): row for row in file.rows}
-        self._check_modules()
         self._spent: dict[int, float] = {}
         self._writing = threading.Lock()
         self._ended = False
-
-    def _check_modules(self) -> None:
-        """Refuse rows of a torch module that count otherwise now: code that it imports has changed.
-
-        Raises:
-            UsageError: the file has such a row.
-        """
         for one, key in zip(self._planned, self._keys, strict=True):
             row, configuration = self._known.get(key), one.configuration
             if row is None or not configuration.is_module or row.counted.costs == one.counted.costs:
@@ -120,8 +101,12 @@ class RowSweep:
         """The rows of the command that the file has, in the order of the plan."""
         return [self._known[key] for key in self._keys if key in self._known]
 
-    def run(self, runner: Runner, progress: SweepProgress, *, retry: bool = False, crew: Crew = ONE_BY_ONE) -> None:
+    def run(
+        self, runner: Runner, progress: SweepProgress, *, retry: bool = False, at_once: int = 1, timed_at_once: int = 1
+    ) -> None:
         """Measure what the file has no row of; with `retry` also what was not measured before.
+
+        `runner` is called by `at_once` threads.
 
         Raises:
             OutputError: a row can't be written.
@@ -137,32 +122,32 @@ class RowSweep:
                 if self._ended:
                     return
                 seconds = self._seconds_left([one for one in left if one not in self._spent])
-                progress.running(number + 1, planned.configuration, seconds and seconds / crew.together)
-            row = self._measured(planned, runner)
-            with self._writing:
-                if self._ended:
-                    return
-                self._append(row)
-                self._spent[number] = row.process_seconds
-                progress.measured(number + 1, row)
-
-        crew(left, self._ending(measure))
-
-    def _ending(self, work: Callable[[int], None]) -> Callable[[int], None]:
-        """The same; after an error no row is begun or kept any more."""
-
-        def guarded(number: int) -> None:
+                progress.running(number + 1, planned.configuration, seconds and seconds / timed_at_once)
             try:
-                work(number)
+                row = self._measured(planned, runner)
+                with self._writing:
+                    if self._ended:
+                        return
+                    self._append(row)
+                    self._spent[number] = row.process_seconds
+                    progress.measured(number + 1, row)
             except BaseException:
                 self._ended = True
                 raise
 
-        return guarded
+        pool = ThreadPoolExecutor(at_once)
+        try:
+            for future in as_completed([pool.submit(measure, number) for number in left]):
+                future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def end(self) -> None:
+        """No row is begun or kept any more."""
+        with self._writing:
+            self._ended = True
 
     def _measured(self, planned: PlannedRow, runner: Runner) -> Measurement:
-        clock, now = self._circumstances
-        started = clock()
         ran = self._skipped(planned.configuration) or runner(planned.configuration)
         described = ran.described or self._described
         if described is None:
@@ -177,8 +162,8 @@ class RowSweep:
             machine=described.machine,
             device_name=described.device_name,
             versions=described.versions,
-            process_seconds=clock() - started if ran.seconds is None else ran.seconds,
-            ended=utc(now()),
+            process_seconds=ran.seconds,
+            ended=self._now(),
         )
 
     def _skipped(self, configuration: Configuration) -> RanRow | None:
@@ -189,10 +174,13 @@ class RowSweep:
         for row in rows:
             other = row.configuration
             at_this = msgspec.structs.replace(other, N=configuration.N, size=configuration.size)
-            same = self._key(at_this, row.machine, None) == self._key(configuration, machine, None)
-            if same and row.outcome.status == "timed out" and other.extent < configuration.extent:
+            larger = row.outcome.status == "timed out" and other.extent < configuration.extent
+            if larger and self._key(at_this, row.machine, None) == self._key(configuration, machine, None):
                 outcome = RowOutcome(status="skipped", reason=f"at {_size_text(other)} it timed out")
-                return RanRow(outcome, self._described or _described_in(row))
+                there = DescribedDevice(
+                    machine=row.machine, device_name=row.device_name, threads=other.threads, versions=row.versions
+                )
+                return RanRow(outcome, described=self._described or there)
         return None
 
     def _key(self, configuration: Configuration, machine: Machine | None, device_name: str | None) -> bytes:
@@ -228,13 +216,6 @@ class RowSweep:
 
 def _size_text(configuration: Configuration) -> str:
     return f"N = {configuration.N:,}" if configuration.N else "×".join(map(str, configuration.size or ()))
-
-
-def _described_in(row: Measurement) -> DescribedDevice:
-    """Where a row was measured."""
-    return DescribedDevice(
-        machine=row.machine, device_name=row.device_name, threads=row.configuration.threads, versions=row.versions
-    )
 
 
 def line_through(points: Sequence[tuple[int, float]]) -> tuple[float, float]:

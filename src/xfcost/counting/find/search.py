@@ -30,12 +30,11 @@ from xfcost.counting.find.variables import Variable, is_structural
 from xfcost.counting.on_devices import FLOPS_PER_MAC
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, shown
-from xfcost.spec.default_options import LANGUAGE_MODEL_MODES, chosen_for, with_defaults
 from xfcost.spec.grammar import ImageInput
 from xfcost.spec.inputs import takes_images
 from xfcost.spec.load import Loaded, expanded, is_path, load, preset_files
 from xfcost.spec.placement import place
-from xfcost.spec.run import Run
+from xfcost.spec.run import LANGUAGE_MODEL_MODES, Run, chosen_for, with_defaults
 
 Array = Any
 # Models of a part, and of the whole search, that are drawn beside the front.

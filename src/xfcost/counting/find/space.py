@@ -30,21 +30,17 @@ from xfcost.counting.find.costs import (
     spread,
 )
 from xfcost.counting.find.variables import Assigned, Variable, assigned
-from xfcost.formulas.component import Mixer, Place, Residual
-from xfcost.formulas.layer import Enter
+from xfcost.formulas.component import Enter, Mixer, Place, Residual
 from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.spec.architecture import LabelledPart, Part, Stream
-from xfcost.spec.block_placement import Shape
-from xfcost.spec.default_options import chosen_for
-from xfcost.spec.grammar import Spec, StageSpec, StreamSpec
+from xfcost.spec.blocks import schedule
+from xfcost.spec.checks import is_reversible
+from xfcost.spec.grammar import Spec, StageSpec, StreamSpec, converted, split_path
 from xfcost.spec.inputs import streams_of
-from xfcost.spec.kinds import converted, split_path
 from xfcost.spec.load import Loaded
-from xfcost.spec.placement import Placement, place
+from xfcost.spec.placement import Placement, Shape, place
 from xfcost.spec.reader import YamlPath, path_text
-from xfcost.spec.reversible import is_reversible
-from xfcost.spec.run import Run
-from xfcost.spec.schedule import schedule
+from xfcost.spec.run import Run, chosen_for
 
 _NUMBERS: Final = re.compile(r"\d[\d,.]*(?:[ ×x,]+\d[\d,.]*)*(?:, …)?")
 

@@ -13,13 +13,12 @@ from xfcost.counting.reach.reached import DependenceSets, PartReads, along_axes,
 from xfcost.counting.reach.receptive import receptive_field
 from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, ReachStep, reach_of
 from xfcost.counting.reach.sets import TooManyTokens, read_sets
-from xfcost.formulas.component import Grid, Mixer, tag_of
-from xfcost.formulas.sources import itself
+from xfcost.formulas.component import Grid, Mixer, itself, tag_of
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import ImageInput, VideoInput, grid_of
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
-from xfcost.spec.reversible import is_reversible
 from xfcost.spec.run import Run
 
 # How often an input is halved until its sets fit.
@@ -195,14 +194,13 @@ class Walk:
             return DependenceSets.full(out.total, state.units)
         if reading.reads.whole and state.met_by_any() == prod(state.units):
             return DependenceSets.full(out.total, state.units)
+        pattern = self._once("axes", part, partial(along_axes, reading))
+        if pattern is None:
+            return state.of_tokens(self._once("own", part, reading.read_sets))
         if tuple(axis.rows for axis in state.axes) == grid.sides:
-            pattern = self._once("axes", part, partial(along_axes, reading))
-            if pattern is not None:
-                return state.of_places(pattern)
-        if grid.special and (pattern := self._once("axes", part, partial(along_axes, reading))) is not None:
-            special = self._once("special", part, lambda: read_sets(map(own, range(out.special))))
-            return state.beside_special(grid, pattern, special)
-        return state.of_tokens(self._once("own", part, reading.read_sets))
+            return state.of_places(pattern)
+        special = self._once("special", part, lambda: read_sets(map(own, range(out.special))))
+        return state.beside_special(grid, pattern, special)
 
     def _once(self, which: str, part: Part, made: Callable[[], _T]) -> _T:
         """What was made of an equal part before, else made now."""

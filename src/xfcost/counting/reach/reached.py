@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from xfcost.counting.reach.sets import Bits, Intervals, ReadSets, Sets, check_room, read_sets
-from xfcost.formulas.component import Grid, Mixer
-from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.raster import numbers, position
-from xfcost.formulas.sources import Product, Reads, Sources, itself
+from xfcost.formulas.component import Grid, Mixer, Product, Reads, Sources, itself
+from xfcost.formulas.conv_kernel import ConvKernel
+from xfcost.formulas.grid_axes import numbers, position
 from xfcost.spec.architecture import Part
 
 # Tokens of a grid at which it is seen whether a pattern is one of each axis: all of a small grid, else a sample.
@@ -56,7 +55,7 @@ def part_reads(part: Part) -> PartReads:
         lines = reads.kernel.lines(grid.sides, out.sides)
         reads = reads._replace(own=_product(lines, grid, out), products=[lines])
     elif reads.products and joined:
-        same = reads.shortcut or Kernel(*((size,) * len(grid.sides) for size in (1, 1, 0)))
+        same = reads.shortcut or ConvKernel(*((size,) * len(grid.sides) for size in (1, 1, 0)))
         reads = reads._replace(products=[*reads.products, same.lines(grid.sides, out.sides)])
     elif reads.own is itself and grid.tokens != out.tokens:
         raise TypeError(f"what {type(component).__name__} reads is not known")
@@ -166,9 +165,9 @@ class DependenceSets(NamedTuple):
         return largest
 
     def beside_special(self, grid: Grid, pattern: AxisReads, special: ReadSets) -> DependenceSets:
-        """The same for the tokens of `grid`, which read all its special tokens too; those read what `special` says."""
+        """The same token by token; all of `grid` read its special tokens too, which read what `special` says."""
         tokens, found = self.per_token().bits(), list[int]()
-        beside = reduce(or_, tokens.integers[: grid.special])
+        beside = reduce(or_, tokens.integers[: grid.special], 0)
         for product in pattern:
             rows = tokens.integers[grid.special :]
             for axis, relation in enumerate(product):

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from xfcost.counting.reach.reached import PartReads, part_reads
-from xfcost.formulas.raster import numbers, position
-from xfcost.formulas.sources import itself
+from xfcost.formulas.component import itself
+from xfcost.formulas.grid_axes import numbers, position
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture, Part
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from xfcost.counting.reach.reached import DependenceSets
-from xfcost.formulas.raster import numbers
+from xfcost.formulas.grid_axes import numbers
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.grid import Grid, sides_text

@@ -23,9 +23,15 @@ from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.visible import visible
 from xfcost.report.crossovers import search_text
 from xfcost.report.input_description import default_notes, names_text, run_text
-from xfcost.report.page.answer import TOTAL_WORDS, comparison_lines, crossover_lines, spaced
-from xfcost.report.page.content import PageContent, Sizes
-from xfcost.report.page.system_view import system_view
+from xfcost.report.page.system_view import (
+    TOTAL_WORDS,
+    PageContent,
+    PageSizes,
+    comparison_lines,
+    crossover_lines,
+    spaced,
+    system_view,
+)
 from xfcost.report.roofline import place_text, point_cells, roofs_text
 from xfcost.report.style import WORDS
 from xfcost.report.table import CONVENTION
@@ -116,7 +122,7 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _slider(sizes: Sizes) -> dict[str, Any]:
+def _slider(sizes: PageSizes) -> dict[str, Any]:
     shown = shown_totals(sizes)
     return {
         "last": len(sizes.tokens) - 1,
@@ -182,13 +188,13 @@ def script_data(content: PageContent) -> dict[str, Any]:
     }
 
 
-def size_label(tokens: int, sizes: Sizes) -> str:
+def size_label(tokens: int, sizes: PageSizes) -> str:
     """`784 (28×28)`; `784` where no system takes a grid."""
     grid = near_square(tokens) if any(one.letter == "s" for one in sizes.systems) else None
     return f"{tokens:,}" + ("" if grid is None else f" ({sides_text(grid)})")
 
 
-def shown_totals(sizes: Sizes) -> list[str]:
+def shown_totals(sizes: PageSizes) -> list[str]:
     """The totals that are not zero throughout."""
     return [name for name in TOTALS if any(piece.form for one in sizes.systems for piece in one.pieces[TOTAL, name])]
 

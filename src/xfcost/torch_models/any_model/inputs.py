@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.errors import SpecError, UsageError, printable
-from xfcost.spec.input_shapes import SHAPE
 from xfcost.spec.reader import read_value
+from xfcost.spec.targets import SHAPE
 from xfcost.torch_models.any_model.user_errors import OwnError, message, raised, refused
+from xfcost.torch_models.running.surroundings import WithoutPadding
 from xfcost.torch_models.shared.private_torch import pytree
 
 
@@ -239,17 +240,18 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
         )
     decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model.forward)
     number = None if decodes and main != "input_ids" else letters.get("N")
-    tensors = {main: _made(main, config, batch, number, device)}
+    tensors = {main: _made(main, model, batch, number, device)}
     takes, both = _parameters(model.forward).keys(), {"input_ids", "pixel_values"}
-    sized = hasattr(config, "text_config") or _of(config, "image_size") is not None
+    nested = hasattr(config, "text_config") and getattr(config, "vision_config", config) is not None
+    sized = nested or _of(config, "image_size") is not None
     # texts and images of one size together; images as lists of patches need their grid, and are left
     if main in both and both <= takes and sized and "image_grid_thw" not in takes:
         other = (both - {main}).pop()
-        tensors[other] = _made(other, config, batch, number, device)
+        tensors[other] = _made(other, model, batch, number, device)
         tensors["input_ids"] = _with_images(model, tensors["input_ids"], tensors["pixel_values"])
     if decodes:
         start = getattr(config, "decoder_start_token_id", None) or 0
-        tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(config, letters.get("N"))
+        tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(model, letters.get("N"))
         tensors["decoder_input_ids"] = torch.full((batch, tokens), start, dtype=torch.int64, device=device)
     return Given((), tensors)
 
@@ -257,7 +259,7 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
 def text_tokens(model: Any, tokens: int | None) -> int | None:
     """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images alone."""
     main = getattr(model, "main_input_name", "input_ids")
-    return _tokens(model.config, tokens) if main == "input_ids" else tokens
+    return _tokens(model, tokens) if main == "input_ids" else tokens
 
 
 def _with_images(model: Any, text: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
@@ -270,7 +272,7 @@ def _with_images(model: Any, text: torch.Tensor, images: torch.Tensor) -> torch.
     if not isinstance(token, int) or not hasattr(model, "get_image_features"):
         return text
     try:
-        with torch.no_grad():
+        with torch.no_grad(), WithoutPadding():
             found = model.get_image_features(pixel_values=images)
     except Exception as error:
         looks_at_numbers = "meta" in message(error).lower()  # as torch words it
@@ -294,14 +296,21 @@ def _of(config: Any, *names: str) -> Any:
     return None
 
 
-def _tokens(config: Any, tokens: int | None) -> int:
+def positions_of(model: Any) -> int | None:
+    """The most tokens of a text that a model of transformers has positions for; None where its config does not say."""
+    config = getattr(model, "config", None)
     most = _of(config, "max_position_embeddings", "n_positions", "max_target_positions")
-    return tokens or min(_DEFAULT_TOKENS, most if isinstance(most, int) and most > 0 else _DEFAULT_TOKENS)
+    return most if isinstance(most, int) and most > 0 else None
 
 
-def _made(name: str, config: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
+def _tokens(model: Any, tokens: int | None) -> int:
+    return tokens or min(_DEFAULT_TOKENS, positions_of(model) or _DEFAULT_TOKENS)
+
+
+def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
+    config = model.config
     if name == "input_ids":
-        return torch.zeros((batch, _tokens(config, tokens)), dtype=torch.int64, device=device)
+        return torch.zeros((batch, _tokens(model, tokens)), dtype=torch.int64, device=device)
     if name == "pixel_values":
         size = _of(config, "image_size") or 224
         shape = (_of(config, "num_channels", "in_channels") or 3, *([size, size] if isinstance(size, int) else size))
@@ -310,4 +319,5 @@ def _made(name: str, config: Any, batch: int, tokens: int | None, device: str) -
     else:  # a wave; a spectrogram where the model has a number of frequencies and no convolutions over a wave
         bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
         shape = (frames, bins) if bins and frames and not hasattr(config, "conv_kernel") else (tokens or _WAVE,)
-    return noise((batch, *shape), device)
+    weights = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
+    return noise((batch, *shape), device, next(weights, torch.float32))

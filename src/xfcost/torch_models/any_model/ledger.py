@@ -25,6 +25,7 @@ from xfcost.counting.training import TrainedParameters, training_step, with_save
 from xfcost.formulas.conventions import STATE_BYTES
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostError, printable
+from xfcost.ledger.execution import Mode
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Metadata
@@ -32,10 +33,11 @@ from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
+from xfcost.torch_models.any_model.decoding import in_mode, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
 from xfcost.torch_models.any_model.run import (
-    Run,
+    RecordedModule,
     TensorKind,
     copied_inputs,
     copier,
@@ -68,6 +70,8 @@ from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, ti
 
 # A run of more seconds is repeated at other N on demand alone.
 _QUICK: Final = 2.0
+# The same of a decode step, or a prompt: they are usually asked for to get bounds.
+_QUICK_STEP: Final = 0.5
 _PATIENCE: Final = 10.0
 # The first run also traces, and loads code: up to so many times the seconds of a bare one, another run tells.
 _COLD: Final = 4
@@ -104,6 +108,8 @@ class How(NamedTuple):
     """Also count it at other N, where N is a letter of its inputs; None: where that is quick."""
     mixing: float = 0
     """Seconds in which to find how each operation mixes tokens, in the module on the CPU; of `inf` it must be found."""
+    mode: Mode = "forward"
+    """`prefill` and `decode` of a model that takes a cache; a training step has a plan."""
     plan: RunPlan | None = None
     """Count a training step: in training mode, with the backward pass of what it returns."""
     device: str | None = None
@@ -133,7 +139,8 @@ def ledger_at_lengths(
     `built` gives the module, which may be another one at other lengths, and its inputs; `on_cpu` gives them with real
     numbers. Errors are those of `module_ledger`.
     """
-    size = lengths.size
+    size, forward = lengths.size, built
+    built = in_mode(forward, how.mode)
     has_n = "N" in letters and lengths.tokens is not None
     images = not has_n and letters >= {"H", "W"} and size is not None and size[0] == size[1]
     number = math.prod(size) if images and size is not None else lengths.tokens  # the N of closed forms
@@ -156,18 +163,23 @@ def ledger_at_lengths(
         check_device(how.device)
     ledger, seconds = timed(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
-        bare, asked = How(trace=False, plan=how.plan), how.closed_form is True
-        more = how.device is not None or how.predict is not None or _QUICK < seconds < _COLD * _QUICK
-        if not asked and (more or (how.mixing and seconds > _QUICK / 2)):
+        bare, asked = How(trace=False, plan=how.plan, mode=how.mode), how.closed_form is True
+        quick = _QUICK if how.mode == "forward" or how.plan is not None else _QUICK_STEP
+        more = how.device is not None or how.predict is not None or quick < seconds < _COLD * quick
+        if not asked and (more or (how.mixing and seconds > quick / 2)):
             seconds = timed(bare)[1]
-        if not asked and seconds > _QUICK:
+        if not asked and seconds > quick:
             reason = f"one run took {seconds:.1f} s; --verbose also counts it at other N"
             ledger = with_form_of_module(ledger, ClosedForm(N=number, refused=reason))
         else:
-            slow, patience = not asked and seconds > _QUICK / 2, None if asked else _PATIENCE
+            slow, patience = not asked and seconds > quick / 2, None if asked else _PATIENCE
             at = lambda n: ledger_at(n, bare)  # noqa: E731 - one line
             ledger = with_closed_form(number, ledger, at, slow=slow, patience=patience, images=images)
     known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
+    if how.mode in ("prefill", "decode"):  # without a letter, given inputs are the prompt
+        prompt = None if has_n else tokens_in(prompt_of(*forward(lengths)))
+        tokens = lengths.tokens if prompt is None else prompt // ledger.metadata.batch + (how.mode == "decode")
+        known |= {"grid_tokens": tokens, "inputs": f"N = {tokens:,}, {ledger.metadata.inputs}"}
     known |= {"image": size} if letters & {"H", "W"} else {}
     return msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, **known))
 
@@ -217,7 +229,7 @@ def module_ledger(
         update = seconds.pop(UPDATE, None)
         give_seconds(works, seconds, "seconds")
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
-    rows, unused = module_rows(works, found.elements, traced, title, training=training)
+    rows, unused = module_rows(works, found.elements, traced, title, tokens=tokens_in(given), training=training)
     eager, fused = (any(getattr(work, one) for work in works) for one in ("fused_statistics", "fused_entries"))
     # what every attention core saves for training: as matrices, and as log-sum-exps
     entries = sum(work.fused_entries + int(work.matrix.saved if work.matrix else 0) for work in works)
@@ -250,6 +262,8 @@ def module_ledger(
         ),
     )
     ledger = _with_notes(ledger, kinds_from)
+    if how.mode in ("prefill", "decode"):
+        ledger = with_mode(ledger, how.mode, model, given, found)
     if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         ledger = ledger.with_note(_STEPS_SAVED)
     if how.plan is not None:
@@ -293,7 +307,7 @@ class _Flat(nn.Module):
 
 
 def _traced_beside(
-    model: nn.Module, given: Given, found: Run, counted: Agreement, *, training: bool
+    model: nn.Module, given: Given, found: RecordedModule, counted: Agreement, *, training: bool
 ) -> tuple[dict[str, dict[str, int]], Agreement, str]:
     """The trace of a forward by module, whether it agrees, and how it compares in words.
 
@@ -336,7 +350,7 @@ def _traced_beside(
 # ── a step of training, and predicted seconds ──
 
 
-def _with_training_step(ledger: Ledger, model: nn.Module, found: Run, optimizer: str) -> Ledger:
+def _with_training_step(ledger: Ledger, model: nn.Module, found: RecordedModule, optimizer: str) -> Ledger:
     """`ledger` with the step that `found` ran; only parameters that a gradient reached have one, and states."""
     learned = [parameter for name, parameter in model.named_parameters() if name in found.learned]
     halves = [one for one in learned if one.is_floating_point() and one.itemsize < STATE_BYTES]
@@ -353,7 +367,9 @@ def _with_training_step(ledger: Ledger, model: nn.Module, found: Run, optimizer:
     return with_saved_activations(trained, ledger.total("kept_bytes") or 0, adafactor_states(learned))
 
 
-def _predicted(found: Run, model: nn.Module, given: Given, predictor: Predictor) -> Callable[[Ledger], Ledger]:
+def _predicted(
+    found: RecordedModule, model: nn.Module, given: Given, predictor: Predictor
+) -> Callable[[Ledger], Ledger]:
     """Predict one forward: its calls are recorded on the tensors of `found`, whose operations get their seconds.
 
     What is returned gives the ledger, once its rows are made, those of the whole.
@@ -525,7 +541,7 @@ def _steps_on(device: str, model: nn.Module, given: Given, name: str) -> Iterato
         yield _ModuleSteps(model, args, kwargs, name, device)
 
 
-def _timed_alone(found: Run, title: str, dtype: str, how: How, on_cpu: OnCPU) -> Taken:
+def _timed_alone(found: RecordedModule, title: str, dtype: str, how: How, on_cpu: OnCPU) -> Taken:
     device, built = str(how.device), lambda: nullcontext(on_cpu()[0])
     check_device(device)
     own = ModuleOnDevice(title, dtype, found.how, how.optimizer, device, built, plan=how.timing, meters=how.meters)

@@ -16,13 +16,14 @@ from torch import Tensor, nn
 from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
-from xfcost.torch_models.any_model.run import Run, reached, run_on
+from xfcost.torch_models.any_model.run import RecordedModule, reached, run_on
 from xfcost.torch_models.any_model.small_sizes import GIVEN_SIZE, Sizes, small_sizes, window_at
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, axes_text, part_of, refilled, resized
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.mixing.follower import Clock, Follower, own_inputs
 from xfcost.torch_models.mixing.verdict import verdicts
+from xfcost.torch_models.shared.environment import collector_paused
 from xfcost.torch_models.shared.private_torch import pytree
 
 MOST_BYTES: Final = 2 * 2**30
@@ -38,7 +39,9 @@ _SEEDS: Final = (1, 2)
 _ALL: Final = "what reads all its tokens counts as global"
 
 
-def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: float, said: Axes) -> str | None:
+def find_mixing(
+    full: RecordedModule, model: nn.Module, name: str, on_cpu: OnCPU, seconds: float, said: Axes
+) -> str | None:
     """Fill in the kinds of `full`'s operations from runs of the same module with real numbers; from which, if any.
 
     What is not found stays unknown, and `kind_missing` says why.
@@ -58,7 +61,7 @@ def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: 
     end = monotonic() + seconds
     try:
         check_parameters(model, name, seconds)
-        with catch_warnings():  # what its code warns of was seen in the run before
+        with catch_warnings(), collector_paused():  # what its code warns of was seen in the run before
             simplefilter("ignore")
             return _found(full, on_cpu(), Clock(lambda: monotonic() > end, seconds), said)
     except XfcostError as error:
@@ -70,7 +73,7 @@ def find_mixing(full: Run, model: nn.Module, name: str, on_cpu: OnCPU, seconds: 
     return None
 
 
-def _found(full: Run, built: Sequence[Built], clock: Clock, said: Axes) -> str | None:
+def _found(full: RecordedModule, built: Sequence[Built], clock: Clock, said: Axes) -> str | None:
     built = sorted(built, key=lambda one: sum(tensor.numel() for tensor in reached(one[1])))
     models = [original(model) for model, _ in built]
     for model in models:
@@ -131,7 +134,7 @@ def _check_device(model: nn.Module) -> None:
         raise UsageError(f"mixing: the module is on {', '.join(sorted(devices))}; it is found on the CPU: module.cpu()")
 
 
-def _nothing(full: Run, reason: str) -> None:
+def _nothing(full: RecordedModule, reason: str) -> None:
     for work in full.works:
         work.kind_missing = reason
 

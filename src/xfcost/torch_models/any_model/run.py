@@ -25,6 +25,7 @@ from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
     Copy,
+    WithoutPadding,
     cloned,
     handed_to_numpy,
     learning,
@@ -32,8 +33,13 @@ from xfcost.torch_models.running.surroundings import (
     unchanged,
     without_autocast,
 )
-from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.private_torch import FAKE_TENSOR_LOGGER, fake_tensor_mode, pytree
+from xfcost.torch_models.shared.private_torch import (
+    FAKE_TENSOR_LOGGER,
+    fake_tensor_mode,
+    no_compiler,
+    pytree,
+    storage_identity,
+)
 
 # A generator that gives more is not run further; it may never end.
 MOST_ITEMS: Final = 10_000
@@ -93,20 +99,27 @@ def copied_inputs(given: Any, made: Copy) -> Any:
     return result
 
 
-def reached(given: Any, depth: int = 6) -> list[Tensor]:
+def reached(given: Any) -> list[Tensor]:
     """The tensors in a structure, also those in attributes of its objects, such as a cache's layers."""
-    found: list[Tensor] = []
-    for leaf in pytree.tree_leaves(given):
+    return [tensor for _, tensor in named_tensors(given)]
+
+
+def named_tensors(given: Any, path: str = "", depth: int = 6) -> Iterator[tuple[str, Tensor]]:
+    """The same with the way to each: `.layers.0.keys`."""
+    for keys, leaf in pytree.tree_flatten_with_path(given)[0]:
+        name = path + pytree.keystr(keys)
         if isinstance(leaf, Tensor):
-            found.append(leaf)
+            yield name, leaf
         elif depth and isinstance(leaf, dict | list | tuple | set):
-            found += reached([*(leaf.values() if isinstance(leaf, dict) else leaf)], depth - 1)
+            inner = leaf.items() if isinstance(leaf, dict) else enumerate(leaf)
+            for key, one in inner:
+                yield from named_tensors(one, f"{name}[{key!r}]", depth - 1)
         elif depth and not isinstance(leaf, nn.Module | type):
             slots = [vars(kind).get("__slots__", ()) for kind in type(leaf).__mro__]
-            names = [name for own in slots for name in ([own] if isinstance(own, str) else own)]
-            values = [*getattr(leaf, "__dict__", {}).values(), *(getattr(leaf, name, None) for name in names)]
-            found += reached(values, depth - 1)
-    return found
+            names = [each for own in slots for each in ([own] if isinstance(own, str) else own)]
+            values = getattr(leaf, "__dict__", {}) | {each: getattr(leaf, each, None) for each in names}
+            for key, one in values.items():
+                yield from named_tensors(one, f"{name}.{key}", depth - 1)
 
 
 def needs_elements(model: nn.Module, inputs: Any) -> str | None:
@@ -126,7 +139,7 @@ Kwargs = dict[str, Any]
 Beside = Callable[[Args, Kwargs, list[str]], AbstractContextManager[Any]]
 
 
-class Run(NamedTuple):
+class RecordedModule(NamedTuple):
     """What a run did, and on which tensors."""
 
     works: list[Work]
@@ -141,9 +154,15 @@ class Run(NamedTuple):
     """In training, the names of the parameters that a gradient reached."""
     keys: Mapping[int, Key] = {}
     """`id` of a call of its record -> the operation that it belongs to, while the record lives."""
+    cache: Mapping[str, int] = {}
+    """Of a run with `use_cache`, the bytes of every tensor of the cache that it returned."""
+    without_padding: bool = False
+    """Was the model told that no token is padding?"""
 
 
-def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False) -> Run:
+def run(
+    model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False
+) -> RecordedModule:
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
 
     Code that raises the same on `meta` and on fake tensors looks at no elements: the error is its own. With `training`
@@ -178,13 +197,13 @@ def run(model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False,
 def run_on(  # noqa: PLR0913 - options
     how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
     training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
-) -> Run:  # fmt: skip
+) -> RecordedModule:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
     `recorder` records in place of the usual one.
     """
-    outside = Work("", "outside")
+    outside, padding = Work("", "outside"), WithoutPadding()
     faking = fake_tensor_mode() if how == "fake" else nullcontext()
     learned: frozenset[str] = frozenset()
     with stand_ins(how, model, args, kwargs, faking, training=training) as (own_args, own_kwargs), ExitStack() as stack:
@@ -198,6 +217,7 @@ def run_on(  # noqa: PLR0913 - options
         if how == "meta":
             stack.enter_context(shapes_on_meta())
             stack.enter_context(without_autocast())
+            stack.enter_context(padding if kwargs.get("use_cache") else nullcontext())
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
@@ -207,10 +227,28 @@ def run_on(  # noqa: PLR0913 - options
             recorder.differentiate(learned_from(outputs))
             learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
         elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
+        cache = storage_bytes(cache_in(outputs)) if kwargs.get("use_cache") else {}
     operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
-    return Run(works, how, None, elements, recorder.run.ran, learned, operations.keys)
+    return RecordedModule(works, how, None, elements, recorder.run.ran, learned, operations.keys, cache, padding.asked)
+
+
+# The names under which models of transformers take a cache, and return it; the usual ones first.
+CACHES: Final = ("past_key_values", "cache_params", "mems", "state", "past_buckets_states")
+
+
+def cache_in(outputs: Any) -> Any:
+    """The cache that a model of transformers returns, or takes; None where there is none."""
+    named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "__dict__", {})
+    return next((named[name] for name in CACHES if named.get(name) is not None), None)
+
+
+def storage_bytes(cache: Any) -> dict[str, int]:
+    """Bytes of the tensors of a cache by name; tensors that share a storage are one, single numbers none."""
+    tensors = [(name, tensor) for name, tensor in named_tensors(cache) if tensor.dim()]
+    found = {storage_identity(tensor.untyped_storage()): (name, tensor.nbytes) for name, tensor in tensors}
+    return dict(found.values())
 
 
 def learned_from(outputs: Any) -> list[Tensor]:

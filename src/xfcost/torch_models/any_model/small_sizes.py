@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from torch import nn
 
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.any_model.run import Run, run_on
+from xfcost.torch_models.any_model.run import RecordedModule, run_on
 from xfcost.torch_models.any_model.token_axes import Axes, part_of, resized, with_tokens
 from xfcost.torch_models.any_model.work import Work
 
@@ -30,7 +30,7 @@ class Sizes(NamedTuple):
 
 
 def small_sizes(
-    model: nn.Module, given: Given, axes: Axes, full: Run, is_late: Callable[[], bool] = lambda: False
+    model: nn.Module, given: Given, axes: Axes, full: RecordedModule, is_late: Callable[[], bool] = lambda: False
 ) -> Sizes:
     """The smallest sizes, up to three, that run like the given one; else that one alone."""
     lengths = _lengths(given, axes)
@@ -59,7 +59,7 @@ def _running(
     sizes: Sequence[tuple[str, Given]],
     works_at: Callable[[int], list[Work] | None],
     axes: Axes,
-    full: Run,
+    full: RecordedModule,
     apart: float,
 ) -> list[tuple[str, Given, list[Work]]]:
     """The first sizes that run like the given one, each with so many times the tokens of the one before."""
@@ -107,7 +107,7 @@ def _candidates(
             yield "×".join(str(sides[old]) for old in first), sides
 
 
-def _like(model: nn.Module, inputs: Given, full: Run) -> list[Work] | None:
+def _like(model: nn.Module, inputs: Given, full: RecordedModule) -> list[Work] | None:
     """The operations on these inputs, if they are those of the given ones, with no axis collapsed."""
     try:
         works = run_on(full.how, model, inputs.args, inputs.kwargs).works

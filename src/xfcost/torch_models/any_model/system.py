@@ -12,8 +12,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from xfcost.counting.fitted import CountedSizes
+from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.system import CURVES, Grown, first_scores
 from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
+from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -40,8 +42,15 @@ class AnyModule(Protocol):
 
     title: str
 
+    @property
+    def positions(self) -> int | None:
+        """The most tokens that it has positions for; None where it does not say."""
+
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths."""
+
+    def with_samples(self, samples: int) -> AnyModule:
+        """The same with another batch; a UsageError where its inputs are given."""
 
     def on_cpu(self, lengths: Lengths) -> AbstractContextManager[Built]:
         """The module with real numbers, with inputs of these lengths."""
@@ -62,6 +71,7 @@ class ModuleSystem:
         self._own: Ledger | None = None
         self._first: Lengths | None = None
         self._kinds: dict[str, Operation] = {}
+        self._mode: Mode = "forward"
 
     @property
     def name(self) -> str:
@@ -73,6 +83,7 @@ class ModuleSystem:
         Mixing kinds that it finds are those at every size. Errors are those of the module's `ledger`.
         """
         lengths = lengths_of(run)
+        self._mode = how.mode
         ledger = self.module.ledger(lengths, how)
         if how.mixing:
             self._kinds = {row.path: row for row in ledger.rows}
@@ -223,7 +234,8 @@ class ModuleSystem:
     def _at(self, lengths: Lengths) -> Ledger:
         """The bare ledger at some lengths, with the kinds found before."""
         began = self._clock()
-        ledger = self.module.ledger(lengths, How(trace=False, closed_form=False))
+        mode = "forward" if self._mode == "train" else self._mode
+        ledger = self.module.ledger(lengths, How(trace=False, closed_form=False, mode=mode))
         self._seconds = self._clock() - began
         return self._with_kinds(ledger)
 
@@ -245,6 +257,16 @@ def _at_lengths(ledger: Ledger, lengths: Lengths) -> Ledger:
         size = sides_text(lengths.size)
         metadata = msgspec.structs.replace(metadata, image=lengths.size, inputs=f"image {size}")
     return msgspec.structs.replace(ledger, metadata=metadata)
+
+
+def sizes_of(module: AnyModule, ledger: Ledger, lengths: Lengths) -> SizedRun:
+    """A run of a module at other N, modes and batches, each counted."""
+
+    def counted(tokens: int, mode: Mode, batch: int) -> Ledger:
+        of = module if batch == ledger.metadata.batch else module.with_samples(batch)
+        return of.ledger(lengths._replace(tokens=tokens), How(trace=False, closed_form=False, mode=mode))
+
+    return SizedRun(ledger.metadata.grid_tokens, ledger.metadata.batch, counted, positions=module.positions)
 
 
 def lengths_of(run: Run) -> Lengths:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import hashlib
 import importlib
 import importlib.util
 import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -28,6 +30,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, XfcostError, nearest, printable
+from xfcost.ledger.execution import Execution
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import MeasuredMemory
 from xfcost.ledger.process_end import refuse_sudden_ends
@@ -39,6 +42,7 @@ from xfcost.torch_models.any_model.inputs import (
     inputs_from,
     letters_in,
     letters_of,
+    positions_of,
     text_tokens,
     usual_inputs,
 )
@@ -67,6 +71,19 @@ class GivenModule:
         self.module, self.inputs, self.keywords = module, inputs, keywords
         self.title = type(module).__name__
 
+    @property
+    def positions(self) -> int | None:
+        """The most tokens that a model of transformers has positions for."""
+        return positions_of(self.module)
+
+    def with_samples(self, samples: int) -> GivenModule:
+        """Refused: its inputs are given.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(f"{self.title}: its inputs are given, and have their own batch, not {samples}")
+
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; errors are those of `ledger_at_lengths`."""
         on_cpu = lambda: [self._built(lengths)]  # noqa: E731 - one line
@@ -79,6 +96,17 @@ class GivenModule:
         return self.module, inputs_at(self.inputs, lengths, self.keywords)
 
 
+class ConfigOptions(NamedTuple):
+    """How transformers builds the model of a config."""
+
+    dtype: str | None = None
+    """float32 where it is None."""
+    attention: Execution | None = None
+    """The best that the class has where it is None."""
+    has_head: bool = False
+    """Without an `architectures` field: the model with its language model's head?"""
+
+
 class NamedModule:
     """The module that a target names, at any size of its inputs.
 
@@ -87,9 +115,14 @@ class NamedModule:
         inputs: `[NAME=]SHAPE[:DTYPE]` each; the file's `example_inputs` where there are none.
         build: `key=value` each, arguments of the class or function; N, H and W stand for the lengths.
         batch: the number for B in shapes.
+        config: how the model of a config is built.
     """
 
-    def __init__(self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: int) -> None:
+    def __init__(
+        self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: int,
+        config: ConfigOptions | None = None,
+    ) -> None:  # fmt: skip
+        self._config = config or ConfigOptions()
         self.target, self.texts, self.samples = target, tuple(inputs), batch
         self.name = printable(target.text, 200)
         self.title = target.name or os.path.basename(target.place)
@@ -109,6 +142,17 @@ class NamedModule:
     @cached_property
     def _code(self) -> LoadedCode | None:
         return None if self.target.kind == "config" else found(self.target)
+
+    @property
+    def positions(self) -> int | None:
+        """The most tokens that a model of transformers has positions for; it was counted before."""
+        return positions_of(self._model(self._devices[0], Lengths())[0]) if not self._letters else None
+
+    def with_samples(self, samples: int) -> NamedModule:
+        """The same module with another batch."""
+        other = copy.copy(self)
+        other.samples = samples
+        return other
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; a UsageError where it can't be built."""
@@ -250,7 +294,7 @@ class NamedModule:
                 raise UsageError(
                     f"{self.name}: --build passes arguments to Python code; change the config's own fields"
                 )
-            return configured(self.target.place, device), None
+            return configured(self.target.place, device, self._config), None
         numbers = {name: lengths.letters[letter] for name, letter in self._letters.items()}
         for name, letter in self._letters.items():
             if numbers[name] is None:
@@ -395,7 +439,27 @@ def _told(error: BaseException) -> str:
     return f"{raised(error)} ({line})" if line else raised(error)
 
 
-def configured(path: str, device: str) -> nn.Module:
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Parameters that are made inside have this dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+# What makes models that write text: mapping of configs -> the class that makes them.
+_WITH_HEADS: Final = {
+    "MODEL_FOR_CAUSAL_LM_MAPPING": "AutoModelForCausalLM",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING": "AutoModelForImageTextToText",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING": "AutoModelForSeq2SeqLM",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING": "AutoModelForSpeechSeq2Seq",
+}
+
+
+def configured(path: str, device: str, options: ConfigOptions | None = None) -> nn.Module:
     """The model of the config at `path`, which has a model_type, without weights."""
     shown = printable(path, 200)
     try:
@@ -407,10 +471,10 @@ def configured(path: str, device: str) -> nn.Module:
                 "pip install transformers"
             ) from None
         raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
-    values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    values = json.loads(Path(path).read_text(encoding="utf-8-sig"), object_hook=_numbers)
     _check_depth(values, shown)
     named = values.get("architectures")
-    make: Any = transformers.AutoModel.from_config
+    make: Any = None
     if named:
         name = named[0] if isinstance(named, list) else named
         make = getattr(transformers, name, None) if isinstance(name, str) else None
@@ -419,12 +483,29 @@ def configured(path: str, device: str) -> nn.Module:
                 f"{shown}: transformers {transformers.__version__} has no model {printable(str(name or named), 80)}; "
                 "architectures names the class to look at"
             )
+    options = options or ConfigOptions()
+    if options.attention is not None:
+        values["attn_implementation"] = {"fused": "sdpa", "eager": "eager"}[options.attention]
+    dtype = getattr(torch, options.dtype or "float32")
     try:
         config = transformers.AutoConfig.for_model(**values)
-        with torch.device(device):
+        if make is None:
+            known = (name for one, name in _WITH_HEADS.items() if type(config) in getattr(transformers, one))
+            name = next(known, "AutoModel") if options.has_head else "AutoModel"
+            make = partial(getattr(transformers, name).from_config, dtype=dtype)
+        with torch.device(device), _default_dtype(dtype):
             return make(config).eval()
     except Exception as error:
         raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error
+
+
+def _numbers(values: dict[str, Any]) -> Any:
+    """`{"__float__": "Infinity"}`, as transformers writes it, as a number."""
+    return float(values["__float__"]) if values.keys() == {"__float__"} else values
+
+
+# `num_hidden_layers`, `n_layer`, `depths`; not `vocab_size_per_layer_input`
+_OF_LAYERS: Final = re.compile(r"(^|_)(layers?|depths?)$")
 
 
 def _check_depth(values: Any, shown: str, place: str = "") -> None:
@@ -432,7 +513,7 @@ def _check_depth(values: Any, shown: str, place: str = "") -> None:
     for key, value in values.items() if isinstance(values, dict) else ():
         _check_depth(value, shown, f"{place}{key}.")
         counts = [one for one in (value if isinstance(value, list) else [value]) if type(one) is int]
-        if ("layer" in key or "depth" in key) and max(counts, default=0) > MOST_BLOCKS:
+        if _OF_LAYERS.search(key) and max(counts, default=0) > MOST_BLOCKS:
             raise UsageError(
                 f"{shown}: {place}{key}: expected at most {MOST_BLOCKS:,} layers, which are built one by one, got "
                 f"{max(counts):,}"

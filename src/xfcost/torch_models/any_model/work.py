@@ -21,13 +21,15 @@ from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.ran import RanOperation
 from xfcost.torch_models.running.costs import does_work
 from xfcost.torch_models.running.on_meta import attention_operands
-from xfcost.torch_models.running.record import ATTENTION, Call, Lineage, NodeOwners, Run, TensorRecord
+from xfcost.torch_models.running.record import ATTENTION, Lineage, NodeOwners, RecordedCall, RunRecord, TensorRecord
 from xfcost.torch_models.shared.private_torch import aten_operations
 
 Shapes = tuple[tuple[int, ...], ...]
 # A module, the name of an operation, and the call in the source.
 Key = tuple[Any, ...]
 _MOST_SHAPES: Final = 4
+# Products of experts, of rows sorted by the expert that they chose.
+_GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm")
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +51,9 @@ class Work:
     varied: bool = False
     """Did a later call have other shapes than the first?"""
     weights: dict[str, None] = field(default_factory=dict)
-    """The parameters that it takes, in order."""
+    """The parameters that it takes, in order, or what was computed from them alone."""
+    weights_read: frozenset[str] = frozenset()
+    """Those that it reads itself."""
     entries: int = 0
     """Attention scores that it makes, of all calls."""
     fused_entries: int = 0
@@ -59,6 +63,10 @@ class Work:
     matrix: Matrix | None = None
     core: AttentionCore | None = None
     heads: int | None = None
+    pairs: int | None = None
+    """Query-key pairs of a head that a causal kernel keeps."""
+    masked: bool = False
+    """Is a fused kernel given a mask? Its values are not known."""
     backward_macs: int = 0
     """MACs of its backward pass; those that run its forward again are `recomputed_macs`."""
     recomputed_macs: int = 0
@@ -111,21 +119,23 @@ class Lineages:
     def __getitem__(self, tensor: TensorRecord) -> Lineage:
         return self._known.get(tensor.tensor) or tensor.source or Lineage()
 
-    def note(self, call: Call, lineage: Lineage) -> None:
+    def note(self, call: RecordedCall, lineage: Lineage) -> None:
         self._known.update((tensor.tensor, lineage) for tensor in call.outputs)
 
-    def inherited(self, call: Call) -> Lineage:
+    def inherited(self, call: RecordedCall) -> Lineage:
         """The lineage of a call's results. Views and element-wise work keep scores."""
         known = [self[tensor] for tensor in call.inputs]
         varies = any(one.varies for one in known)
         weights = frozenset() if varies else frozenset[str]().union(*(one.weights for one in known))
         size = call.outputs[0].numel if call.outputs else 0
         kept = [one for one, tensor in zip(known, call.inputs, strict=True) if one.scores and tensor.numel <= size]
+        # a copy without a row of its own is read where it is used
+        computed = bool(call.costs and any(call.costs.values())) or any(one.computed for one in known)
         if not varies or not kept:
-            return Lineage(varies, weights)
-        return kept[0]._replace(varies=True, weights=weights)
+            return Lineage(varies, weights, computed)
+        return kept[0]._replace(varies=True, weights=weights, computed=computed)
 
-    def after_contraction(self, found: Lineage, call: Call, operation: Any) -> Lineage:
+    def after_contraction(self, found: Lineage, call: RecordedCall, operation: Any) -> Lineage:
         """The lineage of a contraction's result: `operation`, if it multiplies activations.
 
         A learned map of the same size keeps the scores that it is given.
@@ -150,7 +160,7 @@ class RecordedOperations:
     are kept too, but for views.
     """
 
-    def __init__(self, run: Run, *, keeps_free: bool = False) -> None:
+    def __init__(self, run: RunRecord, *, keeps_free: bool = False) -> None:
         self.works: dict[Key, Work] = {}
         self.uncounted = Counter(run.missing)
         """What ran outside all operations, or in the backward pass, and that no table knows."""
@@ -177,12 +187,12 @@ class RecordedOperations:
             self.works[key] = Work(key[0], key[1], key)
         return self.works[key]
 
-    def _charge(self, key: Key, call: Call) -> None:
+    def _charge(self, key: Key, call: RecordedCall) -> None:
         self.keys[id(call)] = key
         if call.seconds and does_work(call.func):
             self.seconds[key] = self.seconds.get(key, 0.0) + call.seconds
 
-    def _forward(self, call: Call) -> None:
+    def _forward(self, call: RecordedCall) -> None:
         key = (call.module, call.operation, *call.place)
         self._charge(key, call)
         for part in call.parts:
@@ -203,8 +213,7 @@ class RecordedOperations:
         if call.is_function:
             work.sequence += [part.number for part in call.parts]
             if call.operation == ATTENTION:
-                operands = attention_operands(call.args, call.kwargs)
-                note_fused(work, operands["query"], operands["key"], operands["value"])
+                note_fused(work, attention_operands(call.args, call.kwargs))
             return
         if call.func is None:  # a loop over tokens
             self._lineages.note(call, Lineage(varies=True))
@@ -218,7 +227,7 @@ class RecordedOperations:
             found = self._lineages.after_contraction(found, call, work)
         self._lineages.note(call, found)
 
-    def _add(self, work: Work, call: Call) -> None:
+    def _add(self, work: Work, call: RecordedCall) -> None:
         """Add one call: its costs, its shapes if it is the first, the parameters it takes."""
         if call.costs is None:
             work.uncounted[work.operation] += 1
@@ -232,12 +241,14 @@ class RecordedOperations:
         work.calls += 1
         work.operand_bytes += _operand_bytes(work.name, call.inputs, call.outputs)
         for tensor in call.inputs:
-            work.weights.update(dict.fromkeys(sorted(self._lineages[tensor].weights)))
+            found = self._lineages[tensor]
+            work.weights.update(dict.fromkeys(sorted(found.weights)))
+            work.weights_read |= frozenset() if found.computed else found.weights
 
     def _maker(self, node: int | None) -> Key:
         return self._owners.owner(node) or _NOBODY
 
-    def _backward(self, call: Call) -> None:
+    def _backward(self, call: RecordedCall) -> None:
         key = self._maker(call.node)
         self._charge(key, call)
         if call.costs is None:
@@ -245,7 +256,7 @@ class RecordedOperations:
         elif call.costs["macs"]:
             self._work(key).backward_macs += call.costs["macs"]
 
-    def _again(self, call: Call) -> None:
+    def _again(self, call: RecordedCall) -> None:
         key = self._original(call)
         for part in call.parts or (call,):
             self._charge(key, part)
@@ -258,7 +269,7 @@ class RecordedOperations:
             work.backward_macs += call.costs["macs"]
             work.recomputed_macs += call.costs["macs"]
 
-    def _original(self, call: Call) -> Key:
+    def _original(self, call: RecordedCall) -> Key:
         """The operation that ran first at this call: in the module that runs again, or around the node in need."""
         around = f"{self._maker(call.node)[0]}."
         found = [
@@ -303,8 +314,9 @@ def _same_matrix(product: Work, scores: TensorRecord, axis: int) -> bool:
     return prod(made) == scores.numel and {queries, keys} == set(made[-2:])
 
 
-def note_fused(attention: Work, q: TensorRecord, k: TensorRecord, v: TensorRecord) -> None:
+def note_fused(attention: Work, operands: Mapping[str, Any]) -> None:
     """A fused kernel of q (…, N, K), k (…, M, K), v (…, M, V): no matrix, a log-sum-exp per head and query."""
+    q, k, v = (operands[name] for name in ("query", "key", "value"))
     heads, (queries, width), keys = q.shape[:-2].numel(), q.shape[-2:], k.shape[-2]
     statistics = heads * queries
     before = attention.matrix.statistics if attention.matrix else 0
@@ -313,6 +325,14 @@ def note_fused(attention: Work, q: TensorRecord, k: TensorRecord, v: TensorRecor
     attention.heads = heads
     attention.fused_entries += heads * queries * keys
     attention.core = AttentionCore(heads, queries, keys, width, v.shape[-1])
+    attention.pairs = causal_pairs(queries, keys) if operands.get("is_causal") else None
+    attention.masked |= operands.get("attn_mask") is not None
+
+
+def causal_pairs(queries: int, keys: int) -> int:
+    """The pairs that torch's `is_causal` keeps: query i meets keys 0 to i."""
+    whole = min(queries, keys)
+    return whole * (whole + 1) // 2 + (queries - whole) * keys
 
 
 def uncounted(works: Sequence[Work]) -> Counter[str]:
@@ -347,19 +367,19 @@ def costs_by_module(works: Sequence[Work]) -> dict[str, Counter[str]]:
 
 # What an operation and its row call the same.
 _SAME_FIELDS: Final = (
-    "mixing", "content_dependent", "reads_tokens", "matrix", "core", "heads", "seconds", "predicted_seconds",
+    "mixing", "content_dependent", "reads_tokens", "matrix", "core", "heads", "pairs", "seconds", "predicted_seconds",
 )  # fmt: skip
 
 
 def module_rows(
     works: Sequence[Work], elements: Mapping[str, int], traced: Mapping[str, Mapping[str, int]], name: str, *,
-    training: bool = False,
+    tokens: int | None = None, training: bool = False,
 ) -> tuple[list[Operation], list[str]]:  # fmt: skip
     """A row per operation of a module, repeated blocks as one; and the names of parameters that nothing took.
 
     A parameter lives in the row of the first operation of its own module that takes it; those that none takes have a
-    row of their own. `elements` are theirs by name; `traced` has the trace of each module that has one; with
-    `training` every row has its backward pass.
+    row of their own. `elements` are theirs by name; `traced` has the trace of each module that has one; `tokens`
+    are those of the run, which choose experts; with `training` every row has its backward pass.
     """
     home: dict[str, Work] = {}
     for work in works:
@@ -378,7 +398,7 @@ def module_rows(
         seen[work.path, work.name] += 1
         number = seen[work.path, work.name]
         title = work.name if number == 1 else f"{work.name}_{number}"
-        rows.append(_placed(work, title, numbers[id(work)], elements, training=training))
+        rows.append(_placed(work, title, numbers[id(work)], elements, tokens, training=training))
     for path, number in loose.items():
         insert_parameters(rows, path, number)
     rows = with_trace(rows, costs_by_module(works), traced)
@@ -392,10 +412,30 @@ def shapes_text(shapes: Shapes) -> str:
     return ", ".join([*texts, *(["…"] if len(shapes) > _MOST_SHAPES else [])])
 
 
-def _placed(work: Work, title: str, params: int, elements: Mapping[str, int], *, training: bool) -> ModuleRow:
+def _experts(work: Work, params: int, tokens: int | None) -> dict[str, Any]:
+    """Of a grouped product over experts: the parameters that a token leaves idle, and those that the run reads.
+
+    Rows (P, K) of T tokens meet weights (E, K, M): each token has chosen k = P/T of the E experts.
+    """
+    if work.name not in _GROUPED or not tokens or not params:
+        return {}
+    pairs, experts = work.inputs[0][0], work.inputs[1][0]
+    if pairs % tokens or pairs // tokens > experts:
+        return {}
+    chosen = pairs // tokens
+    most = min(pairs, experts) * params // experts
+    return {
+        "idle_params": params - chosen * params // experts,
+        "weights_read": WeightsRead(most, params, tokens),
+    }
+
+
+def _placed(
+    work: Work, title: str, params: int, elements: Mapping[str, int], tokens: int | None, *, training: bool
+) -> ModuleRow:
     costs: dict[str, Any] = {quantity: work.costs[quantity] for quantity in RUN}
     costs |= {name: getattr(work, name) for name in _SAME_FIELDS}
-    read = sum(elements[name] for name in work.weights)
+    at_most = read = sum(elements[name] for name in work.weights_read)
     if work.name == "embedding" and work.outputs:
         read = min(read, work.costs["moved"])
     if training:
@@ -403,6 +443,8 @@ def _placed(work: Work, title: str, params: int, elements: Mapping[str, int], *,
         costs |= {"backward_macs": work.backward_macs, "recomputed": work.recomputed, "training": figures}
     clocked = work.seconds is not None or work.predicted_seconds is not None
     foreign = [name for name in work.weights if name.rpartition(".")[0] != work.path]
+    costs |= {"weights_read": None if read == params else WeightsRead(read, at_most)}
+    costs |= _experts(work, params, tokens)
     row = Operation(
         path=title,
         title=title,
@@ -412,7 +454,6 @@ def _placed(work: Work, title: str, params: int, elements: Mapping[str, int], *,
         fused=bool(work.fused_entries),
         shared=foreign[0] if foreign and not params else None,
         operand_bytes=work.operand_bytes if clocked and not training else None,  # a backward pass's are not known
-        weights_read=None if read == params else WeightsRead(read),
         ran=RanOperation(
             aten=work.operation,
             input_shapes=shapes_text(work.inputs) + (" (first call)" if work.varied else ""),
@@ -422,6 +463,7 @@ def _placed(work: Work, title: str, params: int, elements: Mapping[str, int], *,
             kind_missing=work.kind_missing,
             computed_tokens=work.computed_tokens,
             kept_tokens=work.kept_tokens,
+            masked=work.masked,
         ),
         **costs,
     )

@@ -1,1 +1,1 @@
-"""The torch modules of `xfcost.layers`, under the same file names."""
+"""The torch modules of `xfcost.layers`."""

@@ -1,16 +1,25 @@
-"""Module of `layers/shift.py`: shifts the tokens by one along an axis. B batch, N tokens, D width."""
+"""Tokens of the step before, and of the encoder at the same position. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.grid_axes import Axis, axis_index
-from xfcost.layers.shift import Shift
+from xfcost.layers.shift import Context, Shift
+from xfcost.ledger.grid import Grid
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.leaves import Table
-from xfcost.torch_models.shared.shift import ByOne
+from xfcost.torch_models.shared.leaves import Add, Leaf, Table
+
+
+def shifted_by_one(x_BND: Tensor, *, grid: Grid, axis: Axis) -> Tensor:
+    """Zeros, then all tokens of a line except the last: (B, N, D) -> (B, N, D)."""
+    along = axis_index(axis, grid)
+    x = x_BND.unflatten(1, grid.sides).narrow(1 + along, 0, grid.sides[along] - 1)
+    # F.pad takes (before, after) of each axis, last axis first. The width and later axes are not padded.
+    return F.pad(x, [0, 0] * (len(grid.sides) - along) + [1, 0]).flatten(1, -2)
 
 
 class ShiftLayer(nn.Module):
@@ -22,7 +31,9 @@ class ShiftLayer(nn.Module):
         if cache_batch is not None:
             self.shift: nn.Module = TokenBefore(cache_batch, place.dim, learned=learned)
         else:
-            self.shift = Behind(config.axis, place) if learned else ByOne(config.axis, place)
+            self.shift = (
+                Behind(config.axis, place) if learned else Leaf(shifted_by_one, grid=place.grid, axis=config.axis)
+            )
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.shift(x_BND)
@@ -57,3 +68,30 @@ class TokenBefore(Cache):
         before_B1D = self.past_B1D.index_select(0, every_sample)
         self.past_B1D.index_copy_(0, every_sample, x_B1D)
         return before_B1D if self.position or self.weight is None else self.weight.expand_as(x_B1D)
+
+
+class ContextLayer(nn.Module):
+    """(B, N, D), memory (B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) with the memory cached."""
+
+    def __init__(self, config: Context, place: Place, cache_batch: int | None = None) -> None:
+        super().__init__()
+        self.shift = Leaf(shifted_by_one, grid=place.grid, axis=config.shift) if config.shift else None
+        self.cache = None if cache_batch is None else TokenOfMemory(cache_batch, place.grid.total, place.dim)
+        self.add = Add()
+
+    def forward(self, x_BND: Tensor, *memory_BND: Tensor) -> Tensor:
+        leaf = self.cache or self.shift
+        return self.add(x_BND, *(memory_BND if leaf is None else (leaf(*memory_BND),)))
+
+
+class TokenOfMemory(Cache):
+    """The memory token at the current position: -> (B, 1, D)."""
+
+    memory_BND: Tensor
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.add_buffer("memory_BND", *shape)
+
+    def forward(self) -> Tensor:
+        return self.memory_BND[:, self.position : self.position + 1]

@@ -1,1 +1,1 @@
-"""The torch modules of `xfcost.mechanisms`, under the same file names."""
+"""The torch modules of `xfcost.mechanisms`."""

@@ -24,10 +24,10 @@ class AxialAttention(nn.Module):
         super().__init__()
         self.names = config.axes(place.grid)
         if len(self.names) == 1:
-            self.inner = Lines(self.names[0], config, place)
+            self.inner = AxisLines(self.names[0], config, place)
             return
         for name in self.names:
-            self.add_module(name, Lines(name, config, place))
+            self.add_module(name, AxisLines(name, config, place))
         self.sum = Leaf(added)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class AxialAttention(nn.Module):
         return self.sum(*(self.get_submodule(name)(x_BND) for name in self.names))
 
 
-class Lines(nn.Module):
+class AxisLines(nn.Module):
     """Attention within each line along one axis: (B, N, D) -> (B, N, D)."""
 
     def __init__(self, axis: Axis, config: Axial, place: Place) -> None:

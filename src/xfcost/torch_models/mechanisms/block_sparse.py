@@ -13,8 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.fixed_mask import FixedMask
-from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, join_heads, split_heads, with_zeros
 
 
 class BlockSparseAttention(nn.Module):
@@ -22,13 +21,15 @@ class BlockSparseAttention(nn.Module):
 
     def __init__(self, config: BlockSparse, place: Place) -> None:
         super().__init__()
-        self.inner = FullAttention(config.as_full(), place) if config.is_full(place.grid) else Blocks(config, place)
+        self.inner = (
+            FullAttention(config.as_full(), place) if config.is_full(place.grid) else SparseBlocks(config, place)
+        )
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.inner(x_BND)
 
 
-class Blocks(nn.Module):
+class SparseBlocks(nn.Module):
     """Attention over six or more blocks: (B, N, D) -> (B, N, D)."""
 
     edge_GX: Tensor
@@ -38,7 +39,8 @@ class Blocks(nn.Module):
         super().__init__()
         inner, blocks = config.inner(place.dim), config.blocks(place.grid)
         self.heads, self.block, self.tokens, self.last = config.heads, config.block, place.grid.total, blocks - 1
-        self.pad = Pad(blocks * config.block - self.tokens)
+        more = blocks * config.block - self.tokens
+        self.pad = Leaf(with_zeros, after=more)
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         self.gather = Leaf(gathered)
         read = {"global": torch.arange(blocks)[None], "edge": keys_of_edge(config, blocks)}
@@ -48,7 +50,7 @@ class Blocks(nn.Module):
         masks = {name: padding_mask(read_GX, config.block, self.tokens) for name, read_GX in read.items()}
         self.core = nn.ModuleDict(
             {
-                name: Core(inner // config.heads, fused=place.fused, mask=mask if self.pad.more else None)
+                name: Core(inner // config.heads, fused=place.fused, mask=mask if more else None)
                 for name, mask in masks.items()
             }
         )

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.blocks import MemoryBlocks, MergeBlocks, QueryBlocks, block_mask
-from xfcost.torch_models.shared.leaves import Linear, split_groups
+from xfcost.torch_models.shared.leaves import Leaf, Linear, split_groups
+from xfcost.torch_models.shared.windows import block_mask, cut_blocks, merged_blocks
 
 
 class BlockwiseAttention(nn.Module):
@@ -23,12 +23,12 @@ class BlockwiseAttention(nn.Module):
         self.inner, self.heads = config.inner(place.dim), config.heads
         blocks = config.blocks(place.grid)
         self.qkv = Linear(place.dim, 3 * self.inner, bias=config.projection_bias)
-        self.query_blocks = QueryBlocks(blocks)
-        self.memory_blocks = MemoryBlocks(blocks)
+        self.query_blocks = Leaf(cut_blocks, blocks=blocks, around=False)
+        self.memory_blocks = Leaf(cut_blocks, blocks=blocks, around=True)
         self.core = Core(
             self.inner // config.heads, fused=place.fused, mask=block_mask(blocks, causal=bool(config.causal))
         )
-        self.merge = MergeBlocks(blocks)
+        self.merge = Leaf(merged_blocks, blocks=blocks)
         self.out = Linear(self.inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, split_heads, through
-from xfcost.torch_models.shared.uninitialised import Uninitialised
+from xfcost.torch_models.shared.leaves import Leaf, Linear, Uninitialised, join_heads, split_heads, through
 
 
 class CompressedAttention(nn.Module):
@@ -29,8 +28,8 @@ class CompressedAttention(nn.Module):
         fill = float("-inf") if config.function == "max" else 0.0
         self.pad = Leaf(padded, padding=padding, value=fill) if padding else None
         pool = Leaf(pooled, span=config.span, stride=config.compression, function=config.function)
-        self.compress = Convolution(config, inner) if config.function == "conv" else pool
-        self.null = Null(inner) if config.null_key else None
+        self.compress = BlockConvolution(config, inner) if config.function == "conv" else pool
+        self.null = NullKey(inner) if config.null_key else None
         mask = EndedMask(config, place) if config.causal else None
         self.compressed = Core(inner // config.heads, fused=place.fused, mask=mask)
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
@@ -48,7 +47,7 @@ def padded(x_B2NI: Tensor, *, padding: int, value: float) -> Tensor:
     return F.pad(x_B2NI, (0, 0, padding, 0), value=value)
 
 
-class Convolution(Uninitialised, nn.Conv1d):
+class BlockConvolution(Uninitialised, nn.Conv1d):
     """A strided convolution along the tokens, shared by keys and values: (B, 2, P, I) -> (B, 2, M, I)."""
 
     def __init__(self, config: Compressed, inner: int) -> None:
@@ -64,7 +63,7 @@ def pooled(x_B2PI: Tensor, *, span: int, stride: int, function: str) -> Tensor:
     return x_B2MIS.mean(-1) if function == "mean" else x_B2MIS.amax(-1)
 
 
-class Null(nn.Module):
+class NullKey(nn.Module):
     """A learned key and value before the others, so that every query can read one: (B, 2, M, I) -> (B, 2, M+1, I)."""
 
     def __init__(self, inner: int) -> None:

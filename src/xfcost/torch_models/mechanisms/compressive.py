@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressive import Compressive
-from xfcost.torch_models.mechanisms.relative import RelativeAttention
+from xfcost.torch_models.mechanisms.relative import TransformerXlAttention
 from xfcost.torch_models.shared.leaves import NO_TABLES, Leaf, Linear, Tables
 
 
-class Past(NamedTuple):
+class CompressivePast(NamedTuple):
     """The state at the start of a segment: compressed memory, tokens evicted by the previous segment, memory."""
 
     compressed_BCD: Tensor
@@ -25,7 +25,7 @@ class Past(NamedTuple):
     memory_BPD: Tensor
 
 
-class CompressiveAttention(RelativeAttention):
+class CompressiveAttention(TransformerXlAttention):
     """(B, N, D) -> (B, N, D). Without a given past, the past is zeros."""
 
     evicted_1ND: Tensor
@@ -37,7 +37,7 @@ class CompressiveAttention(RelativeAttention):
         self.compress = compressor(config, self.made, place.dim)
         self.register_buffer("evicted_1ND", torch.zeros(1, place.grid.total, place.dim), persistent=False)
 
-    def forward(self, x_BND: Tensor, past: Past | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, x_BND: Tensor, past: CompressivePast | None = None) -> Tensor:  # type: ignore[override]
         past = self.standing(x_BND) if past is None else past
         memory = (past.memory_BPD.detach(),) if self.past > self.slots else ()
         return self.attend(x_BND, *self.compressed(past), *memory)
@@ -46,13 +46,13 @@ class CompressiveAttention(RelativeAttention):
     def remembered(self) -> tuple[Tensor, ...]:
         return (self.memory_1PD, self.evicted_1ND)
 
-    def standing(self, x_BND: Tensor) -> Past:
+    def standing(self, x_BND: Tensor) -> CompressivePast:
         """Zeros: the past of the first segment."""
         zeros = self.memory_1PD.split([self.slots, self.past - self.slots], dim=1)
         parts = (zeros[0], self.evicted_1ND, zeros[1])
-        return Past(*(part.expand(x_BND.shape[0], -1, -1) for part in parts))
+        return CompressivePast(*(part.expand(x_BND.shape[0], -1, -1) for part in parts))
 
-    def compressed(self, past: Past) -> tuple[Tensor, ...]:
+    def compressed(self, past: CompressivePast) -> tuple[Tensor, ...]:
         """The compressed memory that this segment reads, oldest first: retained old entries, then new ones."""
         if not self.made:
             return (past.compressed_BCD.detach(),)
@@ -60,11 +60,11 @@ class CompressiveAttention(RelativeAttention):
         old = (past.compressed_BCD[:, self.made :].detach(),) if self.made < self.slots else ()
         return *old, new_BSD[:, -self.slots :]
 
-    def remember(self, x_BND: Tensor, past: Past) -> Past:
+    def remember(self, x_BND: Tensor, past: CompressivePast) -> CompressivePast:
         """The past of the next segment."""
         kept_BXD = torch.cat([past.memory_BPD, x_BND], dim=1)
         tokens = x_BND.shape[1]
-        return Past(torch.cat(self.compressed(past), dim=1), kept_BXD[:, :tokens], kept_BXD[:, tokens:])
+        return CompressivePast(torch.cat(self.compressed(past), dim=1), kept_BXD[:, :tokens], kept_BXD[:, tokens:])
 
 
 def compressor(config: Compressive, made: int, width: int) -> nn.Module:

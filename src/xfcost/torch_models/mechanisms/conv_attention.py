@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.conv_kernel import ConvKernel
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import TokenConvolution
@@ -40,7 +40,7 @@ class ConvolutionalAttention(nn.Module):
 class ConvolutionalProjection(nn.Module):
     """Convolution and norm of the grid tokens, then a linear map of all tokens: (B, N, D) -> (B, M, I)."""
 
-    def __init__(self, config: ConvAttention, place: Place, kernel: Kernel) -> None:
+    def __init__(self, config: ConvAttention, place: Place, kernel: ConvKernel) -> None:
         super().__init__()
         sides, self.special = place.grid.sides, place.grid.special
         self.conv = TokenConvolution(sides, place.dim, place.dim, kernel, groups=place.dim, bias=False)

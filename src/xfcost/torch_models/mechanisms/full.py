@@ -1,6 +1,7 @@
-"""Module of `mechanisms/full.py`: softmax attention to all tokens, or to all earlier tokens.
+"""Softmax attention to all tokens: of all, of the special tokens alone, or of a decoder to its encoder's output.
 
-B batch, N tokens, D width, H heads, K head width, V of values.
+B batch, N tokens, E special tokens among them (of a memory: its width), M tokens of the memory, D width, H heads, K
+head width, V of values.
 """
 
 from __future__ import annotations
@@ -8,22 +9,22 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.full import Full
-from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.cache import KeyValueCache
-from xfcost.torch_models.shared.grouped import GroupedHeads
+from xfcost.mechanisms.full import ClassAttention, Cross, Full
+from xfcost.torch_models.shared.attention import BucketBias, BucketBiasAtPosition, Core, GroupedHeads, Reading, alibi
+from xfcost.torch_models.shared.cache import KeyValueCache, MemoryCache
 from xfcost.torch_models.shared.leaves import (
     NO_TABLES,
-    CausalMask,
+    Leaf,
     Linear,
     Scale,
     Scores,
     Softmax,
     Tables,
     WeightedSum,
+    causal_mask,
     join_heads,
+    split_heads,
 )
-from xfcost.torch_models.shared.positions import BucketBias, BucketBiasAtPosition, alibi
 
 
 class TalkingHeads(Linear):
@@ -104,5 +105,50 @@ def core(config: Full, place: Place, *, masked: bool) -> Core:
         biased=config.biased,
         scaled=config.scaled,
         shared=config.shared,
-        mask=CausalMask() if masked and config.biased else None,  # fused, it masks the bias
+        mask=Leaf(causal_mask) if masked and config.biased else None,  # fused, it masks the bias
     )
+
+
+class ClassTokenAttention(nn.Module):
+    """(B, N, D) -> (B, E, D)."""
+
+    def __init__(self, config: ClassAttention, place: Place) -> None:
+        super().__init__()
+        inner = config.inner(place.dim)
+        self.heads, self.special = config.heads, place.grid.special
+        self.q = Linear(place.dim, inner, bias=config.projection_bias)
+        self.k = Linear(place.dim, inner, bias=config.projection_bias)
+        self.v = Linear(place.dim, inner, bias=config.projection_bias)
+        self.core = Core(inner // config.heads, fused=place.fused)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        q_BHEK = split_heads(self.q(x_BND[:, : self.special]), self.heads)
+        k_BHNK, v_BHNK = (split_heads(part(x_BND), self.heads) for part in (self.k, self.v))
+        return self.out(join_heads(self.core(q_BHEK, k_BHNK, v_BHNK)))
+
+
+class DecoderCrossAttention(Reading):
+    """(B, N, D), memory (B, M, E) -> (B, N, D). A decode step, (B, 1, D) -> (B, 1, D), reads cached keys and values."""
+
+    def __init__(self, config: Cross, place: Place, cache_batch: int | None = None) -> None:
+        super().__init__(
+            place.dim,
+            place.memory_dim,
+            config.inner(place.dim),
+            config.heads,
+            values=config.value_inner(place.dim),
+            bias=config.projection_bias,
+            fused=place.fused,
+            scaled=config.scaled,
+        )
+        self.cache: MemoryCache | None = None
+        if cache_batch is not None:
+            keys, values = (width // config.heads for width in self.widths)
+            tokens = (place.memory or place.grid).total
+            self.cache = MemoryCache(cache_batch, config.heads, tokens, keys, value_width=values)
+
+    def forward(self, x_BND: Tensor, *memory_BME: Tensor) -> Tensor:
+        if self.cache is None:
+            return super().forward(x_BND, *memory_BME)
+        return self.attend(split_heads(self.q(x_BND), self.heads), *self.cache())

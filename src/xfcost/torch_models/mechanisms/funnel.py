@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.funnel import Funnel
+from xfcost.torch_models.mechanisms.relative import RelativeCore, RelativeShift, encodings
 from xfcost.torch_models.shared.leaves import Add, HeadBias, Leaf, Linear, Scale, Table, split_heads
-from xfcost.torch_models.shared.relative import RelativeCore, RelativeShift, encodings
 
 
 class FunnelAttention(nn.Module):

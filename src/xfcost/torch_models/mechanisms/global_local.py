@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.band import BandCore, BandMask
-from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, joined, split_heads
+from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, joined, split_heads, with_zeros
+from xfcost.torch_models.shared.windows import BandCore, BandMask
 
 
 class GlobalLocalAttention(nn.Module):
@@ -34,7 +34,7 @@ class GlobalLocalAttention(nn.Module):
         else:
             self.qkv = Linear(dim, 3 * inner, bias=bias)
         padded = config.padded(place.grid)
-        self.pad = Pad(padded - self.tokens)
+        self.pad = Leaf(with_zeros, after=padded - self.tokens)
         self.core = nn.ModuleDict({"inner": band(config, self.tokens, padded, self.special, inner // config.heads)})
         if self.special:
             self.core["global"] = Core(inner // config.heads, fused=False)

@@ -7,16 +7,17 @@ B batch, N tokens, D width, E channels of all filters, K features of a position,
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.conv_kernel import ConvKernel
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Linear, Multiply
+from xfcost.torch_models.shared.leaves import Linear, Multiply, drawn
 
 
 class HyenaOperator(nn.Module):
@@ -27,11 +28,11 @@ class HyenaOperator(nn.Module):
         dim, self.tokens, self.order = place.dim, place.grid.total, config.order
         wide, filters = (config.order + 1) * dim, (config.order - 1) * dim
         self.in_proj = Linear(dim, wide)
-        self.short_conv = Convolution(wide, wide, Kernel((config.conv,), (1,), (config.conv - 1,)), groups=wide)
+        self.short_conv = Convolution(wide, wide, ConvKernel((config.conv,), (1,), (config.conv - 1,)), groups=wide)
         self.inner = Filter(config, self.tokens, filters)
         self.gate = Multiply()
         self.long_conv = LongConvolution(self.tokens)
-        self.skip = Skip(config.order - 1, dim)
+        self.skip = HyenaSkip(config.order - 1, dim)
         self.out_proj = Linear(dim, dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -61,7 +62,7 @@ class Filter(nn.Module):
         self.filter_sin = Sine(config.filter_hidden)
         self.filter_hidden = Hidden(config.filter_layers, config.filter_hidden)
         self.filter_out = Linear(config.filter_hidden, filters, bias=False)
-        self.window = Window(tokens, filters)
+        self.window = DecayWindow(tokens, filters)
         self.filter_fft = Spectra(tokens)
         self.layers = config.filter_layers
 
@@ -108,16 +109,15 @@ class Hidden(nn.Module):
 
     def __init__(self, layers: int, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(layers, width, width))
+        draw = partial(nn.init.uniform_, a=-(width**-0.5), b=width**-0.5)
+        self.weight = drawn(layers, width, width, by=draw)
         self.bias = nn.Parameter(torch.zeros(layers, width))
-        if not self.weight.is_meta:
-            nn.init.uniform_(self.weight, -(width**-0.5), width**-0.5)
 
     def forward(self, layer: int, h_NF: Tensor) -> Tensor:
         return F.linear(h_NF, self.weight[layer], self.bias[layer])
 
 
-class Window(nn.Module):
+class DecayWindow(nn.Module):
     """h∘exp(-t·δ). At t = 1.5 the slowest channel has decayed to 0.01, at t = 0.3 the fastest."""
 
     time_N1: Tensor
@@ -162,7 +162,7 @@ class LongConvolution(Transform):
         return padded[:, : self.tokens].to(v_BND.dtype)
 
 
-class Skip(nn.Module):
+class HyenaSkip(nn.Module):
     """y + D∘v, with one D per long convolution: (B, N, D) twice -> (B, N, D)."""
 
     def __init__(self, steps: int, width: int) -> None:

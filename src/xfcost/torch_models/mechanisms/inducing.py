@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.inducing import Inducing
+from xfcost.torch_models.shared.attention import Reading
 from xfcost.torch_models.shared.leaves import Add, Linear, Table, through
 from xfcost.torch_models.shared.norms import norm
-from xfcost.torch_models.shared.reading import Reading
 
 
 def _attention(config: Inducing, place: Place) -> Reading:

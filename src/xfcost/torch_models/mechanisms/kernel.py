@@ -1,4 +1,4 @@
-"""Module of `mechanisms/kernel.py`: linear attention with feature maps of queries and keys.
+"""Linear attention with feature maps of queries and keys.
 
 B batch, H heads, N tokens, G chunks of C tokens, D width, K head width, F features.
 """
@@ -10,11 +10,88 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.feature_maps import RandomFeatures
-from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.torch_models.shared.cache import RecurrentState
-from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
-from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Scale, Scores, WeightedSum, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import (
+    Add,
+    Leaf,
+    Linear,
+    Scale,
+    Scores,
+    WeightedSum,
+    join_heads,
+    split_heads,
+    with_zeros,
+)
+
+# The ε that the public implementation of FAVOR+ adds to each feature, by function.
+EPSILON = {"softmax": 1e-4, "relu": 1e-3}
+
+
+def elu_features(x: Tensor) -> Tensor:
+    """elu(x) + 1."""
+    return F.elu(x) + 1
+
+
+def relu_features(projected: Tensor, x: Tensor) -> Tensor:
+    """max(ωx, 0) + ε: (…, F), (…, K) -> (…, F)."""
+    return projected.relu() + EPSILON["relu"]
+
+
+class SoftmaxFeatures(nn.Module):
+    """(exp(ωx - |x|²/2 - most) + ε)/√F: (…, F), (…, K) -> (…, F).
+
+    `most` is the largest ωx over the axes `over`, or 0 without axes.
+    """
+
+    def __init__(self, count: int, over: tuple[int, ...] | None) -> None:
+        super().__init__()
+        self.ratio, self.over = count**-0.5, over
+
+    def forward(self, projected: Tensor, x: Tensor) -> Tensor:
+        lowered = (x * x).sum(-1, keepdim=True) * 0.5
+        if self.over is not None:
+            lowered = lowered + projected.amax(self.over, keepdim=True).detach()
+        return ((projected - lowered).exp() + EPSILON["softmax"]) * self.ratio
+
+
+def feature_map(features: EluPlusOne | RandomFeatures, over: tuple[int, ...] | None) -> nn.Module:
+    """φ. Its exponent is lowered by the maximum over the axes `over`."""
+    if isinstance(features, EluPlusOne):
+        return Leaf(elu_features)
+    return Leaf(relu_features) if features.function == "relu" else SoftmaxFeatures(features.count, over)
+
+
+class Project(nn.Module):
+    """ωᵢ·x for all i: (…, K) -> (…, F). The ωᵢ are a buffer."""
+
+    features_FK: Tensor
+
+    def __init__(self, features_FK: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("features_FK", features_FK)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.features_FK.T
+
+
+def orthogonal_features(count: int, width: int) -> Tensor:
+    """(F, K): rows orthogonal in blocks of K, with Gaussian lengths (Choromanski et al. 2021, §2.4).
+
+    Drawn from torch's generator in float64; on `meta` an empty tensor. The signs that QR chooses depend on the matrix,
+    which would bias the directions, and exp(ω·x) with them. A positive diagonal of R makes them uniform (Mezzadri
+    2007).
+    """
+    device = torch.empty(0).device
+    if device.type == "meta":
+        return torch.empty(count, width)
+    with torch.device("cpu"):
+        blocks = torch.randn(-(-count // width), width, width, dtype=torch.float64)
+        q, r = torch.linalg.qr(blocks)
+        directions_FK = (q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)).mT.flatten(0, 1)[:count]
+        lengths_F1 = torch.randn(count, width, dtype=torch.float64).norm(dim=-1, keepdim=True)
+        features_FK = directions_FK * lengths_F1
+    return features_FK.to(device, torch.get_default_dtype())
 
 
 class KernelAttention(nn.Module):
@@ -38,7 +115,7 @@ class KernelAttention(nn.Module):
             self.core: nn.Module = FORMS[config.scheme](config.features.epsilon)
         else:
             keys = (cache_batch, config.heads, 1, config.features.width(head_dim))
-            self.core = RecurrentStep(config.features.epsilon, RecurrentState((*keys, head_dim), keys))
+            self.core = KernelStep(config.features.epsilon, RecurrentState((*keys, head_dim), keys))
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -58,7 +135,7 @@ class KernelAttention(nn.Module):
 
 def in_chunks(x_BHNK: Tensor, *, chunks: tuple[int, int], more: int) -> Tensor:
     """`more` zeros after the last token, cut into chunks: (B, H, N, K) -> (B, H, G, C, K)."""
-    return (F.pad(x_BHNK, (0, 0, 0, more)) if more else x_BHNK).unflatten(2, chunks)
+    return with_zeros(x_BHNK, after=more).unflatten(2, chunks)
 
 
 def state_of(k: Tensor, v: Tensor) -> Tensor:
@@ -159,7 +236,7 @@ class Chunked(NotCausal):
         return self.divide(y_BHGCK, self.add(near_BHGC1, self.normaliser(q_BHGCF, sums_BHGF1)))
 
 
-class Recurrence(nn.Module):
+class KernelRecurrence(nn.Module):
     """The leaves of one step of the causal recurrence (Katharopoulos et al. 2020, equations 16 to 20)."""
 
     def __init__(self, epsilon: float) -> None:
@@ -180,7 +257,7 @@ class Recurrence(nn.Module):
         return y, self.normaliser(q_BHn1F, key_sum.unsqueeze(-1)).squeeze(-2), state, key_sum
 
 
-class Recurrent(Recurrence):
+class RecurrentKernel(KernelRecurrence):
     """Causal, one token after the other.
 
     A trace records all steps as one step of N tokens: the same operations, N times as large, so the graph does not grow
@@ -205,7 +282,7 @@ class Recurrent(Recurrence):
         return self.divide(self.join(ys), self.join(weights))
 
 
-class RecurrentStep(Recurrence):
+class KernelStep(KernelRecurrence):
     """A decode step on the cached state and key sum: φ(q), φ(k) (B, H, 1, F), v (B, H, 1, K) -> (B, H, 1, K)."""
 
     def __init__(self, epsilon: float, cache: RecurrentState) -> None:
@@ -218,9 +295,9 @@ class RecurrentStep(Recurrence):
         return self.divide(y_BH1K, weight_BH11)
 
 
-FORMS: dict[str | None, type[NotCausal | Parallel | Chunked | Recurrent]] = {
+FORMS: dict[str | None, type[NotCausal | Parallel | Chunked | RecurrentKernel]] = {
     None: NotCausal,
     "parallel": Parallel,
     "chunked": Chunked,
-    "recurrent": Recurrent,
+    "recurrent": RecurrentKernel,
 }

@@ -11,7 +11,17 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.lsh import Lsh
-from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, Scores, Softmax, WeightedSum, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import (
+    Leaf,
+    Linear,
+    Scores,
+    Softmax,
+    WeightedSum,
+    join_heads,
+    split_heads,
+    through,
+    with_zeros,
+)
 
 # Keys are divided by √(mean(x²) + ε). Scores at masked keys, and at the token itself, which counts only alone.
 EPSILON = 1e-6
@@ -26,7 +36,7 @@ class LshAttention(nn.Module):
         super().__init__()
         grid, inner = place.grid, config.inner(place.dim)
         self.heads, self.tokens, padded = config.heads, grid.total, config.padded(grid)
-        self.pad = Pad(padded - grid.total) if padded != grid.total else None
+        self.pad = Leaf(with_zeros, after=padded - grid.total) if padded != grid.total else None
         self.query_key = Linear(place.dim, inner, bias=config.projection_bias)
         self.value = Linear(place.dim, inner, bias=config.projection_bias)
         self.whole = config.fits_one_chunk(grid)
@@ -40,7 +50,7 @@ class LshAttention(nn.Module):
             self.look_back = Leaf(with_chunk_before)
             self.undo = Leaf(by_token)
         self.normalise = Leaf(of_unit_length, root=(inner // config.heads) ** 0.5)
-        self.core = Core(grid.total, padded=padded != grid.total, causal=bool(config.causal))
+        self.core = ChunkCore(grid.total, padded=padded != grid.total, causal=bool(config.causal))
         self.rounds, self.several = config.rounds, config.rounds > 1 and not self.whole
         if self.several:
             self.round_weights = Softmax()
@@ -48,7 +58,7 @@ class LshAttention(nn.Module):
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        x_BPD = x_BND if self.pad is None else self.pad(x_BND)
+        x_BPD = through(x_BND, self.pad)
         qk_BHPK = split_heads(self.query_key(x_BPD), self.heads)
         v_BHPK = split_heads(self.value(x_BPD), self.heads)
         if self.whole:
@@ -151,13 +161,13 @@ def of_unit_length(x: Tensor, *, root: float) -> Tensor:
     return x * (x.pow(2).mean(-1, keepdim=True) + EPSILON).rsqrt() / root
 
 
-class Core(nn.Module):
+class ChunkCore(nn.Module):
     """The leaves of attention inside chunks. The caller runs them, and can free each tensor after its last use."""
 
     def __init__(self, tokens: int, *, padded: bool, causal: bool) -> None:
         super().__init__()
         self.scores = Scores()
-        self.mask = Mask(tokens if padded else None, causal=causal)
+        self.mask = Leaf(masked, tokens=tokens if padded else None, causal=causal)
         self.logsumexp = Leaf(torch.logsumexp, dim=-1, keepdim=True)
         self.softmax = Leaf(softmax_of)
         self.weighted_sum = WeightedSum()
@@ -172,21 +182,15 @@ class Core(nn.Module):
         return self.softmax(scores, logits), logits
 
 
-class Mask(nn.Module):
+def masked(scores: Tensor, at_query: Tensor, at_key: Tensor, *, tokens: int | None, causal: bool) -> Tensor:
     """A very low score at padding and later tokens, a low one at the token itself. In place."""
-
-    def __init__(self, tokens: int | None, *, causal: bool) -> None:
-        super().__init__()
-        self.tokens, self.causal = tokens, causal
-
-    def forward(self, scores: Tensor, at_query: Tensor, at_key: Tensor) -> Tensor:
-        half = scores.dtype == torch.float16
-        query, key = at_query.unsqueeze(-1), at_key.unsqueeze(-2)
-        if self.tokens is not None:
-            scores = scores.masked_fill_(key >= self.tokens, MASKED_HALF if half else MASKED)
-        if self.causal:
-            scores = scores.masked_fill_(key > query, MASKED_HALF if half else MASKED)
-        return scores.masked_fill_(key == query, ITSELF_HALF if half else ITSELF)
+    half = scores.dtype == torch.float16
+    query, key = at_query.unsqueeze(-1), at_key.unsqueeze(-2)
+    if tokens is not None:
+        scores = scores.masked_fill_(key >= tokens, MASKED_HALF if half else MASKED)
+    if causal:
+        scores = scores.masked_fill_(key > query, MASKED_HALF if half else MASKED)
+    return scores.masked_fill_(key == query, ITSELF_HALF if half else ITSELF)
 
 
 def softmax_of(scores: Tensor, logits: Tensor) -> Tensor:

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.mla import Mla
-from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.attention import Core, Rotary, RotaryAtPosition
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.leaves import Leaf, Linear, join_heads, joined, split_heads
 from xfcost.torch_models.shared.norms import RmsNorm
-from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 
 
 class LatentAttention(nn.Module):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.nystrom import Nystrom
@@ -19,11 +18,13 @@ from xfcost.torch_models.shared.leaves import (
     Scale,
     Scores,
     Softmax,
+    Uninitialised,
     WeightedSum,
     join_heads,
     split_heads,
+    through,
+    with_zeros,
 )
-from xfcost.torch_models.shared.uninitialised import Uninitialised
 
 
 class NystromAttention(nn.Module):
@@ -34,7 +35,7 @@ class NystromAttention(nn.Module):
         inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
         self.heads, self.more = config.heads, config.padded(place.grid) - place.grid.total
         exact = config.exact(place.grid)
-        self.pad = None if exact else Leaf(padded, more=self.more)
+        self.pad = None if exact else Leaf(with_zeros, before=self.more)
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         self.core = Core(head_dim, fused=place.fused) if exact else Landmarks(config, head_dim)
         self.conv: ValueConvolution | None = None
@@ -44,18 +45,12 @@ class NystromAttention(nn.Module):
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        if self.pad is not None:
-            x_BND = self.pad(x_BND)
+        x_BND = through(x_BND, self.pad)
         q, k, v = (split_heads(part, self.heads) for part in self.qkv(x_BND).chunk(3, dim=-1))
         y_BHNK = self.core(q, k, v)
         if self.conv is not None:
             y_BHNK = self.add(y_BHNK, self.conv(v))
         return self.out(join_heads(y_BHNK[:, :, self.more :]))
-
-
-def padded(x_BND: Tensor, *, more: int) -> Tensor:
-    """`more` zeros before the tokens: (B, N, D) -> (B, more + N, D)."""
-    return F.pad(x_BND, (0, 0, more, 0)) if more else x_BND
 
 
 class Landmarks(nn.Module):

@@ -1,27 +1,96 @@
-"""Module of `mechanisms/pooling.py`: attention with pooled queries, keys and values.
+"""Attention with pooled queries, keys and values, of the whole grid or inside windows.
 
-B batch, N tokens, P queries, M keys, D width, H heads, K head width.
+B batch, N tokens, e special tokens, P queries, M keys, q and k of them along one axis, D width, H heads, K head width,
+G windows of T tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.conv_kernel import Kernel
-from xfcost.mechanisms.pooling import Pooling
+from xfcost.formulas.conv_kernel import ConvKernel
+from xfcost.mechanisms.pooling import Pooling, distances
+from xfcost.mechanisms.window_pooling import WindowPooling
+from xfcost.torch_models.mechanisms.window import Merge, Partition
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.convolution import Pooling as PoolOfGrid
-from xfcost.torch_models.shared.decomposed import DecomposedPositions
-from xfcost.torch_models.shared.leaves import Add, Linear, join_heads, split_heads
+from xfcost.torch_models.shared.convolution import Convolution, GridPooling, in_rows, on_grid
+from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Table, join_heads, split_heads
 from xfcost.torch_models.shared.norms import norm
 
+Sides = tuple[int, ...]
 
-class PoolingAttention(nn.Module):
+
+class AxisTables(nn.Module):
+    """-> one tensor (q, k, K) per axis: its table's row for each distance, shared by all heads."""
+
+    def __init__(self, queries: Sides, keys: Sides, head_dim: int) -> None:
+        super().__init__()
+        self.pairs = list(zip(queries, keys, strict=True))
+        for axis, rows in enumerate(distances(queries, keys)):
+            weight = Table(rows, head_dim).weight
+            self.register_parameter(f"axis_{axis}", weight)
+            index_qk = distance_rows(*self.pairs[axis]).to(weight.device)
+            self.register_buffer(f"rows_{axis}", index_qk, persistent=False)
+
+    def forward(self) -> tuple[Tensor, ...]:
+        looked_up = []
+        for axis, pair in enumerate(self.pairs):
+            table_RK, rows_qk = getattr(self, f"axis_{axis}"), getattr(self, f"rows_{axis}")
+            looked_up.append(table_RK[rows_qk.flatten()].unflatten(0, pair))
+        return tuple(looked_up)
+
+
+def distance_rows(queries: int, keys: int) -> Tensor:
+    """The distance from key j to query i in steps of the finer grid, rounded down; the least is 0: (q, k)."""
+    with torch.device("cpu"):
+        at_q1, at_k = torch.arange(queries)[:, None], torch.arange(keys)
+        return (at_q1 * keys + (keys - 1 - at_k) * queries).div(min(queries, keys), rounding_mode="floor")
+
+
+def position_scores(q_BHPK: Tensor, *tables_qkK: Tensor, queries: Sides, special: int) -> tuple[Tensor, ...]:
+    """qᵢ·R[iₐ - jₐ] for every axis a: (B, H, e+P, K) -> one tensor (B, H, *queries, kₐ) per axis."""
+    q_BHYXK = q_BHPK[:, :, special:].unflatten(2, queries)
+    scores = []
+    for axis, table_qkK in enumerate(tables_qkK, 2):
+        first = q_BHYXK.movedim(axis, 0)
+        found = first.flatten(1, -2) @ table_qkK.transpose(1, 2)
+        scores.append(found.unflatten(1, first.shape[1:-1]).movedim(0, axis))
+    return tuple(scores)
+
+
+def spread_over_pairs(*scores: Tensor, special: int) -> Tensor:
+    """The sum of one term per axis for each pair, 0 for special tokens.
+
+    (B, H, *queries, kₐ) per axis -> (B, H, e+P, e+M).
+    """
+    rank = len(scores)
+    total = scores[-1]
+    for behind, term in enumerate(reversed(scores[:-1]), 1):
+        total = term.unflatten(-1, (-1, *[1] * behind)) + total.unsqueeze(-1 - behind)
+    bias_BHPM = total.flatten(2 + rank).flatten(2, 1 + rank)
+    return F.pad(bias_BHPM, (special, 0, special, 0)) if special else bias_BHPM
+
+
+class DecomposedPositions(nn.Module):
+    """(B, H, e+P, K) -> the bias of each pair (B, H, e+P, e+M)."""
+
+    def __init__(self, queries: Sides, keys: Sides, head_dim: int, special: int) -> None:
+        super().__init__()
+        self.tables = AxisTables(queries, keys, head_dim)
+        self.position_scores = Leaf(position_scores, queries=queries, special=special)
+        self.spread = Leaf(spread_over_pairs, special=special)
+
+    def forward(self, q_BHPK: Tensor) -> Tensor:
+        return self.spread(*self.position_scores(q_BHPK, *self.tables()))
+
+
+class PooledAttention(nn.Module):
     """(B, N, D) -> (B, P, D')."""
 
     def __init__(self, config: Pooling, place: Place) -> None:
@@ -93,7 +162,7 @@ class CoreWithPositions(nn.Module):
         return self.core(q_BHPK, k_BHMK, v_BHMK, None if self.inner is None else self.inner(q_BHPK))
 
 
-def head_pool(config: Pooling, kernel: Kernel | None, place: Place, head_dim: int) -> nn.Module | None:
+def head_pool(config: Pooling, kernel: ConvKernel | None, place: Place, head_dim: int) -> nn.Module | None:
     """The pooling of each head, or None."""
     if kernel is None:
         return None
@@ -113,7 +182,7 @@ def over_grid(x_BHNK: Tensor, place: Place, pool: Callable[[Tensor], Tensor]) ->
 class HeadConvolution(Convolution):
     """A depthwise convolution shared by all heads: (B, H, N, K) -> (B, H, P, K)."""
 
-    def __init__(self, head_dim: int, kernel: Kernel, place: Place) -> None:
+    def __init__(self, head_dim: int, kernel: ConvKernel, place: Place) -> None:
         super().__init__(head_dim, head_dim, kernel, groups=head_dim, bias=False)
         self.place = place
 
@@ -121,10 +190,10 @@ class HeadConvolution(Convolution):
         return over_grid(x_BHNK, self.place, super().forward)
 
 
-class HeadPool(PoolOfGrid):
+class HeadPool(GridPooling):
     """Max or mean pooling of each head: (B, H, N, K) -> (B, H, P, K)."""
 
-    def __init__(self, form: str, kernel: Kernel, place: Place) -> None:
+    def __init__(self, form: str, kernel: ConvKernel, place: Place) -> None:
         super().__init__(form, kernel)
         self.place = place
 
@@ -151,3 +220,41 @@ class AddQueries(Add):
             return super().forward(x, y)
         summed = super().forward(x[:, :, self.apart :], y[:, :, self.apart :])
         return torch.cat([x[:, :, : self.apart], summed], dim=2)
+
+
+class WindowPoolingAttention(PooledAttention):
+    """(B, N, D) -> (B, P, D')."""
+
+    def __init__(self, config: WindowPooling, place: Place) -> None:
+        super().__init__(config, place)
+        grid, still = place.grid, (0,) * len(place.grid.sides)
+        mine, theirs, counts = config.windows(grid)
+        self.windows = prod(counts)
+        padded, padded_keys = config.padded(grid)
+        queries = (config.queries(grid), padded, mine.sides, still)
+        keys = (config.keys(grid), padded_keys, theirs.sides, still)
+        self.partition_q, self.partition_k = HeadPartition(*queries), HeadPartition(*keys)
+        self.partition_v = HeadPartition(*keys)
+        self.merge = HeadMerge(*queries)
+
+    def attend(self, q_BHPK: Tensor, k_BHMK: Tensor, v_BHMK: Tensor) -> Tensor:
+        """Attention of queries to the keys of their window; windows join the batch axis."""
+        parts = (self.partition_q(q_BHPK), self.partition_k(k_BHMK), self.partition_v(v_BHMK))
+        y_BGHTK = self.core(*(part_BGHTK.flatten(0, 1) for part_BGHTK in parts)).unflatten(0, (-1, self.windows))
+        return self.merge(y_BGHTK)
+
+
+class HeadPartition(Partition):
+    """(B, H, P, K) -> (B, G, H, T, K)."""
+
+    def forward(self, x_BHPK: Tensor) -> Tensor:
+        heads = x_BHPK.shape[1]
+        return super().forward(x_BHPK.flatten(0, 1)).unflatten(0, (-1, heads)).transpose(1, 2)
+
+
+class HeadMerge(Merge):
+    """The inverse of `HeadPartition`: (B, G, H, T, K) -> (B, H, P, K)."""
+
+    def forward(self, x_BGHTK: Tensor) -> Tensor:
+        heads = x_BGHTK.shape[2]
+        return super().forward(x_BGHTK.transpose(1, 2).flatten(0, 1)).unflatten(0, (-1, heads))

@@ -15,21 +15,21 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.retention import Retention
 from xfcost.torch_models.mechanisms.kernel import state_of
 from xfcost.torch_models.mechanisms.mamba import gated
+from xfcost.torch_models.shared.attention import Rotary, RotaryAtPosition
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.leaves import (
     Add,
     Leaf,
     Linear,
     Multiply,
-    Pad,
     Scale,
     Scores,
     WeightedSum,
     join_heads,
     split_heads,
+    with_zeros,
 )
-from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
-from xfcost.torch_models.shared.scans import retention_step
+from xfcost.torch_models.shared.recurrence import retention_step
 
 # The base of the rotary angles.
 ROTARY_BASE: Final = 10000.0
@@ -49,7 +49,7 @@ class MultiScaleRetention(nn.Module):
         if cache_batch is None:
             self.core = _core(config, place)
         else:
-            self.core = RecurrentStep(cache_batch, config.heads, dim // config.heads, values // config.heads)
+            self.core = RetentionStep(cache_batch, config.heads, dim // config.heads, values // config.heads)
         self.norm = Leaf(head_norm, centred=config.norm == "layer_norm")
         self.gate_proj = Linear(dim, values, bias=False)
         self.gate = Leaf(gated)
@@ -64,8 +64,8 @@ class MultiScaleRetention(nn.Module):
 
 def _core(config: Retention, place: Place) -> nn.Module:
     if config.form == "recurrent":
-        return Recurrent(config.heads)
-    return Parallel(config.heads) if config.form == "parallel" else Chunkwise(config, place)
+        return RecurrentRetention(config.heads)
+    return ParallelRetention(config.heads) if config.form == "parallel" else Chunkwise(config, place)
 
 
 def decay(heads: int) -> Tensor:
@@ -108,7 +108,7 @@ def by_decay(y: Tensor, decay_HT: Tensor) -> Tensor:
     return y * decay_HT.unsqueeze(1).unsqueeze(-1)
 
 
-class Within(nn.Module):
+class WithinChunk(nn.Module):
     """(QKᵀ∘D)V: (…, T, K) twice, (…, T, V), (…, T, T) -> (…, T, V)."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Within(nn.Module):
         return self.weighted_sum(self.weigh(self.scores(q, k), decays), v)
 
 
-class Parallel(Within):
+class ParallelRetention(WithinChunk):
     """The masked matrix of all products: (B, H, N, K) twice, (B, H, N, V) -> (B, H, N, V)."""
 
     def __init__(self, heads: int) -> None:
@@ -133,14 +133,14 @@ class Parallel(Within):
 
 
 class Chunkwise(nn.Module):
-    """The products inside a chunk, and a state of all earlier chunks. Shapes as in Parallel."""
+    """The products inside a chunk, and a state of all earlier chunks. Shapes as in ParallelRetention."""
 
     def __init__(self, config: Retention, place: Place) -> None:
         super().__init__()
         self.tokens, self.chunks = place.grid.total, config.chunks(place.grid)
-        self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens)
+        self.pad = Leaf(with_zeros, after=self.chunks[0] * self.chunks[1] - self.tokens)
         self.decays = ChunkDecays(config.heads)
-        self.local = Within()
+        self.local = WithinChunk()
         self.fade = Leaf(by_decay)
         self.state = Leaf(state_of)
         self.carry = Leaf(carried)
@@ -165,8 +165,8 @@ def carried(added: Tensor, decay_H: Tensor) -> Tensor:
     return before.view_as(added_BCHKV).transpose(1, 2)
 
 
-class Recurrent(nn.Module):
-    """One token after the other. Shapes as in Parallel."""
+class RecurrentRetention(nn.Module):
+    """One token after the other. Shapes as in ParallelRetention."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class Scan(nn.Module):
         return torch.ops.xfcost.retention(q, k, v, self.decay_H)
 
 
-class RecurrentStep(nn.Module):
+class RetentionStep(nn.Module):
     """One token on a state: (B, H, 1, K) twice, (B, H, 1, V) -> (B, H, 1, V)."""
 
     def __init__(self, batch: int, heads: int, width: int, values: int) -> None:
@@ -205,7 +205,7 @@ class RecurrentStep(nn.Module):
 
 
 class ScanStep(Scan):
-    """State (B, H, K, V), then the arguments of RecurrentStep -> (B, H, 1, V), and the next state."""
+    """State (B, H, K, V), then the arguments of RetentionStep -> (B, H, 1, V), and the next state."""
 
     def forward(self, state_BHKV: Tensor, *parts: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         q_BHK, k_BHK, v_BHV = (part.squeeze(2) for part in parts)

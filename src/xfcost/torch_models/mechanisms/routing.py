@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.routing import Routing
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.fixed_mask import FixedMask
-from xfcost.torch_models.shared.leaves import Leaf, Linear, UnitLength, join_heads, joined, split_heads
+from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, drawn, join_heads, joined, split_heads
 
 # The weight of a centroid in its moving average.
 DECAY: Final = 0.999
@@ -34,7 +33,7 @@ class RoutingAttention(nn.Module):
         self.parts = 2 if shared else 3
         self.projection = "qv" if shared else "qkv"
         self.add_module(self.projection, Linear(place.dim, self.parts * self.heads * width, bias=bias))
-        self.normalize = UnitLength()
+        self.normalize = Leaf(F.normalize, dim=-1)
         self.distances = Distances(self.heads, count, width)
         self.choose = Leaf(nearest, window=window)
         self.choose_keys = None if shared else Leaf(nearest, window=window)
@@ -43,7 +42,7 @@ class RoutingAttention(nn.Module):
         self.memory_keys = Memory(self.heads, count, memories, width) if memories else None
         self.memory_values = Memory(self.heads, count, memories, width) if memories else None
         masked = bool(config.causal) or shared
-        mask = ClusterMask(memories, causal=bool(config.causal), shared=shared) if masked else None
+        mask = Leaf(cluster_mask, memories=memories, causal=bool(config.causal), shared=shared) if masked else None
         self.core = ClusterCore(width, fused=place.fused, mask=mask)
         self.average = Leaf(averaged, tokens=place.grid.total)
         self.local_qkv, self.local, self.join = None, None, None
@@ -129,43 +128,36 @@ class Memory(nn.Module):
 
     def __init__(self, heads: int, count: int, memories: int, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads, count, memories, width))
-        if not self.weight.is_meta:
-            nn.init.normal_(self.weight)
+        self.weight = drawn(heads, count, memories, width, by=nn.init.normal_)
 
     def forward(self, x_BHCWK: Tensor) -> Tensor:
         return torch.cat([self.weight.expand(x_BHCWK.shape[0], -1, -1, -1, -1), x_BHCWK], dim=3)
 
 
-class ClusterMask(nn.Module):
+def cluster_mask(
+    scores: Tensor | None, at_q_BHCW: Tensor, at_k_BHCW: Tensor, *, memories: int, causal: bool, shared: bool
+) -> Tensor:
     """-∞ at later keys (causal), and at the query itself (shared) unless it is the only key.
 
     On scores (B, H, C, W, M). Without scores, a boolean mask of the keys that may be read.
     """
-
-    def __init__(self, memories: int, *, causal: bool, shared: bool) -> None:
-        super().__init__()
-        self.memories, self.causal, self.shared = memories, causal, shared
-
-    def forward(self, scores: Tensor | None, at_q_BHCW: Tensor, at_k_BHCW: Tensor) -> Tensor:
-        query, key = at_q_BHCW.unsqueeze(-1), at_k_BHCW.unsqueeze(-2)
-        if not self.shared:
-            may_read = key <= query
-        else:
-            may_read = key < query if self.causal else key != query
-            if not self.memories:
-                alone = may_read.any(dim=-1, keepdim=True).logical_not()
-                may_read = may_read.logical_or(alone.logical_and(key == query))
-        may_read = F.pad(may_read, (self.memories, 0), value=True) if self.memories else may_read
-        return may_read if scores is None else scores.masked_fill(may_read.logical_not(), float("-inf"))
+    query, key = at_q_BHCW.unsqueeze(-1), at_k_BHCW.unsqueeze(-2)
+    if not shared:
+        may_read = key <= query
+    else:
+        may_read = key < query if causal else key != query
+        if not memories:
+            alone = may_read.any(dim=-1, keepdim=True).logical_not()
+            may_read = may_read.logical_or(alone.logical_and(key == query))
+    may_read = F.pad(may_read, (memories, 0), value=True) if memories else may_read
+    return may_read if scores is None else scores.masked_fill(may_read.logical_not(), float("-inf"))
 
 
 class ClusterCore(Core):
     """Attention inside clusters: (B, H, C, W, K) -> (B, H, C, W, K)."""
 
-    def __init__(self, width: int, *, fused: bool, mask: ClusterMask | None) -> None:
-        super().__init__(width, fused=fused)
-        self.mask = mask
+    def __init__(self, width: int, *, fused: bool, mask: nn.Module | None) -> None:
+        super().__init__(width, fused=fused, mask=mask)
 
     def forward(  # type: ignore[override]
         self, q: Tensor, k: Tensor, v: Tensor, at_q: Tensor, at_k: Tensor

@@ -15,8 +15,18 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.fixed_mask import FixedMask
-from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, Scores, Softmax, join_heads, joined, split_heads
+from xfcost.torch_models.shared.leaves import (
+    FixedMask,
+    Leaf,
+    Linear,
+    Scores,
+    Softmax,
+    drawn,
+    join_heads,
+    joined,
+    split_heads,
+    with_zeros,
+)
 
 # Added to a score before its logarithm.
 EPSILON: Final = 1e-6
@@ -30,18 +40,18 @@ class SinkhornAttention(nn.Module):
         inner, self.tokens, self.block = config.inner(place.dim), place.grid.total, config.block
         self.heads, self.blocks, width = config.heads, config.blocks(place.grid), inner // config.heads
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
-        self.pad = Pad(self.blocks * self.block - self.tokens)
+        self.pad = Leaf(with_zeros, after=self.blocks * self.block - self.tokens)
         self.pool = Leaf(block_means)
         causal = bool(config.causal)
         self.pool_queries = PoolQueries(self.blocks, self.block) if causal else None
-        self.null_keys = Null(self.heads, width, self.block) if causal else None
-        self.null_values = Null(self.heads, width, self.block) if causal else None
+        self.null_keys = NullBlock(self.heads, width, self.block) if causal else None
+        self.null_values = NullBlock(self.heads, width, self.block) if causal else None
         self.sort_scores = Scores()
         factor = width**-0.5
         self.sort_logits = (
             Leaf(causal_logits, factor=factor / config.temperature) if causal else Logits(factor, config.temperature)
         )
-        self.balance = Softmax() if causal else Balance(config.iterations)
+        self.balance = Softmax() if causal else Leaf(balanced, iterations=config.iterations)
         self.reorder = Leaf(reordered, limit=None if config.sortcut is None else config.sorted_blocks(place.grid))
         self.beside = Leaf(joined, dim=3) if config.sortcut is None else None
         masked = self.beside is not None and (causal or config.padded(place.grid))
@@ -83,15 +93,13 @@ class PoolQueries(nn.Module):
         return total_BHPK.unflatten(2, self.cut).select(3, 0) / self.count_U1
 
 
-class Null(nn.Module):
+class NullBlock(nn.Module):
     """A learned block, one vector for all its tokens, before the others: (B, H, U, T, K) -> (B, H, V, T, K)."""
 
     def __init__(self, heads: int, width: int, block: int) -> None:
         super().__init__()
         self.block = block
-        self.weight = nn.Parameter(torch.empty(heads, width))
-        if not self.weight.is_meta:
-            nn.init.normal_(self.weight)
+        self.weight = drawn(heads, width, by=nn.init.normal_)
 
     def forward(self, x_BHUTK: Tensor) -> Tensor:
         null_H11K = self.weight.unsqueeze(1).unsqueeze(1)
@@ -120,18 +128,11 @@ def causal_logits(scores_BHUU: Tensor, *, factor: float) -> Tensor:
     return logits_BHUV.masked_fill(ahead_UV, float("-inf"))
 
 
-class Balance(nn.Module):
+def balanced(logits_BHUU: Tensor, *, iterations: int) -> Tensor:
     """Alternately normalises rows and columns (Sinkhorn 1964, in logarithms): logits -> a soft permutation."""
-
-    def __init__(self, iterations: int) -> None:
-        super().__init__()
-        self.iterations = iterations
-
-    def forward(self, logits_BHUU: Tensor) -> Tensor:
-        for _ in range(self.iterations):
-            for axis in (-1, -2):
-                logits_BHUU = logits_BHUU - logits_BHUU.logsumexp(dim=axis, keepdim=True)
-        return logits_BHUU.exp()
+    for axis in (-1, -2) * iterations:
+        logits_BHUU = logits_BHUU - logits_BHUU.logsumexp(dim=axis, keepdim=True)
+    return logits_BHUU.exp()
 
 
 def reordered(order_BHUV: Tensor, x_BHVTK: Tensor, *, limit: int | None) -> Tensor:

@@ -13,12 +13,10 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sliding import Sliding
-from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.band import BandCore, BandMask, ChunkScores
+from xfcost.torch_models.shared.attention import Core, GroupedHeads
 from xfcost.torch_models.shared.cache import KeyValueCache
-from xfcost.torch_models.shared.fixed_mask import FixedMask
-from xfcost.torch_models.shared.grouped import GroupedHeads
-from xfcost.torch_models.shared.leaves import Leaf, Linear, Pad, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, join_heads, split_heads, through, with_zeros
+from xfcost.torch_models.shared.windows import BandCore, BandMask, chunk_scores
 
 
 class SlidingAttention(GroupedHeads):
@@ -29,7 +27,7 @@ class SlidingAttention(GroupedHeads):
         padded = place.grid.total if decodes else config.padded(place.grid)
         super().__init__(config, place.dim, padded, decodes=decodes)
         self.config, self.tokens = config, place.grid.total
-        self.pad = None if decodes else Pad(padded - self.tokens)
+        self.pad = None if decodes else Leaf(with_zeros, after=padded - self.tokens)
         if config.own_projections:  # of global tokens, which are never causal: unused with a cache
             self.global_q = Linear(place.dim, inner, bias=bias)
             self.global_kv = Linear(place.dim, 2 * inner, bias=bias)
@@ -43,7 +41,7 @@ class SlidingAttention(GroupedHeads):
         self.out = Linear(inner, place.dim, bias=bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        x_BPD = x_BND if self.pad is None else self.pad(x_BND)
+        x_BPD = through(x_BND, self.pad)
         q, k, v = self.projected(x_BPD)
         if self.cache is not None:
             return self.out(join_heads(self.core(q, *self.cache(k, v))))
@@ -91,7 +89,7 @@ def band(config: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:
         config.global_tokens,
         mask=BandMask(side, blocks, among, reach, classes, shared=shared),
         around=(2 * side, 0) if causal else (side, side),
-        scores=None if causal else ChunkScores(side),
+        scores=None if causal else Leaf(chunk_scores, side=side),
         shared=shared,
     )
 

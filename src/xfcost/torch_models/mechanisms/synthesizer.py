@@ -5,20 +5,24 @@ B batch, N tokens, D width, H heads, K head width, R rank, P and Q factors.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.synthesizer import RANK, Synthesizer
 from xfcost.torch_models.shared.leaves import (
-    CausalMask,
     Leaf,
     Linear,
     Softmax,
     Table,
     WeightedSum,
+    causal_mask,
+    drawn,
     join_heads,
     split_heads,
+    through,
 )
 
 
@@ -31,7 +35,7 @@ class SynthesizerAttention(nn.Module):
         self.heads = config.heads
         self.value = Linear(place.dim, inner, bias=config.projection_bias)
         self.core = DenseLogits(config, place) if "dense" in config.form else TableLogits(config, place)
-        self.mask = CausalMask() if config.causal else None
+        self.mask = Leaf(causal_mask) if config.causal else None
         self.softmax = Softmax()
         self.weighted_sum = WeightedSum()
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
@@ -39,9 +43,9 @@ class SynthesizerAttention(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         v_BHNK = split_heads(self.value(x_BND), self.heads)
         logits = self.core(x_BND)  # (B, H, N, N), or (H, N, N) for the whole batch
-        if self.mask is not None:
-            logits = self.mask(logits)
-        return self.out(join_heads(self.weighted_sum(self.softmax(logits), v_BHNK)))
+        logits = through(logits, self.mask)
+        weights = self.softmax(logits)
+        return self.out(join_heads(self.weighted_sum(weights, v_BHNK)))
 
 
 class DenseLogits(nn.Module):
@@ -75,11 +79,9 @@ class PerHead(nn.Module):
 
     def __init__(self, heads: int, inputs: int, outputs: int, *, bias: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads, inputs, outputs))
-        self.bias = nn.Parameter(torch.empty(heads, 1, outputs)) if bias else None
-        for parameter in self.parameters():
-            if not parameter.is_meta:
-                nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
+        draw = partial(nn.init.uniform_, a=-(inputs**-0.5), b=inputs**-0.5)
+        self.weight = drawn(heads, inputs, outputs, by=draw)
+        self.bias = drawn(heads, 1, outputs, by=draw) if bias else None
 
     def forward(self, x_BHNK: Tensor) -> Tensor:
         y = x_BHNK @ self.weight
@@ -124,11 +126,8 @@ class FactorTables(nn.Module):
 
     def __init__(self, heads: int, tokens: int, rank: int) -> None:
         super().__init__()
-        self.left = nn.Parameter(torch.empty(heads, tokens, rank))
-        self.right = nn.Parameter(torch.empty(heads, tokens, rank))
-        for parameter in self.parameters():
-            if not parameter.is_meta:
-                nn.init.normal_(parameter, std=rank**-0.5)
+        draw = partial(nn.init.normal_, std=rank**-0.5)
+        self.left, self.right = (drawn(heads, tokens, rank, by=draw) for _ in range(2))
 
     def forward(self) -> Tensor:
         return self.left @ self.right.mT

@@ -1,21 +1,136 @@
-"""Module of `mechanisms/window.py`: attention inside windows of the grid, shifted or not.
+"""Attention inside windows of the grid, shifted or not, with biases of the pairs and scaled cosine scores.
 
-B batch, N tokens, G windows of T tokens, D width, H heads, K head width.
+B batch, N tokens, G windows of T tokens with R offsets along r axes, D width, H heads, K head width.
 """
 
 from __future__ import annotations
+
+import math
+from functools import partial
+from itertools import product
+from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.window import Window
+from xfcost.mechanisms.window import HIDDEN, Window
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.cosine import ScaledCosine
-from xfcost.torch_models.shared.fixed_mask import FixedMask
-from xfcost.torch_models.shared.leaves import Linear, split_groups
-from xfcost.torch_models.shared.position_bias import LogCpb, RelativeBias
+from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, drawn, split_groups
+
+
+class RelativeBias(nn.Module):
+    """A learned table, looked up for each pair of a window: -> (H, T, T) (Liu et al. 2021, equation 4)."""
+
+    index_TT: Tensor
+
+    def __init__(self, window: tuple[int, ...], heads: int) -> None:
+        super().__init__()
+        rows = prod(2 * side - 1 for side in window)
+        self.weight = drawn(rows, heads, by=partial(nn.init.trunc_normal_, std=0.02))
+        self.register_buffer("index_TT", relative_index(window).to(self.weight.device), persistent=False)
+
+    def forward(self) -> Tensor:
+        return for_pairs(self.weight, self.index_TT)
+
+
+class LogCpb(nn.Module):
+    """A network's output per offset, looked up for each pair: -> (H, T, T) (Liu et al. 2022, §3.3)."""
+
+    offsets_Rr: Tensor
+
+    def __init__(self, window: tuple[int, ...], heads: int) -> None:
+        super().__init__()
+        self.fc1 = Linear(len(window), HIDDEN)
+        self.act = nn.ReLU()
+        self.fc2 = Linear(HIDDEN, heads, bias=False)
+        self.sigmoid = Leaf(sixteen_sigmoid)
+        self.lookup = OffsetLookup(window)
+        offsets_Rr = log_offsets(window).to(self.fc1.weight.device, self.fc1.weight.dtype)
+        self.register_buffer("offsets_Rr", offsets_Rr, persistent=False)
+
+    def forward(self) -> Tensor:
+        return self.lookup(self.sigmoid(self.fc2(self.act(self.fc1(self.offsets_Rr)))))
+
+
+def sixteen_sigmoid(x_RH: Tensor) -> Tensor:
+    """16·sigmoid(x): a bias between 0 and 16."""
+    return 16 * x_RH.sigmoid()
+
+
+class OffsetLookup(nn.Module):
+    """(R, H) -> (H, T, T): the row of each pair of tokens."""
+
+    index_TT: Tensor
+
+    def __init__(self, window: tuple[int, ...]) -> None:
+        super().__init__()
+        device = torch.empty(0).device
+        self.register_buffer("index_TT", relative_index(window).to(device), persistent=False)
+
+    def forward(self, table_RH: Tensor) -> Tensor:
+        return for_pairs(table_RH, self.index_TT)
+
+
+def for_pairs(table_RH: Tensor, index_TT: Tensor) -> Tensor:
+    """(R, H) -> (H, T, T)."""
+    tokens = index_TT.shape[0]
+    return table_RH[index_TT.flatten()].unflatten(0, (tokens, tokens)).permute(2, 0, 1)
+
+
+def relative_index(window: tuple[int, ...]) -> Tensor:
+    """The table row of each pair of tokens: (T, T), on the CPU."""
+    with torch.device("cpu"):
+        places_TR = torch.tensor(list(product(*(range(side) for side in window))))
+        away_TTR = places_TR[:, None] - places_TR[None, :]
+        index_TT = torch.zeros(away_TTR.shape[:2], dtype=torch.long)
+        for axis, side in enumerate(window):
+            index_TT = index_TT * (2 * side - 1) + away_TTR[..., axis] + side - 1
+    return index_TT
+
+
+def log_offsets(window: tuple[int, ...]) -> Tensor:
+    """All offsets, log-spaced, in the order of the index: (R, r), on the CPU.
+
+    ±(W-1) maps to ±log₂9/log₂8 for any W. Fine-tuned models keep the scale of their training window: other numbers, the
+    same work. A side of one token has only the offset 0.
+    """
+    with torch.device("cpu"):
+        along = [torch.arange(1 - side, side, dtype=torch.float64) * 8 / max(side - 1, 1) for side in window]
+        offsets_Rr = torch.cartesian_prod(*along).reshape(-1, len(window))
+        return offsets_Rr.sign() * (1 + offsets_Rr.abs()).log2() / 3
+
+
+class ScaledCosine(nn.Module):
+    """Normalises queries and keys, and scales queries by 1/τ: (B, G, H, T, K) twice -> the same shapes."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.normalize = Leaf(F.normalize, dim=-1)
+        self.temperature = Temperature(heads)
+        self.scale = Leaf(scaled_heads)
+
+    def forward(self, q_BGHTK: Tensor, k_BGHTK: Tensor) -> tuple[Tensor, Tensor]:
+        q_BGHTK, k_BGHTK = self.normalize(q_BGHTK), self.normalize(k_BGHTK)
+        return self.scale(q_BGHTK, self.temperature()), k_BGHTK
+
+
+class Temperature(nn.Module):
+    """1/τ of each head, learned as a logarithm that starts at log 10, at most log 100: -> (H, 1)."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((heads, 1), math.log(10)))
+
+    def forward(self) -> Tensor:
+        return self.weight.clamp(max=math.log(100)).exp()
+
+
+def scaled_heads(x_BGHTK: Tensor, factor_H1: Tensor) -> Tensor:
+    """Each head times its factor: (B, G, H, T, K), (H, 1) -> (B, G, H, T, K)."""
+    return x_BGHTK * factor_H1.unsqueeze(-1)
+
 
 Sides = tuple[int, ...]
 

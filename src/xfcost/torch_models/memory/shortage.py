@@ -14,7 +14,7 @@ import psutil
 from xfcost.ledger.errors import DeviceError, NoRoomError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import size
-from xfcost.torch_models.shared.cgroups import Read, cgroup_folders, read_text
+from xfcost.torch_models.shared.environment import Read, cgroup_folders, read_text
 
 # A cgroup of version 1 without a limit reports nearly 2⁶³ bytes, rounded to a memory page.
 _NO_LIMIT: Final = 2**62

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.mixing.owners import CONSTANT, distinct, narrow
+from xfcost.torch_models.mixing.owners import CONSTANT, distinct, present
 from xfcost.torch_models.mixing.places import Places
 from xfcost.torch_models.shared.private_torch import schema_of
 
@@ -138,10 +138,7 @@ class Call(NamedTuple):
 
 def ids(places: Tensor) -> frozenset[int]:
     """The distinct places."""
-    one = narrow(places)
-    seen = torch.zeros(int(one.max()) + 3 if one.numel() else 0, dtype=torch.bool)
-    seen[one + 2] = True  # CONSTANT and LEARNED are below 0
-    return frozenset(seen[2:].nonzero().flatten().tolist())
+    return frozenset(present(places).tolist())
 
 
 def reads(read: Tensor, kept: Tensor, lines: Tensor | slice = slice(None), *, content_dependent: bool) -> Finding:

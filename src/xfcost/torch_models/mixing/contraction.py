@@ -324,16 +324,19 @@ def _attended(call: Call, hidden_in: Callable[[tuple[int, ...]], Tensor]) -> Out
     groups = (*key.shape[:2], homes.shape[1] // key.shape[1], *key.shape[2:])  # queries that share a key
     read = call.places.read_by(homes, content(key)).unsqueeze(2).expand(groups).flatten(1, 2)
     hidden = hidden_in((*homes.shape, key.shape[-1]))
-    homes, read, hidden = narrowed(
-        homes.unsqueeze(-1).expand(hidden.shape), read.unsqueeze(-2).expand(hidden.shape), hidden
-    )
-    read = torch.where(homes >= 0, read, -1)
-    kept = torch.where(hidden, -1, read)
-    call.places.meet(homes.expand(kept.shape), kept)
-    line = homes[..., 0]
-    call.places.has_read(call.sequence, line, ids(kept))
-    finding = reads(read, kept, line.expand(read.shape[:-1]) >= 0, content_dependent=True)
-    return Outcome([vectors(line).unsqueeze(-1).expand(call.result.shape), *rest], finding)
+    wide = homes.unsqueeze(-1).expand(hidden.shape)
+    read = _without(wide < 0, read.unsqueeze(-2).expand(hidden.shape))
+    kept = _without(hidden, read)
+    call.places.meet(wide, kept)
+    call.places.has_read(call.sequence, homes, ids(kept))
+    finding = reads(read, kept, homes >= 0, content_dependent=True)
+    return Outcome([vectors(homes).unsqueeze(-1).expand(call.result.shape), *rest], finding)
+
+
+def _without(hidden: Tensor, read: Tensor) -> Tensor:
+    """`read` with -1 for what is hidden; as it is laid out where nothing is."""
+    few, one = narrowed(hidden, read)
+    return torch.where(few, -1, one).expand(read.shape) if bool(few.any()) else read
 
 
 def _mask(call: Call) -> Tensor | None:

@@ -102,6 +102,8 @@ _MOST_STATES: Final = 64
 _NO_PAST: Final = Past(frozenset(), frozenset())
 _SORTING: Final = frozenset((aten.sort, aten.topk))
 _INDICES: Final = frozenset((aten.argmax, aten.argmin))
+# Of parameters they make learned vectors, each a place.
+_OF_VECTORS: Final = frozenset((aten.mm, aten.bmm, aten.addmm, aten.baddbmm))
 # They write constants.
 _ERASING: Final = frozenset((aten.fill_, aten.zero_, aten.normal_, aten.uniform_, aten.bernoulli_))
 
@@ -265,7 +267,8 @@ class Follower(TorchDispatchMode):
         if is_unknown(outcome.finding) and not self._clock.is_over():
             behind = True
             outcome = outcome._replace(owners=[_new_tokens(call, given, result) for result in results])
-        if outcome.finding is not None and outcome.finding.kept is not None and self._any_chosen(given):
+        chosen = any(any_chosen(self.owners(value)) for value in given)
+        if chosen and outcome.finding is not None and outcome.finding.kept is not None:
             outcome = outcome._replace(finding=outcome.finding._replace(chosen=True))
         outcome = self._among_latents(outcome)
         chooses = packet in _SORTING and varies(home(self.owners(args[0])), call.argument("dim", -1))
@@ -334,6 +337,8 @@ class Follower(TorchDispatchMode):
             for place, past in one.items():
                 before = history.get(place, _NO_PAST)
                 history[place] = Past(before.places | past.places, before.operations | past.operations)
+                if len(history) > _MOST_STATES:
+                    break
         if len(history) > _MOST_STATES:  # steps put together are no state
             history = {}
         recent: frozenset[int] = frozenset().union(*(self._recent.get(value, frozenset()) for value in given))
@@ -349,8 +354,9 @@ class Follower(TorchDispatchMode):
 
     def _outcome(self, call: Call, given: list[Tensor], packet: Any) -> Outcome:
         owned = self._any_owned(given)
-        if packet in _ERASING:
-            return Outcome([everywhere(CONSTANT, result.shape) for result in call.results], None)
+        erased = packet in _ERASING
+        if erased or not (owned or call.packet in _OF_VECTORS or is_movement(call) or is_new(call)):
+            return self._of_parameters(call, [] if erased else given)
         rule = rule_of(call.packet, call.func)
         try:
             if rule is not None:
@@ -359,19 +365,19 @@ class Follower(TorchDispatchMode):
             if owned:
                 return lost(call, f"its rule fails here: {str(error).splitlines()[0]}")
         if not owned or not _makes_floats(call.results):
-            learned = any(any_learned(self.owners(value)) for value in given)
-            value = LEARNED if learned else CONSTANT
-            return Outcome([everywhere(value, result.shape) for result in call.results], None)
+            return self._of_parameters(call, given)
         try:
             return _fitting(call, by_changes(call))
         except Exception:  # noqa: BLE001 - an operation that does not run on such numbers stays unknown
             return lost(call, "no rule knows it")
 
+    def _of_parameters(self, call: Call, given: list[Tensor]) -> Outcome:
+        """Of parameters and constants alone."""
+        value = LEARNED if any(any_learned(self.owners(one)) for one in given) else CONSTANT
+        return Outcome([everywhere(value, result.shape) for result in call.results], None)
+
     def _any_owned(self, given: list[Tensor]) -> bool:
         return any(any_owned(self.owners(value)) for value in given)
-
-    def _any_chosen(self, given: list[Tensor]) -> bool:
-        return any(any_chosen(self.owners(value)) for value in given)
 
     def _write(self, target: Tensor, owners: Tensor) -> None:
         """Writes through to the owners of all that share the memory of `target`."""

@@ -23,6 +23,7 @@ from xfcost.torch_models.mixing.owners import (
     home,
     masked,
     narrow,
+    reshaped,
     varies,
     vectors,
     with_chosen,
@@ -64,7 +65,7 @@ def moved(call: Call) -> Outcome:
         return Outcome([compact(call.func(owners, call.args[1], CONSTANT))], None)
     rest = call.args[1:]
     if call.packet in _RESHAPING:
-        return Outcome([owners.reshape(call.result.shape)], None)
+        return Outcome([reshaped(owners, call.result.shape)], None)
     if call.packet is aten.as_strided:
         owners = call.run.laid(call.args[0])
     if call.packet in {aten.tril, aten.triu}:
@@ -247,8 +248,6 @@ def ordered(call: Call) -> Outcome:
     """
     x, axis = call.args[0], call.argument("dim", -1)
     owners = call.owners(x)
-    if not owners.dim() or not any_owned(owners):
-        return Outcome([owners.expand(result.shape) for result in call.results], None)
     axis %= owners.dim()
     taken = owners.gather(axis, call.results[-1])
     homes, contents = home(owners), call.places.without_learned(content(owners))

@@ -7,8 +7,11 @@ tokens that were merged. Both are packed into one integer, so that moving number
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import wraps
+from itertools import accumulate
+from operator import mul
 from typing import Final
 
 import torch
@@ -53,6 +56,18 @@ def compact(owners: Tensor) -> Tensor:
         if one.shape[axis] > 1 and bool((one == one.narrow(axis, 0, 1)).all()):
             one = one.narrow(axis, 0, 1)
     return one.expand(owners.shape)
+
+
+def reshaped(owners: Tensor, shape: Sequence[int]) -> Tensor:
+    """`owners` in another shape, still spread along axes that were spread and are joined with no other."""
+    if not owners.numel():
+        return owners.reshape(shape)
+    ends, new_ends = (list(accumulate(sizes, mul)) for sizes in (owners.shape, shape))
+    common = sorted({*ends} & {*new_ends} | {owners.numel()})
+    old, new = ([common[bisect_left(common, end)] for end in some] for some in (ends, new_ends))
+    laid = {part for part, size, step in zip(old, owners.shape, owners.stride(), strict=True) if step and size > 1}
+    few = owners[tuple(slice(None) if part in laid else slice(1) for part in old)]
+    return few.reshape([size if part in laid else 1 for part, size in zip(new, shape, strict=True)]).expand(shape)
 
 
 def repetitions(*tensors: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -151,7 +166,7 @@ def any_learned(owners: Tensor) -> bool:
 def are_pairs(owners: Tensor) -> bool:
     """Has any number a content other than its home?"""
     one = narrow(owners)
-    return bool((home(one) != content(one)).any())
+    return bool((((one >> _BITS ^ one) & _PLACE != 0) & (one >= 0)).any())
 
 
 def varies(places: Tensor, axis: int) -> bool:
@@ -179,11 +194,21 @@ def _without(owners: Tensor, axis: int) -> list[int]:
     return shape
 
 
+def present(places: Tensor) -> Tensor:
+    """The distinct places of a tensor, in order."""
+    one = narrow(places)
+    seen = torch.zeros(int(one.max()) + 3 if one.numel() else 0, dtype=torch.bool)
+    seen[one + 2] = True  # CONSTANT and LEARNED are below 0
+    return seen[2:].nonzero().flatten()
+
+
 def distinct(places: Tensor, axis: int) -> Tensor:
     """The number of distinct places in each line along `axis`."""
     if places.shape[axis] == 0:
         return places.new_zeros(_without(places, axis))
-    ordered = narrow(places).sort(axis).values
+    ordered = narrow(places)
+    if not bool((ordered.diff(dim=axis) > 0).all()):
+        ordered = ordered.sort(axis).values
     first = ordered.narrow(axis, 0, 1) >= 0
     steps = (ordered.diff(dim=axis) != 0) & (ordered.narrow(axis, 1, ordered.shape[axis] - 1) >= 0)
     return (first.sum(axis) + steps.sum(axis)).expand(_without(places, axis))

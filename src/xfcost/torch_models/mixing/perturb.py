@@ -1,8 +1,8 @@
-"""Which positions of a running module's outputs change with which units of an input, one unit changed at a time.
+"""Which positions of outputs change with which units of an input, one unit changed at a time.
 
 Changed and unchanged inputs stand at the same positions of two batches, where equal numbers are computed equally, so
-that outputs are compared bit by bit, in float64. A change can vanish (in a ReLU, in rounding): callers try several
-inputs and weights, and what changes with any of them counts.
+that outputs are compared bit by bit, in float64. A change can vanish (in a ReLU, in a maximum, in rounding): callers
+try several changes, inputs or weights, and what changes with any of them counts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+
+from xfcost.torch_models.mixing.owners import content, home
 
 # Numbers of the watched outputs of one batch, and samples of it.
 _MOST_NUMBERS: Final = 2**24
@@ -59,6 +61,23 @@ class InputUnits(NamedTuple):
         return found
 
 
+class OwnedUnits(NamedTuple):
+    """The numbers of each place in one sample (1, numbers)."""
+
+    places: list[int]
+    owners: Tensor
+    batched: bool = True
+
+    @property
+    def total(self) -> int:
+        return len(self.places)
+
+    def mask(self, shape: Sequence[int], number: int) -> Tensor:
+        """Which elements are of the place, or about it?"""
+        place = self.places[number]
+        return ((home(self.owners) == place) | (content(self.owners) == place)).reshape(shape)
+
+
 class ShapeChanged(Exception):  # noqa: N818 - the caller says what it means
     """An output has another shape where one unit is another: its number, and both shapes."""
 
@@ -68,8 +87,9 @@ class ShapeChanged(Exception):  # noqa: N818 - the caller says what it means
 
 
 def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is looked at
-    run: Callable[[Tensor], Sequence[Tensor]], x: Tensor, units: InputUnits, axes: Sequence[Sequence[int]],
-    noise: torch.Generator, rounding: float = 0.0, numbers: Sequence[int] | None = None,
+    run: Callable[[Tensor], Sequence[Tensor]], x: Tensor, units: InputUnits | OwnedUnits,
+    axes: Sequence[Sequence[int]], noise: torch.Generator, rounding: float = 0.0,
+    numbers: Sequence[int] | None = None, changes: int = 1,
 ) -> list[np.ndarray]:  # fmt: skip
     """Of each output, (positions, units): does the unit influence the position?
 
@@ -81,6 +101,7 @@ def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is loo
         noise: other numbers are drawn from it.
         rounding: part of the largest number up to which a difference is rounding (an FFT's over all tokens).
         numbers: the units that are changed; all by default.
+        changes: so many of each, one after the other: a maximum changes only where a number passes all others.
 
     Raises:
         ShapeChanged: an output's shape depends on the content.
@@ -101,24 +122,34 @@ def influences(  # noqa: PLR0913 - a run, what is changed in it, and what is loo
         if len(part) not in unchanged:
             unchanged[len(part)] = run(plain)
         before = unchanged[len(part)]
-        after = run(torch.where(masks, other_than(plain, noise), plain))
-        for number, (one, other) in enumerate(zip(before, after, strict=True)):
-            if one.shape != other.shape:
-                raise ShapeChanged(number, one.shape, other.shape)
+        changed = [torch.zeros((), dtype=torch.bool)] * len(before)
+        for _ in range(changes):
+            after = run(torch.where(masks, other_than(plain, noise), plain))
+            for number, (one, other) in enumerate(zip(before, after, strict=True)):
+                if one.shape != other.shape:
+                    raise ShapeChanged(number, one.shape, other.shape)
+            changed = [
+                found | differs(one, other, rounding) for found, one, other in zip(changed, before, after, strict=True)
+            ]
         columns.append(
             [
-                _changed(one, other, tuple(dict.fromkeys((0, *kept) if units.batched else kept)), rounding, len(part))
-                for one, other, kept in zip(before, after, axes, strict=True)
+                _positions(one, tuple(dict.fromkeys((0, *kept) if units.batched else kept)), len(part))
+                for one, kept in zip(changed, axes, strict=True)
             ]
         )
     return [np.concatenate(calls, axis=1) for calls in zip(*columns, strict=True)]
 
 
-def _changed(before: Tensor, after: Tensor, kept: tuple[int, ...], rounding: float, samples: int) -> np.ndarray:
-    """(positions, samples): do any numbers at the position differ?"""
-    differs = (after != before) & ~(after.isnan() & before.isnan())
+def differs(before: Tensor, after: Tensor, rounding: float) -> Tensor:
+    """Which numbers are others, by more than this part of the largest of them?"""
+    found = (after != before) & ~(after.isnan() & before.isnan())
     if rounding:
-        differs &= ~((after - before).abs() <= rounding * before.abs().nan_to_num(posinf=0).max())
+        found &= ~((after - before).abs() <= rounding * before.abs().nan_to_num(posinf=0).max())
+    return found
+
+
+def _positions(differs: Tensor, kept: tuple[int, ...], samples: int) -> np.ndarray:
+    """(positions, samples): do any numbers at the position differ?"""
     rest = [axis for axis in range(differs.dim()) if axis not in kept]
     found = differs.permute(*kept, *rest).reshape(samples, prod(differs.shape[axis] for axis in kept) // samples, -1)
     return found.any(-1).T.numpy()
@@ -126,15 +157,15 @@ def _changed(before: Tensor, after: Tensor, kept: tuple[int, ...], rounding: flo
 
 def random_like(tensor: Tensor, noise: torch.Generator, size: float = 1.0) -> Tensor:
     """Numbers from a normal distribution; words up to the largest that is there."""
-    if tensor.is_floating_point():
+    if tensor.is_floating_point() or tensor.is_complex():
         return torch.randn(tensor.shape, generator=noise, dtype=tensor.dtype) * size
     return torch.randint(0, _words(tensor), tensor.shape, generator=noise, dtype=tensor.dtype)
 
 
 def other_than(tensor: Tensor, noise: torch.Generator) -> Tensor:
     """Other numbers, large ones; other words."""
-    if tensor.is_floating_point():
-        return random_like(tensor, noise, _LARGE * (float(tensor.square().mean().sqrt()) or 1.0))
+    if tensor.is_floating_point() or tensor.is_complex():
+        return random_like(tensor, noise, _LARGE * (float(tensor.abs().square().mean().sqrt()) or 1.0))
     words = _words(tensor)
     step = 1 + torch.randint(0, words - 1, tensor.shape, generator=noise, dtype=tensor.dtype)
     return (tensor + step) % words

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from xfcost.torch_models.mixing.owners import CONSTANT, LEARNED, distinct_pairs, packed
+from xfcost.torch_models.mixing.owners import CONSTANT, LEARNED, distinct_pairs, packed, present
 
 _NO_SAMPLE: Final = -2
 _NOWHERE: Final = frozenset((CONSTANT, LEARNED))
@@ -101,10 +101,11 @@ class Places:
 
     def meet(self, homes: Tensor, read: Tensor) -> None:
         """Each of `homes` reads the place beside it. Merged places that meet older ones did not replace them."""
-        known = (homes >= 0) & (read >= 0)
-        if not known.any():
-            return
         births, samples = (torch.frombuffer(one, dtype=torch.int64).clone() for one in (self.births, self.samples))
+        born = births[torch.cat([present(homes), present(read)])]
+        if not len(born) or born.min() == born.max():  # none is older than another
+            return
+        known = (homes >= 0) & (read >= 0)
         ours, theirs = homes[known], read[known]
         apart = births[ours] != births[theirs]
         ours, theirs = ours[apart], theirs[apart]

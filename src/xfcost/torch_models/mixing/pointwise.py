@@ -11,10 +11,9 @@ from torch import Tensor
 from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, History, Outcome, ids
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
-    LEARNED,
-    any_learned,
     any_owned,
     are_pairs,
+    at,
     compact,
     content,
     distinct,
@@ -23,6 +22,7 @@ from xfcost.torch_models.mixing.owners import (
     home,
     masked,
     narrowed,
+    repetitions,
     varies,
     varying,
     vectors,
@@ -99,6 +99,10 @@ def hidden_by(call: Call, owners: Tensor, where: Tensor) -> Outcome:
 def masking(call: Call, owners: Tensor) -> Finding:
     """Of pairs by position: the keys of each query, and those that are not masked."""
     owners = compact(owners)  # heads have the same
+    if owners.dim() > 2:  # noqa: PLR2004 - and so where they lie on one axis with the batch
+        entries = owners.flatten(0, -3)
+        repeated = repetitions(entries)
+        owners = owners if repeated is None else at(entries, repeated[0])
     contents, gone = call.places.without_learned(content(owners)), masked(owners)
     finding = reading(call, home(owners), contents)
     if not finding.mixes:
@@ -210,9 +214,6 @@ def pointwise(call: Call) -> Outcome:
     owning = [
         (value, one) for value, one in operands if any_owned(one) and (not held or any(one is other for other in held))
     ]
-    if not owning:
-        learned = any(any_learned(one) for _, one in operands)
-        return Outcome([everywhere(LEARNED if learned else CONSTANT, shape)], None)
     if len(owning) == 1 and all(value.numel() == 1 for value, one in operands if one is not owning[0][1]):
         alone = call.run.settled(owning[0][1])
         if not are_pairs(alone):
@@ -286,12 +287,12 @@ def _positional(call: Call, first: Operand, second: Operand, both: Tensor) -> tu
     """Pairs, and numbers by position for the same queries: learned ones, or ones out of the query alone."""
     ranks = [_rank(call, one.owners) for one in (first, second)]
     same_home = bool((home(first.owners)[both] == home(second.owners)[both]).all())
-    for at, one in enumerate((first, second)):
-        pairs = (second, first)[at].owners
-        if not bool((ranks[1 - at][both] == _PAIR).any()):
+    for number, one in enumerate((first, second)):
+        pairs = (second, first)[number].owners
+        if not bool((ranks[1 - number][both] == _PAIR).any()):
             continue
-        learned = bool((ranks[at][both] == _LEARNED).all())
-        of_query = same_home and bool((ranks[at][both] < _PAIR).all())
+        learned = bool((ranks[number][both] == _LEARNED).all())
+        of_query = same_home and bool((ranks[number][both] < _PAIR).all())
         if learned or (of_query and follows_keys(one.wide, pairs)):
             finding = masking(call, pairs)
             call.run.by_position(one.value, finding, with_product=True)
@@ -321,7 +322,9 @@ def _two_places(call: Call, left: Operand, right: Operand, both: Tensor) -> tupl
         read = torch.where(both, call.places.without_learned(home(other)), -1)
         call.run.queries.meet(home(one), read)
         finding = _one_each(call, home(one), read, right.history)
-        return _summed_states(call, one, other, relation) if _are_states(call, relation) else one, finding
+        if {*relation.lefts.tolist(), *relation.rights.tolist()} <= call.places.states:
+            one = _summed_states(call, one, other, relation)
+        return one, finding
     read = torch.where(both, call.places.without_learned(content(other)), -1)
     return pair(home(one), content(other)), reading(call, home(one), read)._replace(content_dependent=True)
 
@@ -341,10 +344,6 @@ def _one_each(call: Call, homes: Tensor, read: Tensor, history: History) -> Find
     if not any(steps):
         return finding._replace(step=True)
     return finding._replace(computed=torch.tensor(steps), single=False, step=True, recurs=True)
-
-
-def _are_states(call: Call, relation: Relation) -> bool:
-    return set(relation.lefts.tolist()) | set(relation.rights.tolist()) <= call.places.states
 
 
 def _summed_states(call: Call, left: Tensor, right: Tensor, relation: Relation) -> Tensor:

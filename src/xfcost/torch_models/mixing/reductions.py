@@ -50,8 +50,6 @@ def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, depende
 
 
 def _of_lines(call: Call, lines: Tensor, *, dependent: bool) -> tuple[Tensor, Finding | None]:
-    if not any_owned(lines):
-        return along(lines, -1), None
     lines = normal(call.run.settled(lines))
     if varies(home(lines), -1):
         made, finding = merged_lines(call, lines, 1, channels=True)
@@ -73,8 +71,6 @@ def normalised(call: Call, owners: Tensor, axes: list[int]) -> Outcome:
     order = [*others, *axes]
     moved = owners.permute(order)
     lines = moved.reshape(1, prod(moved.shape[: len(others)]), -1)
-    if not any_owned(lines):
-        return Outcome([owners.expand(shape)], None)
     back = [order.index(axis) for axis in range(owners.dim())]
     made, finding = _normalised_lines(call, lines)
     return Outcome([made.reshape(moved.shape).permute(back).expand(shape)], finding)
@@ -129,8 +125,6 @@ def softmax(call: Call, owners: Tensor, axis: int) -> Outcome:
 def accumulated(call: Call, owners: Tensor, axis: int) -> Outcome:
     """Each number with all before it along `axis`."""
     lines = owners.movedim(axis, -1)
-    if not any_owned(lines):
-        return Outcome([owners], None)
     homes = call.places.without_learned(home(lines))
     if not varies(homes, -1):
         return Outcome([owners], PER_TOKEN)
@@ -181,8 +175,6 @@ def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, 
         return by_changes(call)
     axis = axes[0]
     lines = owners.movedim(axis, -1)
-    if not any_owned(lines):
-        return Outcome([along(lines, -1).unsqueeze(axis).expand(shape)], None)
     if not back and not varies(home(lines), -1):
         return Outcome([along(lines, -1).unsqueeze(axis).expand(shape)], PER_TOKEN)
     flat = lines.reshape(1, -1, lines.shape[-1])

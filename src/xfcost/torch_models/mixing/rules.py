@@ -15,7 +15,7 @@ from xfcost.torch_models.mixing.movement import ordered, sampled
 from xfcost.torch_models.mixing.owners import CONSTANT, LEARNED, any_owned, everywhere
 from xfcost.torch_models.mixing.pointwise import pointwise
 from xfcost.torch_models.mixing.reductions import accumulated, normalised, recurrent, reduced, softmax, spectrum
-from xfcost.torch_models.mixing.windows import Kernel, adaptively_pooled, convolved, pooled
+from xfcost.torch_models.mixing.windows import TapKernel, adaptively_pooled, convolved, pooled
 from xfcost.torch_models.shared.private_torch import aten_operation, aten_operations
 
 aten: Final = torch.ops.aten
@@ -130,9 +130,9 @@ def _convolution(call: Call) -> Outcome:
     if any_owned(call.owners(weight)):
         return Outcome([everywhere(CONSTANT, call.result.shape)], unknown("a convolution by computed weights"))
     names = ("stride", "padding", "dilation")
-    kernel = Kernel(list(weight.shape[2:]), *(list(call.argument(name)) for name in names))
+    kernel = TapKernel(list(weight.shape[2:]), *(list(call.argument(name)) for name in names))
     transposed, groups = bool(call.argument("transposed", False)), call.argument("groups")
-    return convolved(call, call.owners(x), weight, kernel, transposed=transposed, groups=groups)
+    return convolved(call, call.owners(x), kernel, transposed=transposed, groups=groups)
 
 
 def _pool(*, dependent: bool) -> Rule:
@@ -141,7 +141,9 @@ def _pool(*, dependent: bool) -> Rule:
         rank = int(str(call.packet).rsplit("pool", 1)[1][0])
         sides = sides * rank if len(sides) == 1 else sides
         dilation = list(call.argument("dilation") or [1])
-        kernel = Kernel(sides, list(call.argument("stride") or sides), list(call.argument("padding") or [0]), dilation)
+        kernel = TapKernel(
+            sides, list(call.argument("stride") or sides), list(call.argument("padding") or [0]), dilation
+        )
         return pooled(call, call.owners(call.args[0]), kernel, dependent=dependent)
 
     return rule

@@ -11,13 +11,13 @@ from torch.nn import functional as F
 
 from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
 from xfcost.torch_models.mixing.contraction import complete_tap, merged_lines
-from xfcost.torch_models.mixing.owners import CONSTANT, along, any_owned, distinct, everywhere, home, varies, vectors
+from xfcost.torch_models.mixing.owners import CONSTANT, along, distinct, everywhere, home, varies, vectors
 
 # Channels of a convolution that hold different tokens at one position.
 _MOST_MAPS: Final = 64
 
 
-class Kernel:
+class TapKernel:
     """The geometry of a kernel, one number for each axis."""
 
     def __init__(self, sides: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> None:
@@ -27,12 +27,12 @@ class Kernel:
             list(one) * rank if len(one) == 1 else list(one) for one in (stride or sides, padding, dilation)
         )
 
-    def of_transposed(self) -> Kernel:
+    def of_transposed(self) -> TapKernel:
         """The kernel that reads, from an input with gaps, what the transposed convolution adds up."""
         padding = [
             wide * (side - 1) - pad for side, pad, wide in zip(self.sides, self.padding, self.dilation, strict=True)
         ]
-        return Kernel(self.sides, [1] * self.rank, padding, self.dilation)
+        return TapKernel(self.sides, [1] * self.rank, padding, self.dilation)
 
     def taps(self, places: Tensor, out: tuple[int, ...]) -> Tensor:
         """The places under each tap: (B, *S) -> (B, *out, taps); -1 on paddings."""
@@ -54,12 +54,9 @@ class Kernel:
         return torch.stack(found, -1)
 
 
-def convolved(call: Call, owners: Tensor, weight: Tensor, kernel: Kernel, *, transposed: bool, groups: int) -> Outcome:
+def convolved(call: Call, owners: Tensor, kernel: TapKernel, *, transposed: bool, groups: int) -> Outcome:
     """Owners (B, C, *S) -> (B, C', *S')."""
     shape = call.result.shape
-    if not any_owned(owners):
-        value = int(owners.max()) if owners.numel() else CONSTANT
-        return Outcome([everywhere(value, shape)], None)
     if varies(home(owners), 1):
         return _over_channels(call, owners, kernel, groups, transposed=transposed)
     if transposed:  # an output reads the inputs whose kernels, laid `stride` apart, cover it
@@ -77,13 +74,11 @@ def _spread(owners: Tensor, stride: list[int]) -> Tensor:
     return wide
 
 
-def pooled(call: Call, owners: Tensor, kernel: Kernel, *, dependent: bool) -> Outcome:
+def pooled(call: Call, owners: Tensor, kernel: TapKernel, *, dependent: bool) -> Outcome:
     """Owners (B, C, *S) -> (B, C, *S'), the same for all outputs of the call."""
     if owners.dim() == kernel.rank + 1:
         owners = owners.unsqueeze(0)
     shape = call.result.shape if call.result.dim() == kernel.rank + 2 else (1, *call.result.shape)
-    if not any_owned(owners):
-        return Outcome([everywhere(CONSTANT, out.shape) for out in call.results], None)
     outcome = _placed(call, owners, kernel, torch.Size(shape))
     finding = outcome.finding
     if finding is not None and finding.mixes:
@@ -94,8 +89,6 @@ def pooled(call: Call, owners: Tensor, kernel: Kernel, *, dependent: bool) -> Ou
 def adaptively_pooled(call: Call, owners: Tensor, out: list[int]) -> Outcome:
     """Means of about equal groups, as many as `out` says: (B, C, *S) -> (B, C, *out)."""
     shape = call.result.shape
-    if not any_owned(owners):
-        return Outcome([everywhere(CONSTANT, shape)], None)
     places = home(along(owners, 1))
     for axis, size in enumerate(out, start=1):
         length = owners.shape[axis + 1]
@@ -108,7 +101,7 @@ def adaptively_pooled(call: Call, owners: Tensor, out: list[int]) -> Outcome:
     return Outcome([made.reshape(shape[0], 1, *out).expand(shape)], finding)
 
 
-def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Outcome:
+def _placed(call: Call, owners: Tensor, kernel: TapKernel, shape: torch.Size) -> Outcome:
     one = along(owners, 1)
     taps = kernel.taps(call.places.without_learned(home(one)), tuple(shape[2:]))
     counts = distinct(taps, -1)
@@ -130,7 +123,7 @@ def _placed(call: Call, owners: Tensor, kernel: Kernel, shape: torch.Size) -> Ou
     return Outcome([places.unsqueeze(1).expand(shape)], finding._replace(bounded=True))
 
 
-def _home_of(taps: Tensor, kernel: Kernel) -> Tensor:
+def _home_of(taps: Tensor, kernel: TapKernel) -> Tensor:
     """The token that an output stands for: the one under the tap at index 0 of the input, as the padding is cut off.
 
     Without padding it is the tap that no earlier padding hides. Where no token is there, it is any that is read.
@@ -144,7 +137,7 @@ def _home_of(taps: Tensor, kernel: Kernel) -> Tensor:
     return torch.where(found >= 0, found, taps.amax(-1))
 
 
-def _over_channels(call: Call, owners: Tensor, kernel: Kernel, groups: int, *, transposed: bool) -> Outcome:
+def _over_channels(call: Call, owners: Tensor, kernel: TapKernel, groups: int, *, transposed: bool) -> Outcome:
     """Tokens lie on the channel axis: an output channel reads all tokens of its group."""
     shape = call.result.shape
     if transposed:
@@ -162,7 +155,7 @@ def _over_channels(call: Call, owners: Tensor, kernel: Kernel, groups: int, *, t
     return Outcome([torch.cat(made, 1).reshape(shape)], _together(findings))
 
 
-def _over_several(call: Call, owners: Tensor, kernel: Kernel, groups: int, *, transposed: bool) -> Outcome:
+def _over_several(call: Call, owners: Tensor, kernel: TapKernel, groups: int, *, transposed: bool) -> Outcome:
     """Channels hold different tokens at the same position: a coarser map beside a finer one, pixels of a patch.
 
     The output's token is the one under the tap at its position, of the channel that tells most tokens apart.

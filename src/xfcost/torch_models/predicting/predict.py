@@ -21,11 +21,10 @@ from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.regression import Regression, features_of, joined
 from xfcost.torch_models.running.by_row import leaf_rows, row_path
 from xfcost.torch_models.running.prediction_calls import LayoutCall, calls_by_place, every_layout
-from xfcost.torch_models.running.record import Call, Run
+from xfcost.torch_models.running.record import RecordedCall, RunRecord
 from xfcost.torch_models.running.recorder import Clock, Recorder
-from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.private_torch import disable_current_modes
-from xfcost.torch_models.timing.systems import DECODE, PREFILL, UPDATE, System
+from xfcost.torch_models.shared.private_torch import disable_current_modes, no_compiler
+from xfcost.torch_models.timing.systems import DECODE, PREFILL, UPDATE, TimedSystem
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.
 _SHARE: Final = 0.9
@@ -75,7 +74,7 @@ def _repeated(recorder: Recorder, run: Callable[[], object], times: int, before:
             recorder.repeat()
 
 
-def _recorded(run: Run, place_of: Callable[[Call], str], modules: Mapping[str, int]) -> Recorded:
+def _recorded(run: RunRecord, place_of: Callable[[RecordedCall], str], modules: Mapping[str, int]) -> Recorded:
     """The calls of a run, with the seconds of all that were timed."""
     calls, views = calls_by_place(run, place_of)
     seconds: dict[LayoutCall, list[float]] = defaultdict(list)
@@ -119,11 +118,11 @@ def recorded_step(
     return _recorded(recorder.run, row_of, modules)
 
 
-def _rows_of_calls(live: BuiltModel, run: Run) -> Callable[[Call], str]:
+def _rows_of_calls(live: BuiltModel, run: RunRecord) -> Callable[[RecordedCall], str]:
     """The row of a call: of the module that runs it, or that made its autograd node, or whose gradient it adds up."""
     leaves, makers = leaf_rows(live.model, live.rows), run.node_modules()
 
-    def row_of(call: Call) -> str:
+    def row_of(call: RecordedCall) -> str:
         if call.phase == "forward" or (call.phase == "again" and call.module):
             return UPDATE if call.module == UPDATE else row_path(call.module, live.rows) or OUTSIDE
         if call.weight is not None:
@@ -242,7 +241,7 @@ def interval_of(errors: Sequence[float]) -> tuple[float, float]:
     return math.exp(-widest), math.exp(widest)
 
 
-def predicted(system: System, predictor: Predictor) -> Ledger:
+def predicted(system: TimedSystem, predictor: Predictor) -> Ledger:
     """The system's ledger with predicted seconds, of each row per block and in all."""
     ledger, text, built = system.ledger, system.ledger.generation, partial(build, system.architecture)
     with within_torch(ledger), no_compiler():

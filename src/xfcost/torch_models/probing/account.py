@@ -11,8 +11,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Component, Mixer, Observed, SubLayer
-from xfcost.formulas.layer import Embed, Enter, Head
+from xfcost.formulas.component import Component, Embed, Enter, Head, Mixer, Observed, SubLayer
 from xfcost.formulas.residual import component_rows
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger
@@ -20,6 +19,7 @@ from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import SubLayerModel
+from xfcost.torch_models.mechanisms.recurrent import RecurrentLayer
 from xfcost.torch_models.mixing.follower import Follower, own_inputs
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.modules import ModuleMaker
@@ -28,7 +28,6 @@ from xfcost.torch_models.probing.small import Small, made_small
 from xfcost.torch_models.running.by_row import row_path
 from xfcost.torch_models.running.surroundings import without_fast_path
 from xfcost.torch_models.shared.leaves import Table
-from xfcost.torch_models.shared.recurrent import RecurrentLayer
 from xfcost.torch_models.shared.running_modules import running_modules
 
 # ── one run of a module in which the tokens behind every number are followed ──
@@ -46,7 +45,7 @@ def prepared(module: nn.Module) -> nn.Module:
     return module
 
 
-class Leaf(NamedTuple):
+class ProbedLeaf(NamedTuple):
     """What is found of one leaf of a module at one size."""
 
     mixing: Mixing
@@ -61,7 +60,7 @@ class Leaf(NamedTuple):
 
 def leaves_of(
     modules: Sequence[nn.Module], inputs: Sequence[tuple[Tensor, ...]], *, paired: bool = False
-) -> list[dict[str, Leaf]]:
+) -> list[dict[str, ProbedLeaf]]:
     """Row name -> leaf, of the same module at a small and at a larger size.
 
     Args:
@@ -113,13 +112,13 @@ def _kind(operations: Sequence[FoundOperation]) -> Mixing:
     return max((one.kind or "per-token" for one in operations), key=KINDS.index)
 
 
-def _leaf(kind: Mixing, operations: Sequence[FoundOperation]) -> Leaf:
+def _leaf(kind: Mixing, operations: Sequence[FoundOperation]) -> ProbedLeaf:
     numbers = [
         (one.reads.largest, (one.computed or one.reads).largest, one.represents or 0, one.places or 0)
         for one in operations
         if one.reads is not None
     ]
-    return Leaf(
+    return ProbedLeaf(
         kind,
         tuple(map(max, zip(*numbers, strict=True))),
         max((one.places or 0 for one in operations), default=0),
@@ -136,7 +135,7 @@ _CUT_OFF: Final = "no grid that is small enough has room for the component's pat
 
 def _compared(
     rows: tuple[Sequence[Operation], Sequence[Operation]],
-    leaves: Sequence[Mapping[str, Leaf]],
+    leaves: Sequence[Mapping[str, ProbedLeaf]],
     observed: Sequence[Observed],
     tokens: tuple[int, ...],
     cut: frozenset[str],
@@ -161,7 +160,7 @@ def not_probed(row: Operation, reason: str, tokens: tuple[int, ...] = ()) -> Pro
     return ProbedRow(path=row.path, title=row.title, declared=declared, tokens=tokens, reason=reason)
 
 
-def _reason(rows: tuple[Operation, Operation], leaves: Sequence[Leaf | None], observed: Observed) -> str | None:
+def _reason(rows: tuple[Operation, Operation], leaves: Sequence[ProbedLeaf | None], observed: Observed) -> str | None:
     """Why a row cannot be compared with its leaf, or None."""
     small, large = rows
     if small.path in observed.left_out:
@@ -179,7 +178,7 @@ def _reason(rows: tuple[Operation, Operation], leaves: Sequence[Leaf | None], ob
 
 
 def _declared_and_found(
-    rows: tuple[Operation, Operation], leaves: Sequence[Leaf], observed: Sequence[Observed]
+    rows: tuple[Operation, Operation], leaves: Sequence[ProbedLeaf], observed: Sequence[Observed]
 ) -> tuple[ProbedMixing, ProbedMixing]:
     """The declared and the found values of a row, as far as they are comparable."""
     row, kind = rows[0], leaves[0].mixing

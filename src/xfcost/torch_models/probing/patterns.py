@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.lettered import form_of
-from xfcost.formulas.polynomial import Polynomial
-from xfcost.formulas.recurrent import Recurrent
+from xfcost.formulas.letters import Polynomial, form_of
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.mixing.changes import dependents
+from xfcost.mechanisms.recurrent import Recurrent
+from xfcost.torch_models.mixing.perturb import InputUnits, influences
 
 # Of a wider component, fewer tokens are changed, one after the other.
 MOST_MACS: Final = 2**35
@@ -67,17 +66,16 @@ def tokens_read(
 ) -> list[set[int]]:
     """For each output token of `module`, those of the tokens `changed` of `inputs[which]` whose change changes it."""
     noise = torch.Generator().manual_seed(0)
-    sample = [torch.randn(one.shape[1:], generator=noise, dtype=torch.float64) for one in inputs]
+    sample = [torch.randn(one.shape, generator=noise, dtype=torch.float64) for one in inputs]
 
-    def own(tokens: Tensor) -> list[Tensor]:
-        masks = [torch.zeros((), dtype=torch.bool)] * len(inputs)
-        masks[which] = torch.nn.functional.one_hot(tokens, len(sample[which])).bool().unsqueeze(-1)
-        return masks
+    def run(x_BND: Tensor) -> list[Tensor]:
+        given = [one.expand(len(x_BND), *one.shape[1:]) for one in sample]
+        return [module(*given[:which], x_BND, *given[which + 1 :])]
 
+    units = InputUnits((1,), sample[which].shape[1:2], (1,))
     with torch.no_grad():
-        differs = dependents(lambda batch: module(*batch), sample, own, torch.tensor(changed), rounding)
-        read_MN = torch.cat([one.any(-1) for one in differs])
-    return [{changed[index] for index in row.nonzero().flatten().tolist()} for row in read_MN.T]
+        (read_NM,) = influences(run, sample[which], units, [(1,)], noise, rounding, changed, changes=3)
+    return [{changed[index] for index in row.nonzero()[0].tolist()} for row in read_NM]
 
 
 def _listed(tokens: set[int]) -> str:

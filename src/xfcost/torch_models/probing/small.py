@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from xfcost.formulas.component import Component, Place
-from xfcost.formulas.lettering import letter_of
+from xfcost.formulas.letters import letter_of
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation

@@ -21,7 +21,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import check_parameters
-from xfcost.torch_models.any_model.run import Run, run
+from xfcost.torch_models.any_model.run import RecordedModule, run
 from xfcost.torch_models.any_model.small_sizes import small_sizes
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, inputs_of
 from xfcost.torch_models.any_model.user_errors import original
@@ -35,8 +35,9 @@ _FFT_ROUNDING: Final = 1e-13
 
 
 def reach_of_module(
-    model: nn.Module, given: Given, name: str, token: Sequence[int] | None, clock: Callable[[], float] = process_time
-) -> Reach:
+    model: nn.Module, given: Given, name: str, token: Sequence[int] | None,
+    clock: Callable[[], float] = process_time, *, longer: Given | None = None,
+) -> Reach:  # fmt: skip
     """The reach of a module on these inputs, or on smaller ones where those take too long, which a note says.
 
     Args:
@@ -45,6 +46,7 @@ def reach_of_module(
         name: what it is called.
         token: the place whose maps are taken; the middle by default.
         clock: gives seconds of work.
+        longer: its inputs at another N, where they are a function of N: tokens lie along the axes that differ.
 
     Raises:
         UsageError: none of its inputs has tokens; it does not run, or none of its blocks does; it has no such token.
@@ -53,6 +55,8 @@ def reach_of_module(
     check_parameters(model, name)
     full = run(model, given.args, given.kwargs)
     axes = axes_of(given, given.places(model), full.works)
+    if longer is not None:
+        axes |= _lettered(given, longer, axes)
     if not any(axes.values()):
         raise UsageError(f"reach: no input of {name} has an axis of tokens, as in --input 1xNx768 or 1x3xHxW")
     size = affordable(model, given, axes, full, clock)
@@ -63,6 +67,21 @@ def reach_of_module(
         )
     seen = _influences(model, size, _FFT_ROUNDING if any("fft" in work.name for work in full.works) else 0.0)
     return _composed(name, size, seen, token)
+
+
+def _lettered(given: Given, longer: Given, axes: Axes) -> Axes:
+    """The axis of each input with tokens that has another length at another N.
+
+    Where that is axis 0 and another was taken, the batch comes second: so it does in inputs of a fixed length.
+    """
+    found: Axes = {}
+    for (key, value), (_, other) in zip(inputs_of(given), inputs_of(longer), strict=True):
+        if axes.get(key) and isinstance(value, Tensor) and value.dim() == other.dim():
+            differ = [axis for axis in range(value.dim()) if value.shape[axis] != other.shape[axis]]
+            found |= {key: (differ[0],)} if len(differ) == 1 else {}
+    if any(own == (0,) and axes[key] == (1,) for key, own in found.items()):
+        found = {key: (0,) for key, own in axes.items() if own == (1,)} | found
+    return found
 
 
 # ── the blocks of a module that nothing is declared of: the numbered children of its lists, else its layers ──
@@ -182,7 +201,7 @@ class Size(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def affordable(model: nn.Module, given: Given, axes: Axes, full: Run, clock: Callable[[], float]) -> Size:
+def affordable(model: nn.Module, given: Given, axes: Axes, full: RecordedModule, clock: Callable[[], float]) -> Size:
     """The given size where the changes take no longer than `MOST_SECONDS`, else the largest smaller one that does.
 
     Where the smallest does not, neighbouring places are changed together.
@@ -311,7 +330,7 @@ def position_axes(
 ) -> list[tuple[int, ...]]:
     """Of each output its axes that are of another length at another size of the input.
 
-    Where nothing is (`others` may be empty): those of (B, N, D), (B, C, H, W) or (B, H, W, C); of (N, D) without batch.
+    Where nothing is (`others` may be empty): those of (B, N, D), (B, C, H, W) or (B, H, W, C); of (N, D) and (N, B, D).
     """
     if [one.name for one in outputs] != [one.name for one in others]:
         others = outputs
@@ -323,7 +342,7 @@ def position_axes(
 
 
 def _usual(shape: Sequence[int], *, batched: bool) -> tuple[int, ...]:
-    if not batched and len(shape) == _SEQUENCE - 1:
+    if not batched and 1 < len(shape) <= _SEQUENCE and shape[0] > 1:
         return (0,)
     if len(shape) < _SEQUENCE:
         return ()
@@ -352,9 +371,8 @@ def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token
     blocks = [number for number, call in enumerate(size.calls) if call.name]
     have_positions = any(size.calls[number].axes for number in blocks)
     numbers = [number for number in blocks if size.calls[number].axes or not have_positions]  # no pooled vector
-    # the last of the inputs that influence a block: of a decoder its own, of an encoder the encoder's
-    streams = {number: [one for one in seen if seen[one][number].any()][-1:] or [first] for number in numbers}
-    causal = [one for one in seen if _is_causal([seen[one][number] for number in numbers if streams[number] == [one]])]
+    streams = _streams(seen, numbers)
+    causal = [one for one in seen if _is_causal([seen[one][number] for number in numbers if streams[number] == one])]
     inputs = {}
     for one, (_, units) in size.inputs.items():
         met = next((own for number in numbers if (own := seen[one][number]).any()), np.ones((1, units.total), bool))
@@ -364,7 +382,7 @@ def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token
     count: Counter[str] = Counter()
     steps = []
     for number in numbers:
-        call, [stream] = size.calls[number], streams[number]
+        call, stream = size.calls[number], streams[number]
         times[call.name] += 1
         count[stream] += 1
         path = call.name + (f" (call {times[call.name]})" if times[call.name] > 1 else "")
@@ -382,12 +400,28 @@ def _composed(name: str, size: Size, seen: Mapping[str, list[np.ndarray]], token
         )
         names = [one for one in seen if one == stream or seen[one][number].any()]
         steps.append(ReachStep(block, grid, {one: _reached(seen[one][number], inputs[one].sides) for one in names}))
-    found = reach_of(name, inputs, steps, causal, streams[numbers[-1]][0], token)
+    found = reach_of(name, inputs, steps, causal, streams[numbers[-1]], token)
     how = (
         f"found by changing one {inputs[first].unit} at a time, with {SEEDS} random inputs and weights; where "
         "content selects what is read, other inputs may give other sets"
     )
     return msgspec.structs.replace(found, notes=(*size.notes, *_after_the_last(size, seen, inputs, numbers[-1]), how))
+
+
+def _streams(seen: Mapping[str, list[np.ndarray]], numbers: Sequence[int]) -> dict[int, str]:
+    """Of each block the input whose tokens its positions are: of a decoder its own, of an encoder the encoder's.
+
+    Of those that influence it, it is one with as many tokens as positions, not all alike; else the last.
+    """
+    decided: dict[tuple[tuple[str, ...], int], str] = {}
+    found = {}
+    for number in numbers:
+        known = tuple(one for one in seen if seen[one][number].any()) or (next(iter(seen)),)
+        as_many = [one for one in known if len(seen[one][number]) == seen[one][number].shape[1]]
+        partly = [one for one in as_many if not seen[one][number].all()]
+        key = (known, len(seen[known[0]][number]))
+        found[number] = decided.setdefault(key, (partly or as_many or known)[-1])
+    return found
 
 
 def _after_the_last(

@@ -34,14 +34,14 @@ from xfcost.ledger.residual_stream import (
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
+from xfcost.torch_models.mechanisms.recurrent import RecurrentLayer
 from xfcost.torch_models.memory.peak import bytes_to_run, check_room, peak_bytes
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.mixing.perturb import InputUnits, influences
 from xfcost.torch_models.residual_stream import rounding
 from xfcost.torch_models.shared.convolution import TOKENS, in_rows
 from xfcost.torch_models.shared.leaves import Table
-from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.recurrent import RecurrentLayer
+from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.devices import on_device
 
 _MEND: Final = (

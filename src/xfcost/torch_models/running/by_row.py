@@ -13,7 +13,7 @@ from torch import nn
 from xfcost.ledger.accounts import RUN, Cached
 from xfcost.ledger.operation import Operation
 from xfcost.torch_models.running.contractions import Costs
-from xfcost.torch_models.running.record import Run
+from xfcost.torch_models.running.record import RunRecord
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import handed_to_numpy, shapes_on_meta
 from xfcost.torch_models.shared.reversible import ReversibleRun
@@ -100,7 +100,7 @@ def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
     return costs_by_module(recorder.run)
 
 
-def costs_by_module(run: Run) -> Dispatched:
+def costs_by_module(run: RunRecord) -> Dispatched:
     """The costs of every module, and what no table knows."""
     found = Dispatched({}, Counter(run.missing))
     for call in run.calls:
@@ -151,7 +151,7 @@ def train(model: nn.Module, inputs: tuple[Any, ...]) -> Trained:
     return trained(recorder.run, {*leaf_names(model), *reversible})
 
 
-def trained(run: Run, leaves: set[str]) -> Trained:
+def trained(run: RunRecord, leaves: set[str]) -> Trained:
     """The passes by leaf. A reversible run saves its tensors outside its leaves."""
     found = Trained(Counter(), Counter(), Counter())
     makers, leaf = run.node_modules(), {name: name for name in leaves}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from xfcost.torch_models.running.costs import is_free
-from xfcost.torch_models.running.record import ATTENTION, Call, Run, TensorRecord
+from xfcost.torch_models.running.record import ATTENTION, RecordedCall, RunRecord, TensorRecord
 from xfcost.torch_models.shared.private_torch import schema_of
 
 Place = TypeVar("Place", bound=Hashable)
@@ -59,7 +59,7 @@ class StepCalls(NamedTuple):
     views: int
 
 
-def layout_call(call: Call) -> LayoutCall | None:
+def layout_call(call: RecordedCall) -> LayoutCall | None:
     """A recorded call by its layouts; None of one that only makes another view of a tensor."""
     inputs, outputs = (tuple(map(_layout, tensors)) for tensors in (call.inputs, call.outputs))
     if call.operation == ATTENTION:
@@ -80,7 +80,7 @@ def _layout(tensor: TensorRecord) -> Layout:
     return Layout(tuple(tensor.shape), tensor.strides, str(tensor.dtype).removeprefix("torch."))
 
 
-def _argument(call: Call, name: str) -> Any:
+def _argument(call: RecordedCall, name: str) -> Any:
     """An argument by its name; trailing ones that are as their defaults are left out of a call."""
     declared = {one.name: (place, one) for place, one in enumerate(schema_of(call.func).arguments)}
     place, one = declared[name]
@@ -93,7 +93,7 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
-def every_layout(run: Run) -> Iterator[tuple[Call, LayoutCall | None, int]]:
+def every_layout(run: RunRecord) -> Iterator[tuple[RecordedCall, LayoutCall | None, int]]:
     """Every call of a run, its layouts (None: a view), and how often it ran; of loops the calls of all steps."""
     for call in run.dispatched():
         if call.steps is not None:
@@ -104,7 +104,7 @@ def every_layout(run: Run) -> Iterator[tuple[Call, LayoutCall | None, int]]:
 
 
 def calls_by_place(
-    run: Run, place_of: Callable[[Call], Place]
+    run: RunRecord, place_of: Callable[[RecordedCall], Place]
 ) -> tuple[Counter[tuple[Place, LayoutCall]], Counter[Place]]:
     """The calls of a run by place, and those that only make another view of a tensor."""
     calls: Counter[tuple[Place, LayoutCall]] = Counter()
@@ -117,7 +117,7 @@ def calls_by_place(
     return calls, views
 
 
-def calls_of(run: Run) -> tuple[StepCalls, StepCalls]:
+def calls_of(run: RunRecord) -> tuple[StepCalls, StepCalls]:
     """The calls of a forward, and of a backward pass."""
     calls, views = calls_by_place(run, lambda call: call.phase == "forward")
     found = StepCalls(Counter(), views[True]), StepCalls(Counter(), views[False])

@@ -31,6 +31,8 @@ class Lineage(NamedTuple):
     """Does it depend on the model's input?"""
     weights: frozenset[str] = frozenset()
     """The parameters that it is a view of, or computed from alone."""
+    computed: bool = False
+    """Is it computed from them, and no view? Who reads it reads no parameters."""
     scores: Any = None
     """The operation that made it, if that is a product of two activations; views and element-wise work keep it."""
     mapped: bool = False
@@ -70,7 +72,7 @@ class TensorRecord(NamedTuple):
 
 
 @dataclass(slots=True)
-class Call:
+class RecordedCall:
     """An ATen call, or a function of torch that counts as one operation by convention."""
 
     operation: str
@@ -98,7 +100,7 @@ class Call:
     is_function: bool = False
     """Does it stand for its parts?"""
     seconds: float = 0.0
-    parts: list[Call] = field(default_factory=list)
+    parts: list[RecordedCall] = field(default_factory=list)
     """The ATen calls of a function."""
     uncounted: Counter[str] = field(default_factory=Counter)
     """Those of them that no table knows."""
@@ -119,10 +121,10 @@ class SavedStorage(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class RunRecord:
     """The record of one run."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
     saved: list[SavedStorage] = field(default_factory=list)
     weights: set[int | None] = field(default_factory=set)
     """Storages of parameters and buffers."""
@@ -137,7 +139,7 @@ class Run:
     ran: int = 0
     """How many ATen calls ran."""
 
-    def dispatched(self) -> Iterator[Call]:
+    def dispatched(self) -> Iterator[RecordedCall]:
         """ATen calls, and fused attention as one; other functions in their parts."""
         for call in self.calls:
             if call.is_function and call.operation != ATTENTION:
@@ -145,7 +147,7 @@ class Run:
             else:
                 yield call
 
-    def aten_calls(self) -> Iterator[Call]:
+    def aten_calls(self) -> Iterator[RecordedCall]:
         """ATen calls alone, those of functions included."""
         for call in self.calls:
             yield from call.parts if call.is_function else (call,)

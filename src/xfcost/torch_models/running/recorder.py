@@ -34,7 +34,16 @@ from xfcost.torch_models.running.costs import (
 )
 from xfcost.torch_models.running.loops import extrapolated
 from xfcost.torch_models.running.on_meta import as_on_cpu, attention, attention_on_cpu, check_indices
-from xfcost.torch_models.running.record import ATTENTION, Call, Phase, Place, Run, SavedStorage, TensorRecord, marked
+from xfcost.torch_models.running.record import (
+    ATTENTION,
+    Phase,
+    Place,
+    RecordedCall,
+    RunRecord,
+    SavedStorage,
+    TensorRecord,
+    marked,
+)
 from xfcost.torch_models.running.surroundings import plain_branches, threads_recorded
 from xfcost.torch_models.shared.private_torch import (
     TorchDispatchMode,
@@ -92,13 +101,13 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.clock, self.calls, self.for_prediction = clock, calls, for_prediction
         self.numbers_on_meta, self.whole_loops = numbers_on_meta, whole_loops
-        self.run = Run()
+        self.run = RunRecord()
         self.running: list[str] = [""]
         self.stacks: dict[int, list[str]] = {}
         """The running modules of every thread."""
         self.lock = threading.RLock()
         self.phase: Phase = "forward"
-        self.inside: Call | None = None
+        self.inside: RecordedCall | None = None
         """The function that is running, if it counts as one operation."""
         self._names: dict[int, str] = {}
         """Parameters, by their addresses."""
@@ -169,13 +178,13 @@ class Recorder(TorchDispatchMode):
         (self.run.calls if self.inside is None else self.inside.parts).append(call)
         self.run.ran += 1
 
-    def _made(self, name: str, func: Any, args: Any, kwargs: Any, result: Any, costs: Costs | None) -> Call:
+    def _made(self, name: str, func: Any, args: Any, kwargs: Any, result: Any, costs: Costs | None) -> RecordedCall:
         inputs: list[TensorRecord] = []
         outputs: list[TensorRecord] = []
         own_args = tuple(self._seen(arg, inputs) for arg in args)
         own_kwargs = {key: self._seen(arg, inputs) for key, arg in kwargs.items()}
         self._seen(result, outputs, made=True)
-        return Call(
+        return RecordedCall(
             operation=name, func=func, module=self.running[-1], place=self.place(sys._getframe(2)),  # noqa: SLF001
             args=own_args, kwargs=own_kwargs, inputs=inputs, outputs=outputs, costs=costs,
             phase=self.phase, next_node=next_node(), node=None, number=self.run.ran,

@@ -15,6 +15,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.shared.private_torch import (
@@ -44,6 +45,42 @@ def shapes_on_meta() -> Iterator[None]:
     """
     with replaced_kernels("Meta", {"native_layer_norm": layer_norm, "_grouped_mm": grouped_mm}):
         yield
+
+
+class WithoutPadding(TorchFunctionMode):
+    """On `meta`, models that ask whether a mask is full, or padding is among token ids, hear that no token is padding.
+
+    So all elements of any mask are true, none of them is false, and no number is among the ids.
+    """
+
+    asked = False
+    """Was there a question?"""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if not (args and isinstance(args[0], Tensor) and args[0].is_meta):
+            return func(*args, **given)
+        if func is Tensor.__contains__:
+            self.asked = True
+            return False
+        if func in (Tensor.__bool__, Tensor.item) and (answer := getattr(args[0], _ANSWER, None)) is not None:
+            self.asked = True
+            return answer
+        result = func(*args, **given)
+        if not isinstance(result, Tensor) or result.dim():
+            return result
+        if (name := getattr(func, "__name__", "").lstrip("_")) in _QUESTIONS:
+            setattr(result, _ANSWER, name != "any")
+        elif func is Tensor.sum and args[0].dtype is torch.bool:
+            setattr(result, _COUNTS, True)
+        elif func is Tensor.__eq__ and hasattr(args[0], _COUNTS):  # as many as it has elements
+            setattr(result, _ANSWER, True)
+        return result
+
+
+_ANSWER: Final = "_xfcost_answer"
+_COUNTS: Final = "_xfcost_counts"
+_QUESTIONS: Final = ("all", "is_all_true", "any")
 
 
 def layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,23 +1,36 @@
-"""Module of `formulas/attention.DenseAttention`: softmax(QKᵀ/√K + bias)V, eager or fused.
+"""Softmax attention: its core, positions inside it, and projections to heads.
 
-B batch, G groups (windows) side by side, H heads, N query tokens, M key tokens, K head width, V width of values.
+B batch, N query tokens, M key tokens, D width, E width of the key tokens, H heads of queries, G of keys and values, K
+head width, V width of values, T = 2N-1 distances between two tokens, R rows of a table.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
+from xfcost.formulas.mixers import GroupedQueryMixer
+from xfcost.mechanisms.full import Buckets
+from xfcost.torch_models.shared.cache import Positioned
 from xfcost.torch_models.shared.leaves import (
     Add,
-    CausalMask,
     Fused,
-    GroupedScores,
-    GroupedSum,
+    Leaf,
+    Linear,
     Scale,
     Scores,
     Softmax,
+    Table,
+    TableUser,
     WeightedSum,
+    causal_mask,
+    grouped_product,
+    grouped_scores,
+    join_heads,
+    split_heads,
+    through,
 )
 
 
@@ -41,15 +54,15 @@ class Core(nn.Module):
     ) -> None:
         super().__init__()
         self.fused = fused
-        self.mask = CausalMask() if causal and not fused else mask
+        self.mask = Leaf(causal_mask) if causal and not fused else mask
         if fused:
             self.attention = Fused(causal=causal, scaled=scaled, grouped=shared > 1)
             return
         self.scale = Scale(head_dim**-0.5) if scaled else None
-        self.scores = Scores() if shared == 1 else GroupedScores(shared)
+        self.scores = Scores() if shared == 1 else Leaf(grouped_scores, shared=shared)
         self.add_bias = Add() if biased else None
         self.softmax = Softmax()
-        self.weighted_sum = WeightedSum() if shared == 1 else GroupedSum(shared)
+        self.weighted_sum = WeightedSum() if shared == 1 else Leaf(grouped_product, shared=shared)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.fused:
@@ -58,8 +71,7 @@ class Core(nn.Module):
         scores = self.scores(self.scaled(q), k)
         if self.add_bias is not None:
             scores = self.add_bias(scores, bias)
-        if self.mask is not None:
-            scores = self.mask(scores)
+        scores = through(scores, self.mask)  # unmasked scores are free while the softmax runs
         return self.weighted_sum(self.softmax(scores), v)
 
     def scaled(self, q: Tensor) -> Tensor:
@@ -73,13 +85,162 @@ class Core(nn.Module):
         into samples.
         """
         batch, groups, heads = q_BGHNK.shape[:3]
+        first, sizes = 0, (batch, groups)
         if bias is not None and bias.dtype == torch.bool and bias.dim() > 3:  # noqa: PLR2004 - (G, 1, N, M)
             bias = bias.expand(batch, *bias.shape).flatten(0, 1)
-            first, sizes = 0, (batch, groups)
         elif bias is not None:
             bias = bias.expand(groups, heads, -1, -1).flatten(0, 1)
             first, sizes = 1, (groups, heads)
-        else:
-            first, sizes = 0, (batch, groups)
         parts = (part.flatten(first, first + 1) for part in (q_BGHNK, k_BGHMK, v_BGHMV))
         return self.attention(*parts, bias).unflatten(first, sizes)
+
+
+class Rotary(nn.Module):
+    """x·cos + x'·sin; x' swaps the halves of the columns: (B, H, N, K) -> (B, H, N, K).
+
+    Columns i and i + K/2 are a pair, rotated by position·base^(-2i/K) (Su et al. 2021, §3.2.2, with the columns in
+    LLaMA's order). The first half of the sines is negative. Computed in float64 and rounded once.
+    """
+
+    cos_NK: Tensor
+    sin_NK: Tensor
+
+    def __init__(self, tokens: int, head_dim: int, base: float) -> None:
+        super().__init__()
+        pair_P = torch.arange(0, head_dim, 2, dtype=torch.float64)
+        angle_NP = torch.arange(tokens, dtype=torch.float64)[:, None] * base ** (-pair_P / head_dim)
+        cos_NP, sin_NP = (part.to(torch.get_default_dtype()) for part in (angle_NP.cos(), angle_NP.sin()))
+        self.reach = head_dim // 2
+        self.register_buffer("cos_NK", torch.cat([cos_NP, cos_NP], dim=-1), persistent=False)
+        self.register_buffer("sin_NK", torch.cat([-sin_NP, sin_NP], dim=-1), persistent=False)
+
+    def forward(self, x_BHNK: Tensor) -> Tensor:
+        return x_BHNK * self.cos_NK + x_BHNK.roll(self.reach, dims=-1) * self.sin_NK
+
+
+class RotaryAtPosition(Rotary, Positioned):
+    """Rotary position of one token among N: (B, H, 1, K) -> (B, H, 1, K)."""
+
+    def forward(self, x_BH1K: Tensor) -> Tensor:
+        cos_K, sin_K = self.cos_NK[self.position], self.sin_NK[self.position]
+        return x_BH1K * cos_K + x_BH1K.roll(self.reach, dims=-1) * sin_K
+
+
+def alibi(tokens: int, heads: int) -> Tensor:
+    """m·j for each head and key: (H, 1, N).
+
+    The slopes m are 2^(-8/h), 2^(-16/h), … if h is a power of two; otherwise those of the next lower power, then every
+    second one of the next higher power (Press et al. 2022, the public code).
+    """
+    below = 2 ** (heads.bit_length() - 1)
+    slopes = [2 ** (-8 * (head + 1) / below) for head in range(below)]
+    slopes += [2 ** (-4 * (2 * head + 1) / below) for head in range(heads - below)]
+    bias_HN = torch.tensor(slopes, dtype=torch.float32)[:, None] * torch.arange(tokens)
+    return bias_HN[:, None]
+
+
+class BucketBias(TableUser):
+    """The bias of each pair by its distance: -> (H, N, N), a view of T numbers per head."""
+
+    rows_T: Tensor
+
+    def __init__(self, buckets: Buckets, tokens: int, heads: int, shared: Table | None, *, causal: bool) -> None:
+        super().__init__(buckets.count, heads, shared=shared)
+        self.tokens = tokens
+        distance_T = torch.arange(1 - tokens, tokens)
+        self.register_buffer("rows_T", bucket_rows(distance_T, buckets, causal=causal), persistent=False)
+
+    def forward(self) -> Tensor:
+        by_distance_HT = self.table[self.rows_T].transpose(0, 1)
+        # overlapping rows of N, the last query's first, because a view cannot run backwards
+        return by_distance_HT.unfold(-1, self.tokens, 1).flip(1)
+
+
+class BucketBiasAtPosition(BucketBias, Positioned):
+    """The bias of one token with itself and all earlier tokens: -> (H, 1, M)."""
+
+    def forward(self) -> Tensor:
+        last = self.tokens
+        return self.table[self.rows_T[last - 1 - self.position : last]].transpose(0, 1)[:, None]
+
+
+def bucket_rows(distance_T: Tensor, buckets: Buckets, *, causal: bool) -> Tensor:
+    """The buckets of keys at these distances after their query: (T,) (Raffel et al. 2020, §2.1, the public code).
+
+    Half of a direction's buckets are exact; the others divide the logarithm of larger distances, up to `distance`.
+    """
+    side = buckets.count if causal else buckets.count // 2
+    exact = side // 2
+    away = (-distance_T).clamp(min=0) if causal else distance_T.abs()
+    share = torch.log(away.clamp(min=1).double() / exact) / math.log(buckets.distance / exact)
+    further = exact + (share * (side - exact)).long()
+    row_T = torch.where(away < exact, away, further.clamp(max=side - 1))
+    return row_T if causal else row_T + side * (distance_T > 0)
+
+
+class GroupedHeads(nn.Module):
+    """Base class: projections to queries, keys and values, and rotary positions.
+
+    `decodes`: for a decode step, at its position among the `tokens`.
+    """
+
+    def __init__(self, config: GroupedQueryMixer, width: int, tokens: int, *, decodes: bool) -> None:
+        super().__init__()
+        inner, kv_inner, kv_width = config.inner(width), config.kv_inner(width), config.kv_width(width)
+        self.heads = (config.heads, config.kv_heads or config.heads, config.kv_heads or config.heads)
+        self.widths = (inner, kv_inner, kv_width - kv_inner)
+        self.qkv = Linear(width, inner + kv_width, bias=config.projection_bias)
+        rotary = RotaryAtPosition if decodes else Rotary
+        self.rotary = rotary(tokens, inner // config.heads, config.rope_base) if config.position == "rope" else None
+
+    @property
+    def cached_widths(self) -> tuple[int, int]:
+        """The widths of a head's keys and values: K, V."""
+        return self.widths[1] // self.heads[1], self.widths[2] // self.heads[2]
+
+    def projected(self, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, N, K), keys (B, G, N, K) and values (B, G, N, V)."""
+        parts = zip(self.qkv(x_BND).split(self.widths, dim=-1), self.heads, strict=True)
+        q_BHNK, k_BGNK, v_BGNV = (split_heads(part_BND, heads) for part_BND, heads in parts)
+        if self.rotary is None:
+            return q_BHNK, k_BGNK, v_BGNV
+        return self.rotary(q_BHNK), self.rotary(k_BGNK), v_BGNV
+
+
+class Reading(nn.Module):
+    """(B, N, D), (B, M, E) -> (B, N, D). Learned queries (1, N, D) serve all samples."""
+
+    def __init__(  # noqa: PLR0913 - sizes, as in the formula
+        self,
+        width: int,
+        memory_width: int,
+        inner: int,
+        heads: int,
+        *,
+        values: int | None = None,
+        bias: bool,
+        fused: bool,
+        output: bool = True,
+        scaled: bool = True,
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q = Linear(width, inner, bias=bias)
+        self.widths = (inner, inner if values is None else values)
+        self.kv = Linear(memory_width, sum(self.widths), bias=bias)
+        self.core = Core(inner // heads, fused=fused, scaled=scaled)
+        self.out = Linear(self.widths[1], width, bias=bias) if output else None
+
+    def forward(self, x_BND: Tensor, y_BME: Tensor) -> Tensor:
+        q_BHNK = split_heads(self.q(x_BND), self.heads).expand(y_BME.shape[0], -1, -1, -1)
+        return self.attend(q_BHNK, *self.keys_and_values(y_BME))
+
+    def attend(self, q_BHNK: Tensor, k_BHMK: Tensor, v_BHMV: Tensor) -> Tensor:
+        """Attention and the output projection: -> (B, N, D)."""
+        read_BND = join_heads(self.core(q_BHNK, k_BHMK, v_BHMV))
+        return read_BND if self.out is None else self.out(read_BND)
+
+    def keys_and_values(self, y_BME: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, H, M, K), (B, H, M, V)."""
+        k_BMD, v_BMD = self.kv(y_BME).split(self.widths, dim=-1)
+        return split_heads(k_BMD, self.heads), split_heads(v_BMD, self.heads)

@@ -6,14 +6,16 @@ B batch, N tokens, C channels, D width, Y and X the grid's sides.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.conv_kernel import ConvKernel
 from xfcost.torch_models.shared.cache import ConvState
+from xfcost.torch_models.shared.leaves import drawn
 
 TOKENS: Final = 3
 
@@ -32,14 +34,13 @@ class Convolution(nn.Module):
     """(B, C, *sides) -> (B, D, *sides'); weights (D, C/groups, *kernel), initialised as torch's own, not on `meta`."""
 
     def __init__(
-        self, width: int, out_width: int, kernel: Kernel, *, groups: int = 1, bias: bool = True, dilation: int = 1
+        self, width: int, out_width: int, kernel: ConvKernel, *, groups: int = 1, bias: bool = True, dilation: int = 1
     ) -> None:
         super().__init__()
         self.kernel, self.groups, self.dilation = kernel, groups, dilation
-        self.weight = nn.Parameter(torch.empty(out_width, width // groups, *kernel.sides))
+        draw = partial(nn.init.kaiming_uniform_, a=math.sqrt(5))
+        self.weight = drawn(out_width, width // groups, *kernel.sides, by=draw)
         self.bias = nn.Parameter(torch.zeros(out_width)) if bias else None
-        if not self.weight.is_meta:
-            nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
         convolve = (F.conv1d, F.conv2d, F.conv3d)[len(self.kernel.sides) - 1]
@@ -60,7 +61,7 @@ class TokenConvolution(Convolution):
 
 def causal_depthwise(width: int, taps: int, *, padded: bool) -> Convolution:
     """One filter per channel over the last `taps` tokens. A decode step has them in a cache and pads nothing."""
-    kernel = Kernel((taps,), (1,), (taps - 1 if padded else 0,))
+    kernel = ConvKernel((taps,), (1,), (taps - 1 if padded else 0,))
     return Convolution(width, width, kernel, groups=width)
 
 
@@ -70,13 +71,13 @@ def convolved(x_BND: Tensor, conv: Convolution, state: ConvState | None) -> Tens
     return in_rows(conv(taps.transpose(1, 2)))[:, : x_BND.shape[1]]
 
 
-class Pooling(nn.Module):
+class GridPooling(nn.Module):
     """The maximum or the mean of a kernel's positions: (B, D, Y, X) -> (B, D, Y', X').
 
     Without `count_padding` a mean divides by the number of positions that are not padding.
     """
 
-    def __init__(self, form: str, kernel: Kernel, *, count_padding: bool = True) -> None:
+    def __init__(self, form: str, kernel: ConvKernel, *, count_padding: bool = True) -> None:
         super().__init__()
         self.form, self.kernel, self.count_padding = form, kernel, count_padding
 
@@ -88,10 +89,10 @@ class Pooling(nn.Module):
         return pool(x_BDYX, *window, count_include_pad=self.count_padding)
 
 
-class TokenPooling(Pooling):
-    """`Pooling` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D)."""
+class TokenPooling(GridPooling):
+    """`GridPooling` of tokens on a grid of `sides`: (B, N, D) -> (B, N', D)."""
 
-    def __init__(self, sides: tuple[int, ...], form: str, kernel: Kernel, *, count_padding: bool = True) -> None:
+    def __init__(self, sides: tuple[int, ...], form: str, kernel: ConvKernel, *, count_padding: bool = True) -> None:
         super().__init__(form, kernel, count_padding=count_padding)
         self.sides = sides
 

@@ -5,10 +5,13 @@ P rows (copies of tokens) of all experts, E experts, S slots of each, D input wi
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xfcost.torch_models.shared.leaves import drawn
 from xfcost.torch_models.shared.recurrence import sequential
 
 
@@ -45,11 +48,9 @@ class ExpertLinear(nn.Module):
 
     def __init__(self, experts: int, inputs: int, outputs: int, *, bias: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(experts, outputs)) if bias else None
-        if not self.weight.is_meta:
-            for parameter in self.parameters():
-                nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)  # as nn.Linear's
+        draw = partial(nn.init.uniform_, a=-(inputs**-0.5), b=inputs**-0.5)  # as nn.Linear's
+        self.weight = drawn(experts, outputs, inputs, by=draw)
+        self.bias = drawn(experts, outputs, by=draw) if bias else None
 
     def forward(self, x_PD: Tensor, counts_E: Tensor) -> Tensor:
         mapped_PH: Tensor = torch.ops.xfcost.grouped_linear(x_PD, self.weight, self.bias, counts_E)

@@ -6,6 +6,7 @@ Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G grou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -13,7 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import ActKind
-from xfcost.torch_models.shared.uninitialised import Uninitialised
+
+
+class Uninitialised:
+    """To stand before a module of torch.nn: its weights are initialised as torch does it, but not on `meta`."""
+
+    weight: Any
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()  # type: ignore[misc]
 
 
 class Linear(Uninitialised, nn.Linear):
@@ -43,14 +53,20 @@ def through(x: Tensor, *leaves: nn.Module | None) -> Tensor:
     return x
 
 
+def drawn(*shape: int, by: Callable[[Tensor], Any]) -> nn.Parameter:
+    """A parameter whose numbers `by` draws; none are drawn on `meta`, where that takes time."""
+    parameter = nn.Parameter(torch.empty(shape))
+    if not parameter.is_meta:
+        by(parameter)
+    return parameter
+
+
 class Table(nn.Module):
     """A learned table, returned as a tensor: positions, class tokens, vocabularies that several leaves share."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(shape))
-        if not self.weight.is_meta:
-            nn.init.normal_(self.weight, std=0.02)
+        self.weight = drawn(*shape, by=partial(nn.init.normal_, std=0.02))
 
     def forward(self) -> Tensor:
         return self.weight
@@ -86,13 +102,6 @@ class Scale(nn.Module):
         return x * self.factor
 
 
-class UnitLength(nn.Module):
-    """x / max(|x|, ε) for each vector: (…, K) -> (…, K)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.normalize(x, dim=-1)
-
-
 class Scores(nn.Module):
     """QKᵀ: (…, N, K) · (…, M, K) -> (…, N, M)."""
 
@@ -114,54 +123,29 @@ class WeightedSum(nn.Module):
         return weights @ v
 
 
-class GroupedScores(nn.Module):
-    """QKᵀ with J query heads per key head: (B, H, N, K) · (B, H/J, M, K) -> (B, H, N, M).
+def grouped_product(x: Tensor, y: Tensor, *, shared: int) -> Tensor:
+    """x·y with J heads of x per head of y: (B, H, N, M) · (B, H/J, M, K) -> (B, H, N, K).
 
-    The queries of J heads are stacked along the token axis, so that no key is repeated.
+    The J heads are stacked along the token axis, so that no key or value is repeated.
     """
-
-    def __init__(self, shared: int) -> None:
-        super().__init__()
-        self.shared = shared
-
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        stacked = q.unflatten(1, (-1, self.shared)).flatten(2, 3)
-        return (stacked @ k.transpose(-2, -1)).unflatten(2, (self.shared, -1)).flatten(1, 2)
+    stacked = x.unflatten(1, (-1, shared)).flatten(2, 3)
+    return (stacked @ y).unflatten(2, (shared, -1)).flatten(1, 2)
 
 
-class GroupedSum(nn.Module):
-    """AV with J heads of weights per value head: (B, H, N, M) · (B, H/J, M, K) -> (B, H, N, K)."""
-
-    def __init__(self, shared: int) -> None:
-        super().__init__()
-        self.shared = shared
-
-    def forward(self, weights: Tensor, v: Tensor) -> Tensor:
-        stacked = weights.unflatten(1, (-1, self.shared)).flatten(2, 3)
-        return (stacked @ v).unflatten(2, (self.shared, -1)).flatten(1, 2)
+def grouped_scores(q: Tensor, k: Tensor, *, shared: int) -> Tensor:
+    """QKᵀ with J query heads per key head: (B, H, N, K) · (B, H/J, M, K) -> (B, H, N, M)."""
+    return grouped_product(q, k.transpose(-2, -1), shared=shared)
 
 
-class Pad(nn.Module):
-    """`more` zeros after the tokens: (…, N, D) -> (…, N + more, D)."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x, (0, 0, 0, self.more)) if self.more else x
+def with_zeros(x: Tensor, *, before: int = 0, after: int = 0) -> Tensor:
+    """Zeros before and after the tokens: (…, N, D) -> (…, N', D)."""
+    return F.pad(x, (0, 0, before, after)) if before or after else x
 
 
-class CausalMask(nn.Module):
+def causal_mask(scores: Tensor, *, memory: int = 0) -> Tensor:
     """-∞ at keys after their query. The first `memory` keys come before all queries."""
-
-    def __init__(self, memory: int = 0) -> None:
-        super().__init__()
-        self.memory = memory
-
-    def forward(self, scores: Tensor) -> Tensor:
-        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + self.memory)
-        return scores.masked_fill(ahead, float("-inf"))
+    ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + memory)
+    return scores.masked_fill(ahead, float("-inf"))
 
 
 class Fused(nn.Module):
@@ -264,9 +248,60 @@ def split_groups(x_BGTD: Tensor, heads: int) -> Tensor:
     return x_BGTD.unflatten(-1, (heads, -1)).transpose(2, 3)
 
 
-class Glu(nn.Module):
+def glu(x_BNE: Tensor) -> Tensor:
     """The first half of the width times the sigmoid of the second: (B, N, 2D) -> (B, N, D) (Dauphin et al. 2017)."""
+    value_BND, gate_BND = x_BNE.chunk(2, dim=-1)
+    return value_BND * gate_BND.sigmoid()
 
-    def forward(self, x_BNE: Tensor) -> Tensor:
-        value_BND, gate_BND = x_BNE.chunk(2, dim=-1)
-        return value_BND * gate_BND.sigmoid()
+
+class Chain(nn.Module):
+    """Leaves by name, one after the other; an option that is off is None, and no leaf."""
+
+    def __init__(self, **leaves: nn.Module | None) -> None:
+        super().__init__()
+        for name, leaf in leaves.items():
+            if leaf is not None:
+                self.add_module(name, leaf)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for leaf in self.children():
+            x = leaf(x)
+        return x
+
+
+class LinearOverTokens(Linear):
+    """A linear map over the tokens, shared by all channels: (B, N, D) -> (B, M, D)."""
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return super().forward(x_BND.transpose(1, 2)).transpose(1, 2)
+
+
+class Prepend(Table):
+    """Learned tokens before the others: (B, N, D) -> (B, m+N, D)."""
+
+    def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.cat([self.weight.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
+
+
+class TokenPool(nn.Module):
+    """(B, N, D) -> (B, D): the mean of all tokens, or one token's vector, such as the class token's."""
+
+    def __init__(self, form: str, token: int = 0) -> None:
+        super().__init__()
+        self.form, self.token = form, token
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND.mean(dim=1) if self.form == "mean" else x_BND[:, self.token]
+
+
+class FixedMask(nn.Module):
+    """-∞ at the `shut` pairs of a query and a key. Without scores, a boolean mask of the pairs that may be read."""
+
+    shut: Tensor
+
+    def __init__(self, shut: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("shut", shut.to(torch.empty(0).device), persistent=False)
+
+    def forward(self, scores: Tensor | None) -> Tensor:
+        return self.shut.logical_not() if scores is None else scores.masked_fill(self.shut, float("-inf"))

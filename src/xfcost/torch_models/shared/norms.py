@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import NormKind
-from xfcost.torch_models.shared.uninitialised import Uninitialised
+from xfcost.torch_models.shared.leaves import Uninitialised
 
 
 class LayerNorm(Uninitialised, nn.LayerNorm):

@@ -11,12 +11,15 @@ the compiler (`is_compiler_error`).
 
 from __future__ import annotations
 
+import functools
+import gc
 import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -338,3 +341,31 @@ def tensors_of(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
 def children_of(module: nn.Module) -> dict[str, nn.Module | None]:
     """A module's own modules, to be replaced."""
     return _attribute(module, "torch.nn.Module._modules")
+
+
+_WRAPPER: Final = compiler_wrapper()
+# Of a function that is wrapped so: what to call.
+_TO_CALL: Final = "__dynamo_disable"
+
+
+@contextmanager
+def no_compiler() -> Iterator[None]:
+    """Let torch's wrappers call their functions without the compiler."""
+    functions = [function for function in _wrapped() if not hasattr(function, _TO_CALL)]
+    for function in functions:
+        setattr(function, _TO_CALL, function)
+    try:
+        yield
+    finally:
+        for function in functions:
+            delattr(function, _TO_CALL)
+
+
+@functools.cache
+def _wrapped() -> frozenset[Any]:
+    """The functions that torch has wrapped so far; the search through all objects takes tens of milliseconds."""
+    if _WRAPPER is None:
+        return frozenset()
+    place = _WRAPPER.co_freevars.index("fn")
+    wrappers = [each for each in gc.get_referrers(_WRAPPER) if isinstance(each, FunctionType)]
+    return frozenset(wrapper.__closure__[place].cell_contents for wrapper in wrappers if wrapper.__closure__)

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.residual import TwoStreams
+from xfcost.torch_models.shared.leaves import Leaf, joined
 
 
 class ReversibleRun(nn.ModuleList):
@@ -89,25 +90,17 @@ def _undone(
     return y_BND - added_BND.detach(), torch.zeros_like(x_BND) if more is None else more
 
 
-class Join(nn.Module):
-    """Two of (B, N, D) -> concatenated (B, N, 2D), or their mean (B, N, D)."""
-
-    def __init__(self, how: str) -> None:
-        super().__init__()
-        self.how = how
-
-    def forward(self, y1_BND: Tensor, y2_BND: Tensor) -> Tensor:
-        if self.how == "concatenate":
-            return torch.cat([y1_BND, y2_BND], dim=-1)
-        return (y1_BND + y2_BND) * 0.5
+def half_sum(y1_BND: Tensor, y2_BND: Tensor) -> Tensor:
+    """The mean of both streams."""
+    return (y1_BND + y2_BND) * 0.5
 
 
 class StreamsJoined(nn.Module):
-    """Module of `formulas/residual.TwoStreams`: joins the two streams after the last block."""
+    """Joins the two streams after the last block: two of (B, N, D) -> concatenated (B, N, 2D), or the mean."""
 
     def __init__(self, config: TwoStreams, place: Place) -> None:
         super().__init__()
-        self.join = Join(config.join)
+        self.join = Leaf(joined, dim=-1) if config.join == "concatenate" else Leaf(half_sum)
 
     def forward(self, y1_BND: Tensor, y2_BND: Tensor) -> Tensor:
         return self.join(y1_BND, y2_BND)

@@ -15,7 +15,7 @@ import torch
 
 from xfcost.ledger.errors import DeviceError, printable
 from xfcost.ledger.metadata import Load
-from xfcost.torch_models.shared.cgroups import Read, cgroup_folders, read_text
+from xfcost.torch_models.shared.environment import Read, cgroup_folders, read_text
 from xfcost.torch_models.shared.private_torch import is_compiler_error
 
 DEVICES: Final = ("cpu", "cuda", "mps")

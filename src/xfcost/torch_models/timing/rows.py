@@ -29,8 +29,7 @@ from xfcost.torch_models.running.by_row import leaf_rows
 from xfcost.torch_models.running.record import NodeOwners
 from xfcost.torch_models.running.recorder import Recorder, strided_parts
 from xfcost.torch_models.shared.cache import set_position
-from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.private_torch import next_node, node_number, pytree, storage_identity
+from xfcost.torch_models.shared.private_torch import next_node, no_compiler, node_number, pytree, storage_identity
 from xfcost.torch_models.timing.devices import Clock
 
 # Steps at which bytes are looked at; where sums take more, rows have none.

@@ -19,14 +19,14 @@ from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.spec.architecture import Architecture, Stage
-from xfcost.spec.block_order import BlockOrder
+from xfcost.spec.blocks import BlockOrder
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import FOR_SPECS, bytes_to_run, check_room, limit_on, peak_bytes, peak_on
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.cache import set_position
-from xfcost.torch_models.shared.no_compiler import no_compiler
-from xfcost.torch_models.shared.versions import with_versions
+from xfcost.torch_models.shared.environment import with_versions
+from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.devices import Clock, check_device, on_device, waiting_clock
 from xfcost.torch_models.timing.rows import generation_bytes, row_bytes, row_seconds, training_bytes
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns, timing_of
@@ -159,7 +159,7 @@ def _measured_at_once(
             return [(each, None if plan.composed else one.peak()) for each, one in zip(found, ready, strict=True)]
 
 
-class System(NamedTuple):
+class TimedSystem(NamedTuple):
     """What is timed: an architecture at a run, its counted ledger, and of a generation the decode step."""
 
     architecture: Architecture
@@ -175,7 +175,7 @@ class System(NamedTuple):
 
 
 def timed_in_turns(
-    systems: Sequence[System], device: str, plan: TimingPlan, say: Say, meters: Meters = REAL
+    systems: Sequence[TimedSystem], device: str, plan: TimingPlan, say: Say, meters: Meters = REAL
 ) -> list[Ledger]:
     """The systems' ledgers with measured seconds, timed in turns; one after the other where not all fit at once."""
     check_device(device)
@@ -190,7 +190,7 @@ class SystemOnDevice:
         UsageError: a mode that runs more than one pass is to be composed.
     """
 
-    def __init__(self, system: System, device: str, plan: TimingPlan = USUAL, meters: Meters = REAL) -> None:
+    def __init__(self, system: TimedSystem, device: str, plan: TimingPlan = USUAL, meters: Meters = REAL) -> None:
         self.device, self.plan, self.meters, self.mend = device, plan, meters, FOR_SPECS
         if plan.composed:
             system = system._replace(architecture=with_distinct_blocks(system.architecture, system.ledger))

@@ -26,12 +26,12 @@ from xfcost.torch_models.running.operation_costs import COSTS, FREE
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import grouped_mm, handed_to_numpy, layer_norm, unchanged
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.collector import collector_paused
+from xfcost.torch_models.shared.environment import collector_paused
 from xfcost.torch_models.shared.from_fvcore import TRACING, JitModelAnalysis
-from xfcost.torch_models.shared.no_compiler import no_compiler
 from xfcost.torch_models.shared.private_torch import (
     can_decompose,
     convolution_shape,
+    no_compiler,
     plain_convolution,
     pytree,
     replaced_kernels,

@@ -1,0 +1,469 @@
+"""The ledger of one system: of a spec counted, traced, timed, probed; of a torch module, given or named."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from xfcost.api.options import Progress, read_option
+from xfcost.api.predictions import predictors
+from xfcost.api.runs import make_run, refuse, run_options
+from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
+from xfcost.counting.forward import count, with_rebuilt_note
+from xfcost.counting.training import with_training
+from xfcost.ledger.errors import SpecError, UsageError, printable, shown
+from xfcost.ledger.grid import check_tokens
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.timing_plan import USUAL, TimingPlan
+from xfcost.ledger.units import BYTES_PER_ELEMENT
+from xfcost.spec.architecture import PROMPTED, Architecture
+from xfcost.spec.load import Loaded
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run, as_language_model, with_defaults
+from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
+
+if TYPE_CHECKING:
+    import torch
+
+    from xfcost.torch_models.any_model.inputs import Lengths
+    from xfcost.torch_models.any_model.ledger import How
+    from xfcost.torch_models.any_model.system import AnyModule
+    from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
+    from xfcost.torch_models.build import BuiltModel
+    from xfcost.torch_models.predicting.predict import Predictor
+    from xfcost.torch_models.timing.systems import TimedSystem
+
+
+class AccountOptions(NamedTuple):
+    """Which accounts of a system are taken, and how."""
+
+    trace: bool = False
+    device: str | None = None
+    """Where it is timed."""
+    predict: str | None = None
+    """The device on which its seconds are predicted."""
+    timing: TimingPlan = USUAL
+    progress: Progress | None = None
+    orders: bool = True
+    """Do its rows have their orders?"""
+    strict: bool = False
+    """Is a module refused that has operations that are not counted?"""
+    mixing: float = 0
+    """The seconds in which the mixing kinds of a module are found."""
+
+    def say(self, text: str) -> None:
+        """A line before a long step."""
+        if self.progress is not None:
+            self.progress(text)
+
+
+def account(loaded: Loaded, run: Run, how: AccountOptions | None = None, **options: Any) -> Ledger:
+    """The ledger of one loaded spec: counted, then traced and timed; `options` are of `how`, by default with a trace.
+
+    Raises:
+        XfcostError: bad input; a DeviceError where memory runs out, with bytes.
+    """
+    return accounts([loaded], run, (how or AccountOptions(trace=True))._replace(**options))[0]
+
+
+def accounts(loaded: Sequence[Loaded], run: Run, how: AccountOptions) -> list[Ledger]:
+    """The ledgers of several loaded specs, each as `account` gives it; timed in turns on a device.
+
+    Raises:
+        XfcostError: as `account`.
+    """
+    device = how.device
+    run = with_defaults(run, [one.spec for one in loaded])
+    if device is not None:
+        with torch_there(loaded[0].spec.name, f"running it on {device}"):
+            from xfcost.torch_models.timing.devices import check_device
+
+            check_device(str(device))
+    placed = [(one, *_counted_and_traced(one, run, how)) for one in loaded]
+    if how.predict is not None:
+        with torch_there(loaded[0].spec.name, "predicting it"):
+            by_dtype = predictors(how.predict, how.timing.threads)
+            placed = [
+                (one, architecture, foreseen(_system(one, architecture, ledger, run, how.predict), by_dtype).ledger)
+                for one, architecture, ledger in placed
+            ]
+    if device is None:
+        return [ledger for _, _, ledger in placed]
+    names = " and ".join(one.spec.name for one in loaded)
+    with torch_there(
+        loaded[0].spec.name, f"running {names} on {device}" if len(loaded) > 1 else f"running it on {device}"
+    ):
+        from xfcost.torch_models.timing.systems import timed_in_turns
+
+        systems = [_system(*one, run, str(device)) for one in placed]
+        return timed_in_turns(systems, str(device), how.timing, how.say)
+
+
+def ready_to_time(loaded: Loaded, run: Run, device: str, how: AccountOptions) -> TimedSystem:
+    """One loaded spec, counted, to be timed on `device`.
+
+    Raises:
+        XfcostError: as `account`.
+    """
+    return _system(loaded, *_counted_and_traced(loaded, run, how), run, device)
+
+
+def foreseen(system: TimedSystem, by_dtype: Callable[[str], Predictor]) -> TimedSystem:
+    """The same, its ledger with the seconds that the device's calibration predicts.
+
+    Raises:
+        UsageError: it is not calibrated, or the mode is not predicted.
+    """
+    from xfcost.torch_models.predicting.predict import predicted
+
+    return system._replace(ledger=predicted(system, by_dtype(system.architecture.dtype)))
+
+
+def _counted_and_traced(loaded: Loaded, run: Run, how: AccountOptions) -> tuple[Architecture, Ledger]:
+    """The architecture of one spec, and its ledger without times."""
+    with torch_there(loaded.spec.name, "tracing it") if how.trace else nullcontext():
+        architecture = place(loaded, run)
+        check_generation(loaded, run, architecture)
+        given = (loaded, run, architecture)
+        ledger = with_rebuilt_note(count(architecture, orders=how.orders), loaded, architecture)
+        if run.plan is not None:
+            ledger = _planned(with_training(ledger, architecture, run.plan), run, architecture)
+        ledger = _traced(ledger, *given, how.say) if how.trace else with_mode(ledger, *given)
+        if how.trace:  # it knows the activations of every model
+            ledger = _planned(ledger, run, architecture)
+        return architecture, _on_devices(ledger, *given)
+
+
+def _planned(ledger: Ledger, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` of a training step with its plan on the devices of `--on`, where they are given."""
+    if run.plan is None or run.plan.mesh is None:
+        return ledger
+    from xfcost.counting.distributed import with_training_plan
+
+    return with_training_plan(ledger, architecture, run.plan)
+
+
+def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` with its bounds on the devices of `--on`, where they are given."""
+    if run.on is None:
+        return ledger
+    from xfcost.counting.on_devices import with_devices
+
+    return with_devices(ledger, loaded, run, architecture)
+
+
+def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
+    """`ledger` joined with the trace, and with the results of its mode; of a generation, some steps are traced."""
+    from xfcost.torch_models.shared.environment import collector_paused
+
+    say(f"tracing {ledger.metadata.name} …")
+    with collector_paused():
+        from xfcost.torch_models.accounts import traced, with_traced
+
+        ledger = traced(architecture, ledger)
+    ledger = with_mode(ledger, loaded, run, architecture)
+    if ledger.generation is None or ledger.generation.decode is None:
+        return ledger
+    sizes = traced_steps(ledger.generation)
+    for tokens in sizes:
+        say(f"tracing the step at {tokens} tokens …")
+        ledger = with_traced(ledger, place(loaded, run_at(tokens, architecture, run, "decode")))
+    return with_traced_steps(ledger, sizes)
+
+
+def _system(loaded: Loaded, architecture: Architecture, ledger: Ledger, run: Run, device: str) -> TimedSystem:
+    """What its mode runs, to be timed.
+
+    Raises:
+        UsageError: the generation has no decode steps.
+    """
+    from xfcost.torch_models.timing.systems import TimedSystem
+
+    generation = ledger.generation
+    if generation is None:
+        return TimedSystem(architecture, ledger)
+    if generation.decode is None:
+        raise UsageError(f"--device {device}: there are no steps to time: {generation.refused}")
+    final = max(generation.prompt + generation.new_tokens - 1, generation.prompt)
+    return TimedSystem(architecture, ledger, place(loaded, run_at(final, architecture, run, "decode")))
+
+
+def with_probe(
+    loaded: Loaded, run: Run, ledger: Ledger, say: Progress, *, detailed: bool = True, seconds: float = inf
+) -> Ledger:
+    """`ledger` with how the running model mixes tokens: `detailed`, or a check of kinds within `seconds`."""
+    from xfcost.torch_models.shared.environment import collector_paused
+
+    with torch_there(loaded.spec.name, "probing it"), collector_paused():
+        from xfcost.torch_models.probing.account import probed
+
+        return probed(place(loaded, run), ledger, say, detailed=detailed, seconds=seconds)
+
+
+def built(loaded: Loaded, run: Run, device: str) -> BuiltModel:
+    """The torch model of one loaded spec on `device`, with example inputs.
+
+    Raises:
+        XfcostError: bad input; a NoRoomError where the weights don't fit.
+    """
+    with torch_there(loaded.spec.name, "building it"):
+        from xfcost.torch_models.build import build
+        from xfcost.torch_models.memory.peak import check_room
+        from xfcost.torch_models.timing.devices import check_device
+
+        architecture = place(loaded, run)
+        if device != "meta":
+            check_device(device)
+            weights = (count(architecture, orders=False).total("params") or 0) * BYTES_PER_ELEMENT[architecture.dtype]
+            check_room(weights, device, loaded.spec.name, "the weights alone")
+        return build(architecture, device)
+
+
+def torch_there(name: str, doing: str) -> AbstractContextManager[None]:
+    """Inside it torch is there, and memory that runs out is a DeviceError with bytes."""
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    return memory_may_run_out(name, doing)
+
+
+def spec_name(spec: Any) -> str:
+    """A preset's name or a path, as text.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if isinstance(spec, str | os.PathLike):
+        name = os.fspath(spec)
+        return name if isinstance(spec, str) else os.path.join(".", name)
+    raise UsageError(f"expected a preset's name or a path to a YAML file, got {shown(spec)}")
+
+
+def settings_texts(settings: Sequence[str] | None) -> tuple[str, ...]:
+    """`key=value` texts, as after `--set`; None is none.
+
+    Raises:
+        UsageError: they are something else.
+    """
+    given = (settings,) if isinstance(settings, str) else tuple(settings or ())
+    for setting in given:
+        if not isinstance(setting, str):
+            raise UsageError(f"settings: expected texts like 'stages.0.depth=4', got {shown(setting)}")
+    return given
+
+
+_MIXING_SECONDS: Final = 10.0
+
+
+def mixing_seconds(mixing: bool | None, seconds: float | None) -> float:
+    """The time in which to find the mixing kinds of a module, or to check a spec's: 10 s, no limit where asked for.
+
+    Raises:
+        UsageError: the number is none of seconds.
+    """
+    if seconds is not None and not 0 <= seconds < math.inf:
+        raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds from 0, which looks for no kinds")
+    if seconds is None:
+        seconds = math.inf if mixing else _MIXING_SECONDS
+    return 0 if mixing is False else seconds
+
+
+def is_module(given: Any) -> bool:
+    """Is it a torch module? torch is not imported for the question."""
+    torch_loaded = sys.modules.get("torch")
+    return torch_loaded is not None and isinstance(given, torch_loaded.nn.Module)
+
+
+def refuse_class(given: Any) -> None:
+    """Refuse a class where a module or a spec is expected.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if isinstance(given, type):
+        name = given.__name__
+        raise UsageError(f"expected a spec or a torch module, got the class {name}; make a module of it: {name}(…)")
+
+
+def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
+    """Refuse a number for a letter where the example inputs are no function of it.
+
+    Raises:
+        UsageError: N or an image's size is given, and they are none.
+    """
+    from xfcost.torch_models.any_model.inputs import letters_of
+
+    letters = letters_of(inputs)
+    if given.get("N") is not None and "N" not in letters:
+        raise UsageError(f"N={shown(given['N'])}: of a module N is the argument of example_inputs, a function of N")
+    if given.get("size") is not None and "H" not in letters:
+        raise UsageError(
+            f"size={shown(given['size'])}: of a module H and W are the arguments of example_inputs, a function of both"
+        )
+
+
+def check_texts(texts: Sequence[str], tokens: Any) -> None:
+    """Refuse an N that stands for no letter of the inputs of a named module.
+
+    Raises:
+        UsageError: there is one, and they have none.
+    """
+    from xfcost.torch_models.any_model.inputs import letters_in
+
+    if texts and tokens is not None and "N" not in letters_in(texts):
+        raise UsageError(f"--N {shown(tokens)}: the inputs have no letter N, as in --input 1xNx768")
+
+
+ModuleKind = Literal["given", "named", "config"]
+# Options of the run that only some modules take: transformers builds a config in any dtype and attention.
+_TAKEN: Final[dict[ModuleKind, tuple[str, ...]]] = {
+    "given": (), "named": ("batch",), "config": ("batch", "dtype", "attention"),
+}  # fmt: skip
+
+
+def module_run(given: Mapping[str, Any], kind: ModuleKind) -> Run:
+    """The checked run of a module: its mode, its training step, its devices.
+
+    Raises:
+        UsageError: an option has a meaning for specs alone, or a mode can't be timed or predicted.
+    """
+    refuse("a module", {name: value for name, value in given.items() if name not in _TAKEN[kind]})
+    mode = read_option("mode", given.get("mode") or "forward")
+    if mode == "generate":
+        raise UsageError("--mode generate: that is of specs; of a module --mode prefill and --mode decode are counted")
+    if mode in PROMPTED or mode == "decode":
+        refuse("a module with a cache", given)
+    run = make_run(**run_options({name: value for name, value in given.items() if name not in ("N", "size")}))
+    return as_built(run) if kind == "config" else run
+
+
+def as_built(run: Run) -> Run:
+    """`run` with the dtype in which the model of a config is built; its attention is by default the class's best."""
+    if run.mode not in ("prefill", "decode"):
+        return run
+    return as_language_model(run)._replace(attention=run.attention)
+
+
+def how_of(options: AccountOptions, run: Run) -> How:
+    """The accounts of a module."""
+    from xfcost.torch_models.any_model.ledger import How
+
+    closed_form = None if options.orders else False
+    foresee = None if options.predict is None else predictors(options.predict, options.timing.threads)
+    return How(
+        trace=options.trace, strict=options.strict, closed_form=closed_form,
+        mixing=0 if run.mode == "decode" else options.mixing, plan=run.plan,
+        mode=run.mode, device=options.device, timing=options.timing, predict=foresee,
+    )  # fmt: skip
+
+
+def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOptions, run: Run) -> Ledger:
+    """The ledger of a module on example inputs, on the devices of the run; `given` are the keywords of `analyze`."""
+    with torch_there(of.title, "running it"):
+        from xfcost.torch_models.any_model.inputs import Lengths
+
+        how = how_of(options, run)._replace(
+            closed_form=given.get("closed_form"), tokens_of=tuple(given.get("tokens_of") or ()), say=options.say
+        )
+        lengths = Lengths(one_number(given.get("N")), read_option("size", given.get("size")))
+        ledger = of.ledger(lengths, how)
+        metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
+        return module_on_devices(of, msgspec.structs.replace(ledger, metadata=metadata), lengths, run)
+
+
+def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run) -> Ledger:
+    """The ledger of a module on the devices of the run; as it is without them."""
+    if run.on is None:
+        return ledger
+    from xfcost.counting.on_devices import on_devices
+    from xfcost.torch_models.any_model.system import sizes_of
+
+    return on_devices(ledger, run, sizes_of(of, ledger, lengths))
+
+
+def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:
+    """A module with example inputs."""
+    from xfcost.torch_models.any_model.targets import GivenModule
+
+    return GivenModule(module, inputs, keywords)
+
+
+def named_module(
+    target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any, run: Run | None = None
+) -> NamedModule:
+    """The module that a target names; it is built when it is counted, that of a config as the `run` says."""
+    with torch_there(target.text, "loading it"):
+        from xfcost.torch_models.any_model.targets import ConfigOptions, NamedModule
+
+        config = (
+            ConfigOptions()
+            if run is None or target.kind != "config"
+            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in ("prefill", "decode"))
+        )
+        return NamedModule(target, inputs, build, int(read_option("batch", batch)), config)
+
+
+def module_texts(targets: Sequence[str | None], options: Mapping[str, Any]) -> list[dict[str, list[str]]]:
+    """`inputs` and `build` of each target, by the options of the command; {} where neither is given.
+
+    Raises:
+        UsageError: they are of a target that is no module.
+    """
+    given = ModuleTexts(tuple(options.get("inputs") or ()), tuple(options.get("build") or ()))
+    if not given.inputs and not given.build:
+        return [{} for _ in targets]
+    modules = {place: one for place, one in enumerate(targets, 1) if one is not None and module_target(one) is not None}
+    texts, none = texts_by_place(given, modules, len(targets)), ModuleTexts()
+    found = [texts.get(place, none) for place in range(1, len(targets) + 1)]
+    return [{"inputs": list(one.inputs), "build": list(one.build)} for one in found]
+
+
+def one_number(given: Any) -> int | None:
+    """The number for N in the shapes of inputs.
+
+    Raises:
+        UsageError: more than one, or none, or one out of range.
+    """
+    numbers = read_option("N", given)
+    if numbers is not None and len(numbers) != 1:
+        raise UsageError(f"--N {shown(given)}: expected one number, which stands for N in --input")
+    if not numbers:
+        return None
+    check_tokens(numbers[0])
+    return int(numbers[0])
+
+
+def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Progress | None) -> Loaded | None:
+    """The spec of a config.json; None where no spec can be made of it, and the model of transformers is looked at."""
+    from xfcost.importing import loaded_config
+
+    try:
+        return loaded_config(Path(target.place), settings_texts(settings))
+    except SpecError as error:
+        if not _has_model_type(target.place):
+            raise
+        if progress is not None:
+            reason = str(error).removeprefix(target.place).partition(";")[0].lstrip(":0123456789 ")
+            progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
+        return None
+
+
+def _has_model_type(path: str) -> bool:
+    """Is the file a config of transformers, whether we know it or not?"""
+    if not os.path.isfile(path):
+        return False
+    try:
+        import json  # specs and modules need none
+
+        values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and isinstance(values.get("model_type"), str)

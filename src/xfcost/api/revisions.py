@@ -1,0 +1,476 @@
+"""A target at a git revision: its files in a temporary folder, and its report from there.
+
+Of git only `rev-parse`, `for-each-ref`, `ls-tree` and `cat-file` run. They write nothing, and run nothing that the
+repository's configuration names: no filter, hook or fsmonitor, and no fetch of what a partial clone lacks.
+
+Code of a revision runs in a process of its own, `python -m xfcost.api.revisions`, a job on stdin, a report on stdout:
+two revisions of a module have imports of the same names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final, NamedTuple, cast
+
+import msgspec
+
+from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, near_names, printable
+from xfcost.ledger.saved_report import Report
+from xfcost.spec.files import outside_allowed
+
+_GIT: Final = ("git", "-c", "core.fsmonitor=false")
+_ENVIRONMENT: Final = {
+    "LC_ALL": "C",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_NO_LAZY_FETCH": "1",  # before 2.45 the line above does
+}
+# Modes of `git ls-tree`.
+_LINK: Final = "120000"
+_EXECUTABLE: Final = "100755"
+# Parts of a path that would lead out of a folder; commits that git itself makes have none of them.
+_NO_NAMES: Final = {"", ".", ".."}
+# So many parts of paths are followed of a link: links may lead in a circle.
+_MOST_PARTS: Final = 1000
+
+
+class Repository(NamedTuple):
+    """A git repository."""
+
+    top: Path
+    """The top of its working tree."""
+    prefix: str
+    """The current folder, from the top: `sub/folder/`."""
+
+
+def repository() -> Repository:
+    """The repository of the current folder.
+
+    Raises:
+        UsageError: there is none, or no git.
+    """
+    found = _git(["rev-parse", "--show-toplevel", "--show-prefix"])
+    if found.returncode:
+        raise UsageError(
+            f"{printable(os.getcwd(), 200)}: is in no git repository ({_reported(found)}); a revision, as in "
+            "HEAD~1:spec.yaml, is of one"
+        )
+    top, _, prefix = found.stdout.decode("utf-8", "surrogateescape").rstrip("\n").partition("\n")
+    return Repository(Path(top), prefix)
+
+
+def commit_of(revision: str) -> str:
+    """The full hash of the commit that a revision names.
+
+    Raises:
+        UsageError: there is no such revision.
+    """
+    named = _git(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"])
+    if named.returncode:
+        names = _git(["for-each-ref", "--format=%(refname:short)"]).stdout.decode("utf-8", "replace").split()
+        near = near_names(revision, names)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(
+            f"{printable(revision, 80)}: there is no such revision here; expected a commit, branch or tag, as in "
+            f"HEAD~1 or main{hint}"
+            + (" (a shallow clone has few; in a GitHub workflow fetch-depth: 0 fetches all)" if _shallow() else "")
+        )
+    return named.stdout.decode("ascii").strip()
+
+
+class File(NamedTuple):
+    """A file of a commit, or a link."""
+
+    mode: str
+    content: str
+    """The name of its object."""
+
+
+class Tree(NamedTuple):
+    """The files of a commit by their paths from the top, and where its links lead."""
+
+    top: Path
+    files: Mapping[str, File]
+    links: Mapping[str, str]
+
+    def followed(self, path: str) -> str | None:
+        """`path` with its links followed inside the commit; None where they lead out of it, or in a circle."""
+        waiting = path.split("/")
+        found: list[str] = []
+        for _ in range(_MOST_PARTS):
+            if not waiting:
+                return "/".join(found)
+            part = waiting.pop(0)
+            if part == "..":
+                if not found:
+                    return None
+                found.pop()
+            elif part not in ("", "."):
+                found.append(part)
+                if (target := self.links.get("/".join(found))) is not None:
+                    if target.startswith("/"):
+                        return None
+                    found.pop()
+                    waiting[:0] = target.split("/")
+        return None
+
+    def check_out(self, paths: Iterable[str], folder: Path) -> None:
+        """Write these files into `folder` as they are stored; of a link also what it leads to.
+
+        A link that leads out of the commit is left out.
+
+        Raises:
+            UsageError: a file can't be read or written.
+        """
+        wanted = list(paths)
+        for path in wanted:
+            if not _NO_NAMES.isdisjoint(re.split(r"[/\\]", path)):
+                raise UsageError(f"{printable(path, 200)}: no file of a commit may have that name")
+        ends = {path: end for path in wanted if path in self.links and (end := self.followed(path)) is not None}
+        every = dict.fromkeys([*wanted, *ends.values()])
+        written = [path for path in every if path in self.files and path not in self.links]
+        contents = _contents(self.top, [self.files[path].content for path in written])
+        try:
+            for path, content in zip(written, contents, strict=True):
+                target = folder / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+                if self.files[path].mode == _EXECUTABLE:
+                    target.chmod(0o755)
+            for path, end in ends.items():  # behind the files: none is written through a link
+                link = folder / path
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(folder / end)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"files of the revision can't be written: {error}") from None
+
+
+def tree_at(top: Path, commit: str) -> Tree:
+    """The files of a commit.
+
+    Raises:
+        UsageError: git can't list or read them.
+    """
+    files = {}
+    for line in _ran(["ls-tree", "-r", "-z", commit], top).split(b"\0"):
+        described, _, path = line.partition(b"\t")
+        if b" blob " in described:  # and no commit of a submodule
+            mode, _, content = described.decode("ascii").split()
+            files[os.fsdecode(path)] = File(mode, content)
+    links = [path for path, file in files.items() if file.mode == _LINK]
+    targets = _contents(top, [files[path].content for path in links])
+    return Tree(top, files, dict(zip(links, map(os.fsdecode, targets), strict=True)))
+
+
+def _contents(top: Path, objects: Sequence[str]) -> Iterator[bytes]:
+    """The stored bytes of objects, one at a time.
+
+    Raises:
+        UsageError: one is not there.
+    """
+    if not objects:
+        return
+    with tempfile.TemporaryFile() as asked:
+        asked.write("".join(f"{one}\n" for one in objects).encode())
+        asked.seek(0)
+        with subprocess.Popen(  # noqa: S603 - a list of words, no shell
+            [*_GIT, "cat-file", "--batch"],
+            cwd=top,
+            env=os.environ | _ENVIRONMENT,
+            stdin=asked,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as reading:
+            answers = cast("IO[bytes]", reading.stdout)
+            for one in objects:
+                size = answers.readline().rpartition(b" ")[2].strip()  # OBJECT blob SIZE, or OBJECT missing
+                if not size.isdigit():
+                    raise UsageError(
+                        f"git cat-file: {one[:10]} of that revision is not in this repository; where it is a partial "
+                        "clone, fetch it with git first: nothing is fetched here"
+                    )
+                yield answers.read(int(size))
+                answers.read(1)  # the line's end
+
+
+def _shallow() -> bool:
+    return _git(["rev-parse", "--is-shallow-repository"]).stdout.strip() == b"true"
+
+
+def _ran(words: Sequence[str], top: Path) -> bytes:
+    """What git printed.
+
+    Raises:
+        UsageError: it failed.
+    """
+    done = _git(words, top)
+    if done.returncode:
+        raise UsageError(f"git {words[0]} failed: {_reported(done)}")
+    return done.stdout
+
+
+def _git(words: Sequence[str], top: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(  # noqa: S603 - a list of words, no shell
+            [*_GIT, *words], cwd=top, env=os.environ | _ENVIRONMENT, capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        raise UsageError("git is not installed (or not in PATH), and a revision of a file needs it") from None
+
+
+def _reported(done: subprocess.CompletedProcess[bytes]) -> str:
+    text = done.stderr.decode("utf-8", "replace").strip()
+    return printable(text.splitlines()[0].removeprefix("fatal: ") if text else f"exit code {done.returncode}", 200)
+
+
+_FILE: Final = re.compile(r".+\.(ya?ml|json|jsonl)\Z", re.DOTALL | re.IGNORECASE)
+# model.py:Net, package.module:Net
+_CODE: Final = re.compile(r"(?P<place>.+\.py|[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d][\w.]*)\Z", re.DOTALL)
+
+
+class Revised(NamedTuple):
+    """A target at a revision."""
+
+    revision: str
+    target: str
+    """As it stands behind the revision: a path from the top of the repository, or `./` from here; or code."""
+
+    @property
+    def text(self) -> str:
+        """As it was given."""
+        return f"{self.revision}:{self.target}"
+
+    @property
+    def path(self) -> str:
+        """The file of the target; of `package.module:Net` the path of the module without its ending."""
+        code = _CODE.match(self.target)
+        if code is None:
+            return self.target
+        place = code["place"]
+        return place if place.endswith(".py") else place.replace(".", "/")
+
+    @property
+    def is_code(self) -> bool:
+        """Does it name a torch module, whose code is executed?"""
+        return _CODE.match(self.target) is not None
+
+
+def revised(text: str) -> Revised | None:
+    """The revision and the target in `text`; None where it names no revision: a file, a preset, `model.py:Net`.
+
+    Raises:
+        UsageError: a revision of something that has none, or without a file.
+    """
+    revision, colon, target = text.partition(":")
+    if not colon or os.path.exists(text):
+        return None
+    if _FILE.match(target) or _CODE.match(target):
+        if not revision:
+            raise UsageError(f"{printable(text, 200)}: expected a revision before the colon, as in HEAD{text}")
+        return Revised(revision, target)
+    if (
+        revision != "HEAD"
+        and re.fullmatch(r"[^\W\d][\w.]*\Z", target)
+        and (revision.endswith(".py") or re.fullmatch(r"[\w.]+", revision))
+    ):
+        return None  # model.py:Net
+    raise UsageError(
+        f"{printable(text, 200)}: expected a file at a revision, as in HEAD~1:spec.yaml or main:model.py:build"
+        " (a preset belongs to xfcost, and has no revisions)"
+    )
+
+
+class CheckedOut(NamedTuple):
+    """A target at a revision, in a folder of its own."""
+
+    folder: Path
+    """The top of the files at the revision."""
+    top: Path
+    """The top of the user's working tree."""
+    target: str
+    """The target from `folder` on: `specs/x.yaml`, `model.py:Net`."""
+
+    @property
+    def place(self) -> str:
+        """The target as a path."""
+        return os.path.join(self.folder, self.target)
+
+
+@contextmanager
+def checked_out(given: Revised) -> Iterator[CheckedOut]:
+    """Inside it, the files of a revision: of code all of them, of a spec those of its folder, which it may extend.
+
+    Raises:
+        UsageError: no git, no repository, no such revision, no such file at it, or a link that leads out of it.
+    """
+    found = repository()
+    commit = commit_of(given.revision)
+    tree = tree_at(found.top, commit)
+    path = _path(given, found.prefix, list(tree.files), commit)
+    if path in tree.links and tree.followed(path) not in tree.files:
+        raise UsageError(
+            f"{printable(given.text, 200)}: is a link to {printable(tree.links[path], 120)}, which is no file of that "
+            "revision; name the file itself"
+        )
+    folder = "" if given.is_code or outside_allowed() else str(PurePosixPath(path).parent)
+    inside = "" if folder in ("", ".") else f"{folder}/"
+    with tempfile.TemporaryDirectory(prefix="xfcost-") as temporary:
+        tree.check_out((file for file in tree.files if file.startswith(inside)), Path(temporary))
+        yield CheckedOut(Path(temporary), found.top, _target(given, path))
+
+
+def _target(given: Revised, path: str) -> str:
+    """The target with its path from the top: `./model.py:Net` -> `sub/model.py:Net`; a package's name stays."""
+    if not given.is_code:
+        return path
+    place, _, name = given.target.rpartition(":")
+    return f"{path}:{name}" if place.endswith(".py") else given.target
+
+
+def _path(given: Revised, prefix: str, files: list[str], commit: str) -> str:
+    """The file from the top of the repository, as `git show` reads it.
+
+    Raises:
+        AbsentError: there is no such file at the revision.
+    """
+    path = given.path
+    here = os.path.normpath(os.path.join(prefix, path)) if path.startswith(("./", "../")) else os.path.normpath(path)
+    here = here.replace(os.sep, "/")
+    if here in files:
+        return here
+    if given.is_code and not path.endswith(".py"):
+        places = (f"{here}.py", f"{here}/__init__.py")
+        if any(f"{folder}{place}" in files for folder in ("", "src/") for place in places):
+            return here
+    raise AbsentError(f"{printable(given.text, 200)}: {_absent(here, prefix, files)} (at {commit[:10]})")
+
+
+def _absent(here: str, prefix: str, files: list[str]) -> str:
+    """What is there in place of a missing file."""
+    absent = f"there is no {printable(here, 120)} at that revision"
+    if prefix and f"{prefix}{here}" in files:
+        return f"{absent}; paths begin at the top of the repository: ./{here} is the one in this folder"
+    if any(file.startswith(f"{here}/") for file in files):
+        return f"{absent}, but a folder of that name"
+    near = near_names(here, files)
+    return f"{absent}; did you mean {' or '.join(near)}?" if near else absent
+
+
+def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -> Report:
+    """What `xfcost.analyze` counts of it, with the imports of the revision.
+
+    Raises:
+        UsageError: it can't be counted, or its process ended without an answer.
+    """
+    job = RevisionJob(folder=str(there.folder), top=str(there.top), target=there.target, options=dict(options))
+    done = subprocess.run(
+        [sys.executable, "-m", "xfcost.api.revisions"],
+        input=msgspec.json.encode(job),
+        capture_output=True,
+        check=False,
+    )
+    try:
+        answer = msgspec.json.decode(done.stdout, type=RevisionAnswer)
+    except msgspec.DecodeError:
+        last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
+        raise UsageError(
+            f"{printable(given.text, 200)}: its process ended with {done.returncode}: {printable(last, 200)}"
+        ) from None
+    if answer.report is None:
+        raise UsageError(at_revision(answer.refused or "", there, given))
+    return msgspec.convert(answer.report, Report)
+
+
+def at_revision(message: str, there: CheckedOut, given: Revised) -> str:
+    """A message with the revision in place of the temporary folder."""
+    named = message.replace(f"{there.folder}/", f"{given.revision}:")
+    return named if named.startswith(f"{given.revision}:") else f"{given.revision}:{named}"
+
+
+class RevisionJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What is counted: a target in a folder, in place of the working tree whose top is `top`."""
+
+    folder: str
+    top: str
+    target: str
+    options: dict[str, Any]
+    """The arguments of `xfcost.analyze`."""
+
+
+class RevisionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The object of the report, or why there is none."""
+
+    report: dict[str, Any] | None = None
+    refused: str | None = None
+
+
+def main() -> None:
+    """Answer the job."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what the code prints is no answer
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=RevisionJob)
+    content = msgspec.json.encode(answered(job))
+    with os.fdopen(answers, "wb") as stream:
+        stream.write(content)
+
+
+def answered(job: RevisionJob) -> RevisionAnswer:
+    """The report of the job's target; what can't be is part of the answer."""
+    from xfcost.api.analysis import analyze
+    from xfcost.ledger.objects import ledger_object
+
+    folder, top = Path(job.folder), Path(os.path.realpath(job.top))
+    sys.path[:] = import_folders(sys.path, folder, top)
+    os.chdir(folder)
+    try:
+        ledger = analyze(job.target, **({"mixing": False} | job.options))
+        check_imports(top)
+    except XfcostError as error:
+        return RevisionAnswer(refused=str(error))
+    return RevisionAnswer(report=ledger_object(ledger))
+
+
+def import_folders(entries: Iterable[str], folder: Path, top: Path) -> list[str]:
+    """`sys.path` with the folders of the revision in place of those of the working tree."""
+    found = [str(folder), str(folder / "src")]
+    for entry in entries:
+        real = Path(os.path.realpath(entry or os.getcwd()))
+        inside = real.is_relative_to(top) and not _installed(real)
+        found.append(str(folder / real.relative_to(top)) if inside else entry)
+    return [entry for entry in dict.fromkeys(found) if os.path.exists(entry)]
+
+
+def check_imports(top: Path) -> None:
+    """Refuse a result to which the working tree contributed.
+
+    Raises:
+        UsageError: a module was imported from there.
+    """
+    own = Path(__file__).resolve().parents[1]
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str):
+            continue
+        real = Path(os.path.realpath(file))
+        if real.is_relative_to(top) and not real.is_relative_to(own) and not _installed(real):
+            raise UsageError(
+                f"it imports {name} from the working tree ({real.relative_to(top)}), and not from the revision; "
+                "uninstall its editable install, or compare two checkouts"
+            )
+
+
+def _installed(path: Path) -> bool:
+    """Is it a package of the environment, wherever that lies?"""
+    prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix)}
+    return any(path.is_relative_to(prefix) for prefix in prefixes) or "site-packages" in path.parts
+
+
+if __name__ == "__main__":
+    main()

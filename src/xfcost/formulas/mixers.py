@@ -1,0 +1,195 @@
+"""Bases and rows that several mixers share: causal ones, grouped queries, static weights, chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.component import (
+    ComponentError,
+    Heads,
+    Mixer,
+    MultiHead,
+    Number,
+    Operation,
+    Place,
+    divisors_text,
+    single_token,
+    tag_of,
+)
+from xfcost.formulas.rows import decode_step, linear, move, on_raw_input, rotary
+from xfcost.ledger.tensors import Tensors
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+# Bases of mixers by causality: optionally causal, approximately causal, never causal, always causal ──────────────────
+
+
+class CausalMixer(MultiHead, frozen=True, kw_only=True):
+    """A mixer that has an exactly causal form."""
+
+    causal: bool | None = None
+    """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
+
+
+class ApproximatelyCausalMixer(MultiHead, frozen=True, kw_only=True):
+    """A mixer whose causal form is approximate: later tokens are never read, yet change which tokens are."""
+
+    leak: ClassVar[str]
+    """How later tokens have influence, for messages (`later tokens are sorted too, and move the chunks' borders`)."""
+
+    causal: bool | Literal["approximate"] | None = None
+    """`approximate`: no later token is read, yet later tokens influence which tokens are read. No exactly causal form
+    exists."""
+
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
+        return (
+            msgspec.structs.replace(self, causal="approximate" if decoder else False) if self.causal is None else self
+        )
+
+    def check(self, place: Place) -> None:
+        if self.causal is True:
+            kind = tag_of(type(self))
+            raise ComponentError(
+                "causal", f"{kind!r} has no exactly causal form: {self.leak}; write causal: approximate"
+            )
+        super().check(place)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if self.causal == "approximate":
+            yield f"causal: approximate; {self.leak}"
+
+
+class NonCausalMixer(MultiHead, frozen=True, kw_only=True):
+    """A mixer that has no causal form."""
+
+    non_causal_reason: ClassVar[str]
+    """The reason, for messages (`every output row mixes all tokens`)."""
+
+    causal: bool | None = None
+    """Only false: this mechanism has no causal form."""
+
+    def check(self, place: Place) -> None:
+        if self.causal:
+            raise ComponentError(
+                "causal",
+                f"{tag_of(type(self))!r} has no causal form: {self.non_causal_reason}; write causal: false "
+                "(where it isn't given, a decoder's mixers are causal)",
+            )
+        super().check(place)
+
+
+class AlwaysCausalMixer(Mixer, frozen=True):
+    """A mixer of a sequence that is always causal: a token reads those up to itself, directly or through a state."""
+
+    @property
+    def causality(self) -> Literal["exact"]:
+        return "exact"
+
+    def check(self, place: Place) -> None:
+        if len(place.grid.sides) != 1 or place.grid.special:
+            kind, tokens = tag_of(type(self)), place.grid.shape_text()
+            raise ComponentError("kind", f"{kind!r} needs a sequence without special tokens, got {tokens} tokens")
+
+    def step(self, place: Place) -> Iterator[Operation]:
+        """The rows of one token, which reads the earlier ones from caches and states."""
+        return decode_step(self.operations(single_token(place)), place.grid.total)
+
+
+# Grouped-query and multi-query heads, with rotary or ALiBi positions ─────────────────────────────────────────────────
+
+
+class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
+    """h query heads over h_kv key and value heads of width d_k: h/h_kv query heads share one key head.
+
+    Multi-head attention has h_kv = h, grouped-query attention fewer (GQA; Ainslie et al. 2023, §2.2), multi-query
+    attention one (MQA; Shazeer 2019). Scores and weighted sums cost the same; the projections and the KV cache,
+    2·h_kv·d_k numbers per token, shrink. Values may have a width d_v of their own.
+
+        qkv     N·d·(h·d_k + h_kv·d_k + h_kv·d_v) MACs
+        rotary  3·N·(h + h_kv)·d_k element-wise FLOPs, with `position: rope`
+
+    RoPE rotates pairs of columns of queries and keys by angles that grow with the position (Su et al. 2021, §3.2):
+    x·cos + x'·sin, x' holding the other column of each pair. The angles are buffers, and no length is fixed.
+    """
+
+    kv_heads: Heads | None = None
+    """Number of key and value heads h_kv, which divides h (GQA, MQA); h by default."""
+    position: Literal["none", "rope", "alibi"] = "none"
+    """`rope` rotates queries and keys by their positions; `alibi` adds a penalty to scores that grows with distance."""
+    rope_base: Annotated[float, msgspec.Meta(ge=1, le=1e12)] = 10000.0
+    """Base θ of RoPE's angles position·θ^(-2i/d_k); it does not change the cost."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ComponentError(
+                "kv_heads",
+                f"{self.heads} heads don't divide into {self.kv_heads} groups; it could be {divisors_text(self.heads)}",
+            )
+        width = self.inner(place.dim) // self.heads
+        if self.position == "rope" and width % 2:
+            raise ComponentError(
+                "position",
+                f"rope rotates pairs of columns; expected an even head width, got {width}: give an even `head_dim`",
+            )
+
+    @property
+    def shared(self) -> Number:
+        """h/h_kv: query heads per key and value head."""
+        return 1 if self.kv_heads is None else self.heads // self.kv_heads
+
+    def kv_inner(self, width: Number) -> Number:
+        """h_kv·d_k, the keys of a token."""
+        return self._of_kv_heads(self.inner(width))
+
+    def value_inner(self, width: Number) -> Number:
+        """h·d_v, the width of the weighted sums of all heads."""
+        return self.inner(width)
+
+    def kv_width(self, width: Number) -> Number:
+        """h_kv·(d_k + d_v), the keys and values of a token: its KV cache."""
+        return self.kv_inner(width) + self._of_kv_heads(self.value_inner(width))
+
+    def _of_kv_heads(self, inner: Number) -> Number:
+        return inner if self.kv_heads is None else inner // self.heads * self.kv_heads
+
+    def projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
+        """Projections to queries, keys and values of `tokens` tokens, and rotary positions."""
+        outputs = self.inner(width) + self.kv_width(width)
+        yield on_raw_input(linear("qkv", "Q, K, V projections", tokens, width, outputs, bias=self.projection_bias))
+        if self.position == "rope":
+            yield rotary(tokens, self.inner(width), self.kv_inner(width))
+
+    def heads_label(self) -> str:
+        """`grouped-query `, `multi-query `, or nothing: for the label."""
+        if self.kv_heads is None or self.kv_heads == self.heads:
+            return ""
+        return "multi-query " if self.kv_heads == 1 else "grouped-query "
+
+
+# Global mixing with static weights ───────────────────────────────────────────────────────────────────────────────────
+
+
+# Sequences in chunks of one size, the last one padded ────────────────────────────────────────────────────────────────
+
+
+def chunk_mixing(size: Number) -> dict[str, Any]:
+    """Attributes of a content-dependent row that mixes the tokens of a chunk."""
+    return {"mixing": "local", "reads": "b", "reads_tokens": size, "content_dependent": True}
+
+
+def pairs_in_chunks(tokens: Number, chunks: Number, size: Number) -> Number:
+    """Pairs of a token with itself and with the earlier ones of its chunk, without padding."""
+    last_tokens = tokens - (chunks - 1) * size
+    return (chunks - 1) * (size * (size + 1) // 2) + last_tokens * (last_tokens + 1) // 2
+
+
+def pad_to_chunks(tokens: Number, padded: Number, width: Number, tensors: Tensors | None = None) -> Operation:
+    """`padded` tokens of `width` written, where these are not the tokens themselves."""
+    return move("pad", "Pad to whole chunks", lesser(1, padded - tokens) * padded * width, tensors=tensors)

@@ -1,0 +1,283 @@
+"""Heads: classifiers and language models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from xfcost.formulas.arithmetic import ceil_div, common_divisor
+from xfcost.formulas.component import (
+    ActKind,
+    ComponentError,
+    Head,
+    Letter,
+    NormKind,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    Rows,
+    Share,
+    Side,
+    Width,
+    check_no_special_tokens,
+)
+from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.formulas.tensors import adaptive_mean, copied, view, within
+from xfcost.ledger.accounts import WeightsRead
+from xfcost.ledger.tensors import BEFORE, INPUT
+
+# Two tokens, each with a classifier of its own, in either order.
+TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]
+
+
+class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
+    """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·classes MACs.
+
+    `pool: [class_token, distillation_token]` has a linear map for each of the two tokens, whose answers are averaged at
+    inference (Touvron et al. 2021, DeiT, §4): 2·d·classes MACs.
+
+    With `norm_after_pool` the one pooled vector is normalised, d elements in place of N·d (ConvNeXt).
+
+    With `pool: none` every token is classified, N·d·classes MACs: a tagger, or a decoder whose last answer is taken.
+    """
+
+    pool: Literal["class_token", "mean", "none"] | TwoTokens = "mean"
+    """What is classified: the class token, the mean of all tokens, two named special tokens, or every token (`none`).
+    """
+    norm: NormKind = "layer_norm"
+    """Norm before the linear map."""
+    norm_after_pool: bool = False
+    """Whether the pooled vector is normalised, in place of all N tokens."""
+    classes: Annotated[Rows, Letter("K")] = 1000
+    """Number of classes K."""
+    bias: bool = True
+    """Whether the linear map has a bias."""
+
+    def without_extra_tokens(self) -> Classifier:
+        return self if self.pool == "none" else msgspec.structs.replace(self, pool="mean")
+
+    def check(self, place: Place) -> None:
+        if self.pool not in ("mean", "none") and not place.grid.special:
+            raise ComponentError(
+                "pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean"
+            )
+        if self.norm_after_pool and self.norm == "group_norm":
+            raise ComponentError(
+                "norm_after_pool", "the group norm of one vector is its layer norm; write norm: layer_norm"
+            )
+        if self.pool == "none" and self.norm_after_pool:
+            raise ComponentError(
+                "norm_after_pool", "it normalises one pooled vector, and `pool: none` classifies every token"
+            )
+        if self.distilled and self.norm_after_pool:
+            raise ComponentError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two")
+        if self.distilled and len(set(self.pool)) < len(self.pool):
+            raise ComponentError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
+
+    @property
+    def distilled(self) -> bool:
+        return not isinstance(self.pool, str)
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(left_out={"average": "the answers of two tokens are averaged: the logits are of both"})
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        normed = list(norm(self.norm, "norm", 1 if self.norm_after_pool else n, d))
+        yield from () if self.norm_after_pool else normed
+        if self.pool == "mean":
+            yield elementwise("pool", "Mean over tokens", "mean", n * d, tensors=copied((n, d), (d,)))
+        elif self.pool != "none":
+            yield move("pool", "Take the class token", tensors=view((n, d), (d,)))
+        yield from normed if self.norm_after_pool else ()
+        yield self._linear("linear", "Classifier", n if self.pool == "none" else 1, d)
+        if self.distilled:
+            taken = view((n, d), (d,), INPUT if self.norm == "none" else "norm")
+            yield move("distillation_pool", "Take the distillation token", tensors=taken)
+            yield self._linear("distillation_linear", "Classifier (distillation)", 1, d)
+            both = copied((self.classes,), (self.classes,), "linear", "distillation_linear")
+            title = "Average of both classifiers"
+            yield elementwise("average", title, "add + multiply", self.classes, tensors=both)
+
+    def _linear(self, path: str, title: str, n: Number, d: Number) -> Operation:
+        row = linear(path, title, n, d, self.classes, bias=self.bias)
+        return msgspec.structs.replace(row, takes_input=True) if self.norm == "none" else row
+
+
+class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier"):
+    """Tokens averaged to a P×P grid, flattened to P²·d numbers, hidden layers, classes (Simonyan and Zisserman 2015).
+
+    pool    an adaptive mean: n tokens along a side are read n + P - gcd(n, P) times, for P that leave
+    fc1     P²·d·H₁ MACs, P²·d·H₁ + H₁ parameters, whatever N is
+    act1    H₁ elements; fc2, act2 and so on for every hidden layer, H₁·H₂ MACs
+    linear  H·classes MACs, H of the last hidden layer
+
+    VGG has P = 7, and two hidden layers of 4096 with ReLU. The pool changes nothing where the grid is P×P already, as
+    of a 224×224 image; it is the public code's, for other sizes.
+    """
+
+    pooled: Annotated[Side, Letter(None)]
+    """Side P of the grid that the tokens are averaged to, along every axis."""
+    hidden: Annotated[list[Width], msgspec.Meta(min_length=1, max_length=2**8)]
+    """Widths H of the hidden layers, in order."""
+    act: ActKind = "relu"
+    """Activation function behind each hidden layer."""
+    classes: Annotated[Rows, Letter("K")] = 1000
+    """Number of classes K."""
+
+    def check(self, place: Place) -> None:
+        check_no_special_tokens(place.grid, "a grid is pooled and flattened")
+
+    def pooled_sides(self, place: Place) -> tuple[int, ...]:
+        """The sides of the pooled grid."""
+        return (self.pooled,) * len(place.grid.sides)
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(whole=self.pooled)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield self._pool(place)
+        width = prod(self.pooled_sides(place)) * place.dim
+        for number, hidden in enumerate(self.hidden, 1):
+            yield linear(f"fc{number}", "Hidden layer", 1, width, hidden)
+            yield elementwise(f"act{number}", "Activation", self.act, hidden)
+            width = hidden
+        yield linear("linear", "Classifier", 1, width, self.classes)
+
+    def _pool(self, place: Place) -> Operation:
+        """Windows of sides that P divides are disjoint, and make new tokens; others share tokens."""
+        sides = place.grid.sides
+        read = [side + self.pooled - common_divisor(side, self.pooled) for side in sides]
+        shared: dict[str, Any] = {}
+        if any(common_divisor(side, self.pooled) != self.pooled for side in sides):
+            longest = prod(ceil_div(tokens, self.pooled) for tokens in read)
+            shared = {"mixing": "global", "reads": "N/k", "reads_tokens": longest}
+        tensors = adaptive_mean(sides, self.pooled_sides(place), place.dim)
+        work = prod(read) * place.dim
+        return elementwise("pool", "Adaptive average pool", "mean", work, tensors=tensors, **shared)
+
+
+class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
+    """act(W x₀ + b) of the first token, a class token where there is one (BERT's public code; Devlin et al. 2019).
+
+    norm      N·d elements, if any (ViT's in transformers)
+    linear    d·d' MACs, d·d' + d' parameters
+    act       d' elements
+    classify  d'·classes MACs, d'·classes + classes parameters, where `classes` are asked for (fine-tuned BERT)
+    """
+
+    norm: NormKind = "none"
+    """Norm before the first token is taken."""
+    width: Width | None = None
+    """Output width d' of the linear map; d by default."""
+    act: ActKind | Literal["tanh"] = "tanh"
+    """Activation function after the linear map."""
+    classes: Annotated[Rows | None, Letter("K")] = None
+    """Number of classes K of a classifier after the pooler; none by default."""
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        width = place.dim if self.width is None else self.width
+        yield from norm(self.norm, "norm", place.grid.total, place.dim)
+        n, d = place.grid.total, place.dim
+        taken = view((n, d), (d,), INPUT if self.norm == "none" else BEFORE)
+        yield move("pool", "Take the first token", tensors=taken)
+        yield linear("linear", "Pooler", 1, place.dim, width)
+        yield elementwise("act", "Activation of the pooler", self.act, width)
+        if self.classes is not None:
+            yield linear("classify", "Classifier", 1, width, self.classes)
+
+
+class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
+    """norm, optional scale, then logits over the vocabulary at every token: N·d·V MACs.
+
+    Of a prompt only the last position's logits are computed (`generate` and `prefill`): d·V MACs. The norm and the
+    scale are of all N tokens there too, as in transformers, which slices right before `lm_head`.
+
+    With `share: name` the table is the token embedding's (Press and Wolf 2017): no parameters of its own, but for the
+    V of a bias.
+    """
+
+    token_wise: ClassVar[bool] = True
+    predicts_next: ClassVar[bool] = True
+    scores_vocabulary: ClassVar[bool] = True
+
+    norm: NormKind = "layer_norm"
+    """Norm before the logits."""
+    share: Share | None = None
+    """Name of the token embedding whose table computes the logits; by default the head has its own table."""
+    bias: bool = False
+    """Whether the logits have a bias, V parameters."""
+    scale: Literal["none", "rsqrt_dim"] = "none"
+    """`rsqrt_dim` multiplies by 1/√d before a tied table (T5's public code)."""
+
+    def check(self, place: Place) -> None:
+        if place.vocabulary is None:
+            raise ComponentError(
+                "kind", "'language_model' scores a vocabulary, and the input has none; use 'classifier'"
+            )
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        return {self.share: (place.vocabulary, place.dim)} if self.share else {}
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, last = place.grid.total, place.dim, place.logits == "last"
+        yield from norm(self.norm, "norm", n, d)
+        if self.scale == "rsqrt_dim":
+            yield elementwise("scale", "Scale 1/√d", "multiply", n * d)
+        if last:
+            yield move("last", "Take the last position", tensors=view((n, d), (d,)))
+        head = linear("linear", "Vocabulary scores", 1 if last else n, d, place.vocabulary, bias=self.bias)
+        table = d * place.vocabulary if self.share else 0
+        read = WeightsRead(head.params, at_most=head.params)
+        yield msgspec.structs.replace(head, params=head.params - table, weights_read=read, shared=self.share)
+
+
+class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):
+    """norm(act(xW + b)), then logits over the vocabulary, with a bias, at every token (Devlin et al. 2019, §3.1).
+
+        transform      N·d² MACs, d² + d parameters
+        act, norm      N·d elements
+        linear         N·d·V MACs, V parameters where the table is the token embedding's, d·V more where it isn't
+        next_sentence  a pooler of the first token, d² + d parameters, and 2 answers of it, 2·d + 2
+
+    Logits of all N tokens, as in transformers; the authors' code gathers the masked ones (15 %) first.
+    """
+
+    scores_vocabulary: ClassVar[bool] = True
+
+    act: ActKind = "gelu"
+    """Activation function of the transform."""
+    norm: NormKind = "layer_norm"
+    """Norm after the activation."""
+    share: Share | None = None
+    """Name of the token embedding whose table computes the logits; by default the head has its own table."""
+    next_sentence: bool = False
+    """Whether a pooler of the first token predicts if the second sentence follows the first."""
+
+    def check(self, place: Place) -> None:
+        if place.vocabulary is None:
+            raise ComponentError(
+                "kind", "'masked_language_model' scores a vocabulary, and the input has none; use 'classifier'"
+            )
+
+    @property
+    def scores(self) -> LanguageModel:
+        """The norm and the logits after the transform."""
+        return LanguageModel(norm=self.norm, share=self.share, bias=True)
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        return self.scores.tables(place)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        yield linear("transform", "Transform before the scores", n, d, d)
+        yield elementwise("act", "Activation of the transform", self.act, n * d)
+        yield from self.scores.operations(place)
+        if self.next_sentence:
+            for row in Pooler().operations(place):
+                yield within(row, "pooler_", INPUT)
+            yield linear("next_sentence", "Does the next sentence follow?", 1, d, 2)

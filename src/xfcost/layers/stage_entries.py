@@ -1,0 +1,263 @@
+"""Stage transitions: merged patches, pooling by attention, up-sampling, concatenation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.attention import CrossAttention
+from xfcost.formulas.component import (
+    ComponentError,
+    Enter,
+    Grid,
+    Heads,
+    Joining,
+    Letter,
+    Number,
+    Operation,
+    PaddingNote,
+    Place,
+    Residual,
+    Side,
+    Sources,
+    Width,
+    check_heads,
+    check_output,
+    itself,
+)
+from xfcost.formulas.conv_kernel import ConvKernel
+from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.formulas.tensors import copied, of_input, reading, weights
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.tensors import BEFORE, INPUT, MEMORY, OUTPUT, Tensor, Tensors
+
+
+class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
+    """2×2 neighbours are concatenated (4d), normalised and reduced to the stage's width (Liu et al. 2021, §3.1).
+
+        norm        ⌈N/4⌉·4d elements, 8d parameters
+        reduction   ⌈N/4⌉·4d·d' MACs, 4d·d' parameters, no bias
+
+    With `norm: post` (Swin V2; Liu et al. 2022) they are reduced, then normalised: ⌈N/4⌉·d' elements, 2d' parameters.
+
+    Odd sides are padded by one, as in the public implementation. Groups are disjoint and become new tokens: per-token.
+    """
+
+    norm: Literal["pre", "post"] = "pre"
+    """Whether the norm stands before the reduction (`pre`, Swin) or after it (`post`, Swin V2)."""
+
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(2 * side for side in sides)
+
+    def check(self, place: Place) -> None:
+        if len(place.grid.sides) != 2 or place.grid.special:  # noqa: PLR2004 - height and width
+            raise ComponentError(
+                "kind", f"'patch_merging' needs a 2-D grid without special tokens, not {place.grid.shape_text()}"
+            )
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return Grid(tuple(ceil_div(side, 2) for side in place.grid.sides)), place.out_dim
+
+    def sources(self, place: Place) -> Sources:
+        rank = len(place.grid.sides)
+        return Sources(kernel=ConvKernel((2,) * rank, (2,) * rank, (0,) * rank))
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, d = self.out(place)
+        padded = 4 * grid.tokens * place.dim if any(side % 2 for side in place.grid.sides) else 0
+        gathered = copied((place.grid.tokens, place.dim), (grid.tokens, 4 * place.dim))
+        yield move("gather", "Gather 2×2 neighbours", padded, tensors=gathered)
+        normed = [*norm("layer_norm", "norm", grid.tokens, d if self.norm == "post" else 4 * place.dim)]
+        reduction = linear("reduction", "Patch merging reduction", grid.tokens, 4 * place.dim, d, bias=False)
+        yield from [reduction, *normed] if self.norm == "post" else [*normed, reduction]
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if any(side % 2 for side in place.grid.sides):
+            sides, merged = sides_text(place.grid.sides), sides_text(self.out(place)[0].sides)
+            yield PaddingNote(f"odd grid {sides} padded by one row or column to merge into {merged}")
+
+
+class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
+    """Tokens repeated `factor` times in place, cut to the length N of an earlier stage, whose output is added.
+
+    The first step of the Funnel Transformer's decoder (Dai et al. 2020, §2.3), from P to N tokens. A separate [CLS] is
+    not repeated, and zeros fill positions that the pooling dropped. P·factor·d and N·d elements are written, N·d
+    are added.
+    """
+
+    factor: Annotated[Side, Letter(None)]
+    """How many times each token is repeated."""
+    skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
+    """Number of the earlier stage whose output is added; 1 is the first."""
+    separate_cls: bool = True
+    """Whether the first token is [CLS], which is not repeated."""
+
+    @property
+    def reads_stage(self) -> int | None:
+        return self.skip
+
+    def check(self, place: Place) -> None:
+        if place.memory is None:
+            raise ComponentError("skip", f"{self.skip} is not an earlier stage")
+        if (len(place.grid.sides), place.grid.special) != (1, 0):
+            raise ComponentError(
+                "kind", f"'upsample' needs a sequence without special tokens, got {place.grid.shape_text()} tokens"
+            )
+        if place.memory_dim != place.dim:
+            raise ComponentError("skip", f"stage {self.skip} is {place.memory_dim} wide and this one {place.dim}")
+        if place.grid.total * self.factor < place.memory.total:
+            raise ComponentError(
+                "factor",
+                f"{place.grid.total} tokens {self.factor} times over are fewer than stage {self.skip}'s "
+                f"{place.memory.total}; expected at least {-(-place.memory.total // place.grid.total)}",
+            )
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.memory or place.grid, place.dim
+
+    def sources(self, place: Place) -> Sources:
+        first, pooled = 1 if self.separate_cls else 0, place.grid.total
+
+        def repeated(token: int) -> Sequence[int]:
+            read = token if token < first else first + (token - first) // self.factor
+            return (read,) if read < pooled else ()
+
+        return Sources(repeated, memory=itself)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        skip_tokens, d = (place.memory or place.grid).total, place.dim
+        separate = 1 if self.separate_cls else 0
+        repeated = (place.grid.total - separate) * self.factor * d
+        moved = repeated + separate * skip_tokens * d
+        tensors = copied((place.grid.total, d), (skip_tokens, d))
+        yield move("repeat", f"Repeat tokens {self.factor} times", moved, tensors=tensors)
+        yield elementwise("add", f"Add stage {self.skip}", "add", skip_tokens * d, of=(BEFORE, MEMORY))
+
+
+class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
+    """[y, x]: the output y of an earlier stage, of the same grid, before x (Mehta and Rastegari 2022, figure 1b).
+
+    Widths d' and d become d' + d: N·(d' + d) elements are written. A convolution behind it fuses the two.
+    """
+
+    stage: Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+    """Number of the earlier stage whose output is concatenated; 1 is the first."""
+
+    @property
+    def reads_stage(self) -> int | None:
+        return self.stage
+
+    def check(self, place: Place) -> None:
+        if place.memory is None:
+            raise ComponentError("stage", f"{self.stage} is not an earlier stage")
+        if place.memory != place.grid:
+            raise ComponentError(
+                "stage",
+                f"stage {self.stage} leaves {place.memory.shape_text()} tokens, and the input has "
+                f"{place.grid.shape_text()}; expected a stage with the same grid",
+            )
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, place.memory_dim + place.dim
+
+    def sources(self, place: Place) -> Sources:
+        return Sources(memory=itself)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, width = place.grid.total, place.memory_dim + place.dim
+        both = (Tensor(MEMORY, (n, place.memory_dim)), Tensor(INPUT, (n, place.dim)))
+        tensors = Tensors(both, (Tensor(OUTPUT, (n, width)),))
+        yield move("concatenate", f"Beside the output of stage {self.stage}", n * width, tensors=tensors)
+
+
+class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
+    """k learned vectors S read N tokens X by multi-head attention; the output is k tokens of the stage's width.
+
+    Set Transformer's PMA (seeds; Lee et al. 2019, §3.2, equation 11), Perceiver's cross-attention (latents; Jaegle et
+    al. 2021, §3.1) and Perceiver IO's output queries. N tokens of width d, k vectors of width d', h heads of d_k.
+
+        post      LN(S + MH(S, X, X)): PMA, whose rFF is then the stage's first sub-layer, {kind: dense}
+        pre       S + MH(LN(S), LN(X), LN(X)): Perceiver, whose MLP is then the stage's first sub-layer
+        res_post  S + LN(MH(S, X, X));  none  MH(S, X, X)
+
+        q         k·d'·h·d_k MACs, once for all samples: it works on weights alone
+        kv        N·d·2h·d_k MACs
+        core      2·k·N·h·d_k MACs, h·k·N entries kept
+        out       k·h·d_k·d' MACs
+
+    PMA's other rFF, on X, is a last block [{kind: dense}] of the stage before (the authors' code has none).
+    """
+
+    pools: ClassVar[bool] = True
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")]
+    """Number of learned query vectors k (seeds, latents), which is the number of tokens that leave."""
+    heads: Heads
+    """Number of attention heads h."""
+    head_dim: Annotated[Width | None, Letter("dₖ")] = None
+    """Width d_k of a head's queries and keys; d'/h by default."""
+    projection_bias: bool = True
+    """Whether the query, key, value and output projections have biases."""
+    output_projection: bool = True
+    """Whether there is an output projection W_O; Set Transformer's public code has none."""
+    residual: Joining = Residual(place="post")
+    """How the attention's output joins the query vectors; not taken from the stage."""
+
+    def inner(self, place: Place) -> Number:
+        """h·d_k, the width of all heads together."""
+        return place.out_dim if self.head_dim is None else self.heads * self.head_dim
+
+    def check(self, place: Place) -> None:
+        check_heads(self.heads, self.head_dim, place.out_dim)
+        check_output(self.inner(place), place.out_dim, projected=self.output_projection)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return Grid((self.count,)), place.out_dim
+
+    def reads(self, grid: Grid, token: int) -> Sequence[int]:
+        """The input tokens that output `token` reads: all."""
+        return range(grid.total)
+
+    def pairs(self, grid: Grid) -> Number:
+        return self.count * grid.total
+
+    def sources(self, place: Place) -> Sources:
+        return Sources(lambda token: self.reads(place.grid, token), whole=True)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, k, d = place.grid.total, self.count, place.out_dim
+        joining = self.residual
+        yield Operation(path="seeds", title="Learned queries", params=k * d, tensors=weights((k, d)))
+        normed = joining != "none" and joining.place == "pre" and joining.norm != "none"
+        if joining != "none" and joining.place == "pre":
+            for row in norm(joining.norm, "seeds_norm", k, d):
+                titled = msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
+                yield reading(titled, "seeds")
+            for row in norm(joining.norm, "tokens_norm", n, place.dim):
+                yield of_input(msgspec.structs.replace(row, title="Layer norm (tokens)"))
+        yield from CrossAttention(
+            queries=k,
+            width=d,
+            keys=n,
+            memory_width=place.dim,
+            inner=self.inner(place),
+            heads=self.heads,
+            bias=self.projection_bias,
+            reads="N",
+            fused=place.fused,
+            output=self.output_projection,
+            learned=True,
+            raw_input="neither" if normed else "memory",
+            reads_from=("seeds_norm", "tokens_norm") if normed else ("seeds", INPUT),
+        ).rows()
+        if joining == "none":
+            return
+        after = list(norm(joining.norm, "norm", k, d)) if joining.place != "pre" else []
+        add = elementwise("add", "Residual add", "add", k * d, of=(BEFORE, "seeds"))
+        yield from [*after, add] if joining.place == "res_post" else [add, *after]
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield f"{place.grid.total} tokens are pooled into {self.count}: no cost after it grows with N"

@@ -1,0 +1,509 @@
+"""Blocks of convolutional networks: ResNet, MobileNet, VGG, ConvNeXt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from xfcost.formulas.component import (
+    ActKind,
+    ComponentError,
+    Grid,
+    Letter,
+    Mixer,
+    NormKind,
+    Number,
+    Observed,
+    Operation,
+    Place,
+    Ratio,
+    Side,
+    Width,
+    check_divides,
+    check_hidden,
+    check_no_special_tokens,
+    check_odd,
+    hidden_width,
+)
+from xfcost.formulas.conv_block import (
+    ConvBlock,
+    Squeeze,
+    check_squeeze,
+    convolution_and_norm,
+    squeeze_rows,
+    squeezed_width,
+    strided_grid,
+)
+from xfcost.formulas.conv_kernel import (
+    CentredKernelMixer,
+    ConvKernel,
+    centred_kernel,
+    kernel_of_three,
+    pairs_of_one_kernel,
+    pairs_of_two_kernels,
+    pointwise_kernel,
+    pooling,
+    receptive_field,
+    tokens_read,
+    unread_note,
+)
+from xfcost.formulas.rows import (
+    convolution,
+    depthwise_convolution,
+    elementwise,
+    letter_power,
+    linear,
+    norm,
+    on_raw_input,
+)
+from xfcost.formulas.tensors import channels_first, within
+from xfcost.ledger.errors import divisors_text
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.tensors import BEFORE, INPUT
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
+
+
+class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
+    """Two 3×3 convolutions, as in ResNet-18 and -34 (He et al. 2016, figure 5, left).
+
+    N tokens of width d on a grid; N' leave, N/s² with the stride s, of the stage's width d'.
+
+        conv1          9·N'·d·d' MACs, at the stride
+        conv2          9·N'·d'² MACs
+        shortcut_conv  N'·d·d' MACs, where s > 1 or d' ≠ d
+        norm           2d' parameters behind each
+
+    A token reads 5×5 neighbours. On a sequence or a volume the kernels have 3 or 27 positions.
+    """
+
+    short_name = "Basic block"
+
+    def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
+        return kernel_of_three(grid, self.stride), kernel_of_three(grid)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return prod(pairs_of_two_kernels(side, self.stride) for side in grid.sides)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, width = strided_grid(place.grid, self.stride), place.out_dim
+        kernel = kernel_of_three(grid)
+        yield from convolution_and_norm(
+            ("conv1", "norm1"), "3×3 convolution", kernel, grid, place.dim, width, inputs=place.grid, raw_input=True
+        )
+        yield elementwise("act1", "Activation", "relu", grid.tokens * width)
+        yield from convolution_and_norm(("conv2", "norm2"), "3×3 convolution", kernel, grid, width, width)
+        yield from self.residual_end(place, "norm2", "act2")
+
+
+class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
+    """1×1, 3×3 and 1×1 convolutions, each with its batch norm (He et al. 2016, figure 5, right).
+
+    N tokens of width d on a grid; N' leave, N/s² with the stride s, of the stage's width d'; inside the width is w, and
+    the 3×3 convolution has g groups (ResNeXt's and RegNet's).
+
+        conv1          N·d·w MACs
+        conv2          9·N'·w²/g MACs, at the stride
+        conv3          N'·w·d' MACs
+        shortcut_conv  N'·d·d' MACs, where s > 1 or d' ≠ d
+        norm           twice their width in parameters behind each
+
+    `stride_on: 1x1` is the paper's first version: conv1 has the stride, N'·d·w MACs, and what it leaves out is read by
+    nothing. With `squeeze: r` the block has squeeze-and-excitation behind the 3×3 (Hu et al. 2018; where and how wide
+    as RegNetY, Radosavovic et al. 2020, §5.3): the mean over all N' tokens, two 1×1 convolutions with biases to r·d (of
+    the block's input) and back, and a sigmoid that multiplies every token. That mixes globally, content-dependent.
+
+    `spatial` puts another mixer in place of the 3×3, w wide: its rows are called `spatial_…`.
+    """
+
+    width: Width | None = None
+    """Inner width w; d'/`expansion` by default."""
+    expansion: Annotated[Width | None, Letter(None)] = None
+    """Output width over inner width, d'/w; 4 by default, where `width` is not given either."""
+    stride_on: Literal["1x1", "3x3"] = "3x3"
+    """Which convolution has the stride: the 3×3 (the later version) or the first 1×1 (the paper's)."""
+    groups: Annotated[Width | None, Letter("h")] = None
+    """Number of groups g of the 3×3 convolution; 1 by default."""
+    group_width: Annotated[Width | None, Letter("dₖ")] = None
+    """Channels per group, w/g, in place of `groups`."""
+    squeeze: Squeeze | None = None
+    """Ratio r of squeeze-and-excitation, r·d hidden units (Hu et al. 2018); none by default."""
+    spatial: LocalAttention | LocalRelation | None = None
+    """A mechanism in place of the 3×3 convolution; the block sets its stride."""
+
+    @property
+    def spatial_mixer(self) -> Any:
+        """The mixer that replaces the 3×3 convolution, with the block's stride; None by default."""
+        if self.spatial is None:
+            return None
+        return msgspec.structs.replace(self.spatial, stride=self.strides[1])
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Strides of conv1 and of the 3×3."""
+        return (self.stride, 1) if self.stride_on == "1x1" else (1, self.stride)
+
+    def observed(self, place: Place) -> Observed:
+        left_out = {} if self.spatial is None else self.spatial.observed(place).left_out
+        return Observed(left_out={f"spatial_{row}": reason for row, reason in left_out.items()})
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.width is not None and self.expansion is not None:
+            raise ComponentError("expansion", "means the same as `width`; leave one of the two out")
+        expansion = self.expansion or 4
+        if self.width is None and place.out_dim % expansion:
+            raise ComponentError(
+                "expansion",
+                f"{expansion} does not divide the stage's width {place.out_dim}; it could be "
+                f"{divisors_text(place.out_dim)}, or give `width`",
+            )
+        self._check_groups(self.inner(place))
+        check_squeeze(self.squeeze, place.dim)
+        if self.spatial is not None:
+            self._check_spatial(place)
+
+    def _check_groups(self, width: int) -> None:
+        if self.groups is not None and self.group_width is not None:
+            raise ComponentError("group_width", "means the same as `groups`; leave one of the two out")
+        for field in ("groups", "group_width"):
+            value = getattr(self, field)
+            if value is not None:
+                check_divides(field, value, width, f"the inner width {width}")
+
+    def _check_spatial(self, place: Place) -> None:
+        for field in ("groups", "group_width", "squeeze"):
+            if getattr(self, field) is not None:
+                raise ComponentError(field, "belongs to the 3×3 convolution, which `spatial` replaces; leave it out")
+        for field, expected in (("stride", 1), ("residual", None)):
+            if getattr(self.spatial, field) != expected:
+                raise ComponentError("spatial", f"`{field}` belongs to the block; write it there")
+        component, inner_place = self.spatial_mixer, self.inside(place)
+        try:
+            component.check(inner_place)
+        except ComponentError as error:
+            raise ComponentError("spatial", f"{error.field}: {error.message}") from None
+        spatial_grid, output_grid = component.out(inner_place)[0], self.out(place)[0]
+        if spatial_grid != output_grid:
+            raise ComponentError(
+                "spatial",
+                f"leaves {sides_text(spatial_grid.sides)} positions, and the shortcut {sides_text(output_grid.sides)}; "
+                f"expected a grid that the stride {self.stride} divides",
+            )
+
+    def label(self) -> str:
+        name = "SE bottleneck" if self.squeeze is not None else "Bottleneck"
+        return name if self.spatial is None else f"{name}, {self.spatial_mixer.label()}"
+
+    def inner(self, place: Place) -> Number:
+        """w."""
+        return place.out_dim // (self.expansion or 4) if self.width is None else self.width
+
+    def grouped(self, place: Place) -> Number:
+        """g."""
+        if self.group_width is not None:
+            return self.inner(place) // self.group_width
+        return 1 if self.groups is None else self.groups
+
+    def squeezed(self, place: Place) -> Number:
+        """r·d, as a whole number."""
+        return squeezed_width(self.squeeze or 0, place.dim)
+
+    def inside(self, place: Place) -> Place:
+        """The place after conv1."""
+        width = self.inner(place)
+        return msgspec.structs.replace(place, grid=strided_grid(place.grid, self.strides[0]), dim=width, out_dim=width)
+
+    def kernels(self, grid: Grid) -> Sequence[ConvKernel]:
+        return pointwise_kernel(grid, self.strides[0]), kernel_of_three(grid, self.strides[1])
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        first = pointwise_kernel(grid, self.strides[0])
+        if self.spatial is not None:
+            inner_grid = strided_grid(grid, self.strides[0])
+            return receptive_field([first], grid, self.spatial_mixer.reads(inner_grid, token))
+        if self.squeeze is None:
+            return super().reads(grid, token)
+        return receptive_field(self.kernels(grid), grid, range(strided_grid(grid, self.stride).tokens))
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        first, second = self.strides
+        inner_grid = strided_grid(grid, first)
+        if self.spatial is not None:
+            return self.spatial_mixer.pairs(inner_grid)
+        if self.squeeze is None:
+            return prod(pairs_of_one_kernel(side, second) for side in inner_grid.sides)
+        return strided_grid(grid, self.stride).tokens * prod(tokens_read(side, second) for side in inner_grid.sides)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
+        kernel = pointwise_kernel(grid)
+        yield from convolution_and_norm(
+            ("conv1", "norm1"),
+            "1×1 convolution",
+            kernel,
+            inner_place.grid,
+            place.dim,
+            width,
+            inputs=place.grid,
+            raw_input=True,
+        )
+        yield elementwise("act1", "Activation", "relu", inner_place.grid.tokens * width)
+        yield from self._mixing(place)
+        yield elementwise("act2", "Activation", "relu", grid.tokens * width)
+        if self.squeeze is not None:
+            yield from squeeze_rows(grid, width, self.squeezed(place), "relu", "act2")
+        yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
+        yield from self.residual_end(place, "norm3", "act3")
+
+    def _mixing(self, place: Place) -> Iterator[Operation]:
+        """The 3×3 convolution or its replacement, and the norm."""
+        inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
+        groups = self.grouped(place)
+        title = "3×3 convolution" if groups == 1 else "Grouped 3×3 convolution"
+        conv, norm_row = convolution_and_norm(
+            ("conv2", "norm2"), title, kernel_of_three(grid), grid, width, width, groups, inputs=inner_place.grid
+        )
+        if self.spatial is None:
+            yield conv
+        else:
+            for spatial_row in self.spatial_mixer.operations(inner_place):
+                row = channels_first(within(spatial_row, "spatial_", "act1"), "act1", inner_place.grid.tokens, width)
+                # what comes into it has passed conv1
+                yield msgspec.structs.replace(row, symbol=None, takes_input=None)
+        yield norm_row
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if self.spatial is not None:
+            yield from self.spatial_mixer.notes(self.inside(place))
+        if self.stride > 1 and self.stride_on == "1x1":
+            unread = place.grid.tokens - strided_grid(place.grid, self.stride).tokens
+            yield (
+                f"stride {self.stride} on the first 1×1 convolution: {unread} of {place.grid.tokens} positions are "
+                "read by nothing"
+            )
+
+
+class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"):
+    """1×1, depthwise W×W and 1×1 convolutions with batch norms; x is added where the shape stays.
+
+    Sandler et al. 2018, §3.3, with ReLU6, 3×3 and an expansion of 6; MobileViT has Swish and expansions of 2 and 4
+    (Mehta and Rastegari 2022, §3.2). N tokens of width d on a grid; N' leave, N/s² with the stride s, of the stage's
+    width d'; H hidden units.
+
+        expand_conv   N·d·H MACs; left out where H = d
+        conv          W²·N'·H MACs, at the stride
+        project_conv  N'·H·d' MACs, and no activation behind it
+        norm          twice their width in parameters behind each; an activation behind the first two
+        add           N'·d, where s = 1 and d' = d
+
+    With `squeeze: r` squeeze-and-excitation stands before the projection: the mean over all N' tokens, H numbers, is
+    mapped to r·d (of the block's input) and back, and multiplies every token. That mixes globally, content-dependent.
+    This is EfficientNet's MBConv, with Swish and r = ¼ (Tan and Le 2019, §4 and Table 1).
+
+    No convolution has a bias but those of the squeeze: the norm behind it has. On a sequence or a volume the kernels
+    have W or W³ positions.
+    """
+
+    short_name = "Inverted residual"
+
+    residual: Literal["none"] = "none"
+    """Only `none`: the block has its own shortcut."""
+    ratio: Ratio = 4.0
+    """Hidden width over width, H/d, where `hidden` is not given."""
+    hidden: Width | None = None
+    """Hidden width H; `ratio`·d by default."""
+    stride: Annotated[Literal[1, 2], Letter(None)] = 1
+    """Stride s of the depthwise convolution."""
+    size: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter("W")] = 3
+    """Kernel side W of the depthwise convolution, odd."""
+    act: ActKind = "silu"
+    """Activation function behind the first two norms, and inside the squeeze."""
+    squeeze: Squeeze | None = None
+    """Ratio r of squeeze-and-excitation, r·d hidden units (Hu et al. 2018); none by default."""
+
+    @property
+    def widens(self) -> bool:
+        return True
+
+    def check(self, place: Place) -> None:
+        check_odd("size", self.size)
+        self.kernel(place.grid).check(place.grid)
+        check_hidden(self.hidden, self.ratio, place.dim)
+        check_squeeze(self.squeeze, place.dim)
+
+    def label(self) -> str:
+        return self.short_name if self.squeeze is None else "SE inverted residual"
+
+    def kernel(self, grid: Grid) -> ConvKernel:
+        """The depthwise kernel."""
+        return centred_kernel(grid, self.size, self.stride)
+
+    def inner(self, width: Number) -> Number:
+        """H."""
+        return hidden_width(self.hidden, self.ratio, width)
+
+    def squeezed(self, place: Place) -> Number:
+        """r·d, as a whole number."""
+        return squeezed_width(self.squeeze or 0, place.dim)
+
+    def expands(self, place: Place) -> bool:
+        """Does it have an expanding convolution?"""
+        return bool(self.inner(place.dim) != place.dim)
+
+    def adds(self, place: Place) -> bool:
+        """Is x added?"""
+        return self.stride == 1 and place.dim == place.out_dim
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return strided_grid(place.grid, self.stride), place.out_dim
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        if self.squeeze is not None:
+            return range(grid.tokens)  # the gate's mean: kernels are wider than the stride and leave no token out
+        return self.kernel(grid).reads(grid.sides, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        if self.squeeze is not None:
+            return strided_grid(grid, self.stride).tokens * grid.tokens
+        return self.kernel(grid).pairs(grid.sides)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, out_grid = place.grid, self.out(place)[0]
+        inside = self.inner(place.dim)
+        one, paths = pointwise_kernel(grid), ("expand_conv", "expand_norm")
+        if self.expands(place):
+            yield from convolution_and_norm(paths, "Expanding convolution", one, grid, place.dim, inside)
+            yield elementwise("expand_act", "Activation", self.act, grid.tokens * inside)
+        yield from convolution_and_norm(
+            ("conv", "norm"), "Depthwise convolution", self.kernel(grid), out_grid, inside, inside, inside, inputs=grid
+        )
+        yield elementwise("act", "Activation", self.act, out_grid.tokens * inside)
+        if self.squeeze is not None:
+            yield from squeeze_rows(out_grid, inside, self.squeezed(place), self.act, "act")
+        paths = ("project_conv", "project_norm")
+        yield from convolution_and_norm(paths, "Projecting convolution", one, out_grid, inside, place.out_dim)
+        if self.adds(place):
+            yield elementwise(
+                "add", "Residual add", "add", out_grid.tokens * place.out_dim, of=(INPUT, BEFORE), role="add"
+            )
+
+
+class Vgg(Mixer, frozen=True, kw_only=True, tag="vgg"):
+    """n 3×3 convolutions with ReLU, then the maximum of disjoint 2×2 (Simonyan and Zisserman 2015, §2.1 and Table 1).
+
+    N tokens of width d on a grid become N/4 of the stage's width d'; a side that is odd loses its last position.
+
+        conv1  9·N·d·d' MACs, 9·d·d' + d' parameters
+        conv2  9·N·d'² MACs, 9·d'² + d' parameters, and so on to the n-th
+        norm   N·d' elements behind each, if any
+        act    N·d' elements behind each
+        pool   N/4 maxima of 4, l = 2 along a side
+
+    A token that leaves reads (2n + 2)×(2n + 2) tokens. On a sequence or a volume the kernels have 3 or 27 positions.
+    """
+
+    short_name = "VGG block"
+
+    residual: Literal["none"] = "none"
+    """Only `none`: there is no shortcut."""
+    convs: Annotated[int, msgspec.Meta(ge=1, le=2**8), Letter(None)] = 2
+    """Number n of convolutions."""
+    norm: Literal["none", "batch_norm"] = "none"
+    """Norm behind each convolution."""
+
+    @property
+    def widens(self) -> bool:
+        return True
+
+    def check(self, place: Place) -> None:
+        check_no_special_tokens(place.grid, "a kernel slides over a grid")
+        if min(place.grid.sides) < 2:  # noqa: PLR2004 - the pool's side
+            raise ComponentError(
+                "kind", f"halves every side, and the grid is {sides_text(place.grid.sides)}; use a larger input"
+            )
+
+    def pool(self, grid: Grid) -> ConvKernel:
+        """The kernel of the max-pool."""
+        rank = len(grid.sides)
+        return ConvKernel((2,) * rank, (2,) * rank, (0,) * rank)
+
+    def kernel(self, grid: Grid) -> ConvKernel:
+        """Convolutions and pool as one kernel: what a token that leaves reads."""
+        rank, reach = len(grid.sides), self.convs
+        return ConvKernel((2 * reach + 2,) * rank, (2,) * rank, (reach,) * rank)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return Grid(self.pool(place.grid).out(place.grid.sides)), place.out_dim
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.kernel(grid).reads(grid.sides, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.kernel(grid).pairs(grid.sides)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        (out_grid, width), tokens = self.out(place), place.grid.tokens
+        kernel = kernel_of_three(place.grid).sides
+        for number in range(1, self.convs + 1):
+            inputs = place.dim if number == 1 else width
+            sizes: dict[str, Any] = {"outputs": tokens, "kernel": kernel, "width": inputs, "out_width": width}
+            conv = convolution(f"conv{number}", "3×3 convolution", **sizes)
+            yield on_raw_input(conv) if number == 1 else conv
+            yield from norm(self.norm, f"norm{number}", tokens, width)
+            yield elementwise(f"act{number}", "Activation", "relu", tokens * width)
+        pool = self.pool(place.grid)
+        four: dict[str, Any] = {"reads": letter_power("l", len(pool.sides)), "reads_tokens": prod(pool.sides)}
+        row = pooling("pool", "max", pool, out_grid.tokens * width, tokens * width)
+        yield msgspec.structs.replace(row, mixing="local", content_dependent=True, **four)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from unread_note(self.pool(place.grid), place.grid)
+
+
+class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
+    """Depthwise convolution, norm, and an inverted bottleneck in one residual (Liu et al. 2022, §2.6, figure 4).
+
+    N tokens on a grid, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.
+
+        conv   N·W²·d MACs, W²·d + d parameters
+        norm   N·d elements
+        fc1    N·d·H MACs
+        act    N·H elements
+        fc2    N·H·d MACs
+
+    The paper's residual has no norm before the block and LayerScale behind it: `residual: {norm: none, layer_scale:
+    1.0e-6}`.
+    """
+
+    short_name = "ConvNeXt block"
+
+    size: Annotated[Side, Letter("W")] = 7
+    """Kernel side W of the depthwise convolution, odd."""
+    ratio: Ratio = 4.0
+    """Hidden width over width, H/d, where `hidden` is not given."""
+    hidden: Width | None = None
+    """Hidden width H; `ratio`·d by default."""
+    norm: NormKind = "layer_norm"
+    """Norm after the convolution."""
+    act: ActKind = "gelu"
+    """Activation function between the two linear maps."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        check_hidden(self.hidden, self.ratio, place.dim)
+
+    def inner(self, width: Number) -> Number:
+        """H."""
+        return hidden_width(self.hidden, self.ratio, width)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.tokens, place.dim
+        hidden = self.inner(d)
+        yield depthwise_convolution("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, d)
+        yield from norm(self.norm, "norm", n, d)
+        yield linear("fc1", "MLP up-projection", n, d, hidden)
+        yield elementwise("act", "MLP activation", self.act, n * hidden)
+        yield linear("fc2", "MLP down-projection", n, hidden, d)

@@ -1,0 +1,214 @@
+"""The quantities of reports, declared once; and the figures of a comparison as a table, ratios against the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from xfcost.counting.comparison import Comparison
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.report.document import DataTable, TableColumn
+from xfcost.report.header import at_least
+from xfcost.report.on_devices import cache_name, intensity_number
+from xfcost.report.style import TERMINAL
+from xfcost.report.timing import share_text
+from xfcost.report.training import days_text, scientific
+
+
+class ReportQuantity(NamedTuple):
+    """One quantity; its key is its name in JSON and CSV."""
+
+    line: str
+    """Its line in a table of figures, indented where it is a part of the one above; empty: it has none."""
+    words: str = ""
+    """In a sentence, where its line is another."""
+    column: str = ""
+    """The heading of its column, where that is shorter."""
+    style: str = ""
+    text: Callable[[Any], str] | None = None
+    """How it is written; None: by the unit in its name, or as a count."""
+
+    @property
+    def name(self) -> str:
+        """In a sentence."""
+        return self.words or self.line.strip()
+
+    @property
+    def head(self) -> str:
+        """Of a column."""
+        return self.column or self.name
+
+
+def _exact(value: float) -> str:
+    return units.exact(int(value))
+
+
+QUANTITIES: Final[dict[str, ReportQuantity]] = {
+    "tokens": ReportQuantity("tokens N", text=_exact),
+    "token_pairs": ReportQuantity("pairs of tokens, N²", text=_exact),
+    "params": ReportQuantity("parameters", column="params"),
+    "active_params": ReportQuantity("  active (one token's)", words="active parameters"),
+    "macs": ReportQuantity("MACs", style="bold"),
+    "macs_per-token": ReportQuantity("  per-token", style=TERMINAL["per-token"]),
+    "macs_local": ReportQuantity("  local mixing", style=TERMINAL["local"]),
+    "macs_global": ReportQuantity("  global mixing", style=TERMINAL["global"]),
+    "macs_unknown": ReportQuantity("  mixing not known", style=TERMINAL["unknown"]),
+    "mixing_macs": ReportQuantity("", words="mixing MACs"),
+    "traced_macs": ReportQuantity("traced MACs"),
+    "flops": ReportQuantity("FLOPs"),
+    "score_dot_products": ReportQuantity("score dot products", text=_exact),
+    "score_dot_products_with_extra_tokens": ReportQuantity("  with special tokens", text=_exact),
+    "attention_bytes": ReportQuantity("attention memory, all layers", words="attention memory"),
+    "attention_peak_bytes": ReportQuantity("attention memory, peak"),
+    "plain_traffic_bytes": ReportQuantity("attention traffic, matrices kept"),
+    "tiled_traffic_bytes": ReportQuantity("  tiled for the memory level"),
+    "sequential_steps": ReportQuantity("sequential steps of all mixers", text=_exact),
+    "parallel_width": ReportQuantity("  tokens at once"),
+    "cache_bytes": ReportQuantity("KV cache", words="KV cache and state", column="cache"),
+    "cache_bytes_per_token": ReportQuantity("  more per token"),
+    "read_bytes": ReportQuantity("bytes read per step"),
+    "intensity": ReportQuantity("arithmetic intensity, FLOP/byte", text=intensity_number),
+    "generation_macs_without_cache": ReportQuantity("MACs without a cache"),
+    "needed_bytes": ReportQuantity("memory needed on the devices"),
+    "least_seconds": ReportQuantity("lower bound of the time", style="bold"),
+    "tf32_least_seconds": ReportQuantity("  with TF32"),
+    "estimated_seconds": ReportQuantity("estimated time", style="bold"),
+    "tf32_estimated_seconds": ReportQuantity("  with TF32"),
+    "predicted_seconds": ReportQuantity("predicted time", style="bold", column="predicted"),
+    "predicted_seconds_update": ReportQuantity("  predicted time of the update"),
+    "seconds": ReportQuantity("time", style="bold", column="time"),
+    "mfu": ReportQuantity("  MFU reached", text=share_text),
+    "tf32_mfu": ReportQuantity("  MFU reached, of TF32", text=share_text),
+    "mbu": ReportQuantity("  MBU reached", text=share_text),
+    "seconds_per-token": ReportQuantity("  time per-token", style=TERMINAL["per-token"]),
+    "seconds_local": ReportQuantity("  time of local mixing", style=TERMINAL["local"]),
+    "seconds_global": ReportQuantity("  time of global mixing", style=TERMINAL["global"]),
+    "seconds_unknown": ReportQuantity("  time, mixing not known", style=TERMINAL["unknown"]),
+    "seconds_update": ReportQuantity("  time of the update"),
+    "seconds_not_attributed": ReportQuantity("  not attributed"),
+    "backward_macs": ReportQuantity("backward MACs", style="bold"),
+    "step_flops": ReportQuantity("FLOPs of a step, forward and backward"),
+    "update_flops": ReportQuantity("FLOPs of the update"),
+    "gradients_bytes": ReportQuantity("gradients"),
+    "optimizer_bytes": ReportQuantity("optimizer states"),
+    "kept_bytes": ReportQuantity("saved activations", column="saved"),
+    "step_bytes": ReportQuantity("memory of a step, without the loss"),
+    "run_flops": ReportQuantity("FLOPs of the run", style="bold", text=scientific),
+    "estimated_flops": ReportQuantity("  6·P·D", text=scientific),
+    "run_days": ReportQuantity("time of the run (days)"),
+    "tf32_run_days": ReportQuantity("  with TF32"),
+    "bound_days": ReportQuantity("  at the peak, a lower bound"),
+    "tf32_bound_days": ReportQuantity("  at the peak of TF32"),
+    "device_bytes": ReportQuantity("memory of a device", style="bold"),
+    "device_parameters_bytes": ReportQuantity("  parameters"),
+    "device_gradients_bytes": ReportQuantity("  gradients"),
+    "device_master_bytes": ReportQuantity("  master copy"),
+    "device_optimizer_bytes": ReportQuantity("  optimizer states"),
+    "device_activations_bytes": ReportQuantity("  saved activations"),
+    "device_spare_bytes": ReportQuantity("  left of its memory"),
+}
+
+
+def figure_text(quantity: str, value: float | None) -> str:
+    """A figure in the unit of its quantity."""
+    if value is None:
+        return units.DASH
+    known = QUANTITIES.get(quantity)
+    if known is not None and known.text is not None:
+        return known.text(value)
+    if "seconds" in quantity:
+        return units.seconds(value)
+    if quantity.endswith("days"):
+        return days_text(value, "")
+    return units.size(int(value)) if "bytes" in quantity else units.count(value)
+
+
+_EXTRA: Final = "score_dot_products_with_extra_tokens"
+# Of a module with operations that nothing counts these are lower bounds.
+_BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_unknown", "flops")
+# A quantity that is listed only where it differs from another.
+_ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
+# Listed only where a system has a recurrence.
+_OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
+# Listed only where systems differ in them.
+_ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
+_ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
+
+
+def figure_lines(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """Quantity, its words, and per system its figure and how that stands to the first system's."""
+    for quantity, declared in QUANTITIES.items():
+        if not declared.line:
+            continue
+        values = [comparison.figures[name].get(quantity) for name in comparison.names]
+        if all(value is None for value in values) or (quantity in _ONLY_NONZERO and not any(values)):
+            continue
+        if quantity in _OF_RECURRENCES and not any(map(recurs, comparison.ledgers)):
+            continue
+        if quantity in _ONLY_DIFFERENT and len(set(values)) == 1:
+            continue
+        plain = _ONLY_BESIDE.get(quantity)
+        if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
+            continue
+        ratios = [None, *(_ratio(comparison, name, quantity) for name in comparison.names[1:])]
+        texts = [
+            f"{bounded(ledger, quantity) if value else ''}{figure_text(quantity, value)}"
+            for value, ledger in zip(values, comparison.ledgers, strict=True)
+        ]
+        alone = plain and all(comparison.figures[name].get(plain) is None for name in comparison.names)
+        words = declared.line
+        told = f"{QUANTITIES[plain].name}, {words.strip()}" if plain and alone else words
+        told = cache_name(*(ledger.cache for ledger in comparison.ledgers)) if quantity == "cache_bytes" else told
+        yield quantity, told, list(zip(texts, map(_against, ratios), strict=True))
+
+
+def bounded(ledger: Ledger, quantity: str) -> str:
+    """`at least ` before a figure that is a lower bound."""
+    return at_least(ledger) if quantity in _BOUNDED else ""
+
+
+def _ratio(comparison: Comparison, name: str, quantity: str) -> float | None:
+    """Against the first system; of times whose difference is not seen, or that are noisy, none."""
+    if quantity == "seconds_not_attributed":
+        return None
+    found = comparison.time_ratios.get(name)
+    unseen = found is not None and quantity == "seconds" and not found.seen  # the times of kinds have no interval
+    if found is not None and quantity.startswith("seconds") and (found.noisy or unseen):
+        return None
+    return comparison.ratios[name][quantity]
+
+
+def recurs(ledger: Ledger) -> bool:
+    """Does a token wait for the one before it, as in a recurrence?"""
+    return ledger.metadata.sequential_steps > ledger.metadata.mixers
+
+
+def _against(ratio: float | None) -> str:
+    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: how a figure stands to the first system's."""
+    if not ratio or ratio == 1:
+        return "(same)" if ratio else ""
+    more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
+    text = units.ratio(more)
+    return f"(hardly {word})" if text == "1×" else f"({text} {word})"
+
+
+def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:
+    """Figures side by side, ratios beside them, or below them on a narrow screen; rows that differ, or all."""
+    every = list(figure_lines(comparison))
+    figures = comparison.figures.values()
+    rows = [row for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1] or every
+    styles = [QUANTITIES[quantity].style for quantity, _, _ in rows]
+    widths = [
+        tuple(max(len(cells[system][part]) for _, _, cells in rows) for part in (0, 1))
+        for system in range(len(comparison.names))
+    ]
+    beside = [
+        [words, *(f"{one:>{wide}} {ratio}".rstrip() for (one, ratio), (wide, _) in zip(cells, widths, strict=True))]
+        for _, words, cells in rows
+    ]
+    below = [[words, *(f"{one}\n{ratio}".rstrip() for one, ratio in cells)] for _, words, cells in rows]
+    names = zip(comparison.names, widths, strict=True)
+    columns = [TableColumn("", fold=20), *(TableColumn(name.rjust(wide), fold_head=12) for name, (wide, _) in names)]
+    stacked = [TableColumn("", fold=20), *(TableColumn(name, right=True, fold_head=12) for name in comparison.names)]
+    return DataTable(columns, beside, styles, narrow=[DataTable(stacked, below, styles)])

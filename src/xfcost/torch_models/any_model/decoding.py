@@ -1,0 +1,156 @@
+"""Prefill and decode step of a model with the signature of transformers: a cache comes out, and is given back.
+
+Such a model takes `use_cache` and a cache (`past_key_values`, `cache_params`), and returns a new one under the same
+name. A decode step at N is the call for the N-th token, on the cache that a run over N - 1 tokens gave.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.execution import Mode
+from xfcost.ledger.least_work import expected_weights, least_weights
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.modes import CacheBytes, DecodeStep
+from xfcost.torch_models.any_model.inputs import Given, Lengths
+from xfcost.torch_models.any_model.run import (
+    CACHES,
+    RecordedModule,
+    TensorKind,
+    cache_in,
+    run,
+    stand_ins,
+    storage_bytes,
+)
+from xfcost.torch_models.any_model.user_errors import message, refused
+from xfcost.torch_models.running.surroundings import WithoutPadding, shapes_on_meta, without_autocast
+
+# Attributes of a cache's layers that hold keys and values; other tensors that don't grow are recurrent states.
+_KEYS_AND_VALUES: Final = ("keys", "values")
+# The input of a step beside the cache; images, masks and positions are of the prompt alone.
+_TOKENS: Final = ("decoder_input_ids", "input_ids")
+
+Built = tuple[nn.Module, Given]
+
+
+def in_mode(built: Callable[[Lengths], Built], mode: Mode) -> Callable[[Lengths], Built]:
+    """`built`, which gives the module with its inputs, with those of this mode in their place."""
+    if mode not in ("prefill", "decode"):
+        return built
+
+    def made(lengths: Lengths) -> Built:
+        if mode == "prefill":
+            model, given = built(lengths)
+            return model, prompt_of(model, given)
+        if lengths.tokens == 1:
+            raise UsageError("--mode decode: a step reads the cache of the tokens before it; expected --N from 2")
+        model, given = built(lengths)
+        prompt = prompt_of(model, given)
+        if _TOKENS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
+            prompt.kwargs[_TOKENS[0]] = prompt.kwargs[_TOKENS[0]][:, :-1]
+        elif lengths.tokens is not None:  # inputs without a letter N are the prompt as they are
+            prompt = prompt_of(*built(lengths._replace(tokens=lengths.tokens - 1)))
+        return model, step_after(model, prompt)
+
+    return made
+
+
+def prompt_of(model: nn.Module, given: Given) -> Given:
+    """`given` as a prompt: the model returns its cache, and the logits of the last token alone.
+
+    Raises:
+        UsageError: the model takes no cache, or no token ids.
+    """
+    takes = inspect.signature(model.forward).parameters
+    inputs = dict(zip(given.places(model), given.args, strict=True)) | given.kwargs
+    any_name = any(one.kind is one.VAR_KEYWORD for one in takes.values())
+    if not (any_name or "use_cache" in takes) or not any(name in takes for name in CACHES):
+        raise UsageError(
+            f"--mode: the forward of {type(model).__name__} takes no cache; expected parameters use_cache and "
+            f"{CACHES[0]}, as models of transformers that generate have"
+        )
+    if not any(isinstance(inputs.get(name), Tensor) for name in _TOKENS):
+        raise UsageError(f"--mode: {type(model).__name__} reads no token ids; expected input_ids, as in 1xN:int64")
+    return Given((), inputs | {"use_cache": True} | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
+
+
+def step_after(model: nn.Module, prompt: Given, *, how: TensorKind = "meta") -> Given:
+    """The inputs of the decode step after `prompt`, which runs here: on `meta`, or if it looks at values as it is.
+
+    Raises:
+        UsageError: the prompt does not run, or returns no cache.
+    """
+    try:
+        with stand_ins(how, model, *prompt) as (_, inputs), shapes_on_meta(), without_autocast(), WithoutPadding():
+            outputs = model(**inputs)
+    except (Exception, SystemExit) as error:
+        real = not any(tensor.is_meta for tensor in model.parameters())
+        if how == "meta" and real and "meta" in message(error).lower():  # as torch words it
+            return step_after(model, prompt, how="real")
+        raise refused(model, error) from error
+    cache = cache_in(outputs)
+    if cache is None:
+        raise UsageError(f"--mode: {type(model).__name__} returned no cache, although use_cache is True")
+    takes = inspect.signature(model.forward).parameters
+    name = next(name for name in _TOKENS if name in inputs)
+    step: dict[str, Any] = {next(name for name in CACHES if name in takes): cache, "use_cache": True}
+    step[name] = torch.zeros_like(inputs[name][:, -1:])
+    if name == "decoder_input_ids":
+        step["encoder_outputs"] = (outputs["encoder_last_hidden_state"],)
+    return Given((), step)
+
+
+def tokens_in(given: Given) -> int | None:
+    """The tokens of all samples; None where the inputs have no ids by name."""
+    return next((given.kwargs[name].numel() for name in _TOKENS if isinstance(given.kwargs.get(name), Tensor)), None)
+
+
+def with_mode(ledger: Ledger, mode: Mode, model: nn.Module, given: Given, found: RecordedModule) -> Ledger:
+    """`ledger` of the prompt or step `given`, which was `found` to run so, with its cache."""
+    after = found.cache
+    samples = next(len(given.kwargs[name]) for name in _TOKENS if name in given.kwargs)
+    logits = "last" if "logits_to_keep" in given.kwargs else "all"
+    metadata = msgspec.structs.replace(
+        ledger.metadata,
+        mode=mode,
+        batch=samples,
+        logits=logits if mode == "prefill" else None,
+    )
+    rows = tuple(msgspec.structs.replace(row, heads=row.heads and row.heads // samples) for row in ledger.rows)
+    ledger = msgspec.structs.replace(ledger, metadata=metadata, rows=rows)
+    if found.without_padding:
+        ledger = ledger.with_note("counted without padding: the model looks for it, and on meta there are no elements")
+    if mode == "prefill":
+        step = step_after(model, given)
+        cache = _cache(after, run(model, *step).cache, samples)
+        return msgspec.structs.replace(ledger, cache=msgspec.structs.replace(cache, bytes=sum(after.values())))
+    cache = _cache(storage_bytes(cache_in(given.kwargs)), after, samples)
+    element = ledger.bytes_per_element
+    step_read = DecodeStep(
+        weight_bytes=expected_weights(ledger.rows) * element,
+        least_weight_bytes=least_weights(ledger.rows) * element,
+        cache_bytes=cache.bytes,
+        flops=ledger.total("flops") or 0,
+    )
+    return msgspec.structs.replace(ledger, cache=cache, step=step_read)
+
+
+def _cache(before: Mapping[str, int], after: Mapping[str, int], samples: int) -> CacheBytes:
+    """The cache `after` a step, and by how much that step has let it grow."""
+    fixed = {name: nbytes for name, nbytes in after.items() if nbytes <= before.get(name, 0)}
+    return CacheBytes(
+        bytes=sum(after.values()),
+        bytes_per_token=sum(nbytes - before.get(name, 0) for name, nbytes in after.items() if name not in fixed)
+        // samples,
+        state_bytes=sum(fixed.values()),
+        recurrent_bytes=sum(
+            nbytes for name, nbytes in fixed.items() if name.rpartition(".")[2] not in _KEYS_AND_VALUES
+        ),
+    )

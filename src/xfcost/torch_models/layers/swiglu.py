@@ -1,9 +1,0 @@
-"""Module of `layers/swiglu.py`: a feed-forward network gated by SiLU. B batch, N tokens, D width."""
-
-from __future__ import annotations
-
-from xfcost.torch_models.shared.gated import GatedFeedForward
-
-
-class SwigluFeedForward(GatedFeedForward):
-    """(silu(xW) ⊗ xV)W₂: (B, N, D) -> (B, N, D)."""

@@ -1,0 +1,277 @@
+"""Windows that are gathered, and not masked out of all pairs: blocks, bands, neighbourhoods.
+
+B batch, N tokens or positions, D width, H heads, K head width. Blocks: G blocks of T queries and M memory positions.
+Bands: R rows (residue classes of a dilated window) side by side, T queries and L keys of a row, C = T/S blocks of S
+tokens, G global keys. Neighbourhoods: P centres of windows, G groups (heads), C channels of a group, W positions of a
+window, Y and X the grid's sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.query_blocks import Blocks
+from xfcost.mechanisms.local_attention import Neighbourhood
+from xfcost.torch_models.shared.leaves import Add, Leaf, Scale, Scores, Softmax, WeightedSum, joined
+
+NOWHERE = -1  # the position of padding keys
+
+
+def cut_blocks(x_BND: Tensor, *, blocks: Blocks, around: bool) -> Tensor:
+    """Pads to full blocks and cuts: (B, N, D) -> (B, G, T, D).
+
+    `around`: overlapping memory blocks, a view of the padded frame: (B, N, D) -> (B, G, M, D).
+    """
+    x_BHWD, pad = x_BND.unflatten(1, blocks.sides), padding(blocks, around=around)
+    if any(pad):
+        x_BHWD = F.pad(x_BHWD, pad)
+    return cut_memory(x_BHWD, reach(blocks) if around else blocks.block, blocks.block)
+
+
+def merged_blocks(x_BGTD: Tensor, *, blocks: Blocks) -> Tensor:
+    """The inverse of `cut_blocks`, with padding cropped: (B, G, T, D) -> (B, N, D)."""
+    x = x_BGTD.unflatten(2, blocks.block).unflatten(1, blocks.counts).transpose(2, 3)
+    x_BHWD = x.flatten(3, 4).flatten(1, 2)
+    return x_BHWD.narrow(1, 0, blocks.sides[0]).narrow(2, 0, blocks.sides[1]).flatten(1, 2)
+
+
+class IntervalMask(nn.Module):
+    """-∞ at keys outside their query's interval of positions: on (…, G, H, T, M).
+
+    Without scores, a boolean mask. It stores positions and compares them in every call, so that no buffer has the size
+    of the scores.
+    """
+
+    keys_GM: Tensor
+    first_GT: Tensor
+    last_GT: Tensor
+    hole_first_GT: Tensor
+    hole_last_GT: Tensor
+
+    def __init__(
+        self, keys_GM: Tensor, first_GT: Tensor, last_GT: Tensor, hole: tuple[Tensor, Tensor] | None = None
+    ) -> None:
+        """`hole`: the first and last position (G, T) of an inner interval that is also masked."""
+        super().__init__()
+        device = torch.empty(0).device
+        buffers = {"keys_GM": keys_GM, "first_GT": first_GT, "last_GT": last_GT}
+        self.holed = hole is not None
+        if hole is not None:
+            buffers |= {"hole_first_GT": hole[0], "hole_last_GT": hole[1]}
+        for name, positions in buffers.items():
+            self.register_buffer(name, positions.to(device), persistent=False)
+
+    def forward(self, scores: Tensor | None) -> Tensor:
+        keys_G1M = self.keys_GM.unsqueeze(1)
+        outside_GTM = (keys_G1M < self.first_GT.unsqueeze(2)).logical_or(keys_G1M > self.last_GT.unsqueeze(2))
+        if self.holed:
+            after_GTM = keys_G1M >= self.hole_first_GT.unsqueeze(2)
+            outside_GTM = outside_GTM.logical_or(after_GTM.logical_and(keys_G1M <= self.hole_last_GT.unsqueeze(2)))
+        shut_G1TM = outside_GTM.unsqueeze(1)
+        # in place: nothing else uses the scores, the largest tensor
+        return shut_G1TM.logical_not() if scores is None else scores.masked_fill_(shut_G1TM, float("-inf"))
+
+
+def reach(blocks: Blocks) -> tuple[int, int]:
+    """Rows and columns of a memory block."""
+    rows, columns = (sum(parts) for parts in zip(blocks.block, blocks.before, blocks.after, strict=True))
+    return rows, columns
+
+
+def padding(blocks: Blocks, *, around: bool) -> list[int]:
+    """The arguments of `F.pad` on (B, H, W, D): up to full blocks, and `around` for the outermost memory blocks."""
+    pad = [0, 0]
+    for side, block, before, after, count in reversed(list(zip(*blocks, blocks.counts, strict=True))):
+        more = count * block - side
+        pad += [before, more + after] if around else [0, more]
+    return pad
+
+
+def cut_memory(x_BHWD: Tensor, size: Sequence[int], step: Sequence[int]) -> Tensor:
+    """Rectangles of `size` at each `step`: (B, H, W, D) -> (B, G, M, D), a view for a single row."""
+    x_BRCDhw = x_BHWD.unfold(1, size[0], step[0]).unfold(2, size[1], step[1])
+    return x_BRCDhw.permute(0, 1, 2, 4, 5, 3).flatten(3, 4).flatten(1, 2)
+
+
+def block_mask(blocks: Blocks, *, causal: bool) -> IntervalMask:
+    """Each query reads the tokens of its memory block; if causal, only those up to its own turn.
+
+    A position is the token's turn. Padding queries read everything, so that their softmax is finite.
+    """
+    turns_HW = turns(blocks)
+    latest = blocks.padded
+    keys_HW = F.pad(turns_HW, padding(blocks, around=True)[2:], value=NOWHERE)
+    queries_HW = F.pad(turns_HW, padding(blocks, around=False)[2:], value=NOWHERE)
+    keys_GM = cut_memory(keys_HW[None, :, :, None], reach(blocks), blocks.block)[0, ..., 0]
+    queries_GT = cut_memory(queries_HW[None, :, :, None], blocks.block, blocks.block)[0, ..., 0]
+    first_GT = queries_GT.clamp(max=0)
+    last_GT = queries_GT.where(queries_GT > NOWHERE, latest) if causal else torch.full_like(queries_GT, latest)
+    return IntervalMask(keys_GM, first_GT, last_GT)
+
+
+def turns(blocks: Blocks) -> Tensor:
+    """(H, W): the order of tokens: block by block, in raster order inside a block."""
+    height, width = blocks.block
+    rows_H1 = torch.arange(blocks.sides[0]).unsqueeze(1)
+    columns_W = torch.arange(blocks.sides[1])
+    number_HW = rows_H1 // height * blocks.counts[1] + columns_W // width
+    return (number_HW * height + rows_H1 % height) * width + columns_W % width
+
+
+class BandCore(nn.Module):
+    """(B, H, R, T, K), (B, H, R, L, K) twice, (B, H, 1, G, K) twice -> (B, H, R, T, K).
+
+    Keys and values have H/J heads if `shared` by J query heads. The queries of those heads are stacked in a block of
+    J·S rows, so that no key is repeated. There are no global keys then.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a band is made of
+        self,
+        head_dim: int,
+        side: int,
+        global_keys: int,
+        *,
+        mask: BandMask,
+        around: tuple[int, int],
+        scores: nn.Module | None = None,
+        shared: int = 1,
+    ) -> None:
+        super().__init__()
+        self.side, self.global_keys = side, global_keys
+        self.scale = Scale(head_dim**-0.5)
+        self.scores = scores or Leaf(block_scores, side=side, around=around, shared=shared)
+        self.mask = mask
+        self.softmax = Softmax()
+        self.weighted_sum = Leaf(band_sum, side=side, around=around, shared=shared)
+        if global_keys:
+            self.global_key_scores, self.join = Scores(), Leaf(joined, dim=-1)
+            self.global_key_weighted_sum, self.add = WeightedSum(), Add()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, global_k: Tensor, global_v: Tensor) -> Tensor:
+        q = self.scale(q)
+        scores = self.mask(self.scores(q, k))  # (B, H, R, C, S, 3S)
+        if self.global_keys:
+            global_scores = self.global_key_scores(q, global_k).unflatten(3, (-1, self.side))  # (B, H, R, C, S, G)
+            scores = self.join(global_scores, scores)
+        weights = self.softmax(scores)
+        del scores  # as large as the weights, no longer needed
+        y_BHRTK = self.weighted_sum(weights[..., self.global_keys :], v)
+        if self.global_keys:
+            global_scores = weights[..., : self.global_keys].flatten(3, 4)  # (B, H, R, T, G)
+            y_BHRTK = self.add(y_BHRTK, self.global_key_weighted_sum(global_scores, global_v))
+        return y_BHRTK
+
+
+def chunk_scores(q_BHRTK: Tensor, k_BHRTK: Tensor, *, side: int) -> Tensor:
+    """QKᵀ in C - 1 chunks of 2S tokens that overlap by S, laid out by block with 3S keys per query.
+
+    (B, H, R, T, K) twice -> (B, H, R, C, S, 3S): the keys of the previous, own and next block. The upper half of chunk
+    c scores block c against blocks c and c + 1, the lower half block c + 1 against the same. Scores before the first
+    block and after the last are zero and masked later.
+    """
+    q, k = (part.unfold(3, 2 * side, side) for part in (q_BHRTK, k_BHRTK))  # (B, H, R, C-1, K, 2S)
+    chunks = q.transpose(-2, -1) @ k
+    before = F.pad(chunks[..., side:, :side], (0, 0, 0, 0, 1, 0))
+    own = torch.cat([chunks[..., :side, :side], chunks[:, :, :, -1:, side:, side:]], dim=3)
+    after = F.pad(chunks[..., :side, side:], (0, 0, 0, 0, 0, 1))
+    del chunks  # a third larger than the result
+    return torch.cat([before, own, after], dim=-1)
+
+
+def block_scores(q_BHRTK: Tensor, k_BHRLK: Tensor, *, side: int, around: tuple[int, int], shared: int) -> Tensor:
+    """QKᵀ in blocks of S queries by 3S keys, with zeros `around` them.
+
+    (B, H, R, T, K), (B, H, R, L, K) -> (B, H, R, C, S, 3S); `shared` keys: (B, H, R, T, K), (B, H/J, R, L, K) ->
+    (B, H/J, R, C, J, S, 3S).
+    """
+    keys = F.pad(k_BHRLK, (0, 0, *around)).unfold(3, 3 * side, side)  # (B, H, R, C, K, 3S)
+    queries = q_BHRTK.unflatten(3, (-1, side))
+    if shared == 1:
+        return queries @ keys
+    stacked = queries.unflatten(1, (-1, shared)).movedim(2, 4).flatten(4, 5)  # (B, H/J, R, C, J·S, K)
+    return (stacked @ keys).unflatten(4, (shared, side))
+
+
+def band_sum(weights: Tensor, v_BHRLK: Tensor, *, side: int, around: tuple[int, int], shared: int) -> Tensor:
+    """AV of every block and its 3S keys: (B, H, R, C, S, 3S), (B, H, R, L, K) -> (B, H, R, T, K).
+
+    `shared` values: (B, H/J, R, C, J, S, 3S), (B, H/J, R, L, K) -> (B, H, R, T, K).
+    """
+    values = F.pad(v_BHRLK, (0, 0, *around)).unfold(3, 3 * side, side)  # (B, H, R, C, K, 3S)
+    if shared == 1:
+        return (weights @ values.transpose(-2, -1)).flatten(3, 4)
+    sums = weights.flatten(4, 5) @ values.transpose(-2, -1)  # (B, H/J, R, C, J·S, K)
+    return sums.unflatten(4, (shared, side)).movedim(4, 2).flatten(1, 2).flatten(3, 4)
+
+
+class BandMask(nn.Module):
+    """The least number at masked scores: on (B, H, R, C, S, 3S), or (…, R, C, J, S, 3S).
+
+    Masked are keys beyond the window's reach, padding keys, and global tokens, which are read separately. All keys of a
+    padding query may be masked. Its row is the mean of the values, and is cropped.
+    """
+
+    far_SX: Tensor
+    absent_RCX: Tensor
+
+    def __init__(
+        self, side: int, blocks: int, tokens: range, reach: tuple[int, int], rows: int = 1, *, shared: int = 1
+    ) -> None:
+        super().__init__()
+        self.shared = shared
+        before, after = reach
+        back = 2 if after == 0 else 1  # the number of blocks before the query's own
+        column_X = torch.arange(3 * side)
+        ahead_SX = column_X - torch.arange(back * side, (back + 1) * side)[:, None]
+        start_C1 = (torch.arange(blocks)[:, None] - back) * side
+        token_RCX = (start_C1 + column_X) * rows + torch.arange(rows)[:, None, None]
+        self.register_buffer("far_SX", (ahead_SX < -before) | (ahead_SX > after), persistent=False)
+        self.register_buffer("absent_RCX", (token_RCX < tokens.start) | (token_RCX >= tokens.stop), persistent=False)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        hidden_RCSX = self.far_SX.logical_or(self.absent_RCX[:, :, None])
+        hidden = hidden_RCSX if self.shared == 1 else hidden_RCSX[:, :, None]
+        return scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)  # in place, to save memory
+
+
+class Gather(nn.Module):
+    """The vectors of each window: (B, N, D) -> (B, P, G, W, C), zeros off the grid and in `filled` more channels."""
+
+    corner_P11: Tensor
+    offset_W: Tensor
+    group_G1: Tensor
+
+    def __init__(self, windows: Neighbourhood, groups: int, *, filled: int = 0) -> None:
+        super().__init__()
+        self.sides, self.groups, rank = windows.grid.sides, groups, windows.rank
+        self.pad = [0, filled] + [windows.reach] * (2 * rank)
+        corners, offsets, bordered = torch.zeros([1] * rank).long(), torch.zeros([1] * rank).long(), 1
+        for axis in reversed(range(rank)):  # numbers on the bordered grid, in raster order
+            along = [-1 if other == axis else 1 for other in range(rank)]
+            corners = corners + torch.arange(windows.out.sides[axis]).reshape(along) * windows.stride * bordered
+            offsets = offsets + torch.arange(windows.size).reshape(along) * bordered
+            bordered *= windows.grid.sides[axis] + 2 * windows.reach
+        self.register_buffer("corner_P11", corners.reshape(-1, 1, 1), persistent=False)
+        self.register_buffer("offset_W", offsets.flatten(), persistent=False)
+        self.register_buffer("group_G1", torch.arange(groups).unsqueeze(-1), persistent=False)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x = F.pad(x_BND.unflatten(1, self.sides), self.pad).flatten(1, -2).unflatten(-1, (self.groups, -1))
+        return x[:, self.corner_P11 + self.offset_W, self.group_G1]
+
+
+def every(x: Tensor, axis: int, stride: int) -> Tensor:
+    """Every `stride`-th position along an axis, from the first: a view."""
+    return x if stride == 1 else x[(slice(None),) * axis + (slice(None, None, stride),)]
+
+
+def centres(x_BND: Tensor, *, windows: Neighbourhood) -> Tensor:
+    """The centres of windows, every s-th position along each axis: (B, N, D) -> (B, P, D). A view."""
+    x = x_BND.unflatten(1, windows.grid.sides)
+    for axis in range(windows.rank):
+        x = every(x, axis + 1, windows.stride)
+    return x.flatten(1, windows.rank)

@@ -1,0 +1,292 @@
+"""Prefill and decode step of models of transformers, against their own caches and torch's counter on real runs.
+
+References run the model itself on the CPU, with real numbers and attention as plain products; nothing of them is ours.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import xfcost
+from helpers import report_text
+from transformers_models import transformers
+from xfcost.api.accounts import as_built, module_account, named_module
+from xfcost.api.analysis import account_options
+from xfcost.counting.devices import read_devices
+from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.spec.run import Run
+from xfcost.spec.targets import ModuleTarget
+
+B, N = 2, 12
+TEXT = {
+    "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+    "intermediate_size": 24, "vocab_size": 29, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+FALCON = {name: value for name, value in TEXT.items() if name != "head_dim"}
+FALCON |= {"new_decoder_architecture": True, "num_kv_heads": 2}
+CONVOLUTIONS = {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+# Class -> its model_type and fields; three layers each, of which a window or a state may not grow.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Qwen3ForCausalLM": ("qwen3", TEXT),
+    "Qwen3MoeForCausalLM": ("qwen3_moe", TEXT | EXPERTS),
+    "Gemma3ForCausalLM": ("gemma3_text", TEXT | {"sliding_window": 4, "sliding_window_pattern": 3}),
+    "Phi3ForCausalLM": ("phi3", TEXT),
+    "Llama4ForCausalLM": ("llama4_text", TEXT | {"intermediate_size_mlp": 24, "num_local_experts": 4}),
+    "Glm4MoeForCausalLM": (
+        "glm4_moe", TEXT | EXPERTS | {"n_routed_experts": 8, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+    ),
+    "GptOssForCausalLM": ("gpt_oss", TEXT | {"num_local_experts": 8, "sliding_window": 4}),
+    "Olmo2ForCausalLM": ("olmo2", TEXT),
+    "SmolLM3ForCausalLM": ("smollm3", TEXT),
+    "FalconForCausalLM": ("falcon", FALCON),
+    "FalconMambaForCausalLM": (
+        "falcon_mamba", {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 29, "state_size": 4},
+    ),
+    "Lfm2ForCausalLM": ("lfm2", TEXT | CONVOLUTIONS),
+    "JambaForCausalLM": (
+        "jamba",
+        TEXT | {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "num_experts": 4,
+                "mamba_d_state": 4, "use_mamba_kernels": False},
+    ),
+}  # fmt: skip
+
+
+def config_of(folder: Path, name: str, **more: Any) -> str:
+    model_type, fields = MODELS[name]
+    path = folder / "config.json"
+    path.write_text(json.dumps({**fields, "model_type": model_type, "architectures": [name], **more}))
+    return str(path)
+
+
+def real(name: str) -> Any:
+    """The model itself, in float32 with random weights on the CPU."""
+    model_type, fields = MODELS[name]
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(**{**fields, "model_type": model_type})
+    model = getattr(transformers, name)(config).eval().requires_grad_(requires_grad=False)
+    model.config._experts_implementation = "eager"
+    return model
+
+
+def tensors_of(value: Any, seen: set[int]) -> list[torch.Tensor]:
+    """Every tensor with an axis in a cache, once."""
+    if id(value) in seen:
+        return []
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        return [value] if value.dim() else []
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    attributes = vars(value).values() if hasattr(value, "__dict__") else ()
+    return [tensor for one in (*inner, *attributes) for tensor in tensors_of(one, seen)]
+
+
+def ran(name: str, tokens: int) -> tuple[int, int]:
+    """MACs of the step for the last of `tokens` tokens, and the bytes of the cache after it."""
+    model = real(name)
+    ids = torch.randint(3, 29, (B, tokens), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        first = model(input_ids=ids[:, :-1], use_cache=True)
+        key = next(one for one in ("past_key_values", "cache_params") if first.get(one) is not None)
+        with FlopCounterMode(display=False) as counter:
+            second = model(input_ids=ids[:, -1:], use_cache=True, **{key: first[key]})
+    return counter.get_total_flops() // 2, sum(one.nbytes for one in tensors_of(second[key], set()))
+
+
+def step(path: str, **options: Any) -> Ledger:
+    given: dict[str, Any] = {"mode": "decode", "N": N, "batch": B, "dtype": "float32", "trace": False}
+    return xfcost.analyze(path, **(given | options))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_decode_step_is_that_of_the_real_model(name: str, tmp_path: Path) -> None:
+    ledger, (macs, cache) = step(config_of(tmp_path, name)), ran(name, N)
+    assert ledger.cache is not None
+    assert ledger.step is not None
+    assert ledger.total("macs") == macs
+    assert ledger.cache.bytes == ledger.step.cache_bytes == cache
+    assert ledger.total("params") == sum(one.numel() for one in real(name).parameters())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_cache_grows_as_the_real_one(name: str, tmp_path: Path) -> None:
+    cache = step(config_of(tmp_path, name)).cache
+    assert cache is not None
+    assert ran(name, N + 1)[1] - cache.bytes == B * cache.bytes_per_token
+    assert ran(name, 2 * N)[1] - cache.bytes == N * B * cache.bytes_per_token  # windows of 4 are full
+
+
+def test_windows_and_states_do_not_grow(tmp_path: Path) -> None:
+    gemma = step(config_of(tmp_path, "Gemma3ForCausalLM")).cache
+    # of 3 layers the last is full; the others keep 4 - 1 tokens of 2 heads of 4 numbers, keys and values, in 4 bytes
+    assert gemma is not None
+    assert gemma.state_bytes == 2 * B * 3 * 2 * 4 * 2 * 4
+    assert gemma.recurrent_bytes == 0
+    assert gemma.bytes_per_token == 2 * 4 * 2 * 4
+    mamba = step(config_of(tmp_path, "FalconMambaForCausalLM")).cache
+    assert mamba is not None
+    assert mamba.bytes == mamba.state_bytes == mamba.recurrent_bytes > 0
+    assert mamba.bytes_per_token == 0
+
+
+def test_experts_are_read_as_expected(tmp_path: Path) -> None:
+    ledger = step(config_of(tmp_path, "Qwen3MoeForCausalLM"))
+    experts = 3 * 8 * (2 * 12 * 16 + 16 * 12)  # of 3 layers: 8 experts of a map to 2·12 and one back
+    table, others = 29 * 16, (ledger.total("params") or 0) - 29 * 16 - experts
+    assert ledger.step is not None
+    # each of 2 tokens chooses 2 of 8 experts: 8·(1 - (6/8)²) = 3.5 are read; of the table 2 rows of 16
+    assert ledger.step.weight_bytes == pytest.approx(4 * (others + B * 16 + experts * 3.5 / 8))
+    assert ledger.step.least_weight_bytes == 4 * (others + B * 16 + experts * 2 // 8)
+    assert ledger.total("active_params") == others + table + experts * 2 // 8
+
+
+def test_a_prompt_is_counted_with_its_last_logits_and_its_cache(tmp_path: Path) -> None:
+    path = config_of(tmp_path, "Qwen3ForCausalLM")
+    prefill, decode = (step(path, mode=mode) for mode in ("prefill", "decode"))
+    forward = xfcost.analyze(path, N=N, batch=B, trace=False)
+    assert prefill.cache == decode.cache
+    assert prefill.metadata.mode == "prefill"
+    assert prefill.metadata.logits == "last"
+    # logits of 1 token of 12 alone: 29 maps of 16
+    assert (forward.total("macs") or 0) - (prefill.total("macs") or 0) == B * (N - 1) * 29 * 16
+
+
+def test_the_default_of_a_config_is_bfloat16(tmp_path: Path) -> None:
+    path = config_of(tmp_path, "Qwen3ForCausalLM")
+    usual, wide = (xfcost.analyze(path, mode="decode", N=N, trace=False, **more) for more in ({}, {"dtype": "float32"}))
+    assert usual.metadata.dtype == "bfloat16"
+    assert "bfloat16: the default" in str(usual.metadata.default_note)
+    assert wide.metadata.dtype == "float32"
+    assert wide.metadata.default_note is None
+    assert usual.cache is not None
+    assert wide.cache is not None
+    assert 2 * usual.cache.bytes == wide.cache.bytes
+    assert xfcost.analyze(path, N=N, trace=False).metadata.dtype == "float32"
+
+
+def test_a_step_on_devices_reads_weights_and_cache_once(tmp_path: Path) -> None:
+    ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), on="h100-sxm", dtype="bfloat16")
+    assert ledger.on is not None
+    assert ledger.step is not None
+    assert ledger.cache is not None
+    bytes_ = ledger.step.weight_bytes + ledger.step.cache_bytes
+    assert ledger.on.time.bytes == bytes_
+    assert ledger.on.seconds == pytest.approx(bytes_ / 3.35e12)
+    assert ledger.on.memory.weights == 2 * (ledger.total("params") or 0)
+    assert ledger.on.outputs == B
+
+
+@pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
+def test_the_largest_n_fits_and_the_next_does_not(name: str, tmp_path: Path) -> None:
+    device = read_devices("h100-sxm").device
+    small = DeviceGroup(
+        device=msgspec.structs.replace(device, memory=msgspec.structs.replace(device.memory, value=1_000_000))
+    )
+    path = config_of(tmp_path, name, max_position_embeddings=2**20)
+    found = step(path, on=small).on
+    assert found is not None
+    assert found.memory.largest_tokens is not None
+    largest = found.memory.largest_tokens
+    fits = [step(path, on=small, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]  # type: ignore[union-attr]
+    assert fits == [True, False]
+    path = config_of(tmp_path, name, max_position_embeddings=64)
+    ends = step(path, on=small).on
+    assert ends is not None
+    assert (ends.memory.largest_tokens, ends.memory.positions) == (64, True)
+
+
+def test_a_causal_prompt_is_bound_by_the_pairs_that_are_kept(tmp_path: Path) -> None:
+    ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), mode="prefill", on="h100-sxm", dtype="bfloat16")
+    dense = sum(row.macs * row.times for row in ledger.rows if row.fused)
+    assert dense == 3 * B * 4 * N * N * 2 * 4  # 3 layers, 4 heads, two products of width 4
+    assert ledger.on is not None
+    kept = dense * (N + 1) // (2 * N)
+    assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - dense + kept)
+
+
+# Config -> figures in which transformers runs something else than the importer's spec.
+IMPORTED: dict[str, tuple[str, ...]] = {
+    "gpt2": (), "llama-3.2-1b": (), "mistral-7b-v0.1": (), "mixtral-8x7b": (), "qwen2-0.5b": (), "bloom-560m": (),
+    "deepseek-v2-lite": ("macs",),  # it makes keys and values of all tokens again, where a spec multiplies the latent
+    "mt5-small": ("weight_bytes",),  # it looks all relative positions up, of which a spec reads the rows
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_a_step_is_that_of_the_imported_spec(name: str, tmp_path: Path) -> None:
+    fields = json.loads((Path(__file__).parent / "data" / "configs" / f"{name}.json").read_text())
+    layers = {"num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers"} & fields.keys()
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | dict.fromkeys(layers, 2)))
+    run = as_built(Run(mode="decode", batch=B))
+    module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
+    found = [figures(step(str(path), dtype="bfloat16"))]
+    found.append(figures(module_account(module, {"N": N}, account_options({"trace": False}), run)))
+    spec, model = ({key: value for key, value in one.items() if key not in IMPORTED[name]} for one in found)
+    assert spec == model
+
+
+def figures(ledger: Ledger) -> dict[str, Any]:
+    assert ledger.step is not None
+    totals = {name: ledger.total(name) for name in ("params", "active_params", "macs")}
+    return totals | {"weight_bytes": ledger.step.weight_bytes, "cache": ledger.cache}
+
+
+class Decoder(nn.Module):
+    """A module of one's own with the signature of transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.map = nn.Embedding(5, 4), nn.Linear(4, 4)
+
+    def forward(self, input_ids: torch.Tensor, past_key_values: Any = None, *, use_cache: bool = False) -> Any:
+        x_BNC = self.map(self.table(input_ids))
+        keys = x_BNC if past_key_values is None else torch.cat((past_key_values[0], x_BNC), dim=1)
+        return {"logits": x_BNC @ keys.transpose(1, 2), "past_key_values": (keys,) if use_cache else None}
+
+
+def test_a_module_of_ones_own_decodes() -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    ledger = xfcost.analyze(Decoder(), example_inputs=inputs, N=N, mode="decode")
+    # a map of 4 by 4 and 12 scores of width 4, of each of 2 samples
+    assert ledger.total("macs") == B * (4 * 4 + N * 4)
+    assert ledger.cache is not None
+    assert (ledger.cache.bytes, ledger.cache.bytes_per_token) == (B * N * 4 * 4, 4 * 4)
+    form = ledger.module.closed_form if ledger.module else None
+    # 16 MACs of the map and 4 of each score; a token of 4 numbers in 4 bytes; of 2 samples
+    assert form is not None
+    assert (form.macs, form.cache) == ("8·N + 32", "32·N")
+    assert "KV cache in N: 32·N bytes" in report_text(ledger)
+    given = xfcost.analyze(Decoder(), example_inputs=inputs(N - 1), mode="decode")
+    assert given.total("macs") == ledger.total("macs")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "generate"}, "--mode prefill and --mode decode"),
+        ({"mode": "decode", "N": 1}, "expected --N from 2"),
+        ({"mode": "decode", "device": "cpu"}, "--device"),
+        ({"mode": "decode", "predict": True}, "--predict"),
+    ],
+)
+def test_what_a_step_can_not_be_is_refused(options: dict[str, Any], words: str) -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    with pytest.raises(UsageError, match=words):
+        xfcost.analyze(Decoder(), example_inputs=inputs, **({"N": N} | options))
+
+
+def test_a_module_without_a_cache_is_refused() -> None:
+    with pytest.raises(UsageError, match="takes no cache; expected parameters use_cache and past_key_values"):
+        xfcost.analyze(nn.Linear(2, 2), example_inputs=torch.zeros(1, 2), mode="decode")

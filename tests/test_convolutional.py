@@ -1,0 +1,373 @@
+"""Convolutional mixers: ConvNeXt, PoolFormer, causal and pooled kernels, bottlenecks, non-local blocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from cases.base import Case
+from compared import given as conv_given
+from compared import referred
+from places import at, rows_of
+from refused import refusals
+from specs import architecture_of, counted
+from strategies import as_yaml, counted_spec
+from whole_probe import probe
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.conv_kernel import ConvKernel, pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
+from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.non_local import NonLocal, Sagan
+from xfcost.mechanisms.residual_blocks import Bottleneck, ConvNext
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.tracing.trace import trace
+
+# `--kind` of one of these selects this file
+KINDS = ("convnext", "conv", "bottleneck", "non_local")
+
+
+# ConvNeXt: what is refused, a head that normalises behind the pool, transformers' model beside ours ───────────────────
+
+SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
+
+
+@pytest.mark.parametrize(
+    ("component", "spot", "message"),
+    [
+        (ConvNext(size=6), SPOT, "6 is even, and the kernel is centred; try 5 or 7"),
+        (ConvNext(ratio=0.25), SPOT, r"0.25·10 is not a whole width; give `hidden` instead"),
+        (ConvNext(), Place(grid=Grid((3, 4), 1), dim=10, out_dim=10), "expected no special tokens, got 1"),
+    ],
+)
+def test_blocks_that_can_not_stand_are_refused(component: ConvNext, spot: Place, message: str) -> None:
+    with pytest.raises(ComponentError, match=message):
+        component.check(spot)
+
+
+def test_norm_after_pool_is_told_where_it_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(as_yaml({"extends": "poolformer-s12", "name": "one", "head": {"norm_after_pool": True}}))
+    with pytest.raises(SpecError, match=r"one\.yaml:\d+ head\.norm_after_pool: the group norm of one vector"):
+        architecture_of(str(file))
+
+
+# PoolFormer: what kernels of any stride read, what mixes globally, and transformers' model beside ours ────────────────
+
+
+def spot(grid: Grid, dim: int = 1) -> Place:
+    return Place(grid=grid, dim=dim, out_dim=dim)
+
+
+@pytest.mark.parametrize(
+    ("component", "grid", "message"),
+    [
+        (AveragePool(size=4), Grid((5, 5)), "4 is even, and the kernel is centred; try 3 or 5"),
+        (AveragePool(), Grid((5, 5), 1), "slides over a grid: expected no special tokens, got 1"),
+        (AveragePool(size=5), Grid((5, 5, 4)), "5 is larger than a side of the volume 5×5×4"),
+    ],
+)
+def test_pools_that_can_not_stand_are_refused(component: AveragePool, grid: Grid, message: str) -> None:
+    with pytest.raises(ComponentError, match=message):
+        component.check(spot(grid))
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> tuple[ConvKernel, tuple[int, ...]]:
+    rank = draw(st.integers(1, 2))
+    axes = []
+    for _ in range(rank):
+        kernel, side = draw(st.integers(1, 6)), draw(st.integers(1, 9))
+        least = max(0, -(-(kernel - side) // 2))
+        axes.append((kernel, draw(st.integers(1, 4)), draw(st.integers(least, max(least, kernel - 1))), side))
+    kernel, stride, padding, sides = zip(*axes, strict=True)
+    return ConvKernel(kernel, stride, padding), sides
+
+
+@given(drawn=kernels())
+@settings(max_examples=200, deadline=None)
+def test_what_a_kernel_of_any_stride_reads(drawn: tuple[ConvKernel, tuple[int, ...]]) -> None:
+    kernel, sides = drawn
+    # torch's unfold says which positions stand under every output; padding is 0, so tokens are numbered from 1.
+    numbered = torch.arange(1.0, 1 + Grid(sides).tokens).reshape(1, 1, *sides)
+    if len(sides) == 1:
+        numbered, kernel = (
+            numbered.unsqueeze(2),
+            ConvKernel(
+                *(
+                    (fill, *axis)
+                    for fill, axis in zip((1, 1, 0), (kernel.sides, kernel.stride, kernel.padding), strict=True)
+                )
+            ),
+        )
+        sides = (1, *sides)
+    columns = nn.functional.unfold(numbered, kernel.sides, stride=kernel.stride, padding=kernel.padding)[0].T
+    listed = [kernel.reads(sides, output) for output in range(len(columns))]
+    assert [sorted(tokens) for tokens in listed] == [sorted(int(n) - 1 for n in column if n) for column in columns]
+    assert all(list(tokens) == sorted(tokens) for tokens in listed)
+    assert kernel.pairs(sides) == sum(map(len, listed))
+
+
+def test_pooling_is_local_and_its_group_norms_are_global() -> None:
+    ledger = counted("poolformer-s12")
+    mixing = {row.operation: (row.mixing, row.reads) for row in ledger.rows if row.mixes}
+    assert mixing == {
+        "conv": ("local", "W²"),
+        "pool": ("local", "W²"),
+        "residual_norm": ("global", "N"),
+        "norm": ("global", "N"),
+    }
+    # a group norm's statistics come from the content; nothing else that mixes does
+    assert {row.operation for row in ledger.rows if row.content_dependent} == {"residual_norm", "norm"}
+    assert any("over all tokens: the norms of the residuals mix globally" in note for note in ledger.metadata.notes)
+    assert not any("mix globally" in note for note in counted("convnext-t").metadata.notes)
+    # in MACs it mixes by the convolutions at its stem_layers alone
+    assert {row.operation for row in ledger.rows if row.mixes and row.macs} == {"conv"}
+
+
+# Convolutions as sub-layers: on grids, what is refused, and how far stacks of the presets read ────────────────────────
+
+
+def test_a_causal_one_writes_its_zeros() -> None:
+    rows = rows_of(Conv(size=4, dilation=3, causal=True), at(10))
+    assert rows["pad"].moved == (10 + 9) * 6
+    assert "pad" not in rows_of(Conv(size=1, causal=True), at(10))
+    assert Conv().with_stream_defaults(decoder=True).causality == "exact"
+    assert Conv().with_stream_defaults(decoder=False).causality == "none"
+    assert Conv(causal=False).with_stream_defaults(decoder=True).causality == "none"
+
+
+GRIDS = [Grid((1, 1)), Grid((1, 4)), Grid((3, 5)), Grid((7, 9)), Grid((2, 3, 4))]
+COMPONENTS = [Conv(), Conv(size=5, dilation=2), Conv(form="separable", act="glu"), Conv(form="depthwise")]
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+@pytest.mark.parametrize("component", COMPONENTS, ids=str)
+def test_on_grids_it_reads_counts_and_answers_as_it_says(component: Conv, grid: Grid) -> None:
+    where = Place(grid=grid, dim=4, out_dim=4)
+    component.check(where)
+    torch.manual_seed(0)
+    module, x = (
+        MODULES[Conv](component, where).double().requires_grad_(requires_grad=False),
+        torch.randn(2, grid.total, 4).double(),
+    )
+    torch.testing.assert_close(
+        module(x), referred(Case(component, where), conv_given(module), x), rtol=1e-11, atol=1e-12
+    )
+    told = [component.reads(grid, token) for token in range(grid.total)]
+    assert probe(module, (x,)).reads == tuple(map(frozenset, told))
+    assert sum(map(len, told)) == component.pairs(grid)
+    traced, rows = trace(module, (x,)), rows_of(component, where)
+    assert traced.unsupported == {}
+    assert traced.macs == 2 * sum(row.macs for row in rows.values())
+    assert traced.flops == 2 * sum(row.flops for row in rows.values())
+    assert traced.params == sum(row.params for row in rows.values())
+
+
+@pytest.mark.parametrize(
+    ("component", "where", "expected"),
+    [
+        (Conv(size=4), at(9), "size: 4 is even, and the kernel is centred; try 3 or 5, or causal: true"),
+        (Conv(causal=True), at(3, 3), r"causal: tokens of a grid (9 (3×3)) have no order; write causal: false"),
+        (Conv(), at(9, special=1), "kind: a kernel slides over a grid: expected no special tokens, got 1"),
+        (Conv(form="depthwise", act="glu"), at(9), "act: a gate halves the width, and a depthwise convolution"),
+        (ByteNet(), at(9, dim=7), "kind: 'bytenet' works at half the width, and 7 is odd"),
+    ],
+)
+def test_conv_what_can_not_stand_is_refused(component: Conv | ByteNet, where: Place, expected: str) -> None:
+    with pytest.raises(ComponentError) as refused:
+        component.check(where)
+    assert f"{refused.value.field}: {refused.value.message}".startswith(expected)
+
+
+def test_a_wider_output_projects_the_residual_stream(tmp_path: Path) -> None:
+    ledger = counted_spec(
+        {
+            "input": {"kind": "vectors", "channels": 6, "length": 5},
+            "residual": {"norm": "none"},
+            "stages": [{"dim": 8, "depth": 2, "block": [{"kind": "conv", "bias": False}]}],
+        },
+        tmp_path,
+    )
+    # 3·6·8 and the projection 6·8 + 8; then 3·8·8
+    assert ledger.total("params") == 144 + 56 + 192
+
+
+def test_ten_dilated_blocks_read_as_far_as_their_dilations_sum() -> None:
+    # 1 + 2·(1 + 2 + 4 + 8 + 16)·2 tokens after two sets of five.
+    architecture = architecture_of("bytenet-lm", "stages.0.depth=10", "stages.0.dim=64", tokens=(150,))
+    stage = build(architecture, "cpu").model.get_submodule("streams.0.stages.0")
+
+    class Alone(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.it = stage
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.it(x, None)
+
+    seen = probe(Alone(), (torch.zeros(1, 150, 64),))
+    assert seen.most == 125
+    assert seen.reads[149] == frozenset(range(25, 150))
+
+
+# Strides and widths ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_version_strides_on_the_first_convolution():
+    place = at(56, 56, dim=256, out_dim=512)
+    later, first = (rows_of(Bottleneck(width=128, stride=2, stride_on=on), place) for on in ("3x3", "1x1"))
+    assert first["conv1"].macs == later["conv1"].macs // 4 == 784 * 256 * 128
+    assert all(first[name].macs == row.macs for name, row in later.items() if name != "conv1")
+    assert [row.params for row in first.values()] == [row.params for row in later.values()]
+    assert list(Bottleneck(width=128, stride=2, stride_on="1x1").notes(place)) == [
+        "stride 2 on the first 1×1 convolution: 2352 of 3136 positions are read by nothing"
+    ]
+    assert not list(Bottleneck(width=128, stride=2).notes(place))
+
+
+@pytest.mark.parametrize(("width", "squeezed"), [(4, 1), (6, 2), (10, 2), (14, 4), (32, 8), (1232, 308)])
+def test_a_part_of_a_width_is_rounded_as_the_public_code_rounds(width, squeezed):
+    # Python's round: of two whole numbers as near, the even one (1.5 and 2.5 are both 2).
+    assert Bottleneck(squeeze=0.25).squeezed(at(4, 4, dim=width)) == squeezed == round(width * 0.25)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 7])
+def test_receptive_fields_in_closed_form(stride):
+    for side in range(1, 30):
+        outputs = range(0, side, stride)
+        windows = [{place for place in (at - 1, at, at + 1) if 0 <= place < side} for at in outputs]
+        assert pairs_of_one_kernel(side, stride) == sum(map(len, windows))
+        assert tokens_read(side, stride) == len(set().union(*windows))
+        near = [set().union(*windows[max(0, at - 1) : at + 2]) for at in range(len(windows))]
+        assert pairs_of_two_kernels(side, stride) == sum(map(len, near))
+
+
+# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"width": 3, "expansion": 4}, "expansion: means the same as `width`"),
+        ({"expansion": 5}, "expansion: 5 does not divide the stage's width 12; it could be 1, 2, 3, 4, 6"),
+        ({"width": 6, "groups": 4}, "groups: 4 does not divide the inner width 6; it could be 1, 2, 3, 6"),
+        ({"width": 6, "group_width": 4}, "group_width: 4 does not divide the inner width 6; it could be 1, 2, 3, 6"),
+        ({"width": 6, "groups": 2, "group_width": 3}, "group_width: means the same as `groups`"),
+        ({"squeeze": 0.01}, "squeeze: 0.01 of the width 12 is no channel at all; try 0.25"),
+    ],
+)
+def test_what_can_not_be_is_refused(options, message):
+    with pytest.raises(ComponentError) as refused:
+        Bottleneck(**options).check(at(4, 4, dim=12))
+    assert f"{refused.value.field}: {refused.value.message}".startswith(message)
+
+
+# Another mixer in place of the 3×3 ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Shorter(LocalAttention, frozen=True, kw_only=True, tag="shorter"):
+    """It leaves fewer positions than the shortcut."""
+
+    def out(self, place: Place) -> tuple[Grid, int]:
+        return Grid(tuple(side // self.stride for side in place.grid.sides)), place.dim
+
+
+def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
+    spatial = Shorter(heads=1, size=3, position="none")
+    Bottleneck(stride=2, spatial=spatial).check(at(4, 4, dim=12))
+    with pytest.raises(ComponentError, match="leaves 1×2 positions, and the shortcut 2×2"):
+        Bottleneck(stride=2, spatial=spatial).check(at(3, 4, dim=12))
+
+
+@pytest.mark.parametrize("options", [{"groups": 3}, {"group_width": 3}, {"squeeze": 0.25}])
+def test_what_belongs_to_the_3x3_is_refused_beside_another_mixer(options):
+    with pytest.raises(ComponentError, match="belongs to the 3×3 convolution"):
+        Bottleneck(spatial=LocalAttention(heads=1, size=3, position="none"), **options).check(at(4, 4, dim=12))
+
+
+# The non-local block and SAGAN's layer: the rows in print, options that can't stand ───────────────────────────────────
+
+
+def rows(component: Mixer, place: Place) -> dict[str, Operation]:
+    component.check(place)
+    return {row.path: row for row in component.operations(place)}
+
+
+def totals(component: Mixer, place: Place) -> tuple[int, int, int]:
+    every = rows(component, place).values()
+    return tuple(sum(getattr(row, what) for row in every) for what in ("params", "macs", "attention_entries"))  # type: ignore[return-value]
+
+
+# Wang et al. 2018: SlowFast's Nonlocal module by torch's counter on meta.
+NON_LOCAL: list[tuple[str, tuple[int, ...], int, Any, int, tuple[int, int, int]]] = [
+    ("res4", (14, 14), 1024, 1, 512, (2101760, 450379776, 38416)),
+    ("res4, pooled", (14, 14), 1024, 2, 512, (2101760, 266735616, 9604)),
+    ("res3", (28, 28), 512, 1, 256, (526592, 725745664, 614656)),
+    ("res3, pooled", (28, 28), 512, 2, 256, (526592, 335577088, 153664)),
+    ("spacetime, T = 4", (4, 14, 14), 1024, 1, 512, (2101760, 2273574912, 614656)),
+]
+
+
+@pytest.mark.parametrize(("sides", "dim", "pool", "width", "expected"), [row[1:] for row in NON_LOCAL])
+def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
+    component, place = NonLocal(width=width, pool=pool), at(*sides, dim=dim)
+    assert totals(component, place) == expected
+    with torch.device("meta"):
+        torch_module = MODULES[NonLocal](component, place)
+        traced = trace(torch_module.eval(), (torch.randn(1, place.grid.total, dim),))
+    assert (traced.params, traced.macs) == expected[:2]
+    assert traced.unsupported == {}
+
+
+def test_what_fills_no_pool_is_not_read_and_told():
+    # 3×5 in pools of 2: one row of two pools; the last row and the last column go into no key.
+    component, place = NonLocal(width=2, pool=2), at(3, 5, dim=6)
+    assert list(component.reads(place.grid, 0)) == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert component.pairs(place.grid) == 15 * 8
+    assert rows(component, place)["scores"].attention_entries == 15 * 2
+    assert "the last 1×1 positions along its axes go into no output" in next(component.notes(place))
+    assert list(NonLocal(width=2).notes(place)) == []
+
+
+SAGAN: list[tuple[dict[str, Any], int, int, tuple[int, int, int]]] = [
+    ({"value_reduction": 1, "output_projection": False}, 32, 256, (81921, 385875968, 1048576)),
+    ({}, 32, 256, (32769, 100663296, 1048576)),
+    ({"value_reduction": 2, "pool": 2}, 32, 256, (81921, 125829120, 262144)),
+    ({"value_reduction": 1, "output_projection": False}, 64, 128, (20481, 2499805184, 16777216)),
+    ({}, 64, 128, (8193, 570425344, 16777216)),
+    ({"value_reduction": 2, "pool": 2}, 64, 128, (20481, 419430400, 4194304)),
+]
+
+
+@pytest.mark.parametrize(("options", "side", "dim", "expected"), SAGAN)
+def test_sagan_layers_to_the_unit(options, side, dim, expected):
+    assert totals(Sagan(**options), at(side, side, dim=dim)) == expected
+
+
+REFUSED: list[tuple[Mixer, Place, str, str]] = [
+    (NonLocal(), at(3, dim=7), "width", "7 is odd"),
+    (NonLocal(pool=2), at(1, 4, dim=8), "pool", "a kernel of 2×2 .* does not fit the grid 1×4"),
+    (NonLocal(pool=[2, 2]), at(1, 4, 4, dim=8), "pool", "expected one number, or 3"),
+    (NonLocal(pool=2), at(4, 4, dim=8, special=1), "pool", "expected no special tokens, got 1"),
+    (Sagan(), at(4, 4, dim=12), "reduction", "8 does not divide the width 12; it could be 1, 2, 3, 4, 6"),
+    (Sagan(reduction=2), at(4, 4, dim=12), "value_reduction", "8 does not divide the width 12"),
+    (
+        Sagan(output_projection=False),
+        at(4, 4, dim=16),
+        "output_projection",
+        "they are 2 wide; write value_reduction: 1",
+    ),
+]
+
+
+test_non_local_what_can_not_stand_is_refused = refusals(REFUSED)

@@ -1,0 +1,430 @@
+"""The grammar's kinds and fields: their classes, letters, meanings, and the text of a spec."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, Union
+
+import msgspec
+import pytest
+
+import xfcost
+from cases.layers import LAYER_CASES
+from strategies import cases
+from xfcost.formulas.component import Component, Kinds, Place, tag_of
+from xfcost.formulas.letters import LetteredInt, letter_of
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.operation import COUNTED
+from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.full import Full
+from xfcost.spec.grammar import COMPONENT_FIELDS, AnySubLayer, OneOf, Spec, converted
+from xfcost.spec.grammar_errors import spec_error
+from xfcost.spec.load import lineage, load, preset_files, preset_names
+from xfcost.spec.reader import Source
+from xfcost.spec.schema import clause, json_schema, meanings
+from xfcost.spec.show import _ORDER, expanded_yaml, full_yaml
+from xfcost.torch_models.modules import MODULES
+
+# The written lists of kinds, and fields that hold a component of any kind of a list ───────────────────────────────────
+
+PACKAGE = Path(xfcost.__file__).parent
+LISTS = (MECHANISMS, EMBEDS, ENTERS, SUBLAYERS, HEADS)
+
+
+@pytest.mark.parametrize("kinds", LISTS, ids=["MECHANISMS", "EMBEDS", "ENTERS", "SUBLAYERS", "HEADS"])
+def test_a_kind_is_its_class_s_tag_and_has_the_module_of_its_line(kinds: Kinds[Any]) -> None:
+    for kind, component in kinds.items():
+        assert tag_of(component) == kind
+        module = MODULES[component]
+        folders = kinds.package, kinds.package.replace("xfcost", "xfcost.torch_models")
+        for found, folder, name in zip((component, module), folders, kinds.names[kind], strict=True):
+            assert f"{found.__module__}:{found.__name__}" == f"{folder}.{name}"
+
+
+@pytest.mark.parametrize("folder", ["mechanisms", "layers"])
+def test_the_folders_of_kinds_hold_what_the_lists_name_and_nothing_else(folder: str) -> None:
+    lines = [names for kinds in LISTS if kinds.package == f"xfcost.{folder}" for names in kinds.names.values()]
+    for place, written in zip(
+        (PACKAGE / folder, PACKAGE / "torch_models" / folder), zip(*lines, strict=True), strict=True
+    ):
+        assert {file.stem for file in place.glob("*.py")} == {name.partition(":")[0] for name in written} | {"__init__"}
+
+
+SPEC = {"name": "x", "input": {"kind": "vectors", "channels": 8}}
+WRONG: list[Any] = [
+    5,
+    "full",
+    [],
+    {},
+    {"heads": 2},
+    {"kind": "ful"},
+    {"kind": 3},
+    {"kind": None},
+    {"kind": ["full"]},
+    {"kind": "full"},
+    {"kind": "full", "heads": "two"},
+    {"kind": "full", "heads": 2, "hands": 3},
+    {"kind": "full", "heads": 2, "a - at `$.b`": 3},
+    {"kind": "full", "heads": 2, "residual": {"norm": "no"}},
+    {"kind": "moe", "experts": 2, "active": 1, "expert": {"kind": "mpl"}},
+    {"kind": "moe", "experts": 2, "active": 1, "expert": {"kind": "mlp", "act": "no"}},
+]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=str)
+def test_a_bad_component_is_refused_as_by_a_union_of_all_classes(value: Any) -> None:
+    union = Union[tuple(AnySubLayer.components())]  # type: ignore[attr-defined] # noqa: UP007 - made of a list
+    place = ("stages", 0, "block", 0)
+    spec = {**SPEC, "stages": [{"dim": 8, "depth": 1, "block": [value]}]}
+    with pytest.raises(msgspec.ValidationError) as plain:
+        msgspec.convert(value, union)
+    with pytest.raises(msgspec.ValidationError) as ours:
+        converted(spec, Spec)
+    expected = spec_error(str(plain.value), spec, Source("x"), place)
+    assert str(spec_error(str(ours.value), spec, Source("x"))) == str(expected)
+
+
+def test_both_parts_of_a_path_are_one() -> None:
+    stage = {"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": "two"}]}
+    spec = {**SPEC, "stages": [stage]}
+    with pytest.raises(msgspec.ValidationError, match=r"got `str` - at `\$\.stages\[0\]\.block\[0\]\.heads`$"):
+        converted(spec, Spec)
+
+
+def test_a_field_knows_its_kinds() -> None:
+    assert all(isinstance(field, OneOf) for field in COMPONENT_FIELDS)
+    assert AnySubLayer.kinds() == [*MECHANISMS, *SUBLAYERS]  # type: ignore[attr-defined]
+    assert AnySubLayer.component("full") is Full  # type: ignore[attr-defined]
+    assert AnySubLayer.component("patch") is None  # type: ignore[attr-defined]
+
+
+# Every whole number in a spec that changes what a row costs has a letter in orders, or is declared a constant ─────────
+
+PLACES: dict[type[Component], list[tuple[Component, Place]]] = {}
+for one in cases(fused=(False,)):
+    PLACES.setdefault(type(one.component), []).append((one.component, one.place))
+for one in LAYER_CASES:
+    PLACES.setdefault(type(one.layer), []).append((one.layer, one.place))
+# Neither has a letter in the source, nor is it declared a constant there.
+UNDECLARED = {"moe": {"groups.count", "shared.count"}}
+
+
+def changed(struct: Any) -> Iterator[tuple[list[str], Any]]:
+    """(path of a field, the struct with another whole number there), of every field that takes one."""
+    for field in struct.__struct_fields__:
+        value = getattr(struct, field)
+        if isinstance(value, msgspec.Struct):
+            for path, other in changed(value):
+                yield [field, *path], msgspec.structs.replace(struct, **{field: other})
+        for other in others(value):
+            try:
+                found = msgspec.convert(msgspec.to_builtins(struct) | {field: other}, type(struct))
+            except msgspec.ValidationError:  # another type's field
+                continue
+            if type(getattr(found, field)) is type(other):  # and no float that a whole number was taken for
+                yield [field], found
+
+
+def others(value: Any) -> list[Any]:
+    """Other whole numbers, or lists of them; None may stand for either."""
+    if isinstance(value, list):
+        return [[one + 1 for one in value], [one * 2 for one in value]] if value and type(value[0]) is int else []
+    if value is None:
+        return [1, 2, 3, [2], [2, 2]]
+    return [value + 1, value + 2, value * 2, value - 1] if type(value) is int else []
+
+
+def declared(component: Component, place: Place, path: list[str]) -> bool:
+    """Has the field at the path a letter, or is it declared a constant?"""
+    *inner, field = path
+    struct: Any = functools.reduce(getattr, inner, component.in_letters(place)[0])
+    value = getattr(struct, field)
+    return isinstance(value, LetteredInt) or bool(letter_of(type(struct), field, listed=isinstance(value, list)))
+
+
+def costs(component: Component, place: Place) -> dict[str, dict[str, int]]:
+    return {row.path: {name: getattr(row, name) for name in COUNTED} for row in component.operations(place)}
+
+
+@pytest.mark.parametrize("kind", PLACES, ids=tag_of)
+def test_a_number_that_changes_a_cost_has_a_letter_or_is_a_constant(kind: type[Component]) -> None:
+    missing: dict[str, str] = {}
+    for component, place in PLACES[kind]:
+        before = costs(component, place)
+        for path, other in changed(component):
+            try:
+                other.check(place)
+                after = costs(other, place)
+            except ComponentError:
+                continue
+            if after == before or declared(other, place, path):
+                continue
+            row = next((path for path in before if before[path] != after.get(path)), "rows")
+            missing[".".join(path)] = f"{row}: {before.get(row)} becomes {after.get(row)} with {other} on {place.grid}"
+    told = "expected a letter of each field, or Letter(None), which declares a constant; none stands there"
+    assert missing.keys() == UNDECLARED.get(tag_of(kind), set()), (told, missing)
+
+
+def test_every_kind_is_tried() -> None:
+    layers = {layer for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for layer in kinds.values()}
+    assert set(PLACES) == layers | set(MECHANISMS.values())
+
+
+# Every field of a spec says what it means, once: in the schema, in the docs and in errors ─────────────────────────────
+
+LONGEST = 160
+
+
+def properties() -> Iterator[tuple[str, str, str | None]]:
+    """(definition, property, description) of all properties in the schema."""
+    for name, definition in json_schema()["$defs"].items():
+        for key, found in definition.get("properties", {}).items():
+            yield name, key, found.get("description")
+
+
+def test_every_property_of_the_schema_says_what_it_means():
+    found = list(properties())
+    assert len(found) > 600
+    assert [(name, key) for name, key, text in found if not text] == []
+
+
+def test_a_meaning_is_a_short_sentence():
+    for name, key, text in properties():
+        assert text is not None
+        assert len(text) <= LONGEST, (name, key)
+        assert text.strip(" .").lower().replace(" ", "_") != key, (name, key)
+        if key != "kind":  # the first line of its class, which may be a formula
+            assert text[0].isupper() or text[0] == "`", (name, key, text)
+            assert text.endswith((".", ".)")), (name, key, text)
+
+
+class Base(msgspec.Struct, tag_field="kind", tag="base"):
+    """The base."""
+
+    width: int = 1
+    """The width."""
+    depth: int = 1
+    """The depth."""
+    bare: int = 1
+
+
+class Derived(Base, tag="derived"):
+    """The derived one.
+
+    More of it.
+    """
+
+    width: int = 2
+    depth: int = 2
+    """Another depth,
+    on two lines."""
+    renamed: int = msgspec.field(default=1, name="written")
+    """The renamed field."""
+
+
+def test_a_field_takes_the_sentence_of_the_nearest_class_that_has_one():
+    assert meanings(Base) == {"kind": "The base.", "width": "The width.", "depth": "The depth."}
+    assert meanings(Derived) == {
+        "kind": "The derived one.",
+        "width": "The width.",
+        "depth": "Another depth, on two lines.",
+        "written": "The renamed field.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("meaning", "within"),
+    [
+        ("Head width d_k; d/h by default.", "head width d_k"),
+        ("A learned table. Every layer has its own.", "a learned table"),
+        ("RMS norm of the output.", "RMS norm of the output"),
+        ("`gelu` is exact.", "`gelu` is exact"),
+    ],
+)
+def test_a_meaning_within_a_message(meaning, within):
+    assert clause(meaning) == within
+
+
+TOY = """\
+name: toy
+input: {kind: tokens, vocabulary: 100, length: 8}
+embed: [{kind: token}]
+stages: [{dim: 8, depth: 1, block: [{kind: full, heads: 2}]}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "heads: 2",
+            "heads: two",
+            "toy.yaml:4 stages[0].block[0].heads: expected a whole number, got 'two' (number of attention heads h)",
+        ),
+        (
+            ", heads: 2",
+            "",
+            "toy.yaml:4 stages[0].block[0]: the key 'heads' is missing (number of attention heads h)",
+        ),
+        (
+            "length: 8",
+            "length: [8]",
+            "toy.yaml:2 input.length: expected a whole number, got [8] (sequence length N, unless `--N` sets it)",
+        ),
+        ("length: 8", "lenght: 8", "toy.yaml:2 input.lenght: unknown key 'lenght'; did you mean 'length'?"),
+    ],
+)
+def test_an_error_says_what_the_field_means(tmp_path: Path, monkeypatch, old, new, said):
+    monkeypatch.chdir(tmp_path)
+    Path("toy.yaml").write_text(TOY.replace(old, new), encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        load("toy.yaml")
+    assert str(caught.value) == said
+
+
+# `xfcost show`: the spec that `extends` and `set` resolve to, with every default, or as its files are written ─────────
+
+CHILD = """\
+    extends: swin-t
+    name: Two sizes
+    notes: of nobody's paper
+    # windows of 8
+    input: {size: 256}
+    set:
+      "stages.each.depth": [1, 1, 2, 1]
+      stages.**.size: 8
+      stages.3.pattern: [[{kind: full, heads: 24}, {kind: mlp, ratio: 4}]]
+    published: [{macs: 4512345678.0, source: "nobody 2020, p. 3"}, {params: 28e6, source: here}]
+    """
+EXPANDED = """\
+# Expanded: child.yaml over swin-t.yaml. As written, with comments: --file
+name: Two sizes
+paper: Liu et al. 2021, arXiv:2103.14030
+notes: of nobody's paper
+input: {kind: image, size: 256, channels: 3}
+embed: [{kind: patch, size: 4, norm: layer_norm}]
+stages:
+  - dim: 96
+    depth: 1
+    pattern:
+      - [{kind: window, size: 8, heads: 3}, {kind: mlp, ratio: 4}]
+      - [{kind: window, size: 8, heads: 3, shift: 3}, {kind: mlp, ratio: 4}]
+  - enter: [{kind: patch_merging}]
+    dim: 192
+    depth: 1
+    pattern:
+      - [{kind: window, size: 8, heads: 6}, {kind: mlp, ratio: 4}]
+      - [{kind: window, size: 8, heads: 6, shift: 3}, {kind: mlp, ratio: 4}]
+  - enter: [{kind: patch_merging}]
+    dim: 384
+    depth: 2
+    pattern:
+      - [{kind: window, size: 8, heads: 12}, {kind: mlp, ratio: 4}]
+      - [{kind: window, size: 8, heads: 12, shift: 3}, {kind: mlp, ratio: 4}]
+  - enter: [{kind: patch_merging}]
+    dim: 768
+    depth: 1
+    pattern:
+      - [{kind: full, heads: 24}, {kind: mlp, ratio: 4}]
+head: {kind: classifier, pool: mean, norm: layer_norm, classes: 1000}
+published: [{macs: 4512345678.0, source: "nobody 2020, p. 3"}, {params: 28.0e+6, source: here}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to stand in, so that files have short names."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(name: str, text: str) -> str:
+    Path(name).write_text(dedent(text), encoding="utf-8")
+    return name
+
+
+def loaded_again(text: str) -> Spec:
+    return load(write("again.yaml", text)).spec
+
+
+def alone(name: str) -> Spec:
+    return msgspec.structs.replace(load(name).spec, extends=None, set={})
+
+
+def keys(text: str) -> list[str]:
+    return re.findall(r"^([a-z]+):", text, re.MULTILINE)
+
+
+def test_the_expanded_text_of_every_preset_is_the_same_model() -> None:
+    for name in preset_names():
+        text = expanded_yaml(name)
+        assert loaded_again(text) == alone(name), name
+        assert not {"extends", "set"} & set(keys(text)), name
+
+
+@pytest.mark.parametrize("name", {file.parent: name for name, file in preset_files().items()}.values())
+def test_the_full_text_is_the_same_model_with_every_default(name: str) -> None:
+    text = full_yaml(name)
+    assert loaded_again(text) == alone(name)
+    assert set(keys(text)) >= set(keys(expanded_yaml(name)))
+    assert not re.search(r": (null|\[\])", text)
+
+
+def test_only_the_full_text_has_what_no_file_says() -> None:
+    for default in ("shift: 0", "act: gelu", "form: ordinary"):
+        assert default in full_yaml("swin-s")
+        assert default not in expanded_yaml("swin-s")
+
+
+def test_it_reads_as_a_preset_does() -> None:
+    assert expanded_yaml(write("child.yaml", CHILD)) == EXPANDED
+
+
+def test_it_has_the_keys_of_a_spec_in_one_order() -> None:
+    assert {*_ORDER, "extends", "set"} == {field.name for field in msgspec.structs.fields(Spec)}
+
+
+def test_a_file_that_stands_alone_is_shown_as_it_is_written() -> None:
+    written = preset_files()["swin-t"].read_text(encoding="utf-8")
+    assert expanded_yaml("swin-t") == written
+    assert "# W-MSA and SW-MSA in turn" in written
+
+
+def test_a_file_that_only_sets_is_expanded() -> None:
+    text = preset_files()["vit-b16"].read_text(encoding="utf-8")
+    name = write("set.yaml", text + "set: {stages.0.depth: 3}\n")
+    assert expanded_yaml(name).startswith("# Expanded: set.yaml. As written")
+    assert "depth: 3" in expanded_yaml(name)
+    assert loaded_again(expanded_yaml(name)) == alone(name)
+
+
+@pytest.mark.parametrize("shown", [expanded_yaml, full_yaml])
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("stages.0.block.0: {kind: nystrom, heads: 12, landmarks: 64, conv: null}", "conv: null"), ("paper: null", None)],
+)
+def test_null_stays_where_it_is_not_the_default(shown: Any, setting: str, value: str | None) -> None:
+    name = write("variant.yaml", f"extends: common-full\nset:\n  {setting}\n")
+    assert loaded_again(shown(name)) == alone(name)
+    assert re.findall(r"\w+: null", shown(name)) == ([value] if value else [])
+
+
+@pytest.mark.parametrize("shown", [expanded_yaml, full_yaml])
+def test_what_a_terminal_would_obey_is_escaped_and_read_back(shown: Any) -> None:
+    bad = r"\x1b[2J\u202egnp.exe\x7f \U000e0041" + " and more words" * 12
+    name = write("bad.yaml", f'extends: vit\nnotes: "{bad}"\nset: {{stages.0.depth: 3}}\n')
+    text = shown(name)
+    assert text.replace("\n", "").isprintable()
+    assert loaded_again(text) == alone(name)
+    assert "\U000e0041 and more words and" in (load(name).spec.notes or "")
+
+
+def test_the_files_are_those_of_the_lineage() -> None:
+    write("child.yaml", CHILD)
+    assert [one.shown for one in lineage("child.yaml")] == ["child.yaml", "swin-t.yaml"]
+    assert "# windows of 8" in lineage("child.yaml")[0].text

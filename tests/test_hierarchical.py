@@ -1,0 +1,494 @@
+"""Hierarchical vision transformers: PVT, Twins and CvT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import transformers_models as hf
+from cases.base import Case
+from compared import given, referred
+from contract import OneStage
+from places import at, rows_of
+from references.local import windows
+from refused import refusals
+from specs import architecture_of, counted
+from transformers_models import CLASSES, TheirWeights, compare, ours_of, theirs_of
+from whole_probe import probe
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.conv import ConvMlp, DepthwiseConv
+from xfcost.mechanisms.conv_attention import ConvAttention
+from xfcost.mechanisms.spatial_reduction import SpatialReduction
+from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.tracing.trace import trace
+
+# Spatial-reduction attention, PVT and PVT v2: at their edges, and beside transformers' models ─────────────────────────
+
+
+@pytest.mark.parametrize("pooled", range(1, 9))
+@pytest.mark.parametrize("side", range(1, 20))
+def test_an_adaptive_pool_is_as_torch_cuts_it(side: int, pooled: int) -> None:
+    cut = windows((side,), pooled)
+    found = rows_of(SpatialReduction(heads=1, pooled=pooled), at(side, dim=1))["pool"]
+    assert found.flops == sum(map(len, cut))
+    assert found.reads_tokens == max(map(len, cut))
+    numbers = torch.arange(side).double() ** 2
+    means = torch.stack([numbers[list(tokens)].mean() for tokens in cut])
+    torch.testing.assert_close(functional.adaptive_avg_pool1d(numbers[None], pooled)[0], means)
+
+
+@pytest.mark.parametrize(
+    ("pool", "shape", "size", "flops"),
+    [
+        # 5 to 3: 7 tokens enter, 4 to 3: 6; twice as many samples, 6 columns each
+        (functional.adaptive_avg_pool1d, (2, 6, 5), (3,), 2 * 6 * 7),
+        (functional.adaptive_avg_pool2d, (2, 6, 5, 4), (3, 3), 2 * 6 * 7 * 6),
+        (functional.adaptive_avg_pool3d, (2, 6, 5, 4, 2), (3, 3, 2), 2 * 6 * 7 * 6 * 2),
+    ],
+)
+def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size: tuple[int, ...], flops: int) -> None:
+    class Pools(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return pool(x, size)
+
+    for device in ("cpu", "meta"):
+        found = trace(Pools(), (torch.ones(shape, device=device),))
+        assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
+
+
+# At its edges ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
+    component, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
+    assert list(component.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
+    (note,) = component.notes(spot)
+    assert note.startswith("patches of 2×2 don't tile the grid 3×5: its last 1×1 rows and columns go into no key")
+    assert list(component.notes(at(4, 6))) == []
+    module = MODULES[SpatialReduction](component, spot).double().eval()
+    x_BND = torch.randn(1, 15, 6, dtype=torch.float64)
+    changed = x_BND.clone()
+    changed[:, 4] += 1  # the end of the first row
+    with torch.no_grad():
+        differs = (module(x_BND) != module(changed)).any(-1)[0]
+        torch.testing.assert_close(module(changed), referred(Case(component, spot), given(module), changed))
+    assert differs.nonzero().flatten().tolist() == [4]
+
+
+def test_a_grid_below_the_pooled_one_is_told() -> None:
+    component = SpatialReduction(heads=2, pooled=7)
+    assert list(component.notes(at(14, 14))) == []
+    assert list(component.notes(at(3, 3))) == ["the grid 3×3 is pooled to more: 7×7 keys"]
+
+
+test_pvt_places_where_it_can_not_stand = refusals(
+    [
+        (SpatialReduction(heads=4), at(4, 4), "heads", "4 does not divide the width 6"),
+        (
+            SpatialReduction(heads=1, reduction=2, pooled=7),
+            at(8, 8),
+            "pooled",
+            "`pooled` and `reduction` exclude each other",
+        ),
+        (
+            SpatialReduction(heads=1, reduction=2),
+            at(4, 4, special=1),
+            "reduction",
+            r"expected no special tokens, got 1",
+        ),
+        (SpatialReduction(heads=1, pooled=2), at(4, 4, special=2), "pooled", r"expected no special tokens, got 2"),
+        (
+            SpatialReduction(heads=1, reduction=8),
+            at(7, 9),
+            "reduction",
+            "do not fit the grid 7×9; it could be at most 7",
+        ),
+        (SpatialReduction(heads=1, causal=True), at(4, 4), "causal", "has no causal form: a key stands for a patch"),
+    ]
+)
+
+
+def test_pvt_on_other_grids() -> None:
+    # 40×40 tokens: 40, 20, 10 and 5 along each side, patches of 8, 4 and 2; every table has a row per token, the last
+    # one for the class token too.
+    architecture = architecture_of("pvt-tiny", tokens=(1600,))
+    ledger = count(architecture)
+    keys = [row.reads_tokens for row in ledger.rows if row.operation == "scores"]
+    assert keys == [25, 25, 25, 26]
+    bound = {row.path: row.params for row in ledger.rows if row.bound}
+    assert list(bound.values()) == [1600 * 64, 400 * 128, 100 * 320, 26 * 512]
+    # without the class token, as comparisons on the grid alone ask for
+    alone = counted("pvt-tiny", extra_tokens=False)
+    assert [row.reads_tokens for row in alone.rows if row.operation == "scores"] == [49] * 4
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+PVT_SMALL: dict[str, Any] = {
+    "depths": [1, 2, 1, 2],
+    "hidden_sizes": [6, 12, 12, 24],
+    "num_attention_heads": [1, 2, 3, 4],
+    "mlp_ratios": [4, 3, 2, 2],
+}
+
+
+def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str, sr: str) -> None:
+    weights.put(mixer.q, f"{theirs}.query")
+    weights.put_joined(mixer.kv, f"{theirs}.key", f"{theirs}.value")
+    if mixer.reduce is not None:
+        for kind in ("weight", "bias"):
+            whole = weights.take(f"{theirs}.{sr}.{kind}")
+            getattr(mixer.reduce, kind).copy_(whole.reshape(getattr(mixer.reduce, kind).shape))
+        weights.put(mixer.norm, f"{theirs}.layer_norm")
+
+
+def pvt(*depths: int) -> nn.Module:
+    return hf.theirs_of("PvtForImageClassification", depths=depths)
+
+
+# Convolutional feed-forward networks, depthwise convolutions and PVT v2: refusals, and transformers' models ───────────
+
+
+@pytest.mark.parametrize("component", [ConvMlp, DepthwiseConv])
+def test_places_where_kernels_can_not_stand(component: Any) -> None:
+    with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5"):
+        component(size=4).check(at(4, 4))
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
+        component().check(at(4, 4, special=1))
+
+
+def test_no_weight_is_bound_to_the_resolution() -> None:
+    assert counted("pvt-v2-b0").bound_params == 0
+    assert counted("pvt-tiny").bound_params > 0
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
+    """Linear where no reductions are given."""
+
+    def stage(number: int) -> dict[str, Any]:
+        reduced = {"reduction": reductions[number]} if reductions else {"pooled": 7}
+        mixer = {"kind": "spatial_reduction", "heads": PVT_SMALL["num_attention_heads"][number]} | reduced
+        mlp = {
+            "kind": "conv_mlp",
+            "ratio": PVT_SMALL["mlp_ratios"][number],
+            "hidden_act": "none" if reductions else "relu",
+        }
+        stem_layers = [{"kind": "norm"}, {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
+        enter = {"enter": stem_layers} if number else {}
+        return enter | {
+            "dim": PVT_SMALL["hidden_sizes"][number],
+            "depth": PVT_SMALL["depths"][number],
+            "block": [mixer, mlp],
+        }
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "conv", "size": 7, "stride": 4, "norm": "layer_norm"}],
+        "stages": [stage(number) for number in range(4)],
+        "head": {"kind": "classifier", "pool": "mean", "classes": hf.CLASSES},
+    }
+
+
+def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    for index, stage in enumerate(stream.stages):
+        there = f"pvt_v2.encoder.layers.{index}"
+        *before, entry = stage.enter if index else stream.embed
+        for last in before:  # our norm opens a stage, theirs closes the one before
+            weights.put(last.norm, f"pvt_v2.encoder.layers.{index - 1}.layer_norm")
+        weights.put(entry.conv, f"{there}.patch_embedding.proj")
+        weights.put(entry.norm, f"{there}.patch_embedding.layer_norm")
+        for number, (mixer, mlp) in enumerate(stage.run):
+            block = f"{there}.blocks.{number}"
+            weights.put(mixer.residual_norm, f"{block}.layer_norm_1")
+            put_attention(mixer.inner, weights, f"{block}.attention", "spatial_reduction")
+            weights.put(mixer.inner.out, f"{block}.attention.proj")
+            weights.put(mlp.residual_norm, f"{block}.layer_norm_2")
+            weights.put(mlp.inner.fc1, f"{block}.mlp.dense1")
+            weights.put(mlp.inner.conv, f"{block}.mlp.dwconv.dwconv")
+            weights.put(mlp.inner.fc2, f"{block}.mlp.dense2")
+    weights.put(ours.head.norm, f"pvt_v2.encoder.layers.{len(stream.stages) - 1}.layer_norm")
+    weights.put(ours.head.linear, "classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "reductions"),
+    [
+        (96, [8, 4, 2, 1]),  # 24×24, 12×12, 6×6, 3×3
+        (70, [4, 2, 2, 1]),  # 18×18, 9×9, 5×5, 3×3: odd grids, rests that stand in no patch
+        (70, None),  # pooled to 7×7 from 18×18, 9×9, and up from 5×5 and 3×3
+        (112, None),  # 28×28, 14×14, 7×7, 4×4
+    ],
+)
+def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, attention: str, tmp_path: Path) -> None:
+    theirs = hf.theirs_of(
+        "PvtV2ForImageClassification",
+        **PVT_SMALL,
+        image_size=size,
+        sr_ratios=reductions or [1] * 4,
+        linear_attention=not reductions,
+        layer_norm_eps=hf.EPS,
+        num_labels=hf.CLASSES,
+    )
+    ours = hf.ours_of(pvt_v2_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_pvt_v2, tolerance=1e-10)
+
+
+def pvt_v2(dims: list[int], ratios: list[int], depths: list[int], *, linear: bool = False) -> nn.Module:
+    return hf.theirs_of(
+        "PvtV2ForImageClassification",
+        hidden_sizes=dims,
+        mlp_ratios=ratios,
+        depths=depths,
+        linear_attention=linear,
+        num_labels=1000,
+    )
+
+
+# Twins: the order of its sub-layers, its published figures' convention, and its forward in plain torch ────────────────
+
+PRINTED = {
+    "twins-pcpvt-s": 3.7,
+    "twins-pcpvt-b": 6.4,
+    "twins-pcpvt-l": 9.5,
+    "twins-svt-s": 2.8,
+    "twins-svt-b": 8.3,
+    "twins-svt-l": 14.8,
+}
+
+
+@pytest.mark.parametrize(("name", "printed"), PRINTED.items())
+def test_the_printed_figures_leave_out_the_products_of_attention(name: str, printed: float) -> None:
+    ledger = counted(name)
+    products = ("scores", "weighted_sum")
+    assert round(ledger.total("macs", lambda row: row.operation not in products) / 1e9, 1) == printed
+    assert round(ledger.total("macs") / 1e9, 1) > printed
+
+
+def test_positions_stand_behind_the_first_block_of_every_stage_alone() -> None:
+    for name in PRINTED:
+        encoders = [row for row in counted(name).rows if row.operation == "conv" and "blocks" in row.path]
+        assert [(row.path, row.times) for row in encoders] == [(f"stages.{i}.blocks.0.2.conv", 1) for i in range(4)]
+        assert {row.mixing for row in encoders} == {"local"}
+
+
+def spec(size: int) -> dict[str, Any]:
+    """Twins-SVT, small: windows of 2, patches of 4, 2 and 1."""
+
+    def stage(number: int) -> dict[str, Any]:
+        local, mlp = {"kind": "window", "size": 2, "heads": 2, "bias": "none"}, {"kind": "mlp", "ratio": 2}
+        pooled = {"kind": "spatial_reduction", "heads": 2, "reduction": [4, 2, 1][number]}
+        positions = {"kind": "depthwise_conv", "residual": {"norm": "none"}}
+        enter = [{"kind": "conv", "size": 2, "stride": 2, "norm": "layer_norm"}] if number else []
+        return {"enter": enter, "dim": 6 * 2**number, "blocks": [[local, mlp, positions], [pooled, mlp]]}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
+        "stages": [stage(number) for number in range(3)],
+        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
+    }
+
+
+def test_two_blocks_read_everything(tmp_path: Path) -> None:
+    _, live = ours_of(spec(32), tmp_path)
+    stage = live.model.get_submodule("streams.0.stages.0")
+    x = torch.zeros(1, 64, 6)
+    assert {len(reads) for reads in probe(OneStage(stage), (x,)).reads} == {64}
+    # The first alone: a window, its neighbours by the position encoding, a kernel wide. A corner's 2×2 window and those
+    # that touch it: 4×4 tokens.
+    del stage.run[1]
+    first = probe(OneStage(stage), (x,)).reads
+    assert first[0] == frozenset(8 * y + x for y in range(2) for x in range(2))
+    assert first[9] == frozenset(8 * y + x for y in range(4) for x in range(4))
+
+
+# In plain torch ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def attention(q_BND: Tensor, k_BMD: Tensor, v_BMD: Tensor, heads: int) -> Tensor:
+    """One head after the other."""
+    parts = zip(*(part.chunk(heads, -1) for part in (q_BND, k_BMD, v_BMD)), strict=True)
+    return torch.cat([(q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v for q, k, v in parts], dim=-1)
+
+
+def normed(leaf: nn.Module, x: Tensor) -> Tensor:
+    return functional.layer_norm(x, x.shape[-1:], leaf.weight, leaf.bias)
+
+
+def mapped(leaf: nn.Module, x: Tensor) -> Tensor:
+    return x @ leaf.weight.T + leaf.bias
+
+
+def grouped(mixer: Any, x_BYXD: Tensor) -> Tensor:
+    """Windows of 2×2, one after the other."""
+    y_BYXD = torch.zeros_like(x_BYXD)
+    for top in range(0, x_BYXD.shape[1], 2):
+        for left in range(0, x_BYXD.shape[2], 2):
+            window = (slice(None), slice(top, top + 2), slice(left, left + 2))
+            q, k, v = mapped(mixer.qkv, x_BYXD[window].flatten(1, 2)).chunk(3, -1)
+            y_BYXD[window] = mapped(mixer.out, attention(q, k, v, 2)).unflatten(1, (2, 2))
+    return y_BYXD
+
+
+def subsampled(mixer: Any, x_BYXD: Tensor) -> Tensor:
+    """Keys of patches."""
+    keys = x_BYXD.flatten(1, 2)
+    if mixer.reduce is not None:
+        stride = mixer.reduce.weight.shape[-1]
+        reduced = functional.conv2d(x_BYXD.permute(0, 3, 1, 2), mixer.reduce.weight, mixer.reduce.bias, stride)
+        keys = normed(mixer.norm, reduced.flatten(2).mT)
+    k, v = mapped(mixer.kv, keys).chunk(2, -1)
+    attended = attention(mapped(mixer.q, x_BYXD.flatten(1, 2)), k, v, 2)
+    return mapped(mixer.out, attended).unflatten(1, x_BYXD.shape[1:3])
+
+
+def plain(model: Any, image: Tensor) -> Tensor:
+    """Twins-SVT as its paper draws it (figure 2), its weights those of our model."""
+    stream, x = model.streams[0], image
+    for index, stage in enumerate(stream.stages):
+        (entry,) = stage.enter if index else stream.embed
+        leaf = entry.conv if index else entry.projection
+        x = functional.conv2d(x, leaf.weight, leaf.bias, stride=leaf.weight.shape[-1])
+        x_BYXD = normed(entry.norm, x.permute(0, 2, 3, 1))
+        for mixer, mlp, *positions in stage.run:
+            mix = grouped if positions else subsampled
+            x_BYXD = x_BYXD + mix(mixer.inner, normed(mixer.residual_norm, x_BYXD))
+            hidden = functional.gelu(mapped(mlp.inner.fc1, normed(mlp.residual_norm, x_BYXD)))
+            x_BYXD = x_BYXD + mapped(mlp.inner.fc2, hidden)
+            for encoder in positions:
+                kernel = encoder.inner.conv
+                x = x_BYXD.permute(0, 3, 1, 2)
+                more = functional.conv2d(x, kernel.weight, kernel.bias, padding=1, groups=x.shape[1])
+                x_BYXD = (x + more).permute(0, 2, 3, 1)
+        x = x_BYXD.permute(0, 3, 1, 2)
+    return mapped(model.head.linear, normed(model.head.norm, x_BYXD).flatten(1, 2).mean(1))
+
+
+# Attention with convolutional projections and CvT: at its edges, and beside transformers' models ──────────────────────
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_query_is_made_of_its_neighbours() -> None:
+    component, spot = ConvAttention(heads=1), at(4, 5, special=1)
+    module = MODULES[ConvAttention](component, spot).double().eval()
+    seen = probe(module.q, (torch.zeros(1, 21, 6),)).reads
+    assert seen[0] == frozenset({0})  # the special token goes round the convolution
+    assert seen[1] == frozenset({1, 2, 6, 7})
+    keys = probe(module.k, (torch.zeros(1, 21, 6),)).reads
+    assert len(keys) == 7
+    assert frozenset().union(*keys) == frozenset(range(21))
+    assert list(component.notes(spot)) == ["1 special token(s) skip the convolutions, and are concatenated after them"]
+    assert list(component.notes(at(4, 5))) == []
+
+
+test_cvt_places_where_it_can_not_stand = refusals(
+    [
+        (ConvAttention(heads=4), "heads", "4 does not divide the width 6"),
+        (ConvAttention(heads=1, size=4), "size", "4 is even, and the kernel is centred; try 3 or 5"),
+        (ConvAttention(heads=1, kv_stride=3), "kv_stride", "leave some that no key reads; expected at most 2"),
+        (ConvAttention(heads=1, causal=True), "causal", "has no causal form: a query and a key are made of"),
+    ],
+    at(4, 4),
+)
+
+
+@pytest.mark.parametrize("half", range(4))
+def test_up_to_that_stride_the_keys_read_every_token(half: int) -> None:
+    for side in range(1, 12):
+        component = ConvAttention(heads=1, size=2 * half + 1, kv_stride=half + 1)
+        component.check(Place(grid=Grid((side,)), dim=1, out_dim=1))
+        kernel = component.kernel(Grid((side,)), component.kv_stride)
+        read = {token for key in range(component.keys(Grid((side,))).total) for token in kernel.reads((side,), key)}
+        assert read == set(range(side))
+
+
+def test_cvt_on_other_grids() -> None:
+    # 30×30 tokens in the first stage, 15×15 and 8×8 behind: keys at every second position.
+    ledger = counted("cvt-13", tokens=(900,))
+    assert [row.reads_tokens for row in ledger.rows if row.operation == "scores"] == [225, 64, 17]
+    assert ledger.bound_params == 0
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+CVT_SMALL: dict[str, Any] = {
+    "embed_dim": [6, 12, 24],
+    "num_heads": [1, 2, 3],
+    "depth": [1, 2, 3],  # no fewer than the number of the stage: their drop rates want it
+    "mlp_ratio": [4.0, 2.0, 3.0],
+}
+
+
+def cvt_spec(size: int) -> dict[str, Any]:
+    def stage(number: int) -> dict[str, Any]:
+        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
+        stem_layers += [{"kind": "class_token"}] if number == 2 else []
+        mixer = {"kind": "conv_attention", "heads": CVT_SMALL["num_heads"][number]}
+        block = [mixer, {"kind": "mlp", "ratio": CVT_SMALL["mlp_ratio"][number]}]
+        enter = {"enter": stem_layers} if number else {}
+        return enter | {"dim": CVT_SMALL["embed_dim"][number], "depth": CVT_SMALL["depth"][number], "block": block}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "conv", "size": 7, "stride": 4, "padding": 2, "norm": "layer_norm"}],
+        "stages": [stage(number) for number in range(3)],
+        "head": {"kind": "classifier", "pool": "class_token", "norm_after_pool": True, "classes": CLASSES},
+    }
+
+
+def copied_cvt(theirs: nn.Module, ours: Any) -> None:
+    statistics = {name: buffer for name, buffer in theirs.named_buffers() if "running" in name}
+    noise = torch.Generator().manual_seed(4)
+    for buffer in statistics.values():
+        buffer.copy_(torch.rand(buffer.shape, generator=noise) + 0.5)
+    weights, stream = TheirWeights(theirs), ours.streams[0]
+    weights.update(statistics)
+    for index, stage in enumerate(stream.stages):
+        there = f"cvt.encoder.stages.{index}"
+        entry, *tokens = stage.enter if index else stream.embed
+        weights.put(entry.conv, f"{there}.embedding.convolution_embeddings.projection")
+        weights.put(entry.norm, f"{there}.embedding.convolution_embeddings.normalization")
+        for token in tokens:
+            token.prepend.weight.copy_(weights.take(f"{there}.cls_token"))
+        for number, (mixer, mlp) in enumerate(stage.run):
+            block = f"{there}.layers.{number}"
+            weights.put(mixer.residual_norm, f"{block}.layernorm_before")
+            for name, word in (("q", "query"), ("k", "key"), ("v", "value")):
+                projection = getattr(mixer.inner, name)
+                convolved = f"{block}.attention.attention.convolution_projection_{word}.convolution_projection"
+                weights.put(projection.conv, f"{convolved}.convolution")
+                weights.put(projection.norm, f"{convolved}.normalization")
+                for statistic in ("running_mean", "running_var"):
+                    taken = weights.take(f"{convolved}.normalization.{statistic}")
+                    getattr(projection.norm, statistic).copy_(taken)
+                weights.put(projection.linear, f"{block}.attention.attention.projection_{word}")
+            weights.put(mixer.inner.out, f"{block}.attention.output.dense")
+            weights.put(mlp.residual_norm, f"{block}.layernorm_after")
+            weights.put(mlp.inner.fc1, f"{block}.intermediate.dense")
+            weights.put(mlp.inner.fc2, f"{block}.output.dense")
+    weights.put(ours.head.norm, "layernorm")
+    weights.put(ours.head.linear, "classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("size", [32, 58])  # 8×8, 4×4, 2×2; 14×14, 7×7, 4×4
+def test_cvt_with_their_weights(size: int, attention: str, tmp_path: Path) -> None:
+    theirs = theirs_of("CvtForImageClassification", **CVT_SMALL, num_labels=CLASSES)
+    ours = ours_of(cvt_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_cvt, tolerance=1e-10)

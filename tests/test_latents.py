@@ -1,0 +1,501 @@
+"""Latents and sets: pooling attention, Set Transformer and Perceiver IO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from cases.layers import POOLING_ATTENTION
+from contract import LargestTensor
+from growth import exponent, orders_at
+from places import at
+from specs import counted
+from strategies import exact, loaded, placed
+from transformers_models import parameters, transformers
+from whole_probe import probe
+from xfcost.counting.comparison import compared
+from xfcost.counting.diagram import diagram
+from xfcost.counting.forward import count
+from xfcost.counting.system import SpecSystem
+from xfcost.formulas.component import Place, Residual, SubLayer
+from xfcost.formulas.residual import residual_rows
+from xfcost.layers.feed_forward import Dense
+from xfcost.layers.stage_entries import PoolingAttention
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.inducing import Inducing
+from xfcost.report.console import plain_text
+from xfcost.report.diagram import render
+from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import BlockModel, BuiltModel, SubLayerModel, build
+from xfcost.torch_models.modules import MODULES, ModuleMaker
+
+# `--kind` of one of these selects this file
+KINDS = ("pooling_attention",)
+
+
+# The entry that pools by attention, under the contract of mixers (rows, trace, probe, reference, growth); vectors ─────
+
+POOLING_ATTENTION_WIDTH, OUT = 5, 6
+GRIDS = (Grid((1,)), Grid((7,)), Grid((3, 5)), Grid((2, 2), 1))
+CASES = [(component, grid, fused) for component in POOLING_ATTENTION for grid in GRIDS for fused in (False, True)]
+every_case = pytest.mark.parametrize(("component", "grid", "fused"), CASES, ids=str)
+every_component = pytest.mark.parametrize("component", POOLING_ATTENTION, ids=str)
+
+
+def spot(grid: Grid, *, fused: bool = False) -> Place:
+    return Place(grid=grid, dim=POOLING_ATTENTION_WIDTH, out_dim=OUT, fused=fused)
+
+
+def made(component: PoolingAttention, where: Place, device: str = "cpu") -> nn.Module:
+    torch.manual_seed(0)
+    with torch.device(device):
+        return MODULES[PoolingAttention](component, where).double().eval().requires_grad_(requires_grad=False)
+
+
+def tokens(grid: Grid, batch: int = 2) -> Tensor:
+    noise = torch.Generator().manual_seed(1)
+    return torch.randn(batch, grid.total, POOLING_ATTENTION_WIDTH, generator=noise, dtype=torch.float64)
+
+
+# The contract ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@every_case
+def test_every_query_reads_every_token(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
+    seen = probe(made(component, spot(grid, fused=fused)), (tokens(grid),))
+    assert seen.reads == tuple(frozenset(component.reads(grid, query)) for query in range(component.count))
+    assert seen.pairs == component.pairs(grid) == component.count * grid.total
+    mixing = [row for row in component.operations(spot(grid, fused=fused)) if row.mixes]
+    assert {(row.mixing, row.reads, row.reads_tokens) for row in mixing} == {("global", "N", grid.total)}
+    assert sum(row.pairs or 0 for row in mixing) == component.pairs(grid)
+
+
+@every_component
+def test_the_order_of_a_set_changes_nothing(component: PoolingAttention) -> None:
+    grid = Grid((11,))
+    x, order = tokens(grid), torch.randperm(11, generator=torch.Generator().manual_seed(3))
+    for fused in (False, True):
+        module = made(component, spot(grid, fused=fused))
+        torch.testing.assert_close(module(x[:, order]), module(x), rtol=1e-12, atol=1e-13)
+        assert not torch.allclose(module(x), module(x.roll(1, -1)))
+
+
+@every_component
+def test_more_tokens_cost_what_the_orders_say(component: PoolingAttention) -> None:
+    for fused in (False, True):
+        small, large = (list(component.operations(spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
+        for before, after in zip(small, large, strict=True):
+            order = orders_at(component, spot(Grid((4,)), fused=fused))[before.path]
+            costs = [row.macs or row.flops or row.params for row in (before, after)]
+            assert costs[1] / costs[0] == 2 ** exponent(order), (before.path, order)
+
+
+@every_component
+def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> None:
+    largest = []
+    for n in (1024, 2048):
+        with LargestTensor() as seen:
+            made(component, spot(Grid((n,))), "meta")(tokens(Grid((n,))).to("meta"))
+        largest.append(seen.elements)
+    assert math.log2(largest[1] / largest[0]) <= 1.01
+
+
+def test_refusals() -> None:
+    where = spot(Grid((4,)))
+    with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
+        PoolingAttention(count=2, heads=4).check(where)
+    assert refused.value.field == "heads"
+    with pytest.raises(ComponentError, match=r"have the output's width 6, and they have 5;") as refused:
+        PoolingAttention(count=2, heads=1, head_dim=5, output_projection=False).check(where)
+    assert refused.value.field == "output_projection"
+
+
+# In a whole spec ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ENTRY_LAYER = {"kind": "pooling_attention", "count": 4, "heads": 2}
+BLOCK = [{"kind": "full", "heads": 2}, {"kind": "mlp", "hidden": 9}]
+HEAD = {"kind": "classifier", "pool": "mean", "classes": 3}
+VECTORS = {"kind": "vectors", "channels": 3, "length": 20}
+
+
+def spec(*, first: bool, **more: Any) -> dict[str, Any]:
+    """A pool of 4 at the entry of the first stage, or of the second."""
+    pooled = {"enter": [ENTRY_LAYER], "dim": 6, "depth": 2, "block": BLOCK}
+    stages = [pooled] if first else [{"dim": 4, "depth": 1, "block": [{"kind": "mlp"}]}, pooled]
+    embed = [] if first else [{"kind": "projection"}]
+    return {"name": "pooled", "input": VECTORS, "embed": embed, "stages": stages, "head": HEAD} | more
+
+
+def accounts(architecture: Architecture) -> Iterator[Ledger]:
+    for device in ("meta", "cpu"):
+        live = build(architecture, device)
+        assert live.model(*live.inputs).shape == (architecture.batch, 3)
+        yield reconciled(count(architecture), *live)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_n_counts_what_comes_to_the_entry_and_heads_stand_on_what_leaves(tmp_path: Path, *, first: bool) -> None:
+    for run in (Run(), Run(batch=2, attention="fused"), Run(tokens=(50,))):
+        architecture = place(loaded(spec(first=first), tmp_path), run)
+        n = run.tokens[0] if run.tokens else 20
+        assert architecture.grid == Grid((n,))
+        for ledger in accounts(architecture):
+            exact(ledger)
+            assert ledger.metadata.grid_tokens == n
+            assert any(f"{n} tokens are pooled into 4" in note for note in ledger.metadata.notes)
+        last = architecture.streams[0].stages[-1]
+        assert (last.grid, last.blocks[0].parts[0].place.grid) == (Grid((4,)), Grid((4,)))
+
+
+def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path) -> None:
+    pooled = loaded(spec(first=True), tmp_path)
+    plain = spec(first=True)
+    plain["stages"][0]["enter"] = []
+    plain["embed"] = [{"kind": "projection"}]
+    full = loaded(plain, tmp_path)
+    run = Run(tokens=(4096,))
+    said = compared([SpecSystem(full), SpecSystem(pooled)], [count(place(one, run)) for one in (full, pooled)], run)
+    quadratic, linear = said.growth.values()
+    assert quadratic["mixing_macs"] == 2
+    assert linear["mixing_macs"] == pytest.approx(1, abs=1e-2)
+    assert linear["attention_bytes"] == pytest.approx(1, abs=1e-2)
+    assert {found["quantity"] for found in said.crossovers} <= {"macs", "mixing_macs", "attention_bytes"}
+    # 4·N keys at the entry and 2·4² behind it, against N² twice: the first sub-layer that keeps scores
+    names = list(said.figures)
+    assert [said.figures[name]["score_dot_products"] for name in names] == [4096**2, 4 * 4096]
+
+
+def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
+    data = spec(first=True)
+    data["stages"][0] = {
+        "enter": [ENTRY_LAYER],
+        "dim": 6,
+        "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}],
+    }
+    text = plain_text(partial(render, diagram([place(loaded(data, tmp_path), Run())])))
+    assert "QKᵀ / softmax / AV" in text
+    assert "N = 4 · d = 6" in text
+    assert "pooled: blocks of no mixer and Self-attention are in this stage; Self-attention is drawn." in text
+
+
+# Vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
+    stage = {"dim": 4, "depth": 1, "block": [{"kind": "full", "heads": 2}]}
+    data = {"name": "bare", "input": {"kind": "vectors", "channels": 4}, "stages": [stage], "head": HEAD}
+    architecture = place(loaded(data, tmp_path), Run())
+    assert architecture.grid == Grid((512,))
+    assert build(architecture).inputs[0].shape == (1, 512, 4)
+    for ledger in accounts(architecture):
+        exact(ledger)
+    data["input"] = VECTORS
+    with pytest.raises(SpecError, match="the width is 3 here and nothing in `embed` brings it to 4"):
+        place(loaded(data, tmp_path), Run())
+
+
+@pytest.mark.parametrize(
+    ("entry", "embed", "said"),
+    [
+        (VECTORS, [{"kind": "token"}], "of kind 'vectors', and 'token' comes first; expected {kind: projection}"),
+        (VECTORS, [{"kind": "patch", "size": 2}], "of kind 'vectors', and 'patch' comes first"),
+        (VECTORS, [{"kind": "projection"}, {"kind": "pixels"}], "'pixels' can only be the first step"),
+        ({"kind": "image"}, [{"kind": "projection"}], "of kind 'image', and 'projection' comes first; expected"),
+        ({"kind": "image"}, [], "of kind 'image'; expected {kind: patch, …} or {kind: pixels, …}"),
+        ({"kind": "tokens", "vocabulary": 7}, [], "of kind 'tokens'; expected {kind: token, …} as the first step"),
+    ],
+)
+def test_each_input_has_its_first_step(tmp_path: Path, entry: Any, embed: Any, said: str) -> None:
+    data = spec(first=True, input=entry, embed=embed)
+    with pytest.raises(SpecError) as refused:
+        place(loaded(data, tmp_path), Run())
+    assert said in str(refused.value)
+
+
+def test_vectors_can_not_be_scored_as_words(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input has none"):
+        place(loaded(spec(first=True, head={"kind": "language_model"}), tmp_path), Run())
+
+
+# Set Transformer's blocks: costs by the public code's formulas, and what sets ask of them: no order ───────────────────
+
+POST = Residual(place="post")
+PLAIN = Residual(place="post", norm="none")
+BOTH_EXECUTIONS = pytest.mark.parametrize("fused", [False, True])
+
+
+def rows_of(place: Place, residual: Residual, *components: SubLayer) -> list[Operation]:
+    return [row for component in components for row in residual_rows(component, residual, place)]
+
+
+def total(rows: list[Operation], quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in rows)
+
+
+def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
+    torch.manual_seed(0)
+    return (
+        BlockModel(SubLayerModel(Part("it", component, place, residual), ModuleMaker({})) for component in components)
+        .double()
+        .eval()
+    )
+
+
+# Costs ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@BOTH_EXECUTIONS
+@pytest.mark.parametrize(("n", "d", "heads", "k"), [(1, 8, 1, 1), (1000, 256, 4, 16), (37, 12, 3, 50)])
+def test_paper_and_public_code_differ_by_w_o(n: int, d: int, heads: int, k: int, *, fused: bool) -> None:
+    # MAB(a, b), a queries and b keys: Q a·d², K and V 2b·d², QKᵀ and AV 2ab·d, W_O a·d² (paper), rFF a·d².
+    def mab(a: int, b: int, *, paper: bool) -> int:
+        return a * d * d + 2 * b * d * d + 2 * a * b * d + a * d * d * paper + a * d * d
+
+    place = at(n, dim=d, fused=fused)
+    for paper in (True, False):
+        sab = rows_of(place, POST, Full(heads=heads, output_projection=paper), Dense())
+        isab = rows_of(place, POST, Inducing(heads=heads, points=k, output_projection=paper), Dense())
+        assert total(sab, "macs") == mab(n, n, paper=paper) == (4 + paper) * n * d**2 + 2 * n**2 * d
+        assert total(isab, "macs") == mab(k, n, paper=paper) + mab(n, k, paper=paper)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer_norm"])
+def test_parameters_of_the_authors_modules(norm: Any) -> None:
+    # juho-lee/set_transformer, modules.py: a MAB has fc_q, fc_k, fc_v, fc_o (d·d + d each) and two norms (2d each) with
+    # ln=True; SAB is one, ISAB two and m points, for dim_in = dim_out = d.
+    d, m = 128, 32
+    mab = 4 * (d * d + d) + (2 * 2 * d if norm == "layer_norm" else 0)
+    residual = Residual(place="post", norm=norm)
+    sab = rows_of(at(5, dim=d), residual, Full(heads=4, output_projection=False), Dense())
+    inducing = Inducing(heads=4, points=m, output_projection=False, norm=norm)
+    assert total(sab, "params") == mab
+    assert total(rows_of(at(5, dim=d), residual, inducing, Dense()), "params") == 2 * mab + m * d
+
+
+@pytest.mark.parametrize(("n", "d", "heads", "k"), [(1024, 512, 8, 128), (4096, 512, 8, 128), (50, 96, 2, 7)])
+def test_macs_of_the_package_isab_pytorch(n: int, d: int, heads: int, k: int) -> None:
+    # isab-pytorch 0.3.0 has no rFF, no norm, no residual, and heads of 64: (4N + 4m)·d·inner + 4mN·inner.
+    component = Inducing(heads=heads, head_dim=64, points=k, induce="attention", projection_bias=False)
+    inner = heads * 64
+    rows = list(component.operations(at(n, dim=d)))
+    assert total(rows, "macs") == (4 * n + 4 * k) * d * inner + 4 * k * n * inner
+    assert total(rows, "params") == 8 * d * inner + k * d
+
+
+def test_more_points_than_tokens_are_told() -> None:
+    notes = [list(Inducing(heads=1, points=k).notes(at(9, dim=4))) for k in (8, 9)]
+    assert notes[0] == []
+    assert notes[1] == ["9 inducing points for 9 tokens: full attention reads as much with less work"]
+
+
+# No order ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shuffled(n: int, d: int) -> tuple[Tensor, Tensor]:
+    noise = torch.Generator().manual_seed(1)
+    x = torch.randn(2, n, d, generator=noise, dtype=torch.float64)
+    return x, torch.randperm(n, generator=noise)
+
+
+SET_BLOCKS = [
+    (Full(heads=2), Dense()),
+    (Full(heads=2, output_projection=False), Dense(act="gelu")),
+    (Inducing(heads=2, points=3), Dense()),
+    (Inducing(heads=2, points=3, induce="attention"), Dense(act="none")),
+]
+
+
+@BOTH_EXECUTIONS
+@pytest.mark.parametrize("residual", [POST, PLAIN, Residual()], ids=["post", "plain", "pre"])
+@pytest.mark.parametrize("components", SET_BLOCKS, ids=lambda components: type(components[0]).__name__)
+def test_tokens_in_another_order_give_outputs_in_that_order(
+    components: tuple[SubLayer, ...], residual: Residual, *, fused: bool
+) -> None:
+    module = block(at(11, dim=6, fused=fused), residual, *components)
+    x, order = shuffled(11, 6)
+    with torch.no_grad():
+        straight, other = module(x, None), module(x[:, order], None)
+    torch.testing.assert_close(other, straight[:, order], rtol=1e-12, atol=1e-13)
+    assert not torch.allclose(other, straight)
+
+
+# Refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("component", [Full, Inducing])
+def test_without_w_o_the_heads_make_the_width(component: Any) -> None:
+    more = {"points": 2} if component is Inducing else {}
+    with pytest.raises(ComponentError, match=r"have the output's width 6, and they have 10;") as refused:
+        component(heads=2, head_dim=5, output_projection=False, **more).check(at(3, dim=6))
+    assert refused.value.field == "output_projection"
+    component(heads=2, head_dim=3, output_projection=False, **more).check(at(3, dim=6))
+
+
+def test_inducing_points_are_never_causal() -> None:
+    with pytest.raises(ComponentError, match="'inducing' has no causal form: every point reads all tokens") as refused:
+        Inducing(heads=2, points=3, causal=True).check(at(5, dim=6))
+    assert refused.value.field == "causal"
+
+
+def test_the_point_cloud_preset_is_the_authors_model_but_for_its_first_projections() -> None:
+    # juho-lee/set_transformer, main_pointcloud.py: ISAB(3, d), ISAB(d, d), PMA(d), Linear(d, 40), d=256, m=16, n=1000.
+    d, m, n, channels = 256, 16, 1000, 3
+
+    def mab(a: int, b: int, queries: int = d, keys: int = d) -> tuple[int, int]:
+        """(parameters, MACs) of MAB(dim_Q, dim_K, d) on a queries and b keys."""
+        macs = a * queries * d + 2 * b * keys * d + 2 * a * b * d + a * d * d
+        return queries * d + 2 * keys * d + d * d + 4 * d, macs
+
+    parts = [
+        mab(m, n, keys=channels), mab(n, m, queries=channels), (m * d, 0),  # ISAB(3, d)
+        mab(m, n), mab(n, m), (m * d, 0),  # ISAB(d, d)
+        mab(1, n), (d, 0),  # PMA, one seed
+        (d * 40 + 40, d * 40),
+    ]  # fmt: skip
+    ledger = counted("set-transformer")
+    narrower = d - channels  # of three maps: the first ISAB's K and V of the points' MAB, and Q of the tokens'
+    assert ledger.total("params") == sum(p for p, _ in parts) + (channels * d + d) + 3 * narrower * d
+    assert ledger.total("macs") == sum(macs for _, macs in parts) + n * channels * d + 3 * n * narrower * d
+
+
+# Perceiver IO beside transformers' own: parameters and MACs to the unit, the same numbers out of the same weights ─────
+
+LATENTS, PERCEIVER_WIDTH, HEADS, LAYERS, CLASSES = 5, 12, 3, 2, 7
+FEATURES = 3 + 2 * (2 * 64 + 1)
+
+
+def theirs(**settings: Any) -> nn.Module:
+    """transformers' Perceiver for ImageNet with Fourier features; one block, whose layers thus share no weights."""
+    sizes = {
+        "num_latents": LATENTS,
+        "d_latents": PERCEIVER_WIDTH,
+        "d_model": FEATURES,
+        "num_blocks": 1,
+        "num_self_attends_per_block": LAYERS,
+        "num_self_attention_heads": HEADS,
+        "num_cross_attention_heads": 1,
+        "cross_attention_shape_for_attention": "kv",
+        "self_attention_widening_factor": 1,
+        "cross_attention_widening_factor": 1,
+        "num_labels": CLASSES,
+    }
+    config = transformers.PerceiverConfig(**(sizes | settings))
+    model = transformers.PerceiverForImageClassificationFourier(config)
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+def ours(folder: Path, device: str) -> tuple[Architecture, BuiltModel]:
+    pre = {"norm": "layer_norm", "place": "pre"}
+    pool = {"kind": "pooling_attention", "heads": 1, "residual": pre}
+    layer = [{"kind": "full", "heads": HEADS}, {"kind": "mlp", "ratio": 1}]
+    data = {
+        "name": "small",
+        "input": {"kind": "image", "size": 224},  # the positions of theirs are made for 224×224 alone
+        "embed": [{"kind": "pixels"}, {"kind": "fourier"}],
+        "stages": [
+            {
+                "dim": PERCEIVER_WIDTH,
+                "enter": [pool | {"count": LATENTS, "head_dim": FEATURES}],
+                "blocks": [[{"kind": "mlp", "ratio": 1}], *[layer] * LAYERS],
+            },
+            {
+                "dim": PERCEIVER_WIDTH,
+                "enter": [pool | {"count": 1}],
+                "depth": 1,
+                "block": [{"kind": "mlp", "ratio": 1}],
+            },
+        ],
+        "head": {"kind": "classifier", "pool": "mean", "norm": "none", "classes": CLASSES},
+    }
+    architecture = placed(data, folder, dtype="float64")
+    return architecture, build(architecture, device)
+
+
+def copied(live: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Their weights into our modules, none left over."""
+    left = dict(weights)
+
+    def put(ours_: Any, *names: str) -> None:
+        for kind in ("weight", "bias"):
+            getattr(ours_, kind).copy_(torch.cat([left.pop(f"{name}.{kind}") for name in names]))
+
+    def attention(norms: Any, reading: Any, prefix: str, *, cross: bool) -> None:
+        put(norms[0], f"{prefix}.attention.self.layernorm1")
+        if cross:
+            put(norms[1], f"{prefix}.attention.self.layernorm2")
+            put(reading.q, f"{prefix}.attention.self.query")
+            put(reading.kv, *(f"{prefix}.attention.self.{name}" for name in ("key", "value")))
+        else:
+            put(reading.qkv, *(f"{prefix}.attention.self.{name}" for name in ("query", "key", "value")))
+        put(reading.out, f"{prefix}.attention.output.dense")
+
+    def mlp(ours_: Any, prefix: str) -> None:
+        put(ours_.residual_norm, f"{prefix}.layernorm")
+        put(ours_.inner.fc1, f"{prefix}.mlp.dense1")
+        put(ours_.inner.fc2, f"{prefix}.mlp.dense2")
+
+    first, second = live.get_submodule("streams.0.stages")
+    queries = "perceiver.decoder.decoder.output_position_encodings.position_embeddings"
+    stem_layers = {
+        "perceiver.encoder.cross_attention": (first, "perceiver.embeddings.latents"),
+        "perceiver.decoder.decoder.decoding_cross_attention": (second, queries),
+    }
+    for prefix, (stage, seeds) in stem_layers.items():
+        entry = stage.enter[0]
+        entry.seeds.weight.copy_(left.pop(seeds)[None])
+        attention((entry.seeds_norm, entry.tokens_norm), entry.inner, prefix, cross=True)
+        mlp(stage.run[0][0], prefix)
+    for number in range(LAYERS):
+        mixer, feed = first.run[1 + number]
+        prefix = f"perceiver.encoder.self_attends.{number}"
+        attention((mixer.residual_norm,), mixer.inner, prefix, cross=False)
+        mlp(feed, prefix)
+    put(live.get_submodule("head.linear"), "perceiver.decoder.decoder.final_layer")
+    assert not left
+
+
+def test_the_same_parameters_macs_and_numbers(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    reference = theirs()
+    architecture, live = ours(tmp_path, "cpu")
+    ledger = count(architecture)
+    assert parameters(reference) == ledger.total("params")
+    image = torch.randn(1, 3, 224, 224)
+    with FlopCounterMode(display=False) as counter:
+        logits = reference(inputs=image).logits
+    assert counter.get_total_flops() == 2 * (ledger.total("macs") or 0) > 0
+    copied(live.model, reference.state_dict())
+    torch.testing.assert_close(live.model(image.double()).float(), logits, rtol=1e-3, atol=1e-5)
+
+
+def test_the_preset_is_the_released_size_with_weights_of_its_own_in_every_layer() -> None:
+    # config of deepmind/vision-perceiver-fourier: 512 latents of 1024, 8 blocks of 6 layers, 8 heads; 48.4M parameters
+    with torch.device("meta"):
+        shared = theirs(num_latents=512, d_latents=1024, num_blocks=8, num_self_attends_per_block=6,
+                        num_self_attention_heads=8, num_labels=1000)  # fmt: skip
+    released = parameters(shared)
+    assert round(released / 1e6, 1) == 48.4
+    layer = 6 * 1024**2 + 6 * 1024 + 4 * 1024
+    assert counted("perceiver-io").total("params") == released + 42 * layer
+
+
+def test_the_work_that_grows_with_pixels_is_the_first_reading() -> None:
+    small, large = (counted("perceiver-io", tokens=(n,)) for n in (112**2, 224**2))
+    grown = {row.path for row, other in zip(small.rows, large.rows, strict=True) if other.macs != row.macs and row.macs}
+    assert grown == {f"stages.0.enter.0.{name}" for name in ("kv", "scores", "weighted_sum")}
+    assert (small.metadata.grid_tokens, large.metadata.grid_tokens) == (112**2, 224**2)

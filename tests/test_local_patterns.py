@@ -1,0 +1,495 @@
+"""Attention in windows and blocks of a sequence: what is refused and noted, and public models beside it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import places
+import transformers_models as hf
+from growth import orders_at
+from places import rows_of
+from refused import refusals
+from specs import architecture_of, counted
+from whole_probe import probe
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.mechanisms.block_sparse import BlockSparse
+from xfcost.mechanisms.blockwise import Blockwise
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.global_local import GlobalLocal
+from xfcost.mechanisms.sliding import Sliding
+from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.build import BuiltModel
+from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
+from xfcost.torch_models.modules import MODULES
+
+# `--kind` of one of these selects this file
+KINDS = ("sliding", "block_sparse", "blockwise", "global_local")
+
+
+# Sliding windows: what is refused and noted, and transformers' Longformer beside it ───────────────────────────────────
+
+at = partial(places.at, dim=8)
+
+
+# What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+test_what_can_not_stand_is_refused = refusals(
+    [
+        (Sliding(heads=2, window=5), "window", "5 is odd, and half of it is on each side; try 4 or 6"),
+        (Sliding(heads=2, window=4, global_tokens=11), "global_tokens", "11 are more than the 10 tokens"),
+        (Sliding(heads=2, window=4, global_tokens=1, causal=True), "global_tokens", "later tokens too"),
+        (Sliding(heads=3, window=4), "heads", "3 does not divide the width 8"),
+    ],
+    at(10),
+)
+
+
+def test_a_decoder_has_no_global_tokens() -> None:
+    component = Sliding(heads=2, window=4, global_tokens=1)
+    component.with_stream_defaults(decoder=False).check(at(10))
+    with pytest.raises(ComponentError, match="this is causal; leave them out, or write causal: false"):
+        component.with_stream_defaults(decoder=True).check(at(10))
+
+
+def test_sliding_notes() -> None:
+    plain = Sliding(heads=2, window=4)
+    assert list(plain.notes(at(12))) == []
+    (padded,) = plain.notes(at(10))
+    assert padded.startswith("10 tokens padded to 12 for windows of 4: 2 padding tokens are projected")
+    (dilated,) = Sliding(heads=2, window=4, dilation=3).notes(at(10))
+    assert dilated.startswith("10 tokens padded to 12 for windows of 4, 3 apart")
+    (unused,) = Sliding(heads=2, window=4, global_projections=True).notes(at(12))
+    assert unused.startswith("the three projections of global tokens have parameters and are unused")
+    (fused,) = plain.notes(at(12, fused=True))
+    assert "no fused form" in fused
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def longformer(folder: Path, length: int, global_tokens: int, **run: Any) -> tuple[Architecture, BuiltModel]:
+    mixer = {"kind": "sliding", "heads": 2, "window": 8, "global_tokens": global_tokens, "global_projections": True}
+    spec = {
+        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
+        "residual": {"place": "post"},
+        "embed": [
+            {"kind": "token"},
+            {"kind": "position", "length": 70},
+            {"kind": "token_type", "types": 1},
+            {"kind": "norm"},
+        ],
+        "stages": [{"dim": 12, "depth": 2, "block": [mixer, {"kind": "mlp"}]}],
+        "head": {"kind": "pooler"},
+    }
+    return hf.ours_of(spec, folder, **run)
+
+
+def their_longformer() -> nn.Module:
+    return hf.theirs_of(
+        "LongformerModel",
+        vocab_size=29,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=70,
+        type_vocab_size=1,
+        attention_window=8,
+        layer_norm_eps=1e-5,
+        pad_token_id=1,
+    )
+
+
+def sliding_copied(theirs: nn.Module, ours: Any) -> None:
+    """Their weights into ours, every one of them; their positions begin with row 2."""
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    hf.put_embeddings(stream.embed, weights, first=2)
+    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
+        layer = f"encoder.layer.{number}."
+        weights.put(mixer.inner.global_q, f"{layer}attention.self.query_global")
+        weights.put_joined(
+            mixer.inner.global_kv, *(f"{layer}attention.self.{name}_global" for name in ("key", "value"))
+        )
+        hf.put_layer(mixer, mlp, weights, layer, mixer.inner)
+    weights.put(ours.head.linear, "pooler.dense")
+    assert not weights
+
+
+@pytest.mark.parametrize("global_tokens", [0, 1, 3])
+@pytest.mark.parametrize("length", [8, 64, 50])
+def test_longformer_with_their_weights(length: int, global_tokens: int, tmp_path: Path) -> None:
+    architecture, live = longformer(tmp_path, length, global_tokens, batch=2, dtype="float64")
+    theirs = hf.scrambled(their_longformer().double())
+    sliding_copied(theirs, live.model)
+    numbers = live.inputs[0].clamp_min(2)  # 1 is padding there, and masked
+    attends = torch.zeros_like(numbers)
+    attends[:, :global_tokens] = 1
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = theirs(numbers, global_attention_mask=attends).pooler_output
+        torch.testing.assert_close(live.model(numbers), answer, rtol=1e-6, atol=1e-6)
+    totals = count(architecture).totals()
+    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+    # theirs pads before its first layer, so that the MLPs, of 2·4·12·12 MACs a token, work on padding too: in 2 layers
+    # and 2 samples
+    padding = -length % 8
+    assert 2 * (totals["macs"] + 2 * 2 * padding * 8 * 12 * 12) == counter.get_total_flops()
+
+
+# transformers 5.23.0, LongformerModel of base size, 4096 tokens: FlopCounterMode over 2 (eager, on the CPU)
+BASE_4096 = {0: 413_122_756_608, 1: 471_262_887_936, 8: 472_369_397_760}
+
+
+LED_SIZES = {"layers": 6, "attention_heads": 12, "ffn_dim": 3072}
+
+
+@pytest.mark.parametrize(("global_tokens", "macs"), BASE_4096.items())
+def test_the_released_encoder(global_tokens: int, macs: int) -> None:
+    mixer = "stages.0.block.0"
+    settings = (f"{mixer}.global_tokens={global_tokens}", f"{mixer}.global_projections=true")
+    ledger = counted("longformer-base-4096", *settings)
+    assert (ledger.total("params"), ledger.total("macs")) == (148_659_456, macs)
+
+
+def test_led_has_their_parameters() -> None:
+    sizes = {f"{part}_{what}": size for part in ("encoder", "decoder") for what, size in LED_SIZES.items()}
+    with torch.device("meta"):
+        theirs = hf.transformers.LEDModel(
+            hf.transformers.LEDConfig(vocab_size=50265, d_model=768, attention_window=1024, **sizes)
+        )
+        parameters = sum(parameter.numel() for parameter in theirs.parameters())
+    assert counted("led-base-16384").total("params") == parameters
+
+
+@pytest.mark.parametrize(("preset", "layers", "printed"), [("small", 12, 41e6), ("large", 30, 102e6)])
+def test_character_models_lack_their_relative_positions_alone(preset: str, layers: int, printed: float) -> None:
+    ledger = counted(f"longformer-char-{preset}")
+    # a d×d map of the encodings per layer, and two vectors u and v for all layers
+    relative = layers * 512 * 512 + 2 * 512
+    assert abs((ledger.total("params") or 0) + relative - printed) < 0.5e6
+
+
+def test_the_small_character_model_s_windows_have_the_paper_s_mean() -> None:
+    # Table 4: windows that grow from 32 to 512 beside a fixed one of 230, "the average"
+    blocks = architecture_of("longformer-char-small").streams[0].stages[0].blocks
+    windows = [part.component.window for block in blocks for part in block.parts[:1] for _ in range(block.times)]
+    assert (windows[0], windows[-1], len(windows)) == (32, 512, 12)
+    assert windows == sorted(windows)
+    assert sum(windows) / 12 == pytest.approx(230, abs=1)
+
+
+# Block-sparse attention: the drawn blocks, the fall-back, and transformers' BigBird beside it ─────────────────────────
+
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("r", [0, 1, 3, 5])
+@pytest.mark.parametrize("more", [0, 1, 40])
+def test_drawn_blocks_are_new_to_the_block(r: int, more: int) -> None:
+    component, blocks = BlockSparse(heads=1, block=1, random_blocks=r), 6 + 2 * r + more
+    for block in range(1, blocks - 1):
+        drawn = component.drawn(blocks, block)
+        assert len(drawn) == len(set(drawn)) == r
+        assert not set(drawn) & {0, block - 1, block, block + 1, blocks - 1}
+        assert set(drawn) <= set(range(blocks))
+
+
+def test_all_blocks_are_drawn_about_equally_often() -> None:
+    # block 5 of 16 chooses 3 of 11, 2000 times: each is chosen 2000·3/11 = 545 times, give or take 20 (one deviation)
+    times = np.zeros(16, dtype=int)
+    for seed in range(2000):
+        times[BlockSparse(heads=1, block=1, seed=seed).drawn(16, 5)] += 1
+    assert not times[[0, 4, 5, 6, 15]].any()
+    chosen = times[times > 0]
+    assert len(chosen) == 11
+    assert abs(chosen - 2000 * 3 / 11).max() < 100
+
+
+def test_the_seed_decides() -> None:
+    first, again, other = (BlockSparse(heads=1, block=1, seed=seed) for seed in (1, 1, 2))
+    patterns = [
+        [list(component.reads(Grid((40,)), token)) for token in range(40)] for component in (first, again, other)
+    ]
+    assert patterns[0] == patterns[1] != patterns[2]
+    # pinned, for a pattern that another release draws otherwise would be another architecture
+    assert BlockSparse(heads=1).drawn(64, 10) == [17, 45, 1]
+
+
+# What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_on_meta_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 2²⁶ blocks, one after the other in Python, would take minutes; shapes need none of them.
+    monkeypatch.delattr(BlockSparse, "drawn")
+    spot = at(2**32)
+    with torch.device("meta"):
+        module = BlockSparseAttention(BlockSparse(heads=2, block=64, random_blocks=3), spot)
+    assert module.inner.middle_GX.shape == (2**26 - 4, 8)
+    assert module(torch.empty(1, 2**32, 8, device="meta")).shape == (1, 2**32, 8)
+
+
+def test_too_few_blocks_are_full_attention() -> None:
+    component = BlockSparse(heads=2, block=2, random_blocks=1, projection_bias=False)
+    assert list(component.operations(at(14))) == list(Full(heads=2, projection_bias=False).operations(at(14)))
+    assert orders_at(component, at(14))["scores"] == "O(N²·d)"
+    (note,) = component.notes(at(14))
+    assert note == "14 tokens are no more than (5 + 2·1)·2 = 14: full attention"
+    assert list(component.reads(Grid((14,)), 5)) == list(range(14))
+    assert orders_at(component, at(15))["scores"] == "O(N·b·r·d)"
+
+
+def test_padding_is_told() -> None:
+    component = BlockSparse(heads=2, block=2, random_blocks=1)
+    assert list(component.notes(at(16))) == []
+    (note,) = component.notes(at(15))
+    assert note.startswith("15 tokens padded to 16 for blocks of 2: 1 padding tokens")
+
+
+def test_block_sparse_there_is_no_causal_form() -> None:
+    message = "no causal form: the first and the last block read all tokens, and all read them; write causal: false"
+    for component in (BlockSparse(heads=2, causal=True), BlockSparse(heads=2).with_stream_defaults(decoder=True)):
+        with pytest.raises(ComponentError, match=message) as refused:
+            component.check(at(900))
+        assert refused.value.field == "causal"
+    BlockSparse(heads=2, causal=False).with_stream_defaults(decoder=True).check(at(900))
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bigbird(folder: Path, length: int, **run: Any) -> tuple[Architecture, BuiltModel]:
+    mixer = {"kind": "block_sparse", "heads": 2, "block": 4, "random_blocks": 2, "seed": 3}
+    spec = {
+        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
+        "residual": {"place": "post"},
+        "embed": [{"kind": "token"}, {"kind": "position", "length": 64}, {"kind": "token_type"}, {"kind": "norm"}],
+        "stages": [{"dim": 12, "depth": 2, "block": [mixer, {"kind": "mlp"}]}],
+        "head": {"kind": "pooler"},
+    }
+    return hf.ours_of(spec, folder, **run)
+
+
+def their_bigbird() -> nn.Module:
+    """Training, without dropout: in evaluation theirs draws nothing, and reads the first block r times more."""
+    return hf.theirs_of(
+        "BigBirdModel",
+        vocab_size=29,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=64,
+        block_size=4,
+        num_random_blocks=2,
+        hidden_act="gelu",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        layer_norm_eps=1e-5,
+    ).train()
+
+
+def block_sparse_copied(theirs: nn.Module, ours: Any) -> None:
+    """Their weights into ours, every one of them."""
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    hf.put_embeddings(stream.embed, weights)
+    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
+        hf.put_layer(mixer, mlp, weights, f"encoder.layer.{number}.", mixer.inner.inner)
+    weights.put(ours.head.linear, "pooler")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("length", [20, 36, 40, 51])
+def test_bigbird_with_their_weights(
+    length: int, attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    architecture, live = bigbird(tmp_path, length, batch=2, dtype="float64", attention=attention)
+    theirs = hf.scrambled(their_bigbird().double())
+    block_sparse_copied(theirs, live.model)
+
+    def our_plan(self: nn.Module, *, from_seq_length: int, num_heads: int, **more: Any) -> list[Any]:
+        component, blocks = architecture.streams[0].stages[0].blocks[0].parts[0].component, from_seq_length // 4
+        return [np.array([component.drawn(blocks, block) for block in range(1, blocks - 1)])] * num_heads
+
+    attentions = hf.transformers.models.big_bird.modeling_big_bird.BigBirdBlockSparseAttention
+    monkeypatch.setattr(attentions, "_bigbird_block_rand_mask_with_head", our_plan)
+    numbers = live.inputs[0].clamp_min(1)
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = theirs(numbers).pooler_output
+        # theirs masks by subtracting 10000
+        torch.testing.assert_close(live.model(numbers), answer, rtol=1e-6, atol=1e-6)
+    totals = count(architecture).totals()
+    assert totals["params"] == hf.parameters(theirs)
+    # theirs pads before its first layer, so that the MLPs, of 2·4·12·12 MACs a token, work on padding too: in 2 layers
+    # and 2 samples. 36 tokens and fewer are full attention, and not padded.
+    padding = -length % 4 if length > 36 else 0
+    assert 2 * (totals["macs"] + 2 * 2 * padding * 8 * 12 * 12) == counter.get_total_flops()
+
+
+# Blockwise local attention: one pattern by hand, what it refuses, how far it reaches, and other people's code ─────────
+
+
+def stand(grid: Grid, dim: int = 6, *, fused: bool = False) -> Place:
+    return Place(grid=grid, dim=dim, out_dim=dim, fused=fused)
+
+
+def listed(component: Blockwise, grid: Grid) -> list[list[int]]:
+    return [sorted(component.reads(grid, token)) for token in range(grid.total)]
+
+
+def figure(component: Blockwise, grid: Grid, quantity: str, *rows: str, dim: int = 6) -> int:
+    return sum(getattr(row, quantity) for row in component.operations(stand(grid, dim)) if row.path in rows)
+
+
+# Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_image_transformer_2d_by_hand() -> None:
+    # 4×6 in blocks of 2×3, one row above, one column beside. Tokens are numbered in rows of 6:
+    #    0  1  2 |  3  4  5
+    #    6  7  8 |  9 10 11
+    #   ─────────┼─────────
+    #   12 13 14 | 15 16 17
+    #   18 19 20 | 21 22 23
+    component = Blockwise(heads=1, block=[2, 3], above=1, beside=1, causal=True)
+    grid = Grid((4, 6))
+    reads = listed(component, grid)
+    assert reads[6] == [0, 1, 2, 6]  # nothing of the block to the right, though 3 is numbered lower
+    assert reads[3] == [2, 3, 8]  # the column to the left is generated already: 8 is numbered higher
+    assert reads[12] == [6, 7, 8, 9, 12]  # the row above, one column further to the right
+    assert reads[22] == sorted([8, 9, 10, 11, 14, 20, 15, 16, 17, 21, 22])
+    # Inside 4 blocks 6·7/2 = 21 each; the right-hand blocks read 2 on their left, 12 tokens in all; the lower ones
+    # 4 above each, 12 tokens in all: 84 + 24 + 48.
+    assert sum(map(len, reads)) == component.pairs(grid) == 84 + 24 + 48
+    # A memory block is an area, (2 + 1)·(3 + 2·1) = 15 positions, and not the survey's sum of lengths, 6 + 2·(1 + 1).
+    assert next(row for row in component.operations(stand(grid)) if row.path == "scores").reads_tokens == 15
+    assert figure(component, grid, "attention_entries", "scores") == 4 * 6 * 15
+    turns = [component.blocks(grid).generation_order(token) for token in range(24)]
+    assert turns[:6] == [0, 1, 2, 6, 7, 8]
+    assert turns[6:12] == [3, 4, 5, 9, 10, 11]
+
+
+def test_padding_is_counted_and_told() -> None:
+    # 5×5 in blocks of 2×2: 9 blocks, 36 positions; keys and values stand in 6 + 1 rows and 6 + 2 columns.
+    component, grid = Blockwise(heads=2, block=[2, 2], above=1, beside=1), Grid((5, 5))
+    assert figure(component, grid, "moved", "query_blocks") == 36 * 6
+    assert figure(component, grid, "moved", "memory_blocks") == 7 * 8 * 2 * 6
+    assert figure(component, grid, "macs", "scores") == 9 * 4 * 12 * 6
+    assert figure(component, grid, "macs", "qkv") == 25 * 6 * 18  # padded after the projection
+    assert list(component.notes(stand(grid))) == [
+        "grid 5×5 padded to whole blocks of 2×2: 11 positions more are attended over, and counted"
+    ]
+    whole = Blockwise(heads=2, block=5)
+    assert figure(whole, Grid((10,)), "moved", "query_blocks", "memory_blocks") == 0
+    (told,) = whole.notes(stand(Grid((10,))))
+    assert "never learn of each other" in told
+    notes = list(Blockwise(heads=2, block=8, before=8).notes(stand(Grid((5,)))))
+    assert [note.split(":")[0] for note in notes] == [
+        "5 tokens padded to whole blocks of 8",
+        "one block holds all tokens",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("component", "grid", "field", "words"),
+    [
+        (Blockwise(heads=1, block=2, above=1), Grid((4, 4)), "above", "set by `before` and `after`"),
+        (Blockwise(heads=1, block=[2, 2], after=1), Grid((4, 4)), "after", "set by `above`, `below` and `beside`"),
+        (Blockwise(heads=1, block=[2, 2]), Grid((16,)), "block", "the tokens are 16; give"),
+        (Blockwise(heads=1, block=[2, 2]), Grid((4, 4), 1), "block", r"16 \(4×4\) \+ 1"),
+        (Blockwise(heads=1, block=2, after=1, causal=True), Grid((4,)), "after", "never read"),
+        (Blockwise(heads=1, block=[2, 2], below=1, causal=True), Grid((4, 4)), "below", "never read"),
+        (Blockwise(heads=4, block=2), Grid((4,)), "heads", "4 does not divide the width 6"),
+    ],
+    ids=str,
+)
+def test_what_can_not_be_is_refused(component: Blockwise, grid: Grid, field: str, words: str) -> None:
+    with pytest.raises(ComponentError, match=words) as refused:
+        component.check(stand(grid))
+    assert refused.value.field == field
+
+
+# Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Stack(nn.Module):
+    """`depth` layers of one component, each with its shortcut."""
+
+    def __init__(self, component: Blockwise, grid: Grid, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(MODULES[Blockwise](component, stand(grid)) for _ in range(depth))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def reached(component: Blockwise, grid: Grid, depth: int) -> tuple[frozenset[int], ...]:
+    return probe(Stack(component, grid, depth), (torch.zeros(1, grid.total, 6),)).reads
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_blocks_without_a_memory_never_mix_at_any_depth(depth: int) -> None:
+    seen = reached(Blockwise(heads=2, block=4), Grid((18,)), depth)
+    assert seen == tuple(frozenset(range(token // 4 * 4, min(18, token // 4 * 4 + 4))) for token in range(18))
+    on_a_grid = reached(Blockwise(heads=2, block=[2, 2]), Grid((4, 4)), depth)
+    assert on_a_grid[5] == {0, 1, 4, 5}
+    assert on_a_grid[10] == {10, 11, 14, 15}
+
+
+def test_with_a_memory_the_reach_grows_by_a_block_per_layer() -> None:
+    component = Blockwise(heads=2, block=4, before=4, causal=True)
+    assert [min(reached(component, Grid((16,)), depth)[15]) for depth in (1, 2, 3)] == [8, 4, 0]
+
+
+def test_on_meta_the_positions_are_shapes_alone() -> None:
+    # 2⁴⁰ tokens: their positions alone would be 8 TB.
+    spot = Place(grid=Grid((2**40,)), dim=6, out_dim=6)
+    with torch.device("meta"):
+        module = MODULES[Blockwise](Blockwise(heads=2, block=64, before=64, causal=True), spot)
+    assert all(buffer.is_meta for buffer in module.buffers())
+    assert module(torch.empty(1, 2**40, 6, device="meta")).shape == (1, 2**40, 6)
+
+
+# Global-local attention: without global tokens, and what the component refuses and notes ──────────────────────────────
+
+
+def global_local_at(tokens: int, special: int, **more: Any) -> Place:
+    return Place(grid=Grid((tokens,), special), dim=8, out_dim=8, **more)
+
+
+def test_without_global_tokens_it_is_a_band() -> None:
+    component = GlobalLocal(heads=2, radius=2, share_projections=False, share_output=False)
+    found = rows_of(component, global_local_at(12, 0))
+    assert [*found] == ["qkv", "pad", "scale", "scores", "mask", "softmax", "weighted_sum", "out"]
+    assert any(note.startswith("no global tokens, only a band") for note in component.notes(global_local_at(12, 0)))
+
+
+def test_global_local_notes() -> None:
+    component = GlobalLocal(heads=2, radius=2)
+    assert list(component.notes(global_local_at(12, 1))) == ["ETC's relative position labels are left out"]
+    _, padded = component.notes(global_local_at(10, 1))
+    assert padded.startswith("the queries of 10 tokens are padded to 12 for blocks of 3: 2 more are attended for")
+    *_, fused = component.notes(global_local_at(12, 1, fused=True))
+    assert "no fused form" in fused
+
+
+def test_global_local_there_is_no_causal_form() -> None:
+    with pytest.raises(ComponentError, match="no causal form: global tokens read the whole text") as refused:
+        GlobalLocal(heads=2, radius=2, causal=True).check(global_local_at(10, 1))
+    assert refused.value.field == "causal"

@@ -1,0 +1,534 @@
+"""What shortens its input: Funnel, Conformer, MViT."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import places
+import xfcost
+from growth import orders_at
+from places import at
+from refused import refusals
+from specs import counted
+from strategies import as_yaml, counted_spec, placed
+from transformers_models import TheirWeights, compare, ours_of, parameters, scrambled, theirs_of, transformers
+from xfcost.counting.sweep import sweep
+from xfcost.counting.system import SpecSystem
+from xfcost.formulas.component import Place, Residual
+from xfcost.layers.feed_forward import Mlp
+from xfcost.layers.positions import Position
+from xfcost.layers.stage_entries import Upsample
+from xfcost.layers.stems import ConvEmbed, FoldAxis
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.grid import Grid, video_sides
+from xfcost.mechanisms.conv import ConvModule
+from xfcost.mechanisms.funnel import Funnel
+from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.window_pooling import WindowPooling
+from xfcost.spec.architecture import Part
+from xfcost.spec.inputs import image_size_for_grid
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.build import SubLayerModel, build
+from xfcost.torch_models.modules import ModuleMaker
+
+# `--kind` of one of these selects this file
+KINDS = ("funnel",)
+
+
+# Funnel attention: where it shortens and where it doesn't, and transformers' model with its weights ───────────────────
+
+VOCABULARY, DIM, HIDDEN = 29, 12, 20
+
+
+spot = partial(places.at, dim=4)
+
+
+@pytest.mark.parametrize(
+    ("component", "lengths"),
+    [
+        # [CLS] apart, the last token left out: [CLS], (1, 2), (3, 4), …
+        (Funnel(heads=1, stride=2), {1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 8: 4, 512: 256}),
+        # [CLS] apart, all tokens: the last may stand alone
+        (Funnel(heads=1, stride=2, truncate_seq=False), {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 8: 5, 512: 257}),
+        (Funnel(heads=1, stride=2, separate_cls=False), {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 8: 4, 512: 256}),
+        (Funnel(heads=1), {1: 1, 2: 2, 512: 512}),
+    ],
+    ids=str,
+)
+def test_how_many_tokens_go_out(component: Funnel, lengths: dict[int, int]) -> None:
+    assert {n: component.out(spot(n))[0].total for n in lengths} == lengths
+
+
+def test_notes_tell_what_is_left_out_and_what_is_too_short() -> None:
+    component = Funnel(heads=1, stride=2)
+    assert list(component.notes(spot(8))) == ["8 tokens pooled to 4; the last is left out of the pooling"]
+    assert list(component.notes(spot(2))) == ["2 tokens are too few to be pooled, and go on as they are"]
+    assert list(Funnel(heads=1).notes(spot(8))) == []
+
+
+@pytest.mark.parametrize("grid", [Grid((4, 4)), Grid((8,), 1)])
+def test_only_a_sequence_is_pooled(grid: Grid) -> None:
+    where = Place(grid=grid, dim=4, out_dim=4)
+    Funnel(heads=1).check(where)
+    with pytest.raises(ComponentError, match=r"2 pools a sequence, got .* tokens; use 1") as refused:
+        Funnel(heads=1, stride=2).check(where)
+    assert refused.value.field == "stride"
+
+
+def test_it_is_never_causal() -> None:
+    with pytest.raises(ComponentError, match="stands for two tokens") as refused:
+        Funnel(heads=1, causal=True).check(spot(8))
+    assert refused.value.field == "causal"
+
+
+# transformers' model ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def funnel_spec(length: int, **options: Any) -> dict[str, Any]:
+    """Three stages of two layers; the first of the second and of the third is pooled."""
+
+    def block(**more: Any) -> list[dict[str, Any]]:
+        mixer = {"kind": "funnel", "heads": 3, "token_types": True} | options | more
+        return [mixer, {"kind": "mlp", "hidden": HIDDEN, "act": "gelu_tanh"}]
+
+    stages: list[dict[str, Any]] = [{"dim": DIM, "depth": 2, "block": block()}]
+    stages += [{"dim": DIM, "blocks": [block(stride=2, spacing=n), block(spacing=2 * n)]} for n in (1, 2)]
+    return {
+        "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": length},
+        "embed": [{"kind": "token"}, {"kind": "norm"}],
+        "residual": {"place": "post"},
+        "stages": stages,
+    }
+
+
+def decoder(**options: Any) -> dict[str, Any]:
+    """Two layers at the first stage's length."""
+    mixer = {"kind": "funnel", "heads": 3, "token_types": True} | options
+    upsample = {"kind": "upsample", "factor": 4, "skip": 1, "separate_cls": options.get("separate_cls", True)}
+    block = [mixer, {"kind": "mlp", "hidden": HIDDEN, "act": "gelu_tanh"}]
+    return {"enter": [upsample], "dim": DIM, "depth": 2, "block": block}
+
+
+def theirs_funnel(*, decoder: int = 0, **settings: Any) -> nn.Module:
+    return theirs_of(
+        "FunnelModel" if decoder else "FunnelBaseModel",
+        vocab_size=VOCABULARY,
+        block_sizes=[2, 2, 2],
+        num_decoder_layers=decoder,
+        d_model=DIM,
+        n_head=3,
+        d_head=4,
+        d_inner=HIDDEN,
+        layer_norm_eps=1e-5,
+        **settings,
+    )
+
+
+def funnel_copied(theirs: nn.Module, ours: Any) -> None:
+    """Their weights into ours, every one of them."""
+    weights, stream = TheirWeights(theirs), ours.streams[0]
+    token, normed = stream.embed
+    weights.put(token.lookup, "embeddings.word_embeddings")
+    weights.put(normed.norm, "embeddings.layer_norm")
+    for index, stage in enumerate(stream.stages):
+        for number, (mixer, mlp) in enumerate(stage.run):
+            copied_layer(weights, f"encoder.blocks.{index}." if index < 3 else "decoder.layers.", number, mixer, mlp)
+    assert not weights
+
+
+def copied_layer(weights: TheirWeights, block: str, number: int, mixer: Any, mlp: Any) -> None:
+    layer, inner, core = f"{block}{number}.", mixer.inner, mixer.inner.core
+    theirs = f"{layer}attention."
+    weights.put(inner.q, f"{theirs}q_head")
+    weights.put_joined(inner.kv, *(f"{theirs}{letter}_head" for letter in "kv"))
+    core.r.weight.copy_(weights.take(f"{theirs}r_kernel").flatten(1).T)
+    core.content_bias.weight.copy_(weights.take(f"{theirs}r_w_bias").reshape(1, -1))
+    core.position_bias.weight.copy_(weights.take(f"{theirs}r_r_bias").reshape(1, -1))
+    core.type_bias.weight.copy_(weights.take(f"{theirs}r_s_bias").reshape(1, -1))
+    core.types.weight.copy_(weights.take(f"{theirs}seg_embed").flatten(1))
+    weights.put(inner.out, f"{theirs}post_proj")
+    weights.put(mixer.residual_norm, f"{theirs}layer_norm")
+    weights.put(mlp.inner.fc1, f"{layer}ffn.linear_1")
+    weights.put(mlp.inner.fc2, f"{layer}ffn.linear_2")
+    weights.put(mlp.residual_norm, f"{layer}ffn.layer_norm")
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("length", "theirs", "options"),
+    [
+        (16, {}, {}),
+        (13, {}, {}),
+        (13, {"truncate_seq": False}, {"truncate_seq": False}),
+        (12, {"separate_cls": False}, {"separate_cls": False}),
+        (16, {"pool_q_only": False}, {"pool_q_only": False}),
+        (9, {"pooling_type": "max"}, {"pool": "max"}),
+    ],
+    ids=str,
+)
+def test_funnel_with_their_weights(
+    length: int, theirs: dict[str, Any], options: dict[str, Any], attention: str, tmp_path: Path
+) -> None:
+    ours = ours_of(funnel_spec(length, **options), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs_funnel(**theirs), ours, funnel_copied, last_state, tolerance=1e-6)  # their scores are in float32
+
+
+@pytest.mark.parametrize(
+    ("length", "theirs", "options"),
+    [
+        (16, {}, {}),
+        (13, {}, {}),
+        (13, {"truncate_seq": False}, {"truncate_seq": False}),
+        (14, {"separate_cls": False}, {"separate_cls": False}),
+    ],
+    ids=str,
+)
+def test_funnel_and_its_decoder_with_their_weights(
+    length: int, theirs: dict[str, Any], options: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = funnel_spec(length, **options)
+    spec["stages"].append(decoder(**options))
+    ours = ours_of(spec, tmp_path, batch=2, dtype="float64")
+    compare(theirs_funnel(decoder=2, **theirs), ours, funnel_copied, last_state, tolerance=1e-6)
+
+
+def last_state(model: nn.Module, tokens: Tensor) -> Tensor:
+    return model(tokens).last_hidden_state
+
+
+# Back to the full length ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def back(tokens: int, there: int | None, dim: int = 4) -> Place:
+    memory = {} if there is None else {"memory": Grid((there,)), "memory_dim": 4}
+    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **memory)
+
+
+test_upsampling_refuses_what_can_not_be = refusals(
+    [
+        (Upsample(factor=4, skip=2), back(4, None), "skip", "2 is not an earlier stage"),
+        (Upsample(factor=4), back(4, 13, 6), "skip", "stage 1 is 4 wide and this one 6"),
+        (Upsample(factor=2), back(4, 13), "factor", "4 tokens 2 times over are fewer .* 13; expected at least 4"),
+    ]
+)
+
+
+def test_a_stage_can_not_read_itself(tmp_path: Path) -> None:
+    spec = funnel_spec(16)
+    spec["stages"].append(decoder() | {"enter": [{"kind": "upsample", "factor": 4, "skip": 4}]})
+    with pytest.raises(SpecError, match=r"spec\.yaml:\d+ stages\[3\]\.enter\[0\]\.skip: 4 is not an earlier stage"):
+        ours_of(spec, tmp_path)
+
+
+# Conformer: what is refused and noted, `--N`, and its block beside transformers' Parakeet with the same weights ───────
+
+BLOCK: list[dict[str, Any]] = [
+    {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},
+    {"kind": "relative", "heads": 2, "projection_bias": True},
+    {"kind": "conv_module", "size": 5},
+    {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},
+    {"kind": "norm"},
+]
+CONVOLUTION = {"kind": "conv", "size": 3, "stride": 2, "padding": 0, "act": "relu"}
+ENTRY_LAYER = [CONVOLUTION, CONVOLUTION, {"kind": "fold_axis"}, {"kind": "projection"}]
+
+
+def encoder(frames: int = 60, mel: int = 20, dim: int = 8) -> dict[str, Any]:
+    return {
+        "input": {"kind": "image", "size": [frames, mel], "channels": 1},
+        "embed": ENTRY_LAYER,
+        "stages": [{"dim": dim, "depth": 2, "block": BLOCK}],
+    }
+
+
+# The convolution module ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_odd_kernel_drops_nothing() -> None:
+    rows = {row.path: row for row in ConvModule(size=3).operations(at(5))}
+    assert rows["depthwise"].macs == 5 * 3 * 6
+    assert list(ConvModule(size=3).notes(at(5))) == []
+    (note,) = ConvModule(size=4).notes(at(5))
+    assert "gives 6 outputs for 5 tokens: the last is computed and dropped" in note
+
+
+@pytest.mark.parametrize("where", [at(4, 4), at(5, special=1)], ids=str)
+def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
+    with pytest.raises(ComponentError, match=r"convolves along a sequence, got .* tokens; fold an axis") as refused:
+        ConvModule().check(where)
+    assert refused.value.field == "kind"
+
+
+# The entry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_can_not_be_folded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ComponentError, match="the 7 tokens are a sequence already; leave it out"):
+        FoldAxis().check(at(7))
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
+        FoldAxis().check(at(3, 4, special=1))
+    with pytest.raises(SpecError, match="the width is 24 here and nothing in `embed` brings it to 8"):
+        # (23 - 3)//2 + 1 = 11 and then 5 rows of (15 - 3)//2 + 1 = 7 and then 3 columns, 8 wide
+        counted_spec(encoder(23, 15) | {"embed": ENTRY_LAYER[:3]}, tmp_path)
+
+
+# N ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 249, 1000, 4999])
+def test_n_is_the_tokens_of_the_first_stage(tokens: int) -> None:
+    ledger = counted("conformer-s", tokens=(tokens,))
+    assert (ledger.metadata.grid_tokens, ledger.metadata.tokens) == (tokens, f"{tokens:,}")
+    assert ledger.total("params") == 8_692_416  # the frequencies stay, and so do all weights
+    assert not any("rebuilt" in note for note in ledger.metadata.notes)
+    block = {row.operation: row for row in ledger.rows if ".block.1." in row.path}
+    assert block["scores"].macs == tokens * tokens * 144
+    assert block["position_scores"].macs == tokens * (2 * tokens - 1) * 144
+
+
+def test_its_own_n_costs_what_its_own_frames_do() -> None:
+    # 999 frames and 1000 are 499 after the first convolution, and 249 after the second
+    assert counted("conformer-s", tokens=(249,)).total("macs") == counted("conformer-s").total("macs")
+
+
+def test_frames_can_be_given_too() -> None:
+    assert counted("conformer-s", size=(2000, 80)).metadata.grid_tokens == 499
+    with pytest.raises(UsageError, match="keeps one side of its image, folded into the width; give --N"):
+        image_size_for_grid(load("conformer-s"), Run(), (1, 1))
+    with pytest.raises(UsageError, match="expected at least 1 token"):
+        counted("conformer-s", tokens=(0,))
+
+
+def test_its_costs_grow_with_time_alone() -> None:
+    # At 249 tokens attention is a sixth of the work: between N and N², nearer to N.
+    growth = xfcost.compare("conformer-s", "conformer-m").growth["Conformer-S encoder"]
+    assert growth["factor"] == 2
+    assert 1.1 < growth["macs"] < 1.25
+    assert xfcost.compare("conformer-s", "vit-b16").by_size == {}  # a spectrogram is no image of any size
+    one, two = (counted("conformer-s", scale=(up, 1)) for up in (1, 2))
+    assert two.metadata.tokens == "499"
+    assert one.total("params") == two.total("params")
+
+
+# Somebody else's code ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parakeet_block(dim: int, heads: int, kernel: int) -> nn.Module:
+    config = transformers.ParakeetEncoderConfig(
+        hidden_size=dim,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        intermediate_size=4 * dim,
+        conv_kernel_size=kernel,
+        attn_implementation="eager",
+    )
+    modeling = transformers.models.parakeet.modeling_parakeet  # takes a second to import
+    return modeling.ParakeetEncoderBlock(config, 0).eval().requires_grad_(requires_grad=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "heads"), [("conformer-s", 144, 4), ("conformer-m", 256, 4), ("conformer-l", 512, 8)]
+)
+def test_a_block_has_theirs_parameters(name: str, dim: int, heads: int) -> None:
+    # Their kernels are odd: 31 of them have d weights less than 32.
+    block = sum(row.params for row in counted(name).rows if ".block." in row.path)
+    with torch.device("meta"):
+        theirs = parakeet_block(dim, heads, 31)
+    assert block - dim == parameters(theirs)
+
+
+def conformer_copied(block: nn.Module, theirs: nn.Module) -> None:
+    """Their weights into ours."""
+    weights = TheirWeights(theirs)
+    first, attention, convolution, second, last = block
+    for ours, number in ((first, 1), (second, 2)):
+        weights.put(ours.residual_norm, f"norm_feed_forward{number}")
+        weights.put(ours.inner.fc1, f"feed_forward{number}.linear1")
+        weights.put(ours.inner.fc2, f"feed_forward{number}.linear2")
+    weights.put(attention.residual_norm, "norm_self_att")
+    weights.put(attention.inner.q, "self_attn.q_proj")
+    weights.put(attention.inner.out, "self_attn.o_proj")
+    for kind, parameter in attention.inner.kv.named_parameters():
+        parameter.copy_(torch.cat([weights.take(f"self_attn.{name}_proj.{kind}") for name in "kv"]))
+    core = attention.inner.core
+    core.r.weight.copy_(beside(weights.take("self_attn.relative_k_proj.weight")))
+    core.content_bias.weight.copy_(weights.take("self_attn.bias_u").flatten()[None])
+    core.position_bias.weight.copy_(weights.take("self_attn.bias_v").flatten()[None])
+    weights.put(convolution.residual_norm, "norm_conv")
+    for ours, name in ((convolution.inner.pointwise1, "conv1"), (convolution.inner.pointwise2, "conv2")):
+        ours.weight.copy_(weights.take(f"conv.pointwise_{name}.weight")[..., 0])
+        ours.bias.copy_(weights.take(f"conv.pointwise_{name}.bias"))
+    weights.put(convolution.inner.depthwise, "conv.depthwise_conv")
+    convolution.inner.norm.load_state_dict(theirs.conv.norm.state_dict())
+    weights.put(last.inner.norm, "norm_out")
+
+
+def beside(interleaved: Tensor) -> Tensor:
+    """Their sines and cosines take turns, ours stand one after the other."""
+    return torch.cat([interleaved[..., 0::2], interleaved[..., 1::2]], dim=-1)
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("frames", [7, 23, 60])
+def test_a_block_with_their_weights(frames: int, attention: str, tmp_path: Path) -> None:
+    architecture = placed(encoder(frames), tmp_path, dtype="float64", attention=attention)  # type: ignore[arg-type]
+    theirs = scrambled(parakeet_block(8, 2, 5)).double()
+    block = build(architecture, "cpu").model.streams[0].stages[0].run[0]
+    conformer_copied(block, theirs)
+    tokens = architecture.grid.total
+    x_BND = torch.randn(2, tokens, 8, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    encoding = transformers.models.parakeet.modeling_parakeet.ParakeetEncoderRelPositionalEncoding
+    positions = encoding(theirs.self_attn.config)(x_BND)
+    with torch.no_grad():
+        expected = theirs(x_BND, position_embeddings=positions)
+        # both encode positions in single precision, and round angles differently
+        torch.testing.assert_close(block(x_BND, None), expected, rtol=1e-5, atol=1e-5)
+    encodings = block[1].inner.core.encodings_1TD
+    torch.testing.assert_close(encodings.expand(2, -1, -1), beside(positions), rtol=1e-5, atol=1e-5)
+
+
+def test_a_block_has_their_macs(tmp_path: Path) -> None:
+    ledger = counted_spec(encoder(60), tmp_path)
+    assert ledger.metadata.grid_tokens == 14
+    ours = sum(row.macs for row in ledger.rows if ".block." in row.path)
+    with torch.device("meta"):
+        theirs = parakeet_block(8, 2, 5)
+        x_BND, positions = torch.randn(1, 14, 8), torch.randn(1, 27, 8)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        theirs(x_BND, position_embeddings=positions)
+    assert counter.get_total_flops() == 2 * ours
+
+
+# MViT and MViTv2: presets against a plain model, videos, and what is refused ──────────────────────────────────────────
+
+here = partial(places.at, dim=8)
+
+
+# Presets against a plain model ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_parameters_follow_the_resolution_and_are_marked() -> None:
+    # 51,599,464 at 384: the figure of the public code. Tables alone differ.
+    small, large = counted("mvitv2-b"), counted("mvitv2-b", size=(384, 384))
+    assert (small.total("params"), large.total("params")) == (51_472_744, 51_599_464)
+    for before, after in zip(small.rows, large.rows, strict=True):
+        assert (before.params != after.params) == after.bound == before.bound
+        assert not after.bound or after.operation == "tables"
+    before, after = counted("mvit-b-16x4"), counted("mvit-b-16x4", size=(256, 256))
+    assert [row.operation for row in after.rows if row.bound] == ["tables"]
+    assert after.total("params") - before.total("params") == (64**2 - 56**2) * 96
+
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_mlp_that_widens_projects_what_it_takes() -> None:
+    component, spot = Mlp(out_width=12), here(5)
+    torch.manual_seed(0)
+    model = SubLayerModel(Part("it", component, spot, Residual()), ModuleMaker({})).double()
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    normed = model.residual_norm(x)
+    assert torch.equal(model(x), model.residual_projection(normed) + model.inner(normed))
+    after = SubLayerModel(Part("it", component, spot, Residual(place="post")), ModuleMaker({})).double()
+    assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
+    assert [row.path for row in component.shortcut(spot)] == ["residual_projection"]
+    assert not list(Mlp(out_width=8).shortcut(spot))
+
+
+# Videos ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_frames_stay_whatever_n() -> None:
+    architecture = place(load("mvit-b-16x4"), Run(tokens=(8 * 14 * 14,)))
+    assert architecture.streams[0].input.sides == (16, 56, 56)
+    assert architecture.grid == Grid((8, 14, 14), 1)
+    assert place(load("mvit-b-16x4"), Run(tokens=(8 * 12,))).grid.sides == (8, 3, 4)
+    assert place(load("mvit-b-16x4"), Run(size=(112, 224))).grid.sides == (8, 28, 56)
+    assert place(load("mvit-b-16x4"), Run(scale=(1, 2))).grid.sides == (4, 28, 28)
+    assert image_size_for_grid(load("mvit-b-16x4"), Run(), (14, 20)) == (56, 80)
+
+
+def test_what_no_video_has_is_refused_with_its_neighbours() -> None:
+    with pytest.raises(UsageError, match=r"--N 3137: .* 8 time steps.* the nearest that do: 3136 \(8×14×28\) or 31"):
+        place(load("mvit-b-16x4"), Run(tokens=(3137,)))
+    with pytest.raises(UsageError, match=r"the nearest that do: 8 \(8×1×1\)"):
+        video_sides(7, 8)
+    with pytest.raises(UsageError, match="at least 1 token"):
+        video_sides(0, 8)
+
+
+def test_costs_of_videos_are_swept_over_whole_steps() -> None:
+    swept = sweep("mvit", SpecSystem(load("mvit-b-16x4")), Run(), (800, 12800))
+    assert all(x % 8 == 0 for x in swept.xs)
+    assert (swept.xs[0], swept.xs[-1]) == (800, 12800)
+
+
+def spec_of_video(folder: Path, entry: dict[str, object]) -> str:
+    spec = {
+        "name": "video",
+        "input": {"kind": "video", "frames": 4, "size": [16, 20]},
+        "embed": [entry],
+        "stages": [{"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": 2}]}],
+    }
+    file = folder / "video.yaml"
+    file.write_text(as_yaml(spec), encoding="utf-8")
+    return str(file)
+
+
+def test_a_video_wants_a_entry_that_slides(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"kind 'video', and 'patch'.*\{kind: conv"):
+        place(load(spec_of_video(tmp_path, {"kind": "patch", "size": 4})), Run())
+    loaded = load(spec_of_video(tmp_path, {"kind": "conv", "size": [3, 7, 7], "stride": [2, 4, 4]}))
+    assert place(loaded, Run()).grid == Grid((2, 4, 5))
+    live = build(place(loaded, Run(batch=2)), "cpu")
+    assert live.inputs[0].shape == (2, 3, 4, 16, 20)
+    assert live.model(*live.inputs).shape == (2, 40, 8)
+
+
+# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+test_what_can_not_stand_is_refused = refusals(
+    [
+        (Pooling(heads=2, q_size=2), here(4, 4), "q_size", "odd sizes, got 2"),
+        (Pooling(heads=2, kv_size=[3, 4]), here(4, 4), "kv_size", "odd sizes"),
+        (Pooling(heads=2, kv_stride=[1, 2, 2]), here(4, 4), "kv_stride", "or 2 for the grid 4×4"),
+        (Pooling(heads=2, q_stride=3), here(4, 4), "q_stride", "expected 1 or an even stride, got 3"),
+        (Pooling(heads=3, out_width=8), here(4, 4, dim=9), "heads", "3 does not divide the width 8"),
+        (Pooling(heads=2, causal=True), here(4, 4), "causal", "no causal form"),
+        (Pooling(heads=2, function="mean"), here(2, 4, 4), "q_size", "does not fit the grid 2×4×4"),
+        (WindowPooling(heads=2, window=4), here(4, 4, special=1), "window", "expected no special tokens, got 1"),
+        (WindowPooling(heads=2, window=6, kv_stride=4), here(4, 4), "window", "a multiple of the `kv_stride` 4, got 6"),
+        (Mlp(tokens="class_token", out_width=4), here(4, special=1), "out_width", "pass by"),
+        (Position(form="separate"), here(4), "form", "two axes or more"),
+        (Position(form="separate", length=4), here(2, 2), "length", "as many as the grid has"),
+    ]
+)
+
+
+def test_heads_divide_the_width_that_comes_out() -> None:
+    # 9 columns come in and 8 go out: 2 heads of 4.
+    Pooling(heads=2, out_width=8).check(here(4, 4, dim=9))
+
+
+def test_orders_along_one_two_and_three_axes() -> None:
+    stem_layers = [
+        orders_at(ConvEmbed(size=3), Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]
+    ]
+    assert [entry["conv"] for entry in stem_layers] == ["O(N·W·d²)", "O(N·W²·d²)", "O(N·W³·d²)"]
+    # Frames have no strides: l² tokens to a key, whatever the kernel's reach in time.
+    video = orders_at(Pooling(heads=2, kv_stride=[1, 4, 4], bias="decomposed"), here(4, 8, 8))
+    assert (video["pool_k"], video["scores"]) == ("O(N·W³·d/l²)", "O(N²·d/l²)")
+    image = orders_at(Pooling(heads=2, kv_stride=4, bias="decomposed"), here(8, 8))
+    assert image["position_scores"] == "O(N√N·d/l)"
+    windows = orders_at(WindowPooling(heads=2, kv_stride=4, window=8), here(8, 8))
+    assert windows["scores"] == "O(N·W²·d)"

@@ -1,0 +1,532 @@
+"""Scans and long convolutions: state-space models, RWKV, retention, Hyena, and kernel attention's states."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import places
+from growth import sequential_steps
+from modules import Call
+from refused import refusals
+from specs import counted
+from strategies import as_yaml, counted_spec, exact
+from xfcost.api.analysis import analyze
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.ledger.errors import ComponentError, DeviceError
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.hyena import Hyena
+from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
+from xfcost.mechanisms.mamba import Mamba, Mamba2
+from xfcost.mechanisms.retention import Retention
+from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.hyena import LongConvolution, Spectra
+from xfcost.torch_models.mechanisms.kernel import KernelAttention, SoftmaxFeatures, orthogonal_features
+from xfcost.torch_models.mechanisms.retention import decay
+from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.running.by_row import train
+from xfcost.torch_models.shared import recurrence as scans
+from xfcost.torch_models.shared.recurrence import in_few_steps
+from xfcost.torch_models.tracing.trace import trace
+
+# `--kind` of one of these selects this file
+KINDS = ("mamba2", "retention", "hyena", "kernel")
+
+
+# Mamba and RWKV-4: beside transformers with the same weights, their scans' one node, and what stays constant ──────────
+
+spot = partial(places.at, dim=8)
+
+
+def live(component: Mixer, where: Place) -> Any:
+    torch.manual_seed(0)
+    return MODULES[type(component)](component, where).requires_grad_(requires_grad=False)
+
+
+@pytest.mark.parametrize("name", ["selective_scan", "wkv"])
+def test_scans_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
+    # One step more: what the last one leaves for none to read, a trace of the loop drops.
+    def traced(run: Any, tokens: int) -> list[int]:
+        x, few = (2, tokens, 6), (2, tokens, 3)
+        shapes = [x, x, (6, 3), few, few] if name == "selective_scan" else [x, x, (6,), (6,)]
+        found = trace(Call(run), tuple(torch.randn(shape) for shape in shapes))
+        assert found.unsupported == {}
+        own = found.modules[""]
+        return [own.macs, own.flops, own.comparisons, own.moved]
+
+    steps = []
+    for run in (getattr(torch.ops.xfcost, name), getattr(scans, name)):
+        few, more = traced(run, 5), traced(run, 6)
+        steps.append([b - a for a, b in zip(few, more, strict=True)])
+    node = traced(getattr(torch.ops.xfcost, name), 5)
+    assert steps[0] == steps[1]
+    assert node == [5 * each for each in steps[0]]
+
+
+def test_softplus_is_counted_by_its_convention() -> None:
+    assert trace(nn.Softplus(), (torch.randn(3, 4),)).flops == 12 * FLOPS_PER_ELEMENT["softplus"]
+
+
+@pytest.mark.parametrize("name", ["430m", "1b5", "7b", "14b"])
+def test_rwkv_s_printed_flops_per_token_are_twice_the_macs_of_its_maps(name: str) -> None:
+    printed = {"430m": 7.573e8, "1b5": 2.823e9, "7b": 1.437e10, "14b": 2.778e10}[name]
+    one = counted(f"rwkv4-{name}", tokens=(1,)).total("macs")
+    assert float(f"{2 * (one or 0):.3e}") == printed
+    assert counted(f"rwkv4-{name}", tokens=(7,)).total("macs") == 7 * (one or 0)
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_mamba_block_is_transformers_own() -> None:
+    from transformers import MambaConfig
+    from transformers.models.mamba.modeling_mamba import MambaMixer
+
+    torch.manual_seed(1)
+    config = MambaConfig(hidden_size=32, state_size=5, conv_kernel=4, expand=2, num_hidden_layers=1, use_mambapy=False)
+    theirs = MambaMixer(config, layer_idx=0).eval().requires_grad_(requires_grad=False)
+    component, where = Mamba(state=5), spot(11, dim=32)
+    ours = live(component, where)
+    ours.decay.log.copy_(theirs.A_log.normal_())
+    ours.skip.weight.copy_(theirs.D.normal_())
+    for name in ("in_proj", "x_proj", "dt_proj", "out_proj"):
+        getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
+    ours.conv.load_state_dict(theirs.conv1d.state_dict())
+    x = torch.randn(2, 11, 32)
+    with FlopCounterMode(display=False) as counter:
+        expected = theirs(x)
+    torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-5)
+    rows = list(component.operations(where))
+    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in rows)
+    assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(row.params for row in rows)
+
+
+def test_an_rwkv_block_is_transformers_own() -> None:
+    from transformers import RwkvConfig
+    from transformers.models.rwkv.modeling_rwkv import RwkvFeedForward, RwkvSelfAttention
+
+    torch.manual_seed(1)
+    config = RwkvConfig(hidden_size=16, attention_hidden_size=16, intermediate_size=64, num_hidden_layers=1)
+    x = torch.randn(2, 11, 16)
+    for component, make, uses in (
+        (RwkvTime(), RwkvSelfAttention, "key value receptance"),
+        (RwkvChannel(), RwkvFeedForward, "key receptance"),
+    ):
+        theirs = make(config).eval().requires_grad_(requires_grad=False)
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.3)
+        ours = live(component, spot(11, dim=16))
+        for row, use in enumerate(uses.split()):
+            ours.mix.weight[row].copy_(getattr(theirs, f"time_mix_{use}").flatten())
+        maps = (
+            ("key", "value", "receptance", "output")
+            if isinstance(component, RwkvTime)
+            else ("key", "value", "receptance")
+        )
+        for name in maps:
+            getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
+        if isinstance(component, RwkvTime):
+            ours.decay.weight.copy_(theirs.time_decay)
+            ours.wkv.first.copy_(theirs.time_first)
+        torch.testing.assert_close(ours(x), theirs(x)[0], rtol=1e-4, atol=1e-5)
+        assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(
+            row.params for row in component.operations(spot(11, dim=16))
+        )
+
+
+@pytest.mark.parametrize("component", [Mamba(), RwkvTime(), RwkvChannel()], ids=str)
+def test_a_grid_is_refused(component: Mixer) -> None:
+    with pytest.raises(ComponentError, match=r"needs a sequence without special tokens, got 9 \(3×3\) tokens"):
+        component.check(spot(3, 3))
+
+
+def test_the_state_that_is_told_does_not_grow() -> None:
+    notes = [next(iter(component.notes(spot(n)))) for component in (Mamba(), RwkvTime()) for n in (100, 1000)]
+    # 16·(16 + 3), and 4·8
+    assert [text.partition("a state of ")[2].split()[0] for text in notes] == ["304", "304", "32", "32"]
+    assert [sequential_steps(one, spot(100)) for one in (Mamba(), RwkvTime(), RwkvChannel())] == [100, 100, 1]
+
+
+# Mamba-2: beside transformers with the same weights, and what its chunks cost ─────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("groups", "tokens"), [(1, 11), (2, 16), (4, 3), (1, 1)])
+def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
+    from transformers import Mamba2Config
+    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 16, "state_size": 5, "head_dim": 4, "num_heads": 8, "n_groups": groups, "chunk_size": 8}
+    theirs = Mamba2Mixer(Mamba2Config(**sizes, num_hidden_layers=1), layer_idx=0).requires_grad_(requires_grad=False)
+    theirs.eval()
+    if groups > 1 and not hasattr(theirs.norm, "group_size"):
+        pytest.skip("this version of transformers normalises all groups at once; the paper's model each alone")
+    for parameter in (theirs.A_log, theirs.D, theirs.dt_bias, theirs.norm.weight):
+        parameter.normal_()
+    component, where = Mamba2(state=5, head_dim=4, groups=groups, chunk=8), spot(tokens, dim=16)
+    ours: Any = MODULES[Mamba2](component, where).requires_grad_(requires_grad=False)
+    ours.in_proj.load_state_dict(theirs.in_proj.state_dict())
+    ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
+    ours.conv.load_state_dict(theirs.conv1d.state_dict())
+    ours.step.bias.copy_(theirs.dt_bias)
+    ours.decay.log.copy_(theirs.A_log)
+    ours.skip.weight.copy_(theirs.D)
+    ours.norm.weight.copy_(theirs.norm.weight)
+    x = torch.randn(2, tokens, 16)
+    with FlopCounterMode(display=False) as counter:
+        expected = theirs(x)
+    torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-5)
+    rows = list(component.operations(where))
+    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in rows)
+    assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(row.params for row in rows)
+
+
+test_mamba2_what_it_refuses = refusals(
+    [
+        (Mamba2(head_dim=3), spot(5), "head_dim", "3 does not divide the 16 channels inside; it could be 1, 2, 4"),
+        (Mamba2(head_dim=4, groups=3), spot(5), "groups", "4 heads don't divide into 3; it could be 1, 2, 4"),
+        (Mamba2(head_dim=4), spot(3, 3), "kind", "needs a sequence without special tokens"),
+    ]
+)
+
+
+def test_mamba2_what_it_tells() -> None:
+    component = Mamba2(state=3, head_dim=4, chunk=4)
+    padded, between, heads, state = component.notes(spot(5))
+    assert padded.startswith("5 tokens padded to 2 chunks of 4: 3 padding tokens")
+    assert "(N/Q + 1)²" in between
+    assert "each of 4 heads" in heads
+    assert "a state of 114 numbers" in state  # 16·3 + 3·(16 + 2·3)
+    assert len(list(component.notes(spot(8)))) == 3
+
+
+# Retention: its three forms against each other, its scans' nodes, and what its form makes of its order ────────────────
+
+
+def macs(component: Retention, where: Place) -> dict[str, int]:
+    return {row.path: row.macs for row in component.operations(where) if row.macs}
+
+
+def test_decays_are_told_without_rounding() -> None:
+    assert decay(3).tolist() == [31 / 32, 63 / 64, 127 / 128]
+
+
+@pytest.mark.parametrize("name", ["retention", "decayed_sums"])
+def test_retention_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
+    def traced(run: Any, steps: int) -> list[int]:
+        x = (2, steps, 3 * 5)
+        shapes = [x, x, (2, steps, 3 * 4), (3,)] if name == "retention" else [(2, steps, 3 * 5 * 4), (3,)]
+        found = trace(Call(run), tuple(torch.randn(shape) for shape in shapes))
+        assert found.unsupported == {}
+        own = found.modules[""]
+        return [own.macs, own.flops, own.comparisons, own.moved]
+
+    differences = []
+    for run in (getattr(torch.ops.xfcost, name), getattr(scans, name)):
+        few, more = traced(run, 5), traced(run, 6)
+        differences.append([b - a for a, b in zip(few, more, strict=True)])
+    assert differences[0] == differences[1]
+    assert traced(getattr(torch.ops.xfcost, name), 5) == [5 * each for each in differences[0]]
+
+
+@pytest.mark.parametrize("form", ["chunkwise", "recurrent"])
+def test_a_loop_of_many_steps_learns_at_the_cost_that_a_few_say(form: str) -> None:
+    with torch.device("meta"):
+        component = Retention(heads=2, form=form, chunk=2 if form == "chunkwise" else None)
+        module = MODULES[Retention](component, spot(23))
+        x = torch.randn(2, 23, 8, requires_grad=True)
+    quick = train(module, (x,))
+
+    class Whole(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            with in_few_steps(lambda loop, shapes, args: loop(*args)):
+                return module(x)
+
+    whole = train(Whole(), (x,))
+    for quantity in ("forward", "backward"):
+        assert sum(getattr(quick, quantity).values()) == sum(getattr(whole, quantity).values()) > 0
+
+
+test_retention_what_it_refuses = refusals(
+    [
+        (Retention(heads=3), spot(5), "heads", "3 does not divide the width 8"),
+        (Retention(heads=8), spot(5), "heads", "expected an even head width, got 1"),
+        (Retention(heads=2, value_dim=7), spot(5), "value_dim", "2 heads do not divide values of 7"),
+        (Retention(heads=2, chunk=4), spot(5), "chunk", "the parallel form has no chunks"),
+        (Retention(heads=2), spot(3, 3), "kind", "needs a sequence without special tokens"),
+    ]
+)
+
+
+def test_retention_what_it_tells() -> None:
+    def notes(tokens: int, **options: Any) -> list[str]:
+        return list(Retention(heads=2, **options).notes(spot(tokens)))
+
+    quadratic, state = notes(5)
+    assert "quadratic in N" in quadratic
+    assert state.startswith("token by token")
+    assert "a state of 64 numbers" in state  # 2 heads of 4·8
+    padded, state = notes(5, form="chunkwise", chunk=2)
+    assert padded.startswith("5 tokens padded to 3 chunks of 2: 1 padding tokens")
+    assert state.startswith("3 sequential steps")
+    assert len(notes(6, form="chunkwise", chunk=2)) == 1
+    assert "one chunk holds all 5 tokens" in notes(5, form="chunkwise")[0]
+    assert notes(5, form="recurrent")[0].startswith("5 sequential steps")
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 5])
+def test_what_the_only_chunk_adds_has_no_gradient(tokens: int, tmp_path: Path) -> None:
+    """Up to 4 tokens are one chunk of 4: zeros are read of it, and their queries alone learn."""
+    chunked = {"kind": "retention", "heads": 2, "form": "chunkwise", "chunk": 4}
+    spec = {
+        "name": "chunks",
+        "input": {"kind": "tokens", "vocabulary": 5, "length": tokens},
+        "embed": [{"kind": "token"}],
+        "stages": [{"dim": 8, "depth": 2, "block": [chunked]}],
+    }
+    file = tmp_path / "chunks.yaml"
+    file.write_text(as_yaml(spec), encoding="utf-8")
+    ledger = analyze(str(file), mode="train")
+    exact(ledger)
+    rows = {row.operation: row for row in ledger.rows}
+    both = [(rows[name].backward_macs, rows[name].macs) for name in ("state", "read")]
+    (state, macs), (read, _) = both
+    assert (state, read) == ((0, macs) if tokens <= 4 else (2 * macs, 2 * macs))
+
+
+# Hyena: its transforms in a trace, its long convolution beside a direct one, and how it grows ─────────────────────────
+
+
+def test_fixed_positions_bind_no_weights_to_a_length() -> None:
+    rows = list(Hyena(positions="fixed").operations(spot(5)))
+    assert "positions" not in {row.path for row in rows}
+    assert not any(row.bound for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("run", "flops"),
+    [
+        (torch.fft.rfft, 6 * 5 * 4 * 3),  # 6 of 8 numbers
+        (lambda x: torch.fft.rfft(x, n=16), 6 * 5 * 8 * 4),
+        (lambda x: torch.fft.rfft(x, n=15), 6 * 5 * 15 * 4 // 2),  # an odd length, halves and all
+        (lambda x: torch.fft.rfft(x, n=2 * x.shape[-1]), 6 * 5 * 8 * 4),  # worked out while the trace runs
+        (lambda x: torch.fft.rfft(x, dim=1), 16 * 15),  # 16 of 3 numbers: ⌊5·3·2/2⌋ each
+        (lambda x: torch.fft.irfft(torch.fft.rfft(x, n=16), n=16), 2 * 6 * 5 * 8 * 4),
+        (lambda x: torch.fft.rfft(x) * torch.fft.rfft(x), 2 * 360 + 6 * 6 * 5),  # 5 complex numbers each
+    ],
+    ids=["own length", "padded", "odd", "shape arithmetic", "axis", "back", "product"],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_transforms_are_counted_by_their_convention(run: Callable[..., Tensor], flops: int, device: str) -> None:
+    found = trace(Call(run), (torch.empty(2, 3, 8, device=device),))
+    assert found.unsupported == {}
+    assert (found.macs, found.flops) == (0, flops)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 64])
+def test_the_long_convolution_is_the_direct_one(tokens: int) -> None:
+    torch.manual_seed(0)
+    v, h = torch.randn(2, tokens, 3, dtype=torch.float64), torch.randn(tokens, 3, dtype=torch.float64)
+    ours = LongConvolution(tokens)(v, Spectra(tokens)(h))
+    kernel = h.T.flip(-1).unsqueeze(1)  # torch's convolution is a correlation
+    direct = nn.functional.conv1d(v.transpose(1, 2), kernel, padding=tokens - 1, groups=3)[..., :tokens]
+    torch.testing.assert_close(ours, direct.transpose(1, 2), rtol=1e-11, atol=1e-12)
+
+
+def test_it_runs_in_half_precision() -> None:
+    module = MODULES[Hyena](Hyena(features=5), spot(6)).bfloat16().requires_grad_(requires_grad=False)
+    answer = module(torch.randn(2, 6, 8, dtype=torch.bfloat16))
+    assert answer.dtype == torch.bfloat16
+    assert bool(answer.isfinite().all())
+
+
+test_hyena_what_it_refuses = refusals(
+    [
+        (Hyena(features=4), spot(5), "features", "4 is even, .* try 3 or 5"),
+        (Hyena(), spot(3, 3), "kind", "needs a sequence without special tokens"),
+    ]
+)
+
+
+def test_hyena_what_it_tells() -> None:
+    transforms, learned, state = Hyena().notes(spot(5))
+    assert "1 long convolution(s) by transforms of 2·5 numbers" in transforms
+    assert "another N needs other rows" in learned
+    assert "8 numbers each must be kept" in state
+    assert len(list(Hyena(positions="fixed").notes(spot(5)))) == 2
+
+
+# Kernel attention: its three causal forms, FAVOR+'s estimate, what leaks and what doesn't, figures of public code ─────
+
+
+def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> KernelAttention:
+    """The torch_module in float64, with the weights (and random features) of `like`."""
+    torch.manual_seed(0)
+    module = KernelAttention(component, spot(n, dim=dim)).double().eval()
+    if like is not None:
+        module.load_state_dict(like.state_dict(), strict=False)
+    return module
+
+
+def noise(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def costs(component: Kernel, place: Place) -> dict[str, int]:
+    return {row.path: row.macs for row in component.operations(place)}
+
+
+# FAVOR+ ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_what_torch_can_not_lay_out_is_refused(device: str | None, tmp_path: Path) -> None:
+    # On `meta` torch's running sum lays every state beside every other: 2²⁶ chunks, squared, of 24·24 numbers.
+    block = {"kind": "kernel", "heads": 2, "causal": True}
+    file = tmp_path / "long.yaml"
+    file.write_text(
+        as_yaml(
+            {
+                "name": "long",
+                "input": {"kind": "tokens", "vocabulary": 11, "length": 2**32},
+                "embed": [{"kind": "token"}],
+                "stages": [{"dim": 48, "depth": 1, "block": [block]}],
+            }
+        ),
+        encoding="utf-8",
+    )
+    assert analyze(file, trace=False).total("macs") > 0
+    with pytest.raises(DeviceError, match=r"long is too large to be laid out here, .*overflow.*; take a smaller --N"):
+        analyze(file, trace=device is None, device=device)
+
+
+def test_random_features_are_orthogonal_in_blocks_and_as_long_as_gaussians() -> None:
+    torch.manual_seed(0)
+    features = orthogonal_features(2050, 16).double()
+    blocks = features[:2048].unflatten(0, (128, 16))
+    products = (blocks @ blocks.mT)[:, ~torch.eye(16, dtype=torch.bool)]
+    assert products.abs().max() < 1e-4  # made in float64, kept in float32
+    lengths = features.norm(dim=-1)
+    # χ with 16 degrees of freedom: mean 3.938, and the mean square is 16.
+    assert lengths.mean() == pytest.approx(3.938, abs=0.06)
+    assert lengths.square().mean() == pytest.approx(16, abs=0.5)
+    assert lengths.std() > 0.5
+    # No direction is favoured: 128 numbers of variance 1 at each place of the diagonal, their means 0 ± 0.09. (QR's own
+    # signs, which public code keeps, make them -0.5 to -0.9.)
+    assert blocks.diagonal(dim1=-2, dim2=-1).mean(0).abs().max() < 0.35
+
+
+def test_random_features_are_a_buffer_that_is_drawn_anew_for_every_layer_and_by_torch_s_seed() -> None:
+    component = Kernel(heads=2, features=RandomFeatures(count=12))
+    module = torch_module(component, 4)
+    assert "project.features_FK" in module.state_dict()
+    assert not any("project" in name for name, _ in module.named_parameters())
+    assert torch.equal(module.project.features_FK, torch_module(component, 4).project.features_FK)
+    other = KernelAttention(component, spot(4)).double()
+    assert not torch.equal(module.project.features_FK, other.project.features_FK)
+    with torch.device("meta"):
+        assert KernelAttention(component, spot(4)).project.features_FK.shape == (12, 4)
+
+
+def test_more_features_come_nearer_to_softmax_attention() -> None:
+    # The error of an average of m draws falls as 1/√m: by 16 from 16 to 4096. Over 12 draws, for short queries and
+    # keys: long ones need more features (exp has heavy tails), and leave a floor, the ε of the public implementation.
+    torch.manual_seed(0)
+    full = FullAttention(Full(heads=2), spot(24)).double().requires_grad_(requires_grad=False)
+    x, errors = noise(4, 24, 8) / 2, []
+    for count in (16, 64, 256, 1024, 4096):
+        component, found = Kernel(heads=2, features=RandomFeatures(count=count)), []
+        for seed in range(12):
+            torch.manual_seed(seed)
+            module = KernelAttention(component, spot(24)).double()
+            module.load_state_dict(full.state_dict(), strict=False)
+            found.append((module(x) - full(x)).detach().square().mean())
+        errors.append(float(torch.stack(found).mean().sqrt() / full(x).std()))
+    assert all(later < 0.85 * earlier for earlier, later in itertools.pairwise(errors)), errors
+    assert 10 < errors[0] / errors[-1] < 25, errors
+
+
+def test_the_public_stabiliser_would_leak_and_ours_does_not() -> None:
+    # Lowering keys by their maximum over all tokens tells the past of the future, through ε.
+    component = Kernel(heads=2, causal=True, form="parallel", features=RandomFeatures(count=12))
+    module, x = torch_module(component, 16), 3 * noise(1, 16, 8)
+    changed = x.clone()
+    changed[:, 8:] = x[:, 8:].flip(1) * 1.5
+    assert torch.equal(module(x)[:, :8], module(changed)[:, :8])
+    module.k_features = SoftmaxFeatures(12, over=(-1, -2))
+    assert (module(x) - module(changed))[:, :8].abs().max() > 1e-9
+
+
+def test_causal_features_stay_finite_where_keys_are_huge() -> None:
+    module = torch_module(Kernel(heads=1, causal=True, chunk=4, features=RandomFeatures(count=64)), 12, dim=64).float()
+    assert module(1e3 * noise(1, 12, 64).float()).isfinite().all()
+
+
+# Options that can't be ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+test_options_that_can_not_be = refusals(
+    [
+        (Kernel(heads=2, form="chunked"), "form", "'chunked' is a causal form; add causal: true"),
+        (Kernel(heads=2, chunk=4), "chunk", "there are no chunks where attention isn't causal"),
+        (Kernel(heads=2, causal=True, form="recurrent", chunk=4), "chunk", "no chunks in the recurrent form"),
+        (Kernel(heads=3), "heads", "3 does not divide the width 8"),
+    ],
+    spot(6),
+)
+
+
+def test_notes_tell_of_padding_of_one_chunk_of_steps_and_of_a_bad_bargain() -> None:
+    notes = {
+        "padded": list(Kernel(heads=2, causal=True, chunk=4).notes(spot(10))),
+        "one": list(Kernel(heads=2, causal=True).notes(spot(10))),
+        "steps": list(Kernel(heads=2, causal=True, form="recurrent").notes(spot(10))),
+        "few": list(Kernel(heads=2, features=RandomFeatures(count=6)).notes(spot(12))),
+        "nothing": list(Kernel(heads=2, features=RandomFeatures(count=6)).notes(spot(13))),
+    }
+    assert "10 tokens padded to 3 chunks of 4: 2 padding tokens" in notes["padded"][0]
+    assert "one chunk holds all 10 tokens" in notes["one"][0]
+    assert "10 steps run one after the other, each on a state of 2·4·4 numbers" in notes["steps"][0]
+    assert "cheaper than full attention only where N exceeds 12" in notes["few"][0]
+    assert notes["nothing"] == []
+
+
+def test_what_the_note_says_of_the_price_is_so() -> None:
+    for features, least in ((RandomFeatures(count=6), 12), (EluPlusOne(), 4)):
+        for n in (least, least + 1):
+            kernel = costs(Kernel(heads=2, features=features), spot(n))
+            mine = sum(kernel[name] for name in kernel if name in ("project", "state", "read"))
+            full = 2 * n * n * 8
+            assert (mine < full) == (n > least)
+
+
+# Public code ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def language_model(**mixer: Any) -> dict[str, Any]:
+    """6 layers, d=512, 8 heads, 2048 tokens out of 20,000."""
+    return {
+        "input": {"kind": "tokens", "vocabulary": 20_000, "length": 2048},
+        "embed": [{"kind": "token"}, {"kind": "position"}],
+        "stages": [{"dim": 512, "depth": 6, "block": [{"kind": "kernel", "heads": 8, **mixer}, {"kind": "mlp"}]}],
+        "head": {"kind": "language_model", "bias": True},
+    }
+
+
+def test_performer_pytorch(tmp_path: Path) -> None:
+    # performer-pytorch 1.1.4, PerformerLM(num_tokens=20000, dim=512, depth=6, heads=8, nb_features=256), not causal:
+    # 40,451,616 parameters and 66,093,842,432 MACs by FlopCounterMode.
+    mixer = {"features": {"kind": "random", "count": 256}, "projection_bias": False}
+    ledger = counted_spec(language_model(**mixer), tmp_path)
+    assert ledger.total("params") == 40_451_616
+    assert ledger.total("macs") == 66_093_842_432

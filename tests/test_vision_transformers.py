@@ -1,0 +1,538 @@
+"""ViT's descendants beside transformers: Swin, Swin V2, DeiT and CaiT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import transformers_models as hf
+from specs import architecture_of, counted
+from strategies import placed
+from transformers_models import CLASSES, EPS, TheirWeights, compare, ours_of, theirs_of
+from whole_probe import probe
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import count
+from xfcost.counting.system import SpecSystem
+from xfcost.formulas.component import Place, Residual
+from xfcost.layers.feed_forward import Mlp
+from xfcost.layers.heads import Classifier
+from xfcost.layers.tokens import DistillationToken
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.mechanisms.full import ClassAttention, Full
+from xfcost.mechanisms.window import Window
+from xfcost.report.table import memory_text
+from xfcost.spec.architecture import Part
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.build import SubLayerModel
+from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.shared.leaves import Fused
+from xfcost.torch_models.tracing.trace import trace
+
+# ViT, Swin and GPT-2 against transformers: parameters to the unit, MACs, and outputs with the same weights ────────────
+
+
+def theirs_swin(**settings: Any) -> nn.Module:
+    settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES} | settings
+    return hf.theirs_of("SwinForImageClassification", **settings)
+
+
+def swin_spec(size: int, window: int) -> dict[str, Any]:
+    def stage(number: int, depth: int, heads: int) -> dict[str, Any]:
+        blocks = [
+            [{"kind": "window", "size": window, "heads": heads, "shift": shift}, {"kind": "mlp"}]
+            for shift in (0, window // 2)
+        ]
+        enter = [{"kind": "patch_merging"}] if number else []
+        return {"enter": enter, "dim": 12 * 2**number, "depth": depth, "pattern": blocks}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
+        "stages": [stage(0, 2, 2), stage(1, 4, 3), stage(2, 2, 6)],
+        "head": {"kind": "classifier", "pool": "mean", "classes": hf.CLASSES},
+    }
+
+
+def gpt2_spec(length: int) -> dict[str, Any]:
+    block = [{"kind": "full", "heads": 3, "causal": True}, {"kind": "mlp", "act": "gelu_tanh"}]
+    return {
+        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
+        "embed": [{"kind": "token", "share": "embedding"}, {"kind": "position", "length": 16}],
+        "stages": [{"dim": 12, "depth": 2, "block": block}],
+        "head": {"kind": "language_model", "share": "embedding"},
+    }
+
+
+def copied_swin(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    weights.put(stream.embed[0].projection, "swin.embeddings.patch_embeddings.projection")
+    weights.put(stream.embed[0].norm, "swin.embeddings.norm")
+    for index, stage in enumerate(stream.stages):
+        if index:  # our merging opens a stage, theirs closes the one before
+            weights.put(stage.enter[0].norm, f"swin.encoder.layers.{index - 1}.downsample.norm")
+            weights.put(stage.enter[0].reduction, f"swin.encoder.layers.{index - 1}.downsample.reduction")
+        for number, block in enumerate(stage.run):
+            hf.copy_block("swin", block, weights, f"swin.encoder.layers.{index}.blocks.{number}.")
+    weights.put(ours.head.norm, "swin.layernorm")
+    weights.put(ours.head.linear, "classifier")
+    assert not weights
+
+
+def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    ours.shared["embedding"].weight.copy_(weights.take("transformer.wte.weight"))
+    stream.embed[1].table.weight.copy_(weights.take("transformer.wpe.weight"))
+    for number, block in enumerate(stream.stages[0].run):
+        hf.copy_block("gpt2", block, weights, f"transformer.h.{number}.")
+    weights.put(ours.head.norm, "transformer.ln_f")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "window"),
+    [
+        (48, 3),  # 12×12, 6×6, 3×3: whole windows; the last stage is one window and not shifted
+        (40, 3),  # 10×10 padded to 12×12, 5×5 to 6×6, then 3×3: grids that windows and merging don't divide
+        (36, 2),  # 9×9, 5×5, 3×3: padded for windows and for merging in every stage
+        (56, 4),  # 14×14 to 16×16, 7×7 to 8×8, 4×4
+    ],
+)
+def test_swin_with_their_weights(size: int, window: int, attention: str, tmp_path: Path) -> None:
+    theirs = theirs_swin(
+        embed_dim=12, depths=[2, 4, 2], num_heads=[2, 3, 6], image_size=size, patch_size=4, window_size=window
+    )
+    ours = hf.ours_of(swin_spec(size, window), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_swin, tolerance=1e-6)  # their softmax runs in float32
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("length", [1, 2, 11, 16])
+def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) -> None:
+    theirs = hf.theirs_gpt2(
+        vocab_size=29, n_positions=16, n_embd=12, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=0, use_cache=False
+    )
+    ours = hf.ours_of(gpt2_spec(length), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_gpt2, tolerance=1e-10)
+
+
+# Presets at full size, on `meta` ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def swin(dim: int, depth: int, heads: int, size: int = 224) -> nn.Module:
+    return theirs_swin(
+        embed_dim=dim,
+        depths=[2, 2, depth, 2],
+        num_heads=[heads * 2**stage for stage in range(4)],
+        image_size=size,
+        window_size=size // 32,
+        num_labels=1000,
+    )
+
+
+def gpt2(dim: int, depth: int, heads: int) -> nn.Module:
+    return hf.theirs_gpt2(n_embd=dim, n_layer=depth, n_head=heads, use_cache=False)
+
+
+# Swin V2: cosine scores, continuous position biases, clipped windows, and transformers' models beside ours ────────────
+
+V2 = {"score": "cosine", "bias": "log_cpb", "key_bias": False}
+
+
+def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
+    return Place(grid=Grid(sides), dim=dim, out_dim=2 * dim, fused=fused)
+
+
+# By hand -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_trace_counts_the_fused_kernel_s_own_scaling_where_it_scales(scaled):
+    parts = tuple(torch.zeros(1, 2, 3, 4) for _ in range(3))
+    with torch.device("cpu"):
+        traced = trace(Fused(scaled=scaled), parts)
+    # 2·2·9·4 MACs, 18 softmax elements of 5, and 24 query elements
+    assert traced.macs == 144
+    assert traced.flops == 2 * 144 + 18 * 5 + (24 if scaled else 0)
+
+
+def test_unscaled_fused_attention_leaves_the_root_out():
+    q, k, v = (torch.randn(1, 2, 3, 4, dtype=torch.float64) for _ in range(3))
+    plain = (q @ k.transpose(-2, -1)).softmax(-1) @ v
+    torch.testing.assert_close(Fused(scaled=False)(q, k, v), plain)
+    assert not torch.allclose(Fused()(q, k, v), plain)
+
+
+def test_keys_without_a_bias_where_nothing_has_one_are_refused():
+    with pytest.raises(ComponentError, match="projection_bias: false leaves out all biases"):
+        Window(heads=1, projection_bias=False, key_bias=False).check(spot(8, 8))
+
+
+# Weights and resolutions ---------------------------------------------------------------------------------------------
+
+
+def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
+    def params(name: str, tokens: int | None = None) -> int:
+        return count(architecture_of(name, tokens=tokens and (tokens,))).total("params")
+
+    assert params("swinv2-t-w8-256") == params("swinv2-t-w16-256") == params("swinv2-t-w16-256", 56 * 80)
+    assert params("swinv2-l-w16-256") == params("swinv2-l-w24-384")
+    assert params("swin-t") != params("swin-t", 16 * 16)  # whose last stage is 2×2
+
+
+@pytest.mark.parametrize(
+    ("grid", "note"),
+    [
+        ((7, 7), "window 8×8 clipped to the 7×7 grid, not shifted"),
+        ((7, 10), "window 8×8 clipped to 7×8 on the 7×10 grid, shifted along its longer sides alone"),
+        ((7, 8), "window 8×8 clipped to the 7×8 grid, not shifted"),
+    ],
+)
+def test_a_clipped_window_says_where_it_is_shifted(grid, note):
+    assert next(Window(heads=2, size=8, shift=4, bias="log_cpb").notes(spot(*grid))) == note
+    bound = "; its bias table, and so the parameters, depend on the resolution"
+    assert next(Window(heads=2, size=8, shift=4).notes(spot(*grid))) == note + bound
+
+
+def v2_spec(size: int | list[int], window: int, depths: tuple[int, ...] = (2, 4, 2)) -> dict[str, Any]:
+    def stage(number: int, depth: int) -> dict[str, Any]:
+        blocks = [
+            [{"kind": "window", "size": window, "heads": (2, 3, 6)[number], "shift": shift} | V2, {"kind": "mlp"}]
+            for shift in (0, window // 2)
+        ]
+        enter = [{"kind": "patch_merging", "norm": "post"}] if number else []
+        return {"enter": enter, "dim": 12 * 2**number, "depth": depth, "pattern": blocks}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "residual": {"place": "res_post"},
+        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
+        "stages": [stage(number, depth) for number, depth in enumerate(depths)],
+        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
+    }
+
+
+# Somebody else's code ------------------------------------------------------------------------------------------------
+
+
+def theirs_v2(**settings: Any) -> nn.Module:
+    settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
+    return theirs_of("Swinv2ForImageClassification", **settings)
+
+
+def copied_v2(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = TheirWeights(theirs), ours.streams[0]
+    weights.put(stream.embed[0].projection, "swinv2.embeddings.patch_embeddings.projection")
+    weights.put(stream.embed[0].norm, "swinv2.embeddings.norm")
+    for index, stage in enumerate(stream.stages):
+        if index:  # our merging opens a stage, theirs closes the one before
+            weights.put(stage.enter[0].norm, f"swinv2.encoder.layers.{index - 1}.downsample.norm")
+            weights.put(stage.enter[0].reduction, f"swinv2.encoder.layers.{index - 1}.downsample.reduction")
+        for number, block in enumerate(stage.run):
+            copied_block(block, weights, f"swinv2.encoder.layers.{index}.blocks.{number}.")
+    weights.put(ours.head.norm, "swinv2.layernorm")
+    weights.put(ours.head.linear, "classifier")
+    assert not weights
+
+
+def copied_block(block: Any, weights: TheirWeights, prefix: str) -> None:
+    mixer, mlp = block
+    window, its = mixer.inner, f"{prefix}attention.self."
+    for kind in ("weight", "bias"):
+        both = [weights.take(f"{its}{name}.{kind}") for name in ("query", "value")]
+        getattr(window.qv, kind).copy_(torch.cat(both))
+    weights.put(window.k, f"{its}key")
+    window.cosine.temperature.weight.copy_(weights.take(f"{its}logit_scale")[..., 0])
+    weights.put(window.cpb.fc1, f"{its}continuous_position_bias_mlp.0")
+    weights.put(window.cpb.fc2, f"{its}continuous_position_bias_mlp.2")
+    weights.put(window.out, f"{prefix}attention.output.dense")
+    weights.put(mixer.residual_norm, f"{prefix}layernorm_before")  # theirs keep V1's names; it stands after
+    weights.put(mlp.inner.fc1, f"{prefix}intermediate.dense")
+    weights.put(mlp.inner.fc2, f"{prefix}output.dense")
+    weights.put(mlp.residual_norm, f"{prefix}layernorm_after")
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "window", "depths"),
+    [
+        ((48, 48), 3, (2, 4, 2)),  # 12×12, 6×6, 3×3: whole windows; the last stage is one window and not shifted
+        ((56, 56), 4, (2, 4)),  # 14×14 padded to 16×16, 7×7 to 8×8
+        ((44, 36), 3, (2, 2)),  # 11×9 padded to 12×9; odd sides merge to 6×5, padded to 6×6
+        ((48, 72), 3, (2, 2)),  # 12×18, 6×9
+    ],
+)
+def test_swin_v2_with_their_weights(size, window, depths, attention, tmp_path):
+    # Theirs clips windows to ⌊side/2⌋ where an odd side merges to ⌈side/2⌉, and its height alone says whether there is
+    # a shift (timm and torchvision ask every side, as we do): no such stage here.
+    theirs = theirs_v2(
+        embed_dim=12,
+        depths=list(depths),
+        num_heads=[2, 3, 6][: len(depths)],
+        image_size=size,
+        patch_size=4,
+        window_size=window,
+    )
+    ours = ours_of(v2_spec(list(size), window, depths), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_v2, tolerance=1e-6)  # offsets are held in single precision
+
+
+ALL = [
+    *("swinv2-t-w8-256", "swinv2-t-w16-256", "swinv2-s-w8-256", "swinv2-s-w16-256", "swinv2-b-w8-256"),
+    *("swinv2-b-w12-192", "swinv2-b-w16-256", "swinv2-b-w24-384", "swinv2-l-w12-192", "swinv2-l-w16-256"),
+    *("swinv2-l-w24-384", "swinv2-h-w12-192", "swinv2-g-w12-192"),
+]
+
+
+# What the public code prints -----------------------------------------------------------------------------------------
+
+
+def as_the_public_code_counts(ledger: Ledger) -> int:
+    """model.flops(): MACs without the bias networks, and 1 per layer-norm element.
+
+    Its line for the last norm divides the patches by 2⁴ stages, where they are by 4³ fewer: 4 times its elements.
+    """
+    networks = sum(row.macs * row.times for row in ledger.rows if row.operation.startswith("cpb_"))
+    norms = sum(row.flops // 5 * row.times for row in ledger.rows if row.operation.endswith("norm"))
+    last = next(row.flops // 5 for row in ledger.rows if row.path == "head.norm")
+    return ledger.total("macs") - networks + norms + 3 * last
+
+
+@pytest.mark.parametrize(
+    ("preset", "figure"),
+    [
+        ("swin-t", 4_494_405_120),
+        ("swin-b-384", 47_105_253_376),
+        ("swinv2-t-w8-256", 5_925_697_536),
+        ("swinv2-t-w16-256", 6_605_174_784),
+        ("swinv2-s-w8-256", 11_514_869_760),
+        ("swinv2-b-w8-256", 20_285_661_184),
+        ("swinv2-b-w16-256", 21_795_610_624),
+        ("swinv2-l-w16-256", 47_490_920_448),
+        ("swinv2-l-w24-384", 115_416_895_488),
+    ],
+)
+def test_the_public_code_s_own_figure_to_the_unit(preset, figure):
+    assert as_the_public_code_counts(counted(preset)) == figure
+
+
+@pytest.mark.parametrize("preset", [name for name in ALL if "192" not in name])
+def test_every_printed_figure_is_that_one_rounded(preset):
+    ledger = counted(preset)
+    (printed,) = (row["published"] for row in ledger.published_beside_ours() if row["quantity"] == "macs")
+    assert round(as_the_public_code_counts(ledger) / 1e9, 1) * 1e9 == pytest.approx(printed)
+
+
+def test_the_bias_networks_are_about_a_hundredth_at_most_and_do_not_grow_with_the_input():
+    shares = {}
+    for preset in ALL:
+        ledger = counted(preset)
+        networks = sum(row.macs * row.times for row in ledger.rows if row.operation.startswith("cpb_"))
+        shares[preset] = networks / ledger.total("macs")
+    assert 0.002 < min(shares.values()) < max(shares.values()) < 0.012, shares
+    small, large = (
+        [row.macs for row in count(architecture_of("swinv2-t-w8-256", scale=scale)).rows if "cpb" in row.path]
+        for scale in ((1, 1), (4, 1))
+    )
+    assert small == large
+
+
+# DeiT's second token and second classifier, beside transformers' code; positions that follow the resolution ───────────
+
+DEIT_CLASSES = 7
+BOTH = ["class_token", "distillation_token"]
+STEM_LAYERS: list[dict[str, Any]] = [{"kind": "class_token"}, {"kind": "distillation_token"}]
+
+
+def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
+    return {
+        "name": "a small DeiT",
+        "input": {"kind": "image", "size": [16, 24]},
+        "embed": [{"kind": "patch", "size": 8}, *(stem_layers or STEM_LAYERS), {"kind": "position"}],
+        "stages": [{"dim": 12, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
+        "head": {"kind": "classifier", "pool": pool, "classes": DEIT_CLASSES},
+    }
+
+
+def theirs_deit(**settings: Any) -> nn.Module:
+    settings = {"layer_norm_eps": 1e-5, "num_labels": DEIT_CLASSES} | settings
+    return hf.theirs_of("DeiTForImageClassificationWithTeacher", **settings)
+
+
+def copied_deit(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
+    patch, token, distillation, position = stream.embed
+    weights.put(patch.projection, "deit.embeddings.patch_embeddings.projection")
+    token.prepend.weight.copy_(weights.take("deit.embeddings.cls_token"))
+    distillation.insert.weight.copy_(weights.take("deit.embeddings.distillation_token"))
+    position.table.weight.copy_(weights.take("deit.embeddings.position_embeddings")[0])
+    for number, block in enumerate(stream.stages[0].run):  # a DeiT block is a ViT block, tensor for tensor
+        hf.copy_block("vit", block, weights, f"deit.layers.{number}.")
+    weights.put(ours.head.norm, "deit.layernorm")
+    weights.put(ours.head.linear, "cls_classifier")
+    weights.put(ours.head.distillation_linear, "distillation_classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_a_distilled_deit_with_their_weights(attention: str, tmp_path: Path) -> None:
+    theirs = theirs_deit(
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=48,
+        image_size=(16, 24),
+        patch_size=8,
+    )
+    ours = hf.ours_of(deit_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
+    hf.compare(theirs, ours, copied_deit, tolerance=1e-6)  # their softmax runs in float32
+
+
+def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ComponentError, match="no class token; the distillation token follows it"):
+        DistillationToken().check(Place(grid=Grid((4,)), dim=4, out_dim=4))
+    with pytest.raises(
+        ComponentError, match=r"expected \[class_token, distillation_token\], got \[class_token, class_tok"
+    ):
+        Classifier(pool=["class_token", "class_token"]).check(Place(grid=Grid((4,), 2), dim=4, out_dim=4))
+    with pytest.raises(ComponentError, match="`pool` takes two"):
+        Classifier(pool=BOTH, norm_after_pool=True).check(Place(grid=Grid((4,), 2), dim=4, out_dim=4))
+    # two special tokens, and none of them for distillation: the head must not take another for it
+    for stem_layers in ([{"kind": "class_token"}], [{"kind": "memory_tokens", "count": 1}, {"kind": "class_token"}]):
+        with pytest.raises(SpecError, match=r"head\.pool: there is no distillation token to pool; add"):
+            placed(deit_spec(*stem_layers), tmp_path)
+    for pool in (["class_token"], "distillation_token", []):
+        with pytest.raises(SpecError, match=r"head\.pool"):
+            placed(deit_spec(pool=pool), tmp_path)
+
+
+def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
+    alone = placed(deit_spec(), tmp_path, extra_tokens=False)
+    assert alone.grid == Grid((2, 3))
+    assert alone.head.component.pool == "mean"
+    loaded = load("deit-ti-distilled")
+    figures = compared([SpecSystem(loaded)], [count(place(loaded, Run()))], Run()).figures["DeiT-Ti distilled"]
+    assert figures["score_dot_products"] == 196**2
+    assert figures["score_dot_products_with_extra_tokens"] == 198**2
+
+
+def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> None:
+    small, large = (count(place(load(name), Run())) for name in ("deit-b", "deit-b-384"))
+    assert large.total("params") - small.total("params") == (577 - 197) * 768
+    assert [row.title for row in large.rows if row.bound] == ["Position table"]
+    (note,) = large.metadata.notes
+    assert "one row per token (577), bound to the resolution: another N needs new weights, or these" in note
+    # positions before the class token: a row per patch
+    assert "one row per token (196)" in count(place(load("deit3-b"), Run())).metadata.notes[0]
+    # what is no image has nothing to interpolate on
+    stem_layers = [{"kind": "token"}, {"kind": "position"}]
+    text = {"input": {"kind": "tokens", "vocabulary": 7, "length": 5}, "embed": stem_layers, "head": None}
+    assert "(5): another N needs new weights" in count(placed(deit_spec() | text, tmp_path)).metadata.notes[0]
+
+
+# CaiT beside a plain implementation out of the paper: talking heads, LayerScale, a stage for the class token alone ────
+
+# Ours beside it ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cait_spec(**more: Any) -> dict[str, Any]:
+    return {
+        "name": "a small CaiT",
+        "input": {"kind": "image", "size": 24},
+        "residual": {"layer_scale": 0.5},
+        "embed": [{"kind": "patch", "size": 8}, {"kind": "position"}],
+        "stages": [
+            {"dim": 12, "depth": 3, "block": [{"kind": "full", "heads": 3, "talking_heads": True}, {"kind": "mlp"}]},
+            {
+                "enter": [{"kind": "class_token"}],
+                "dim": 12,
+                "depth": 2,
+                "block": [{"kind": "class_attention", "heads": 3}, {"kind": "mlp", "tokens": "class_token"}],
+            },
+        ],
+        "head": {"kind": "classifier", "pool": "class_token", "classes": 7},
+    } | more
+
+
+@pytest.mark.parametrize("residual", ["none", Residual(), Residual(place="post"), Residual(place="res_post")], ids=str)
+@pytest.mark.parametrize("special", [1, 2])
+@pytest.mark.parametrize(
+    "component", [ClassAttention(heads=2), Mlp(tokens="class_token"), Mlp(tokens="class_token", chunks=2)]
+)
+def test_the_grid_s_tokens_pass_by_as_they_are(component: Any, special: int, residual: Any) -> None:
+    spot = Place(grid=Grid((3, 4), special), dim=6, out_dim=6)
+    model = SubLayerModel(Part("it", component, spot, residual), ModuleMaker({})).double().eval()
+    x = torch.randn(2, 12 + special, 6, dtype=torch.float64)
+    with torch.no_grad():
+        found = model(x)
+    torch.testing.assert_close(found[:, special:], x[:, special:], rtol=0, atol=0)
+    assert not torch.isclose(found[:, :special], x[:, :special]).all(-1).any()
+    reads = [
+        frozenset(range(12 + special)) if isinstance(component, ClassAttention) else frozenset({n})
+        for n in range(special)
+    ]
+    assert probe(model, (x[:1],)).reads == (*reads, *(frozenset({n}) for n in range(special, 12 + special)))
+
+
+def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> None:
+    eager, fused = (count(placed(cait_spec(), tmp_path, attention=way)) for way in ("eager", "fused"))
+    kept = [[row.path for row in ledger.rows if row.attention_entries] for ledger in (eager, fused)]
+    assert kept[0] == ["stages.0.block.0.scores", "stages.1.block.0.scores"]
+    assert kept[1] == ["stages.0.block.0.scores", "stages.1.block.0.attention"]
+    for ledger in (eager, fused):
+        assert any(
+            "which no fused kernel does: this attention always runs eager" in note for note in ledger.metadata.notes
+        )
+    assert memory_text(fused).plain.startswith("attention matrices, float32, and float32 statistics where fused")
+    assert memory_text(eager).plain.startswith("attention matrices, float32")
+    # nor is it told what a tiled kernel would move, for there is none
+    told = count(placed(cait_spec(), tmp_path, memory_level=2**20))
+    assert [row.path for row in told.rows if row.traffic] == ["stages.1.block.0.scores"]
+
+
+def test_where_no_class_token_stands_they_are_refused(tmp_path: Path) -> None:
+    spot = Place(grid=Grid((4,)), dim=4, out_dim=4)
+    for component, field in ((ClassAttention(heads=2), "kind"), (Mlp(tokens="class_token"), "tokens")):
+        with pytest.raises(ComponentError, match="there is no class token") as refused:
+            component.check(spot)
+        assert refused.value.field == field
+    stages = cait_spec()["stages"]
+    stages[1].pop("enter")
+    with pytest.raises(SpecError, match=r"stages\[1\]\.block\[0\]\.kind: there is no class token; add"):
+        placed(cait_spec(stages=stages), tmp_path)
+
+
+def test_causal_and_reversible_are_refused(tmp_path: Path) -> None:
+    spot = Place(grid=Grid((4,), 1), dim=4, out_dim=4)
+    with pytest.raises(ComponentError, match="the class token reads every token"):
+        ClassAttention(heads=2, causal=True).check(spot)
+    with pytest.raises(ComponentError, match="gives later tokens a weight"):
+        Full(heads=2, causal=True, talking_heads=True).check(spot)
+    stages = cait_spec()["stages"]
+    stages[1]["residual"] = {"form": "reversible"}
+    with pytest.raises(SpecError, match="'class_attention' changes the class token alone; reversible blocks add"):
+        placed(cait_spec(stages=stages), tmp_path)
+
+
+def test_on_the_grid_alone_what_works_on_the_class_token_is_left_out(tmp_path: Path) -> None:
+    for data in (
+        cait_spec(),
+        # the class token from the first: it is an special token of the first stage too
+        cait_spec(embed=[{"kind": "patch", "size": 8}, {"kind": "class_token"}, {"kind": "position"}])
+        | {"stages": [cait_spec()["stages"][0], cait_spec()["stages"][1] | {"enter": []}]},
+    ):
+        alone = placed(data, tmp_path, extra_tokens=False)
+        assert [part.component for block in alone.streams[0].stages[1].blocks for part in block.parts] == []
+        assert {row.path.split(".")[1] for row in count(alone).rows if row.path.startswith("stages.")} == {"0"}
+        assert alone.head.component.pool == "mean"
+        loaded = load(str(tmp_path / "spec.yaml"))
+        figures = compared([SpecSystem(loaded)], [count(place(loaded, Run()))], Run()).figures["a small CaiT"]
+        assert figures["score_dot_products"] == 9**2
