@@ -442,3 +442,33 @@ def test_axes_that_no_input_has_are_refused(said: str, message: str) -> None:
         xfcost.analyze(module, example_inputs=inputs, trace=False, tokens_of=[said])
     with pytest.raises(UsageError, match="--tokens-of: a spec knows its tokens"):
         xfcost.analyze("vit", trace=False, tokens_of=[said])
+
+
+class Deep(nn.Module):
+    """A recurrent layer inside, whose input has the batch second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
+def test_tokens_may_lie_before_the_batch() -> None:
+    layer, many = nn.TransformerEncoderLayer(16, 2, 32).eval(), (lambda N: torch.randn(N, 2, 16), {"N": 24})
+    for model in (layer, nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval(), nn.Sequential(layer)):
+        for inputs, more in (many, (torch.randn(24, 2, 16), {})):
+            ledger = xfcost.analyze(model, example_inputs=inputs, trace=False, **more)
+            (core,) = (row for row in ledger.rows if row.operation == "scaled_dot_product_attention")
+            assert (core.mixing, core.reads_tokens) == ("global", 24)
+    for inputs, more in ((lambda N: torch.randn(N, 3, 8), {"N": 24}), (torch.randn(24, 3, 8), {})):
+        (row,) = xfcost.analyze(nn.LSTM(8, 8), example_inputs=inputs, trace=False, **more).rows
+        assert (row.mixing, row.reads_tokens) == ("global", 24)
+
+
+def test_a_note_says_how_to_name_tokens_where_nothing_tells_them_from_the_batch() -> None:
+    ledger = xfcost.analyze(Deep(), example_inputs=torch.randn(24, 3, 8), trace=False)
+    assert any("lstm: each token reads itself alone" in note for note in ledger.metadata.notes)
+    (row,) = xfcost.analyze(Deep(), example_inputs=torch.randn(24, 3, 8), tokens_of=["x:0"], trace=False).rows
+    assert row.mixing == "global"

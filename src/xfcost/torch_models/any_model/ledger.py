@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import version
 from time import perf_counter
@@ -124,6 +124,8 @@ class How(NamedTuple):
     meters: Meters = REAL
     tokens_of: Sequence[str] = ()
     """The axes of inputs along which tokens lie: `x:1`; those of others are found."""
+    longer: Given | None = None
+    """The inputs at another N, where they are a function of N: tokens lie along the axes that differ."""
 
     @property
     def optimizer(self) -> str | None:
@@ -161,6 +163,7 @@ def ledger_at_lengths(
 
     if how.device is not None:
         check_device(how.device)
+    how = how._replace(longer=_longer(built, lengths) if has_n and how.mixing else None)
     ledger, seconds = timed(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
         bare, asked = How(trace=False, plan=how.plan, mode=how.mode), how.closed_form is True
@@ -182,6 +185,13 @@ def ledger_at_lengths(
         known |= {"grid_tokens": tokens, "inputs": f"N = {tokens:,}, {ledger.metadata.inputs}"}
     known |= {"image": size} if letters & {"H", "W"} else {}
     return msgspec.structs.replace(ledger, metadata=msgspec.structs.replace(ledger.metadata, **known))
+
+
+def _longer(built: Callable[[Lengths], Built], lengths: Lengths) -> Given | None:
+    """The inputs at twice as many tokens; None where the module has no such N."""
+    with suppress(XfcostError):
+        return built(lengths._replace(tokens=2 * (lengths.tokens or 0)))[1]
+    return None
 
 
 def module_ledger(
@@ -216,7 +226,7 @@ def module_ledger(
         raise IncompleteError(title, missing)
     kinds_from, said = None, said_axes(given, given.places(model), how.tokens_of)
     if how.mixing:
-        kinds_from = find_mixing(found, model, title, on_cpu, how.mixing, said)
+        kinds_from = find_mixing(found, model, title, on_cpu, how.mixing, said, how.longer)
     names = tuple(f"{operation} ran {times} time(s), and no formula knows it" for operation, times in missing.items())
     agreement, compared = Agreement(exact=not names, uncounted=names), "not traced"
     traced: dict[str, dict[str, int]] = {}
@@ -280,6 +290,12 @@ def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
         rows = "1 row has" if missing.total() == 1 else f"{missing.total()} rows have"
         reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
         ledger = ledger.with_note(f"{rows} no known mixing kind: {reasons}")
+    alone = [row.operation for row in ledger.rows if row.mixing == "local" and row.reads_tokens == 1]
+    if alone:
+        ledger = ledger.with_note(
+            f"{', '.join(dict.fromkeys(alone))}: each token reads itself alone; if the batch comes second (N×B×D), "
+            "--tokens-of says along which axis tokens lie, as in --tokens-of x:0"
+        )
     if any(row.operation == "flex_attention" for row in ledger.rows):
         ledger = ledger.with_note(_ALL_PAIRS)
     return ledger if kinds_from is None else ledger.with_note(kinds_from)

@@ -39,9 +39,10 @@ _SEEDS: Final = (1, 2)
 _ALL: Final = "what reads all its tokens counts as global"
 
 
-def find_mixing(
-    full: RecordedModule, model: nn.Module, name: str, on_cpu: OnCPU, seconds: float, said: Axes
-) -> str | None:
+def find_mixing(  # noqa: PLR0913 - options
+    full: RecordedModule, model: nn.Module, name: str, on_cpu: OnCPU, seconds: float, said: Axes,
+    longer: Given | None = None,
+) -> str | None:  # fmt: skip
     """Fill in the kinds of `full`'s operations from runs of the same module with real numbers; from which, if any.
 
     What is not found stays unknown, and `kind_missing` says why.
@@ -53,6 +54,7 @@ def find_mixing(
         on_cpu: gives it with real numbers.
         seconds: the time that there is; with `inf` a module whose kinds can't be looked for is refused.
         said: the axes of tokens of inputs that somebody named.
+        longer: the inputs at another N, where they are a function of N.
 
     Raises:
         NoNumbersError: its parameters take too much memory.
@@ -63,7 +65,7 @@ def find_mixing(
         check_parameters(model, name, seconds)
         with catch_warnings(), collector_paused():  # what its code warns of was seen in the run before
             simplefilter("ignore")
-            return _found(full, on_cpu(), Clock(lambda: monotonic() > end, seconds), said)
+            return _found(full, on_cpu(), Clock(lambda: monotonic() > end, seconds), said, longer)
     except XfcostError as error:
         if seconds == math.inf:
             raise
@@ -73,7 +75,7 @@ def find_mixing(
     return None
 
 
-def _found(full: RecordedModule, built: Sequence[Built], clock: Clock, said: Axes) -> str | None:
+def _found(full: RecordedModule, built: Sequence[Built], clock: Clock, said: Axes, longer: Given | None) -> str | None:
     built = sorted(built, key=lambda one: sum(tensor.numel() for tensor in reached(one[1])))
     models = [original(model) for model, _ in built]
     for model in models:
@@ -83,7 +85,7 @@ def _found(full: RecordedModule, built: Sequence[Built], clock: Clock, said: Axe
         _nothing(full, "the rows of a nested tensor have lengths of their own")
         return None
     names = given.places(model)
-    axes = axes_of(given, names, full.works) | said
+    axes = axes_of(given, model, full.works, longer) | said
     if not any(axes.values()):
         _nothing(full, "no input has an axis of tokens")
         return None

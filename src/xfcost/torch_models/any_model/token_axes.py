@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model.inputs import Given
@@ -25,14 +25,14 @@ Axes = dict[str | int, tuple[int, ...]]
 """Name of an input, or its place -> the axes of its tokens."""
 
 
-def axes_of(given: Given, names: Sequence[str], works: Sequence[Work]) -> Axes:
-    """The token axes of every input; `names` are those of the positional ones."""
-    found: Axes = {}
+def axes_of(given: Given, model: nn.Module, works: Sequence[Work], longer: Given | None = None) -> Axes:
+    """The token axes of every input of `model`, which ran `works`; `longer` are the inputs at another N."""
+    names, found = given.places(model), Axes()
     tensors: dict[str | int, Tensor] = {}
     for key, value in inputs_of(given):
         name = key if isinstance(key, str) else (names[key] if key < len(names) else str(key))
         tensor = next((leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)), None)
-        found[key] = () if tensor is None else _axes(tensor, name, works)
+        found[key] = () if tensor is None else _axes(tensor, name, model, works)
         if tensor is not None:
             tensors[key] = tensor
     samples = {tensors[key].shape[0] for key, own in found.items() if own and 0 not in own}
@@ -42,6 +42,21 @@ def axes_of(given: Given, names: Sequence[str], works: Sequence[Work]) -> Axes:
     if (0,) in found.values():  # without a batch, whole numbers along two axes name tokens: the edges of a graph
         numbers = (key for key, one in tensors.items() if one.dim() > 1 and not one.is_floating_point())
         found |= dict.fromkeys(numbers, ())
+    return found if longer is None else found | _lettered(given, longer, found)
+
+
+def _lettered(given: Given, longer: Given, axes: Axes) -> Axes:
+    """The axis of each input with tokens that has another length at another N.
+
+    Where that is axis 0 and another was taken, the batch comes second: so it does in inputs of a fixed length.
+    """
+    found: Axes = {}
+    for (key, value), (_, other) in zip(inputs_of(given), inputs_of(longer), strict=True):
+        if axes.get(key) and isinstance(value, Tensor) and value.dim() == other.dim():
+            differ = [axis for axis in range(value.dim()) if value.shape[axis] != other.shape[axis]]
+            found |= {key: (differ[0],)} if len(differ) == 1 else {}
+    if any(own == (0,) and axes[key] == (1,) for key, own in found.items()):
+        found = {key: (0,) for key, own in axes.items() if own == (1,)} | found
     return found
 
 
@@ -102,7 +117,7 @@ def part_of(given: Given, small: Given, axes: Axes) -> Fraction | None:
     return parts.pop() if len(parts) == 1 else None
 
 
-def _axes(tensor: Tensor, name: str, works: Sequence[Work]) -> tuple[int, ...]:
+def _axes(tensor: Tensor, name: str, model: nn.Module, works: Sequence[Work]) -> tuple[int, ...]:
     if tensor.dtype is torch.bool or any(word in name for word in _ABOUT_TOKENS):
         return ()
     if name in _WAVES:
@@ -110,7 +125,26 @@ def _axes(tensor: Tensor, name: str, works: Sequence[Work]) -> tuple[int, ...]:
     sequence, shape = 3, tuple(tensor.shape)
     if tensor.dim() == sequence and _enters_convolution(shape, works):
         return (2,)
+    if tensor.dim() == sequence and _batch_comes_second(shape, model, works):
+        return (0,)
     return token_axes_of(tensor)
+
+
+def _batch_comes_second(shape: tuple[int, ...], model: nn.Module, works: Sequence[Work]) -> bool:
+    """Is (N, B, D) the input of torch's own layers with `batch_first=False`, or of a model whose layers attend along N?
+
+    Such a model has self-attention over as many tokens as axis 0 has, and none over as many as axis 1.
+    """
+    layers = (module for module in model.modules() if isinstance(module, nn.MultiheadAttention | nn.RNNBase))
+    layer = next(layers, None)
+    if layer is None or layer.batch_first:
+        return False
+    if type(model).__module__.startswith(f"{nn.__name__}."):
+        return True
+    cores = [(int(work.core.queries), int(work.core.keys)) for work in works if work.core is not None]
+    scores = [work.outputs[0][-2:] for work in works if work.entries and work.core is None and work.outputs]
+    sides = {tuple(pair) for pair in (*cores, *scores)}
+    return (shape[0], shape[0]) in sides and not any(shape[1] in pair for pair in sides)
 
 
 def _enters_convolution(shape: tuple[int, ...], works: Sequence[Work]) -> bool:

@@ -54,9 +54,7 @@ def reach_of_module(
     model = original(model)
     check_parameters(model, name)
     full = run(model, given.args, given.kwargs)
-    axes = axes_of(given, given.places(model), full.works)
-    if longer is not None:
-        axes |= _lettered(given, longer, axes)
+    axes = axes_of(given, model, full.works, longer)
     if not any(axes.values()):
         raise UsageError(f"reach: no input of {name} has an axis of tokens, as in --input 1xNx768 or 1x3xHxW")
     size = affordable(model, given, axes, full, clock)
@@ -67,21 +65,6 @@ def reach_of_module(
         )
     seen = _influences(model, size, _FFT_ROUNDING if any("fft" in work.name for work in full.works) else 0.0)
     return _composed(name, size, seen, token)
-
-
-def _lettered(given: Given, longer: Given, axes: Axes) -> Axes:
-    """The axis of each input with tokens that has another length at another N.
-
-    Where that is axis 0 and another was taken, the batch comes second: so it does in inputs of a fixed length.
-    """
-    found: Axes = {}
-    for (key, value), (_, other) in zip(inputs_of(given), inputs_of(longer), strict=True):
-        if axes.get(key) and isinstance(value, Tensor) and value.dim() == other.dim():
-            differ = [axis for axis in range(value.dim()) if value.shape[axis] != other.shape[axis]]
-            found |= {key: (differ[0],)} if len(differ) == 1 else {}
-    if any(own == (0,) and axes[key] == (1,) for key, own in found.items()):
-        found = {key: (0,) for key, own in axes.items() if own == (1,)} | found
-    return found
 
 
 # ── the blocks of a module that nothing is declared of: the numbered children of its lists, else its layers ──
