@@ -155,6 +155,16 @@ def transformers() -> None:
     cog.outl(f"\n{table}\n")
 
 
+def glossary() -> None:
+    """Every quantity of the reports: its name in JSON and CSV, its unit, its words and what it is."""
+    from tabulate import tabulate
+    from xfcost.report.quantities import QUANTITIES, unit_of
+
+    rows = [(f"`{key}`", unit_of(key) or "–", one.name, one.meaning) for key, one in QUANTITIES.items()]
+    table = tabulate(rows, ("name", "unit", "in reports", "what it is"), tablefmt="github", disable_numparse=True)
+    cog.outl(f"\n{table}\n")
+
+
 def letters() -> None:
     """The meanings of the letters in orders."""
     from xfcost.formulas.letters import LETTERS

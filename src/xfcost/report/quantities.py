@@ -21,6 +21,8 @@ class ReportQuantity(NamedTuple):
 
     line: str
     """Its line in a table of figures, indented where it is a part of the one above; empty: it has none."""
+    meaning: str
+    """What it is; the glossary of the docs lists it."""
     words: str = ""
     """In a sentence, where its line is another."""
     column: str = ""
@@ -45,68 +47,164 @@ def _exact(value: float) -> str:
 
 
 QUANTITIES: Final[dict[str, ReportQuantity]] = {
-    "tokens": ReportQuantity("tokens N", text=_exact),
-    "token_pairs": ReportQuantity("pairs of tokens, N²", text=_exact),
-    "params": ReportQuantity("parameters", column="params"),
-    "active_params": ReportQuantity("  active (one token's)", words="active parameters"),
-    "macs": ReportQuantity("MACs", style="bold"),
-    "macs_per-token": ReportQuantity("  per-token", style=TERMINAL["per-token"]),
-    "macs_local": ReportQuantity("  local mixing", style=TERMINAL["local"]),
-    "macs_global": ReportQuantity("  global mixing", style=TERMINAL["global"]),
-    "macs_unknown": ReportQuantity("  mixing not known", style=TERMINAL["unknown"]),
-    "mixing_macs": ReportQuantity("", words="mixing MACs"),
-    "traced_macs": ReportQuantity("traced MACs"),
-    "flops": ReportQuantity("FLOPs"),
-    "score_dot_products": ReportQuantity("score dot products", text=_exact),
-    "score_dot_products_with_extra_tokens": ReportQuantity("  with special tokens", text=_exact),
-    "attention_bytes": ReportQuantity("attention memory, all layers", words="attention memory"),
-    "attention_peak_bytes": ReportQuantity("attention memory, peak"),
-    "plain_traffic_bytes": ReportQuantity("attention traffic, matrices kept"),
-    "tiled_traffic_bytes": ReportQuantity("  tiled for the memory level"),
-    "sequential_steps": ReportQuantity("sequential steps of all mixers", text=_exact),
-    "parallel_width": ReportQuantity("  tokens at once"),
-    "cache_bytes": ReportQuantity("KV cache", words="KV cache and state", column="cache"),
-    "cache_bytes_per_token": ReportQuantity("  more per token"),
-    "read_bytes": ReportQuantity("bytes read per step"),
-    "intensity": ReportQuantity("arithmetic intensity, FLOP/byte", text=intensity_number),
-    "generation_macs_without_cache": ReportQuantity("MACs without a cache"),
-    "needed_bytes": ReportQuantity("memory needed on the devices"),
-    "least_seconds": ReportQuantity("lower bound of the time", style="bold"),
-    "tf32_least_seconds": ReportQuantity("  with TF32"),
-    "estimated_seconds": ReportQuantity("estimated time", style="bold"),
-    "tf32_estimated_seconds": ReportQuantity("  with TF32"),
-    "predicted_seconds": ReportQuantity("predicted time", style="bold", column="predicted"),
-    "predicted_seconds_update": ReportQuantity("  predicted time of the update"),
-    "seconds": ReportQuantity("time", style="bold", column="time"),
-    "mfu": ReportQuantity("  MFU reached", text=share_text),
-    "tf32_mfu": ReportQuantity("  MFU reached, of TF32", text=share_text),
-    "mbu": ReportQuantity("  MBU reached", text=share_text),
-    "seconds_per-token": ReportQuantity("  time per-token", style=TERMINAL["per-token"]),
-    "seconds_local": ReportQuantity("  time of local mixing", style=TERMINAL["local"]),
-    "seconds_global": ReportQuantity("  time of global mixing", style=TERMINAL["global"]),
-    "seconds_unknown": ReportQuantity("  time, mixing not known", style=TERMINAL["unknown"]),
-    "seconds_update": ReportQuantity("  time of the update"),
-    "seconds_not_attributed": ReportQuantity("  not attributed"),
-    "backward_macs": ReportQuantity("backward MACs", style="bold"),
-    "step_flops": ReportQuantity("FLOPs of a step, forward and backward"),
-    "update_flops": ReportQuantity("FLOPs of the update"),
-    "gradients_bytes": ReportQuantity("gradients"),
-    "optimizer_bytes": ReportQuantity("optimizer states"),
-    "kept_bytes": ReportQuantity("saved activations", column="saved"),
-    "step_bytes": ReportQuantity("memory of a step, without the loss"),
-    "run_flops": ReportQuantity("FLOPs of the run", style="bold", text=scientific),
-    "estimated_flops": ReportQuantity("  6·P·D", text=scientific),
-    "run_days": ReportQuantity("time of the run (days)"),
-    "tf32_run_days": ReportQuantity("  with TF32"),
-    "bound_days": ReportQuantity("  at the peak, a lower bound"),
-    "tf32_bound_days": ReportQuantity("  at the peak of TF32"),
-    "device_bytes": ReportQuantity("memory of a device", style="bold"),
-    "device_parameters_bytes": ReportQuantity("  parameters"),
-    "device_gradients_bytes": ReportQuantity("  gradients"),
-    "device_master_bytes": ReportQuantity("  master copy"),
-    "device_optimizer_bytes": ReportQuantity("  optimizer states"),
-    "device_activations_bytes": ReportQuantity("  saved activations"),
-    "device_spare_bytes": ReportQuantity("  left of its memory"),
+    "tokens": ReportQuantity("tokens N", "tokens of the first stage, without special tokens", text=_exact),
+    "token_pairs": ReportQuantity("pairs of tokens, N²", "N², the pairs that full attention scores", text=_exact),
+    "params": ReportQuantity(
+        "parameters", "learned numbers; a shared table counts once, buffers don't count", column="params"
+    ),
+    "active_params": ReportQuantity(
+        "  active (one token's)",
+        "parameters that one token uses: of a mixture of experts, those that the router selects",
+        words="active parameters",
+    ),
+    "macs": ReportQuantity(
+        "MACs",
+        "multiply-accumulates of one forward pass (of a decode step, of one step), one each, masked pairs included",
+        style="bold",
+    ),
+    "macs_per-token": ReportQuantity(
+        "  per-token", "those of operations that treat each token alone", style=TERMINAL["per-token"]
+    ),
+    "macs_local": ReportQuantity(
+        "  local mixing",
+        "those of operations that read a set of tokens that does not grow with N",
+        style=TERMINAL["local"],
+    ),
+    "macs_global": ReportQuantity(
+        "  global mixing", "those of operations that read a set of tokens that grows with N", style=TERMINAL["global"]
+    ),
+    "macs_unknown": ReportQuantity(
+        "  mixing not known",
+        "those of a module's operations whose mixing kind was not found",
+        style=TERMINAL["unknown"],
+    ),
+    "mixing_macs": ReportQuantity("", "local and global MACs together", words="mixing MACs"),
+    "traced_macs": ReportQuantity("traced MACs", "MACs that fvcore's trace of the real torch model counts"),
+    "flops": ReportQuantity("FLOPs", "2·MACs plus element-wise work"),
+    "score_dot_products": ReportQuantity(
+        "score dot products",
+        "dot products QKᵀ per head and sample in the first attention sub-layer, on the grid alone",
+        text=_exact,
+    ),
+    "score_dot_products_with_extra_tokens": ReportQuantity(
+        "  with special tokens", "the same with special tokens ([CLS])", text=_exact
+    ),
+    "attention_bytes": ReportQuantity(
+        "attention memory, all layers",
+        "attention matrices that training saves in all layers; of fused kernels their statistics",
+        words="attention memory",
+    ),
+    "attention_peak_bytes": ReportQuantity(
+        "attention memory, peak", "attention matrices that are alive at once in inference"
+    ),
+    "plain_traffic_bytes": ReportQuantity(
+        "attention traffic, matrices kept",
+        "main-memory traffic of attention cores if every matrix is written, with --memory-level",
+    ),
+    "tiled_traffic_bytes": ReportQuantity(
+        "  tiled for the memory level", "the same in tiles that fit the on-chip memory, as FlashAttention computes it"
+    ),
+    "sequential_steps": ReportQuantity(
+        "sequential steps of all mixers",
+        "steps that must follow each other: one per mixer, N of a recurrence over N tokens",
+        text=_exact,
+    ),
+    "parallel_width": ReportQuantity(
+        "  tokens at once", "tokens that a mixer computes at once, averaged over its steps"
+    ),
+    "cache_bytes": ReportQuantity(
+        "KV cache",
+        "KV cache and recurrent states with N tokens, of the whole batch",
+        words="KV cache and state",
+        column="cache",
+    ),
+    "cache_bytes_per_token": ReportQuantity("  more per token", "bytes that each further token of a sample adds to it"),
+    "read_bytes": ReportQuantity(
+        "bytes read per step",
+        "weights, once for the batch, and the whole cache, which a decode step reads; of experts the expected number",
+    ),
+    "intensity": ReportQuantity(
+        "arithmetic intensity, FLOP/byte", "FLOPs of a decode step per byte that it reads", text=intensity_number
+    ),
+    "generation_macs_without_cache": ReportQuantity(
+        "MACs without a cache", "MACs of a generation that recomputes all tokens for each new one"
+    ),
+    "needed_bytes": ReportQuantity(
+        "memory needed on the devices", "weights, cache and attention matrices of the run, with --on"
+    ),
+    "least_seconds": ReportQuantity(
+        "lower bound of the time",
+        "the larger of FLOPs at the peak and bytes at the full bandwidth of the devices of --on",
+        style="bold",
+    ),
+    "tf32_least_seconds": ReportQuantity("  with TF32", "the same with float32 products in TF32"),
+    "estimated_seconds": ReportQuantity(
+        "estimated time", "the same at the shares --mfu of the peak and --mbu of the bandwidth", style="bold"
+    ),
+    "tf32_estimated_seconds": ReportQuantity("  with TF32", "the estimate with float32 products in TF32"),
+    "predicted_seconds": ReportQuantity(
+        "predicted time",
+        "time of a forward pass that a calibration of the device predicts, with --predict",
+        style="bold",
+        column="predicted",
+    ),
+    "predicted_seconds_update": ReportQuantity(
+        "  predicted time of the update", "predicted time of the optimizer's update"
+    ),
+    "seconds": ReportQuantity("time", "median of the measured runs on the device", style="bold", column="time"),
+    "mfu": ReportQuantity("  MFU reached", "model FLOPs per second over the peak of the device", text=share_text),
+    "tf32_mfu": ReportQuantity("  MFU reached, of TF32", "the same over the peak of TF32", text=share_text),
+    "mbu": ReportQuantity(
+        "  MBU reached", "bytes that a decode step reads per second over the bandwidth of the device", text=share_text
+    ),
+    "seconds_per-token": ReportQuantity(
+        "  time per-token", "measured time of operations that treat each token alone", style=TERMINAL["per-token"]
+    ),
+    "seconds_local": ReportQuantity("  time of local mixing", "measured time of local mixing", style=TERMINAL["local"]),
+    "seconds_global": ReportQuantity(
+        "  time of global mixing", "measured time of global mixing", style=TERMINAL["global"]
+    ),
+    "seconds_unknown": ReportQuantity(
+        "  time, mixing not known", "measured time of operations whose kind was not found", style=TERMINAL["unknown"]
+    ),
+    "seconds_update": ReportQuantity("  time of the update", "measured time of the optimizer's update"),
+    "seconds_not_attributed": ReportQuantity("  not attributed", "the whole less the time of all operations"),
+    "backward_macs": ReportQuantity(
+        "backward MACs", "multiply-accumulates of the backward pass, with --mode train", style="bold"
+    ),
+    "step_flops": ReportQuantity(
+        "FLOPs of a step, forward and backward", "FLOPs of forward, backward and recomputed passes of a training step"
+    ),
+    "update_flops": ReportQuantity("FLOPs of the update", "FLOPs of the optimizer's update"),
+    "gradients_bytes": ReportQuantity("gradients", "gradients of the parameters that learn"),
+    "optimizer_bytes": ReportQuantity("optimizer states", "states of the optimizer, in float32"),
+    "kept_bytes": ReportQuantity(
+        "saved activations", "activations that autograd saves for the backward pass", column="saved"
+    ),
+    "step_bytes": ReportQuantity(
+        "memory of a step, without the loss", "parameters, gradients, states and saved activations of a training step"
+    ),
+    "run_flops": ReportQuantity(
+        "FLOPs of the run", "FLOPs of a training run over --tokens", style="bold", text=scientific
+    ),
+    "estimated_flops": ReportQuantity(
+        "  6·P·D", "6·P·D, the usual estimate of the same (Kaplan et al. 2020)", text=scientific
+    ),
+    "run_days": ReportQuantity("time of the run (days)", "time of the run at the given rate"),
+    "tf32_run_days": ReportQuantity("  with TF32", "the same with float32 products in TF32"),
+    "bound_days": ReportQuantity("  at the peak, a lower bound", "time of the run at the peak, which no run reaches"),
+    "tf32_bound_days": ReportQuantity("  at the peak of TF32", "the same at the peak of TF32"),
+    "device_bytes": ReportQuantity(
+        "memory of a device", "memory of the device that needs most, under the training plan", style="bold"
+    ),
+    "device_parameters_bytes": ReportQuantity("  parameters", "parameters that it holds"),
+    "device_gradients_bytes": ReportQuantity("  gradients", "gradients that it holds"),
+    "device_master_bytes": ReportQuantity("  master copy", "float32 copies of parameters in half precision"),
+    "device_optimizer_bytes": ReportQuantity("  optimizer states", "optimizer states that it holds"),
+    "device_activations_bytes": ReportQuantity("  saved activations", "activations that it saves"),
+    "device_spare_bytes": ReportQuantity(
+        "  left of its memory", "what is left of its memory; negative where the plan does not fit"
+    ),
 }
 
 
@@ -117,11 +215,23 @@ def figure_text(quantity: str, value: float | None) -> str:
     known = QUANTITIES.get(quantity)
     if known is not None and known.text is not None:
         return known.text(value)
-    if "seconds" in quantity:
-        return units.seconds(value)
-    if quantity.endswith("days"):
-        return days_text(value, "")
-    return units.size(int(value)) if "bytes" in quantity else units.count(value)
+    match unit_of(quantity):
+        case "s":
+            return units.seconds(value)
+        case "days":
+            return days_text(value, "")
+        case "bytes":
+            return units.size(int(value))
+    return units.count(value)
+
+
+def unit_of(quantity: str) -> str:
+    """`s`, `days`, `bytes`, or nothing of a number; names end with their unit."""
+    words = quantity.split("_")
+    return next((unit for word, unit in _UNITS.items() if word in words), "")
+
+
+_UNITS: Final = {"seconds": "s", "days": "days", "bytes": "bytes"}
 
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
