@@ -158,6 +158,7 @@ def transformers() -> None:
 def glossary() -> None:
     """Every quantity of the reports: its name in JSON and CSV, its unit, its words and what it is."""
     from tabulate import tabulate
+
     from xfcost.report.quantities import QUANTITIES, unit_of
 
     rows = [(f"`{key}`", unit_of(key) or "–", one.name, one.meaning) for key, one in QUANTITIES.items()]
