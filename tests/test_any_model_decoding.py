@@ -22,7 +22,7 @@ from transformers_models import transformers
 from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
 from xfcost.counting.devices import read_devices
-from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.device import DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
@@ -36,6 +36,8 @@ TEXT = {
 FALCON = {name: value for name, value in TEXT.items() if name != "head_dim"}
 FALCON |= {"new_decoder_architecture": True, "num_kv_heads": 2}
 CONVOLUTIONS = {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False}
+H100 = read_devices("h100-sxm").device
+SMALL = DeviceGroup(device=msgspec.structs.replace(H100, memory=DeviceFigure(value=1_000_000, sources=())))
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
 # Class -> its model_type and fields; three layers each, of which a window or a state may not grow.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -189,19 +191,15 @@ def test_a_step_on_devices_reads_weights_and_cache_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
 def test_the_largest_n_fits_and_the_next_does_not(name: str, tmp_path: Path) -> None:
-    device = read_devices("h100-sxm").device
-    small = DeviceGroup(
-        device=msgspec.structs.replace(device, memory=msgspec.structs.replace(device.memory, value=1_000_000))
-    )
     path = config_of(tmp_path, name, max_position_embeddings=2**20)
-    found = step(path, on=small).on
+    found = step(path, on=SMALL).on
     assert found is not None
     assert found.memory.largest_tokens is not None
     largest = found.memory.largest_tokens
-    fits = [step(path, on=small, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]  # type: ignore[union-attr]
+    fits = [step(path, on=SMALL, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]  # type: ignore[union-attr]
     assert fits == [True, False]
     path = config_of(tmp_path, name, max_position_embeddings=64)
-    ends = step(path, on=small).on
+    ends = step(path, on=SMALL).on
     assert ends is not None
     assert (ends.memory.largest_tokens, ends.memory.positions) == (64, True)
 
@@ -270,6 +268,74 @@ def test_a_module_of_ones_own_decodes() -> None:
     assert "KV cache in N: 32·N bytes" in report_text(ledger)
     given = xfcost.analyze(Decoder(), example_inputs=inputs(N - 1), mode="decode")
     assert given.total("macs") == ledger.total("macs")
+
+
+class Views(Decoder):
+    """Keys and values are views of one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(4, 8)
+
+    def forward(self, input_ids: torch.Tensor, past_key_values: Any = None, *, use_cache: bool = False) -> Any:
+        parts = self.map(self.table(input_ids)).chunk(2, dim=-1)
+        past = past_key_values or ()
+        cache = tuple(torch.cat((old, new), dim=1) for old, new in zip(past, parts, strict=True)) if past else parts
+        return {"logits": cache[0] @ cache[1].transpose(1, 2), "past_key_values": cache if use_cache else None}
+
+
+def test_views_of_one_tensor_are_each_in_the_cache() -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    for mode in ("prefill", "decode"):
+        cache = xfcost.analyze(Views(), example_inputs=inputs, N=N, mode=mode).cache
+        assert cache is not None
+        assert (cache.bytes, cache.bytes_per_token) == (B * N * 8 * 4, 8 * 4)
+
+
+def test_the_largest_n_of_given_inputs_is_that_of_inputs_with_a_letter() -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    found = [
+        xfcost.analyze(Decoder(), example_inputs=given, mode="decode", on=SMALL, **more).on
+        for given, more in ((inputs, {"N": N}), (inputs(N - 1), {}))
+    ]
+    largest = {one.memory.largest_tokens for one in found if one is not None}
+    assert len(largest) == 1
+    assert None not in largest
+
+
+def test_the_operations_of_a_prompt_have_kinds(tmp_path: Path) -> None:
+    ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), mode="prefill")
+    kinds = {row.operation: row.mixing for row in ledger.rows if row.macs}
+    assert kinds == {"mm": "per-token", "scaled_dot_product_attention": "global"}
+
+
+def test_an_encoder_is_kept_without_architectures_and_its_cache_grows(tmp_path: Path) -> None:
+    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 29}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "umt5", **sizes}))
+    ledger = step(str(path), on=SMALL)
+    assert ledger.module is not None
+    assert ledger.module.module.endswith("UMT5ForConditionalGeneration")
+    assert ledger.on is not None
+    largest = ledger.on.memory.largest_tokens
+    assert largest is not None
+    fits = [step(str(path), on=SMALL, N=tokens).on.memory.fits for tokens in (largest, largest + 1)]
+    assert fits == [True, False]
+
+
+def test_n_beyond_the_positions_has_a_note(tmp_path: Path) -> None:
+    path = config_of(tmp_path, "Qwen3ForCausalLM", max_position_embeddings=8)
+    assert any("beyond the 8 positions" in note for note in step(path).metadata.notes)
+    assert not any("positions" in note for note in step(path, N=8).metadata.notes)
+
+
+def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path: Path) -> None:
+    path = config_of(tmp_path, "Qwen3ForCausalLM")
+    eager, fused = (step(path, mode="prefill", on="h100-sxm", attention=one).on for one in ("eager", "fused"))
+    assert eager is not None
+    assert fused is not None
+    assert any("counts all pairs" in note for note in eager.notes)
+    assert not fused.notes
 
 
 @pytest.mark.parametrize(

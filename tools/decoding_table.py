@@ -62,7 +62,8 @@ def config(kind: str, name: str) -> dict[str, Any]:
         found.is_decoder = True
     fields = json.loads(found.to_json_string(use_diff=False)) | {"model_type": name, "architectures": None}
     named = KINDS[kind][name]
-    return fields if kind == "causal" else fields | {"architectures": [named if isinstance(named, str) else named[0]]}
+    nested = kind == "causal" and not getattr(found, "is_encoder_decoder", False)
+    return fields if nested else fields | {"architectures": [named if isinstance(named, str) else named[0]]}
 
 
 def line(kind: str, name: str) -> dict[str, Any]:

@@ -376,7 +376,12 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
         lengths = Lengths(one_number(given.get("N")), read_option("size", given.get("size")))
         ledger = of.ledger(lengths, how)
         metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
-        return module_on_devices(of, msgspec.structs.replace(ledger, metadata=metadata), lengths, run)
+        ledger = msgspec.structs.replace(ledger, metadata=metadata)
+        if run.mode in ("prefill", "decode") and of.positions is not None and metadata.grid_tokens > of.positions:
+            ledger = ledger.with_note(
+                f"N = {metadata.grid_tokens:,} is beyond the {of.positions:,} positions of its config; it may not run"
+            )
+        return module_on_devices(of, ledger, lengths, run)
 
 
 def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run) -> Ledger:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from fractions import Fraction
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -91,23 +93,34 @@ _MOST_RUNS: Final = 6
 
 
 def _largest_by_growth(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> tuple[int | None, bool]:
-    """The same of a module: from N as far as its growth there goes, and again from there."""
-    tokens, most = sizes.tokens, sizes.positions or MOST_TOKENS
+    """The same of a module: from N as far as its growth there goes, again from there, or back where that is too far."""
+    tokens, most, available = sizes.tokens, sizes.positions or MOST_TOKENS, need.available or 0
+    fits: tuple[int, int] | None = None  # N and the bytes there
+    exceeds: tuple[int, int] | None = None
     for _ in range(_MOST_RUNS):
-        held = memory_need(ledger, need.available)
+        held = memory_need(ledger, available)
         matrices = 0 if ledger.metadata.attention == "fused" else held.attention // tokens  # statistics don't grow
-        growth = (ledger.cache.bytes_per_token * sizes.batch if ledger.cache else 0) + matrices
-        if held.spare is None or not growth:
+        growth = Fraction((ledger.cache.bytes_per_token * sizes.batch if ledger.cache else 0) + matrices)
+        if not growth:
             return None, False
-        more = held.spare // growth
-        if not more or tokens + more < 2:  # noqa: PLR2004 - a decode step has a token before it
-            return max(tokens + more, 0), False
-        if tokens + more >= most:
+        if held.needed <= available:
+            fits = tokens, held.needed
+        else:
+            exceeds = tokens, held.needed
+        if fits and exceeds:  # an encoder's keys may grow too
+            growth = Fraction(exceeds[1] - fits[1], exceeds[0] - fits[0])
+        start, bytes_there = fits or (tokens, held.needed)
+        reached = start + math.floor((available - bytes_there) / growth)
+        if reached >= most:
             return (most, True) if sizes.positions else (None, False)
-        tokens += more
+        if reached == start or reached < 2:  # noqa: PLR2004 - a decode step has a token before it
+            return max(reached, 0), False
+        tokens = reached
         try:
             ledger = sizes.ledger(tokens, "decode", sizes.batch)
-        except UsageError:  # of given inputs no other N is known
+        except UsageError:  # inputs of that N may not fit here
+            break
+        if ledger.metadata.grid_tokens != tokens:  # of given inputs no other N is known
             break
     return tokens, False
 
@@ -240,10 +253,13 @@ def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
 
 
 def _notes(ledger: Ledger, on: DeviceGroup) -> Iterator[str]:
-    """Heads that the devices do not divide, and a cache that all heads read."""
+    """Matrices that count whole, heads that the devices do not divide, and a cache that all heads read."""
+    eager = any(row.attention_entries and not row.fused for row in ledger.rows)
+    if ledger.module is not None and ledger.metadata.mode == "prefill" and eager:
+        yield "eager attention counts all pairs in the bound; a kernel that skips what a mask leaves out may take less"
     if on.count == 1:
         return
-    found = {row.heads for row in ledger.rows if row.heads is not None and row.mixes}
+    found = {row.heads for row in ledger.rows if row.heads is not None and (row.mixes or row.fused)}
     if odd := _odd(found, on):
         yield f"{on.count} devices do not divide {odd} heads: some would hold more of them, or copies"
     if ledger.metadata.mode != "decode":

@@ -81,7 +81,7 @@ def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> DataT
     if ledger.prediction is not None or any(row.seconds for row in ledger.rows):
         # seconds take the room of what is in csv and json as well
         shown = {"flops": "FLOPs"}
-    shown |= ({"cached": "cached"} if ledger.step else {}) | (
+    shown |= ({"cached": "cached"} if ledger.step and ledger.module is None else {}) | (
         {"backward_macs": "backward MACs"} if ledger.training else {}
     )
     lines = [

@@ -97,7 +97,10 @@ def step_after(model: nn.Module, prompt: Given, *, how: TensorKind = "meta") -> 
         raise refused(model, error) from error
     cache = cache_in(outputs)
     if cache is None:
-        raise UsageError(f"--mode: {type(model).__name__} returned no cache, although use_cache is True")
+        raise UsageError(
+            f"--mode: {type(model).__name__} returned no cache, although use_cache is True; expected it by name, as in "
+            f"{{'{CACHES[0]}': …}} or an object with that attribute"
+        )
     takes = inspect.signature(model.forward).parameters
     name = next(name for name in _TOKENS if name in inputs)
     step: dict[str, Any] = {next(name for name in CACHES if name in takes): cache, "use_cache": True}

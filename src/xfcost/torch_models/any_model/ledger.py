@@ -163,7 +163,7 @@ def ledger_at_lengths(
 
     if how.device is not None:
         check_device(how.device)
-    how = how._replace(longer=_longer(built, lengths) if has_n and how.mixing else None)
+    how = how._replace(longer=_longer(forward, lengths) if has_n and how.mixing else None)
     ledger, seconds = timed(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
         bare, asked = How(trace=False, plan=how.plan, mode=how.mode), how.closed_form is True

@@ -245,10 +245,18 @@ def cache_in(outputs: Any) -> Any:
 
 
 def storage_bytes(cache: Any) -> dict[str, int]:
-    """Bytes of the tensors of a cache by name; tensors that share a storage are one, single numbers none."""
-    tensors = [(name, tensor) for name, tensor in named_tensors(cache) if tensor.dim()]
-    found = {storage_identity(tensor.untyped_storage()): (name, tensor.nbytes) for name, tensor in tensors}
-    return dict(found.values())
+    """Bytes of the tensors of a cache by name; views of one storage together take no more than that has."""
+    found, views, left = dict[str, int](), set[Any](), dict[int, int]()
+    for name, tensor in named_tensors(cache):
+        storage = tensor.untyped_storage()
+        key = storage_identity(storage)
+        view = (key, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        if not tensor.dim() or view in views:  # single numbers keep the books of a cache
+            continue
+        views.add(view)
+        found[name] = min(tensor.nbytes, left.setdefault(key, storage.nbytes()))
+        left[key] -= found[name]
+    return found
 
 
 def learned_from(outputs: Any) -> list[Tensor]:

@@ -490,8 +490,9 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
     try:
         config = transformers.AutoConfig.for_model(**values)
         if make is None:
-            known = (name for one, name in _WITH_HEADS.items() if type(config) in getattr(transformers, one))
-            name = next(known, "AutoModel") if options.has_head else "AutoModel"
+            known = [name for one, name in _WITH_HEADS.items() if type(config) in getattr(transformers, one)]
+            last = getattr(config, "is_encoder_decoder", False)  # its causal class leaves the encoder out
+            name = (known or ["AutoModel"])[-1 if last else 0] if options.has_head else "AutoModel"
             make = partial(getattr(transformers, name).from_config, dtype=dtype)
         with torch.device(device), _default_dtype(dtype):
             return make(config).eval()

@@ -51,8 +51,10 @@ def _lettered(given: Given, longer: Given, axes: Axes) -> Axes:
     Where that is axis 0 and another was taken, the batch comes second: so it does in inputs of a fixed length.
     """
     found: Axes = {}
-    for (key, value), (_, other) in zip(inputs_of(given), inputs_of(longer), strict=True):
-        if axes.get(key) and isinstance(value, Tensor) and value.dim() == other.dim():
+    others = dict(inputs_of(longer))
+    for key, value in inputs_of(given):
+        other = others.get(key)
+        if axes.get(key) and isinstance(value, Tensor) and isinstance(other, Tensor) and value.dim() == other.dim():
             differ = [axis for axis in range(value.dim()) if value.shape[axis] != other.shape[axis]]
             found |= {key: (differ[0],)} if len(differ) == 1 else {}
     if any(own == (0,) and axes[key] == (1,) for key, own in found.items()):
