@@ -248,7 +248,7 @@ BAD = [
     ),
     (
         ("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16", "--mode", "decode"),
-        "--mode decode: Net is a torch",
+        "takes no cache; expected parameters use_cache",
     ),
     (("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16,8"), "expected one number, which stands for N"),
     (

@@ -476,3 +476,15 @@ def test_a_wide_limit_lets_torch_load():
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems don't hold a process to this limit")
 def test_without_torch_the_same_limit_is_enough():
     assert command_under(200 * MIB, "--no-trace").returncode == 0
+
+
+def test_torch_that_does_not_load_in_time_is_refused(monkeypatch):
+    def endless(*command, timeout, **how):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(shortage, "address_space_left", lambda: Limit(600 * MIB, "ulimit -v"))
+    monkeypatch.setattr(shortage.subprocess, "run", endless)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "torch")
+    with pytest.raises(DeviceError, match=r"torch can't be loaded: ulimit -v leaves .* \(not loaded within 60 s\)"):
+        shortage.check_torch_loads()

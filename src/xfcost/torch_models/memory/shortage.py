@@ -87,11 +87,12 @@ _SIGNS: Final = (
 _SIGNS_IN_A_LIMITED_SPACE: Final = ("could not create a primitive", "could not create a memory")
 _REQUEST: Final = re.compile(r"(?:allocate|alloc) (\d+) bytes")
 # A process that loads torch and starts its threads under the remaining limit.
+_REHEARSAL_SECONDS: Final = 60
 _REHEARSAL: Final = """
 import os, resource, sys
-mechanisms = int(open("/proc/self/statm").read().split()[0]) if os.path.exists("/proc/self/statm") else 0
+base = int(open("/proc/self/statm").read().split()[0]) if os.path.exists("/proc/self/statm") else 0
 _, hard = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (mechanisms * resource.getpagesize() + int(sys.argv[1]), hard))
+resource.setrlimit(resource.RLIMIT_AS, (base * resource.getpagesize() + int(sys.argv[1]), hard))
 import torch
 import xfcost.torch_models.accounts
 import xfcost.torch_models.timing.systems
@@ -128,16 +129,22 @@ def check_torch_loads() -> None:
     left = address_space_left()
     if left is None or "torch" in sys.modules:
         return
-    attempt = subprocess.run(  # noqa: S603 - this Python, and a text of ours
-        [sys.executable, "-c", _REHEARSAL, str(left.left)], capture_output=True, text=True, check=False
-    )
-    if attempt.returncode == 0:
-        return
-    lines = [line for line in attempt.stderr.splitlines() if line.strip()]
+    try:
+        attempt = subprocess.run(  # noqa: S603 - this Python, and a text of ours
+            [sys.executable, "-c", _REHEARSAL, str(left.left)],
+            capture_output=True, text=True, check=False, timeout=_REHEARSAL_SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:  # short of memory, an import may never end
+        ending = f"not loaded within {_REHEARSAL_SECONDS} s"
+    else:
+        if attempt.returncode == 0:
+            return
+        lines = [line for line in attempt.stderr.splitlines() if line.strip()]
+        ending = lines[-1].strip() if lines else f"exit code {attempt.returncode}"
     used = int(psutil.Process().memory_info().vms)
     raise DeviceError(
         f"torch can't be loaded: {left.name} leaves {left.left:,} bytes ({size(left.left)}) beside the {used:,} in use"
-        f" ({lines[-1].strip() if lines else f'exit code {attempt.returncode}'}); {_MEND}"
+        f" ({ending}); {_MEND}"
     )
 
 
