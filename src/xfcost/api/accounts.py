@@ -20,11 +20,12 @@ from xfcost.counting.decoding import check_generation, run_at, traced_steps, wit
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
+from xfcost.ledger.execution import CACHED
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
-from xfcost.spec.architecture import PROMPTED, Architecture
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run, as_language_model, with_defaults
@@ -339,7 +340,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind) -> Run:
     mode = read_option("mode", given.get("mode") or "forward")
     if mode == "generate":
         raise UsageError("--mode generate: that is of specs; of a module --mode prefill and --mode decode are counted")
-    if mode in PROMPTED or mode == "decode":
+    if mode in CACHED:
         refuse("a module with a cache", given)
     run = make_run(**run_options({name: value for name, value in given.items() if name not in ("N", "size")}))
     return as_built(run) if kind == "config" else run
@@ -347,7 +348,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind) -> Run:
 
 def as_built(run: Run) -> Run:
     """`run` with the dtype in which the model of a config is built; its attention is by default the class's best."""
-    if run.mode not in ("prefill", "decode"):
+    if run.mode not in CACHED:
         return run
     return as_language_model(run)._replace(attention=run.attention)
 
@@ -377,7 +378,7 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
         ledger = of.ledger(lengths, how)
         metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
-        if run.mode in ("prefill", "decode") and of.positions is not None and metadata.grid_tokens > of.positions:
+        if run.mode in CACHED and of.positions is not None and metadata.grid_tokens > of.positions:
             ledger = ledger.with_note(
                 f"N = {metadata.grid_tokens:,} is beyond the {of.positions:,} positions of its config; it may not run"
             )
@@ -411,7 +412,7 @@ def named_module(
         config = (
             ConfigOptions()
             if run is None or target.kind != "config"
-            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in ("prefill", "decode"))
+            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in CACHED)
         )
         return NamedModule(target, inputs, build, int(read_option("batch", batch)), config)
 

@@ -11,9 +11,8 @@ from xfcost.counting.forward import batched, count, part_rows
 from xfcost.counting.sums import Costs, sum_parts
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import Mode
-from xfcost.ledger.least_work import least_weights
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
+from xfcost.ledger.modes import CacheBytes, Generation, PassWork
 from xfcost.ledger.operation import Operation, without_trace
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.grammar import ImageInput, VideoInput
@@ -30,13 +29,7 @@ _SUMMED: Final = ("macs", "flops", "comparisons", "moved")
 def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
     """`ledger` with the results of its mode: cache, decode step, generation."""
     if run.mode == "decode":
-        step = DecodeStep(
-            weight_bytes=ledger.weights_read() * ledger.bytes_per_element,
-            least_weight_bytes=least_weights(ledger.rows) * ledger.bytes_per_element,
-            cache_bytes=ledger.cached_bytes,
-            flops=ledger.total("flops") or 0,
-        )
-        return msgspec.structs.replace(ledger, cache=cache_of(ledger), step=step)
+        return msgspec.structs.replace(ledger, cache=cache_of(ledger), step=ledger.decode_step())
     if run.mode == "prefill":
         try:
             step_of_next = count(place(loaded, run._replace(mode="decode")), orders=False)

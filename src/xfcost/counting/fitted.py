@@ -284,13 +284,11 @@ def _costs(ledger: Ledger) -> Iterator[tuple[Series, int]]:
 
 def _with_cache(ledger: Ledger, costs: dict[Series, int]) -> Ledger:
     """The ledger with these bytes of its cache, and the decode step that reads it."""
-    cache, step = ledger.cache, ledger.step
-    if cache is None:
+    if ledger.cache is None:
         return ledger
-    cache = msgspec.structs.replace(cache, **{name: value for (part, name), value in costs.items() if part == _CACHE})
-    if step is not None:
-        step = msgspec.structs.replace(step, cache_bytes=cache.bytes, flops=ledger.total("flops") or 0)
-    return msgspec.structs.replace(ledger, cache=cache, step=step)
+    changed = {name: value for (part, name), value in costs.items() if part == _CACHE}
+    ledger = msgspec.structs.replace(ledger, cache=msgspec.structs.replace(ledger.cache, **changed))
+    return ledger if ledger.step is None else msgspec.structs.replace(ledger, step=ledger.decode_step())
 
 
 def _with_costs(row: Operation, costs: dict[Series, int]) -> Operation:

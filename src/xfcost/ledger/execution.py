@@ -12,6 +12,8 @@ Execution = Literal["eager", "fused"]
 Mode = Literal["forward", "prefill", "decode", "generate", "train"]
 # Modes that are one pass.
 ONE_PASS: Final[tuple[Mode, ...]] = ("forward", "prefill", "decode")
+# Those of them that write or read a cache.
+CACHED: Final[tuple[Mode, ...]] = ("prefill", "decode")
 
 # Positions whose logits a language model computes: all, or only the last, which predicts the next token.
 Logits = Literal["all", "last"]

@@ -13,7 +13,7 @@ import msgspec
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.errors import UsageError, nearest, shown
-from xfcost.ledger.least_work import expected_weights
+from xfcost.ledger.least_work import expected_weights, least_weights
 from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Prediction, Timing
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
@@ -155,6 +155,15 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         An int, but of experts from which several tokens choose: a float.
         """
         return expected_weights(self.rows)
+
+    def decode_step(self) -> DecodeStep:
+        """What this pass reads and computes, as a decode step."""
+        return DecodeStep(
+            weight_bytes=self.weights_read() * self.bytes_per_element,
+            least_weight_bytes=least_weights(self.rows) * self.bytes_per_element,
+            cache_bytes=self.cached_bytes,
+            flops=self.total("flops") or 0,
+        )
 
     def totals(self) -> dict[str, int | None]:
         """Every total of the JSON report, raw."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from xfcost.counting.find.result import QUANTITIES, FindResult, FoundModel, LeftOut, limited, records
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
+from xfcost.ledger.execution import CACHED
 from xfcost.ledger.objects import json_text
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines
 from xfcost.report.on_devices import WITHOUT_TF32
@@ -196,7 +197,7 @@ def notes(found: FindResult) -> list[str]:
 def memory_note(found: FindResult) -> str:
     """What memory is here."""
     run = found.run
-    cache = " + KV cache and state" if run.mode in ("prefill", "decode") else ""
+    cache = " + KV cache and state" if run.mode in CACHED else ""
     return (
         f"memory: weights + attention matrices alive at once{cache}, batch {run.batch}, {run.dtype}, {run.attention} "
         f"attention, {run.mode}; a lower bound: other activations come on top"
@@ -213,7 +214,7 @@ def time_notes(found: FindResult) -> list[str]:
     if tf32 is not None:
         rates = f"products at {peak} {WITHOUT_TF32} (the bound that --max-seconds limits), or at "
         rates += f"{units.count(tf32)}FLOP/s with TF32, weights"
-    cache = ", KV cache and state" if found.run.mode in ("prefill", "decode") else ""
+    cache = ", KV cache and state" if found.run.mode in CACHED else ""
     bound = f"time bound: {rates}{cache} once at {units.count(on.bytes_per_second)}B/s"
     bound += f"; no run on {on.title} is faster" if on.device.calibrated is None else f" on {on.title}, as calibrated"
     unknown = [f"the memory of {on.name} is not known: models are not left out for it"]

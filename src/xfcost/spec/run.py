@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.execution import Execution, Logits, Mode
+from xfcost.ledger.execution import CACHED, Execution, Logits, Mode
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.grammar import Spec, TokenInput
 
@@ -49,8 +49,6 @@ class Run(NamedTuple):
 # Modes in which language models run in bfloat16 with fused attention. A prefill writes the cache that decode steps
 # read, so it has their dtype.
 LANGUAGE_MODEL_MODES: Final[tuple[Mode, ...]] = ("prefill", "decode", "generate", "train")
-# Modes in which a module without a spec is a language model, for it takes token ids and a cache.
-_OF_MODULES: Final[tuple[Mode, ...]] = ("prefill", "decode")
 
 
 class Chosen(NamedTuple):
@@ -82,7 +80,8 @@ def chosen_for(specs: Collection[Spec | None], run: Run) -> Chosen:
 
     Where the run gives none, they are those of language models if all are language models, and else the usual ones.
     """
-    return _chosen([run.mode in _OF_MODULES if spec is None else is_language_model(spec) for spec in specs], run)
+    # a module that takes a cache is a language model
+    return _chosen([run.mode in CACHED if spec is None else is_language_model(spec) for spec in specs], run)
 
 
 def as_language_model(run: Run) -> Run:

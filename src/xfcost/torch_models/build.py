@@ -6,7 +6,6 @@ B batch, N tokens, E special tokens among them, M memory tokens, D width; C chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 import torch
@@ -18,6 +17,7 @@ from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput
 from xfcost.torch_models.mechanisms.recurrent import hand_over
 from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.running.surroundings import default_dtype
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Add, Scale, Table
 from xfcost.torch_models.shared.norms import LayerScale, norm
@@ -224,10 +224,8 @@ def build(architecture: Architecture, device: str = "meta") -> BuiltModel:
         )
     dtype = getattr(torch, architecture.dtype)
     rows: dict[str, str] = {}
-    with torch.device(device), ExitStack() as stack:
-        # made in their type: cast afterwards, weights would stand beside those of float32
-        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
-        torch.set_default_dtype(dtype)
+    # made in their type: cast afterwards, weights would stand beside those of float32
+    with torch.device(device), default_dtype(dtype):
         model = Model(architecture, rows).to(dtype).eval().requires_grad_(False)
         inputs = tuple(example_input(stream, architecture, dtype) for stream in architecture.running)
     if architecture.mode == "decode":

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.execution import Mode
-from xfcost.ledger.least_work import expected_weights, least_weights
+from xfcost.ledger.execution import CACHED, Mode
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.modes import CacheBytes, DecodeStep
+from xfcost.ledger.modes import CacheBytes
 from xfcost.torch_models.any_model.inputs import Given, Lengths
+from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import (
     CACHES,
     RecordedModule,
@@ -37,12 +37,10 @@ _KEYS_AND_VALUES: Final = ("keys", "values")
 # The input of a step beside the cache; images, masks and positions are of the prompt alone.
 _TOKENS: Final = ("decoder_input_ids", "input_ids")
 
-Built = tuple[nn.Module, Given]
-
 
 def in_mode(built: Callable[[Lengths], Built], mode: Mode) -> Callable[[Lengths], Built]:
     """`built`, which gives the module with its inputs, with those of this mode in their place."""
-    if mode not in ("prefill", "decode"):
+    if mode not in CACHED:
         return built
 
     def made(lengths: Lengths) -> Built:
@@ -51,12 +49,12 @@ def in_mode(built: Callable[[Lengths], Built], mode: Mode) -> Callable[[Lengths]
             return model, prompt_of(model, given)
         if lengths.tokens == 1:
             raise UsageError("--mode decode: a step reads the cache of the tokens before it; expected --N from 2")
-        model, given = built(lengths)
+        # inputs without a letter N are the prompt as they are
+        model, given = built(lengths._replace(tokens=lengths.tokens and lengths.tokens - 1))
         prompt = prompt_of(model, given)
         if _TOKENS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
+            prompt = prompt_of(*built(lengths))
             prompt.kwargs[_TOKENS[0]] = prompt.kwargs[_TOKENS[0]][:, :-1]
-        elif lengths.tokens is not None:  # inputs without a letter N are the prompt as they are
-            prompt = prompt_of(*built(lengths._replace(tokens=lengths.tokens - 1)))
         return model, step_after(model, prompt)
 
     return made
@@ -135,14 +133,8 @@ def with_mode(ledger: Ledger, mode: Mode, model: nn.Module, given: Given, found:
         cache = _cache(after, run(model, *step).cache, samples)
         return msgspec.structs.replace(ledger, cache=msgspec.structs.replace(cache, bytes=sum(after.values())))
     cache = _cache(storage_bytes(cache_in(given.kwargs)), after, samples)
-    element = ledger.bytes_per_element
-    step_read = DecodeStep(
-        weight_bytes=expected_weights(ledger.rows) * element,
-        least_weight_bytes=least_weights(ledger.rows) * element,
-        cache_bytes=cache.bytes,
-        flops=ledger.total("flops") or 0,
-    )
-    return msgspec.structs.replace(ledger, cache=cache, step=step_read)
+    ledger = msgspec.structs.replace(ledger, cache=cache)
+    return msgspec.structs.replace(ledger, step=ledger.decode_step())
 
 
 def _cache(before: Mapping[str, int], after: Mapping[str, int], samples: int) -> CacheBytes:

@@ -25,7 +25,7 @@ from xfcost.counting.training import TrainedParameters, training_step, with_save
 from xfcost.formulas.conventions import STATE_BYTES
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostError, printable
-from xfcost.ledger.execution import Mode
+from xfcost.ledger.execution import CACHED, Mode
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Metadata
@@ -179,7 +179,7 @@ def ledger_at_lengths(
             at = lambda n: ledger_at(n, bare)  # noqa: E731 - one line
             ledger = with_closed_form(number, ledger, at, slow=slow, patience=patience, images=images)
     known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
-    if how.mode in ("prefill", "decode"):  # without a letter, given inputs are the prompt
+    if how.mode in CACHED:  # without a letter, given inputs are the prompt
         prompt = None if has_n else tokens_in(prompt_of(*forward(lengths)))
         tokens = lengths.tokens if prompt is None else prompt // ledger.metadata.batch + (how.mode == "decode")
         known |= {"grid_tokens": tokens, "inputs": f"N = {tokens:,}, {ledger.metadata.inputs}"}
@@ -272,7 +272,7 @@ def module_ledger(
         ),
     )
     ledger = _with_notes(ledger, kinds_from)
-    if how.mode in ("prefill", "decode"):
+    if how.mode in CACHED:
         ledger = with_mode(ledger, how.mode, model, given, found)
     if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         ledger = ledger.with_note(_STEPS_SAVED)

@@ -52,6 +52,7 @@ from xfcost.torch_models.any_model.run import run
 from xfcost.torch_models.any_model.user_errors import OwnError, check_initialised, is_own, own_line, raised, refused
 from xfcost.torch_models.build import MOST_BLOCKS
 from xfcost.torch_models.memory.peak import check_room, within_room
+from xfcost.torch_models.running.surroundings import default_dtype
 from xfcost.torch_models.shared.private_torch import fake_tensor_mode
 from xfcost.torch_models.timing.growth import memory_of
 
@@ -439,17 +440,6 @@ def _told(error: BaseException) -> str:
     return f"{raised(error)} ({line})" if line else raised(error)
 
 
-@contextlib.contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Parameters that are made inside have this dtype."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 # What makes models that write text: mapping of configs -> the class that makes them.
 _WITH_HEADS: Final = {
     "MODEL_FOR_CAUSAL_LM_MAPPING": "AutoModelForCausalLM",
@@ -494,7 +484,7 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
             last = getattr(config, "is_encoder_decoder", False)  # its causal class leaves the encoder out
             name = (known or ["AutoModel"])[-1 if last else 0] if options.has_head else "AutoModel"
             make = partial(getattr(transformers, name).from_config, dtype=dtype)
-        with torch.device(device), _default_dtype(dtype):
+        with torch.device(device), default_dtype(dtype):
             return make(config).eval()
     except Exception as error:
         raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error

@@ -47,6 +47,17 @@ def shapes_on_meta() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Parameters that are made inside have this dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 class WithoutPadding(TorchFunctionMode):
     """On `meta`, models that ask whether a mask is full, or padding is among token ids, hear that no token is padding.
 
