@@ -190,17 +190,30 @@ def replaced_kernels(key: str, kernels: dict[str, Callable[..., Any]]) -> Iterat
 
     Python kernels of torch itself may be replaced since 2.13 without a word; in 2.11 and 2.12 `allow_override` says so.
     """
-    library = torch.library.Library("aten", "IMPL", key)
-    restore = _attribute(library, "torch.library.Library._destroy")
-    said = {"allow_override": True} if "allow_override" in inspect.signature(library.impl).parameters else {}
+    of_torch: dict[str, Callable[..., Any]] = {}
+    for name in kernels:
+        operation = getattr(torch.ops.aten, name, None)
+        own = {each.name: kernel for each, kernel in operation.default.py_kernels.items()} if operation else {}
+        of_torch |= {name: own[key]} if key in own else {}
+    replaced = _registered(key, kernels)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the overridden kernel
-            for name, kernel in kernels.items():
-                library.impl(name, kernel, **said)
         yield
     finally:
-        restore()
+        replaced()
+        # under a dispatch mode torch calls the Python kernel that was registered last, although it was taken back
+        _registered(key, of_torch)()
+
+
+def _registered(key: str, kernels: dict[str, Callable[..., Any]]) -> Callable[[], None]:
+    """Register the kernels; what is returned takes them back."""
+    library = torch.library.Library("aten", "IMPL", key)
+    said = {"allow_override": True} if "allow_override" in inspect.signature(library.impl).parameters else {}
+    restore: Callable[[], None] = _attribute(library, "torch.library.Library._destroy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the overridden kernel
+        for name, kernel in kernels.items():
+            library.impl(name, kernel, **said)
+    return restore
 
 
 # --- traces
