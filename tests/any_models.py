@@ -1,7 +1,5 @@
 """Modules that several tests of the ledger of any module share."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

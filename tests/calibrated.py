@@ -1,7 +1,5 @@
 """A small calibration: element-wise exponentials alone were measured, one network is 10 % off; and recorded runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

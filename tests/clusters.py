@@ -1,7 +1,5 @@
 """A sweep of six rows on a Dask cluster of this machine, for tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

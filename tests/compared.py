@@ -1,7 +1,5 @@
 """A module beside its reference: the same weights, the same input, and nothing else given from one to the other."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any

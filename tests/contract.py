@@ -1,7 +1,5 @@
 """What the contract runs: a component's module, its inputs, and its rows counted and traced."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """A module's forward pass with the owners of its numbers followed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

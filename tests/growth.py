@@ -1,7 +1,5 @@
 """Orders of a component's rows, the power of N that one says, and steps that wait for each other."""
 
-from __future__ import annotations
-
 import re
 
 from xfcost.formulas.component import Component, Place

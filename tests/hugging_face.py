@@ -1,7 +1,5 @@
 """What the tests of `xfcost import` share: models as transformers builds them, and specs as we count them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of measurements made by hand, and what else the tests of `xfcost measure` share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

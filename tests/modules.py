@@ -1,7 +1,5 @@
 """Modules that several tests of the live accounts share."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

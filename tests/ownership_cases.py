@@ -1,7 +1,5 @@
 """Small modules whose mixing operations are worked out by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

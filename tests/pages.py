@@ -1,7 +1,5 @@
 """Pages of `xfcost report` for tests: written once each, read with a strict parser, their forms evaluated."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -1,7 +1,5 @@
 """Where the tests of a mechanism stand it, and its rows there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from xfcost.formulas.component import Component, Place

@@ -1,7 +1,5 @@
 """Written polynomials read back."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from math import isqrt

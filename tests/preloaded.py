@@ -3,8 +3,6 @@
 A command in a fresh interpreter takes the same way, a second later. What is imported when is tests/test_start.py's.
 """
 
-from __future__ import annotations
-
 import io
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Published figures that aren't ours rounded to their last digit, and how each is judged."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 MILLION, TENTH_OF_A_MILLION, TENTH_OF_A_BILLION = 1e6, 1e5, 1e8

@@ -1,7 +1,5 @@
 """What a running model of a spec is influenced by, and what is composed of its operations, as sets token by token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

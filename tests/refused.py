@@ -1,7 +1,5 @@
 """Places where a component can't stand, as one table a file: each refused for a field, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A git repository with a spec and a module, for the tests of `xfcost diff` and `xfcost check`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small specs with every kind of residual connection, for the tests of `xfcost stream`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 IMAGE = "input: {kind: image, size: 32, channels: 3}\nembed: [{kind: patch, size: 8}]"

@@ -1,7 +1,5 @@
 """The bytes that autograd saves for the backward pass, measured by its own hooks."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

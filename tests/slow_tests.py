@@ -3,8 +3,6 @@
 The cases that stay are spread evenly over those that the quick tier would run.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """Small networks with their costs worked out by hand: what `test_any_model_networks.py` counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Presets and files, placed and counted."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the contract is tried on: every example of every mechanism at its places, and whole specs around a component."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

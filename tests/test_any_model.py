@@ -1,7 +1,5 @@
 """The ledger of any module: its rows, blocks and views, and fvcore's trace beside."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The closed form of a module in N and in pixels, recovered from its counts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from math import isqrt

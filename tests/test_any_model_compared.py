@@ -1,7 +1,5 @@
 """Torch modules beside specs in compare, plot, glance and diagram, and as systems in Python."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Inputs of any form, work elsewhere or later, and a module that is left as it was."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import random

@@ -1,7 +1,5 @@
 """What masks keep of what attention computes: both numbers of every row, held against changed tokens."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The mixing kinds of any module's rows, found without a spec."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Kinds of modules of published families, labelled by hand: what each operation reads when it runs."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kinds of rows in unmodified models of `transformers`, and in presets looked at without their spec."""
 
-from __future__ import annotations
-
 import logging
 import math
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Small networks by hand, modules of transformers, presets without their spec, and what is left uncounted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Torch modules predicted without a run: `--predict`, from a small calibration; and the bytes that operations move."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

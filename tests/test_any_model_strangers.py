@@ -1,7 +1,5 @@
 """Awkward code of users: it prints, exits, raises, forks, parses a command line, stands in a package."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

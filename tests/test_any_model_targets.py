@@ -1,7 +1,5 @@
 """Torch modules by name: Python code, configs of transformers, and inputs as texts."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

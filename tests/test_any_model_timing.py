@@ -1,7 +1,5 @@
 """Any module timed on a device, alone and in turns with specs and other modules."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

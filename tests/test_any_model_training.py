@@ -1,7 +1,5 @@
 """A training step of any module: by hand, against torch's counter, against specs; and what a module may do in it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

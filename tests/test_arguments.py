@@ -1,7 +1,5 @@
 """The Python API's arguments of a wrong type, and numbers that no answer holds."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

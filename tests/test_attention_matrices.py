@@ -1,7 +1,5 @@
 """Attention matrices as rows declare them, beside the tensors of the real modules."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator

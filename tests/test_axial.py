@@ -1,7 +1,5 @@
 """Attention along axes and by stride: patterns, orders of layers, pixels one after the other."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

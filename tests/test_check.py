@@ -1,7 +1,5 @@
 """`xfcost check`: budgets of the command line and of pyproject.toml, what is over them, and the hook of pre-commit."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The closed forms of the reference files: read out of their prose or of closed-forms.csv, and worked out."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import math

@@ -1,7 +1,5 @@
 """Colours of figures are apart for readers with deuteranopia, and never alone."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations, pairwise
 

@@ -1,7 +1,5 @@
 """Every option of `compare` changes what it says: beside each other, below each other, and as data."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """What a comparison says: growth, scores, and where costs cross."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """A model composed of its distinct blocks, run once each."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Patterns that the content decides: hashed, clustered, sorted, and sampled between cells."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Convolutions and pools of stems: what they read and refuse; norms, scales of residuals, sub-layers that widen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Convolutional mixers: ConvNeXt, PoolFormer, causal and pooled kernels, bottlenecks, non-local blocks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

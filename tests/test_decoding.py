@@ -1,7 +1,5 @@
 """One token more, its past cached: what steps give, cost and keep, for every mechanism that has such a form."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from fractions import Fraction

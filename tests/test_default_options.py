@@ -1,7 +1,5 @@
 """Language models run in bfloat16 with fused attention, but in a forward; everything else in float32, eager."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

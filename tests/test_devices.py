@@ -1,7 +1,5 @@
 """The figures of devices: sources, dense peaks, one direction of links; names, the user's own file, this machine."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """`xfcost diagram`: the boxes of a block, laid side by side, in the terminal and as a figure."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

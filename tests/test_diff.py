@@ -1,7 +1,5 @@
 """Differences of specs, of saved reports and of measurements."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

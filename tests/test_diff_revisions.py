@@ -1,7 +1,5 @@
 """`xfcost diff HEAD~1:spec.yaml spec.yaml`: files and code at git revisions, the working tree untouched."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

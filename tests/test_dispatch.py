@@ -1,7 +1,5 @@
 """The dispatched account, and the one table that says what an operation costs."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The docs: links, the README's code, names that the code defines, notebooks."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

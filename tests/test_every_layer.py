@@ -1,7 +1,5 @@
 """The contract of layers, over the written lists: stems, embeddings, stage entries, feed-forward networks, heads."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import torch

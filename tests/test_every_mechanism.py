@@ -1,7 +1,5 @@
 """The contract that every component which mixes tokens keeps, on awkward grids: eight points, over the written list."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence

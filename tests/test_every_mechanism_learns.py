@@ -1,7 +1,5 @@
 """The contract, for learning: MACs of the backward pass, row by row, are those of the real module driven back."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import torch

@@ -5,8 +5,6 @@ every number is worked out here, shows that the figures are right: six tokens an
 experts (of whose parameters a token uses some), two blocks, two samples; a text of the same block decodes.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

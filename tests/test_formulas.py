@@ -1,7 +1,5 @@
 """Arithmetic of formulas: halvings, forms through counted numbers, polynomials and their leading terms."""
 
-from __future__ import annotations
-
 import math
 import operator
 from fractions import Fraction

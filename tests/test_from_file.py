@@ -1,7 +1,5 @@
 """`plot --from` and `compare --from`: kept rows drawn and compared; nothing is measured, and torch is not imported."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A seeded sample of `tools/fuzz.py`: mutated specs, configs and argument lists are answered or refused."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import random

@@ -1,7 +1,5 @@
 """m new tokens: steps with a cache and passes without one, added up exactly."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What `transformers` runs in `generate`, with a cache and without one, beside what is counted: MACs to the unit."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`xfcost glance`: every operation once, and a sentence that says what the counts say."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The grammar's kinds and fields: their classes, letters, meanings, and the text of a spec."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

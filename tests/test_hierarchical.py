@@ -1,7 +1,5 @@
 """Hierarchical vision transformers: PVT, Twins and CvT."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

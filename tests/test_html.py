@@ -1,7 +1,5 @@
 """Results in a notebook are read on light and dark themes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What `xfcost import` refuses: every message names the field (or the line and column), and says how to mend."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`xfcost import` of tiny configs, public ones and any fields: parameters and MACs as of the models in transformers."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

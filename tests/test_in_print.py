@@ -1,7 +1,5 @@
 """Figures in print beside ours: serving (no measured one beats the bound, KV bytes are exact), compute of training."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

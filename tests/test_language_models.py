@@ -1,7 +1,5 @@
 """Language models beside transformers: GPT-3, LLaMA, Mistral, BLOOM, BERT, T5, DeepSeek's latents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Latents and sets: pooling attention, Set Transformer and Perceiver IO."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """LaTeX: a paper's table that pdflatex compiles, whatever the characters of a name."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

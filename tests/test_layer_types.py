@@ -1,7 +1,5 @@
 """`xfcost layers`: the layer-type table against patterns and MACs by hand, and the print."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

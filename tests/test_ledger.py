@@ -1,7 +1,5 @@
 """The one table: what a join finds, and what totals add up to."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

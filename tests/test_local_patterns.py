@@ -1,7 +1,5 @@
 """Attention in windows and blocks of a sequence: what is refused and noted, and public models beside it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Attention through fewer rows: low-rank, Nyström and compressed, and weights that ignore the content."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

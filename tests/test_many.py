@@ -1,7 +1,5 @@
 """Many systems at once: patterns of presets, and the overview with one line each."""
 
-from __future__ import annotations
-
 import json
 import re
 

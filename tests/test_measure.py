@@ -1,7 +1,5 @@
 """`xfcost measure` as a command: what it prints and keeps, what it refuses, and how it goes on after any end."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

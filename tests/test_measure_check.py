@@ -1,7 +1,5 @@
 """`xfcost measure --check`: predicted seconds beside measured ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`xfcost measure --scheduler`: rows on a real Dask cluster of this machine, and what is refused."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal

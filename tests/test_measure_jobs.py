@@ -1,7 +1,5 @@
 """`xfcost measure --jobs`: rows are prepared side by side, timed alone, and each is in the file once."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable

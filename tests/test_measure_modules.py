@@ -1,7 +1,5 @@
 """Torch modules in `xfcost measure`, `plot --from`, `compare --from`, `plot --device` and `roofline`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

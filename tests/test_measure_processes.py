@@ -1,7 +1,5 @@
 """The process of a configuration: whatever becomes of it is an outcome, and nothing is left of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

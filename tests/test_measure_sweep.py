@@ -1,7 +1,5 @@
 """The sweep itself, its processes and clock handed in: order, resumption, what fails, what is told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `xfcost measure` measures: sizes that each system can have, shared where they can, and their order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

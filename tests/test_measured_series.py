@@ -1,7 +1,5 @@
 """Kept measurements: series, slopes, ratios and crossings, worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

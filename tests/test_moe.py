@@ -1,7 +1,5 @@
 """Mixtures of experts: routing by hand, capacity, and DeepSeek beside transformers."""
 
-from __future__ import annotations
-
 import json
 from math import ceil
 from pathlib import Path

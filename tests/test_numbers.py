@@ -1,7 +1,5 @@
 """Numbers that must come out, each with its arithmetic; what lectures say of processing sequences."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 from textwrap import dedent

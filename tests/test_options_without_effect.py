@@ -1,7 +1,5 @@
 """No option of `check` and `diff` is silently without effect: it changes a figure, or is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

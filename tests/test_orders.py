@@ -1,7 +1,5 @@
 """Orders in letters: none is missing, and as many more tokens cost what the order says, row by row."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Files are written whole or not at all, keep what they were, and stderr decides nothing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

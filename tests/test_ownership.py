@@ -1,7 +1,5 @@
 """Kinds found in small modules, with the answer worked out by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

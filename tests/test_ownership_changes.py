@@ -1,7 +1,5 @@
 """Operations without a rule, found by changing tokens; and runs that are followed give the same numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from fractions import Fraction

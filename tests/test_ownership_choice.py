@@ -1,7 +1,5 @@
 """Tokens that are sorted or chosen by what they hold, experts, and attention in loops over tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Kinds found in unmodified models of `transformers`, from tiny configurations."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Models on which other counters err (docs/any-model.md): parameters and MACs are the truth by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The list of planted errors (`tools/plant_errors.py`) still fits the code; running it is a script's business."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

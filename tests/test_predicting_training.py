@@ -1,7 +1,5 @@
 """Training steps predicted from a calibration: their calls, features and fits, exact on injected clocks."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The gallery: presets equal the reference to the unit, agree with their trace, and stand beside their papers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from decimal import Decimal

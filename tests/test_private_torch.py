@@ -1,7 +1,5 @@
 """torch's private names: one file has them, and a command says what it can't do where one is missing."""
 
-from __future__ import annotations
-
 import ast
 import runpy
 import subprocess

@@ -1,7 +1,5 @@
 """The probed account on modules whose pattern is known beforehand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """`analyze --probe`: every row of a spec held against its running model; a wrong declaration ends with exit code 1."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Components made small for the probe: they keep their form, and the two grids hold their whole pattern, unpadded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import msgspec

@@ -1,7 +1,5 @@
 """In whole models of the gallery, kinds, reads and content-dependence are the declared ones."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Numbers as people write them: one reader for every option, and no option whose text is echoed whole."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

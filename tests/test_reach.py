@@ -1,7 +1,5 @@
 """How far information travels: worked out by hand, and the engine's representations against plain sets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

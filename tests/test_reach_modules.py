@@ -1,7 +1,5 @@
 """`reach` of torch modules without a spec, found by changing one token at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """`xfcost reach`: its table, its other formats, its picture, and what it refuses."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """What is composed of the operations of a spec is what its running model is influenced by, token by token."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Recurrent layers: their one node in a trace, states handed to a decoder, decoders that attend."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

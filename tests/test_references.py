@@ -1,7 +1,5 @@
 """The slow references share nothing with the package, and would not let a shifted neighbourhood pass."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Positions and memories of attention: relative, compressive, grouped heads, widths of values."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The answer first: in the header of `analyze`, in the first twelve lines of `compare`; --verbose shows the rest."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

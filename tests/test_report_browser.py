@@ -3,8 +3,6 @@
 It needs Playwright and a Chromium: docs/report.md tells how to get them.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 

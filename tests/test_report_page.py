@@ -1,7 +1,5 @@
 """`xfcost report`: one HTML file that is whole, loads nothing, escapes names and holds exact forms; no browser."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

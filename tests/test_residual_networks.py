@@ -1,7 +1,5 @@
 """Residual networks, MobileViT, and local attention in place of convolutions."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How far rounding may take a residual stream from its sums: bounds that hold, and are not wide."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

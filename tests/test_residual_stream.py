@@ -1,7 +1,5 @@
 """`xfcost stream`: a block worked out by hand, every kind of residual connection, errors that must be seen, reports."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """`xfcost stream`: its tables, matrices and pictures, the command and the API."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

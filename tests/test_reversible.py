@@ -1,7 +1,5 @@
 """Reversible residuals, and the Reformer that is made of them."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

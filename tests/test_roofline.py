@@ -1,7 +1,5 @@
 """`xfcost roofline`: roofs and points worked out by hand, picture, command; and the percent of peak in `analyze`."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The folds over a record, on calls made by hand: no model runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The options of a run are declared once: the command line, the API and the checked run are made of that table."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """The file of measurements: rows appended one by one, torn lines mended, other files and processes left alone."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Saved activations and operands in closed form: those of the real model, row by row, to the byte."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Counting is linear in what a spec writes, whatever its depths are."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

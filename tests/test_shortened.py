@@ -1,7 +1,5 @@
 """What shortens its input: Funnel, Conformer, MViT."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

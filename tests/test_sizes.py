@@ -1,7 +1,5 @@
 """Image sizes: --size, costs as images grow, stages side by side, and weights that are bound to the input's size."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """The reader, `extends`, `--set`, the schedule of blocks, the lines in messages, and grids."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Special tokens, pairs, and what every row reads and waits for."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools

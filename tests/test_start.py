@@ -1,7 +1,5 @@
 """Before a command counts: imports, completion, encodings, memory."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Scans and long convolutions: state-space models, RWKV, retention, Hyena, and kernel attention's states."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from functools import partial

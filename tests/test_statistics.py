@@ -1,7 +1,5 @@
 """Medians, intervals, ratios and slopes: arithmetic by hand, and what must hold for all numbers."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

@@ -1,7 +1,5 @@
 """`xfcost survey`: orders, decoding, memory and parameters against what is worked out by hand; measured times."""
 
-from __future__ import annotations
-
 import json
 import re
 

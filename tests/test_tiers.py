@@ -1,7 +1,5 @@
 """What the quick tier chooses: every pair of factors, and something of everything."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The traced account: contractions, whose work it is, and what it refuses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

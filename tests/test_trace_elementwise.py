@@ -1,7 +1,5 @@
 """Element-wise work by hand, in both live accounts; and no class of torch.nn is silently counted as nothing."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -3,8 +3,6 @@
 MACs are held to torch's own counter on `meta` (with the fast path off), FLOPs to arithmetic written beside them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

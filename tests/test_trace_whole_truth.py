@@ -1,7 +1,5 @@
 """A trace changes nothing, and says what it did not count in the same breath as its totals."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Main-memory traffic of attention, plain and tiled."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A step of training and a whole run: by hand, against the walk of the real model, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

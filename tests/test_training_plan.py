@@ -1,7 +1,5 @@
 """A training plan: shares, activations and time by hand, and its reports."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

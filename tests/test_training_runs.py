@@ -1,7 +1,5 @@
 """Published training runs and memory: what xfcost counts, held to the bars that docs/training-runs.md states."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/transformers.csv is what the models say today, and its MACs are those that torch's own counter counts."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Numbers as text: rounded first, the unit chosen after, so that none reads as a thousand of a unit."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

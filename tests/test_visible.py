@@ -1,7 +1,5 @@
 """Text of a spec is shown, never obeyed: by a terminal, a spreadsheet, a page of Markdown or HTML, or a figure."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

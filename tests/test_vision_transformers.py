@@ -1,7 +1,5 @@
 """ViT's descendants beside transformers: Swin, Swin V2, DeiT and CaiT."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

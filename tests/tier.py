@@ -1,7 +1,5 @@
 """The tier that runs, set before any test is collected (conftest.py)."""
 
-from __future__ import annotations
-
 chosen = "all"
 """quick, rest or all."""
 

@@ -4,8 +4,6 @@ A choice is made from what its cases need tried: it holds every need that any ca
 `pytest --tier` says which tier runs; without it all do.
 """
 
-from __future__ import annotations
-
 import functools
 import heapq
 import itertools

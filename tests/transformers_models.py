@@ -3,8 +3,6 @@
 Theirs run eager, for their default attention is one that counters miss.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 It takes any nn.Module with example inputs, and knows nothing of specs, mechanisms or formulas.
 """
 
-from __future__ import annotations
-
 import copy
 from math import prod
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """A case per mechanism, in files of what is alike; the written list decides which there must be."""
 
-from __future__ import annotations
-
 from cases import attention, chosen, local, sequences, static
 from cases.base import MechanismCase
 from xfcost.formulas.component import Mixer

@@ -1,7 +1,5 @@
 """Attention over all tokens, and what stands for it at less cost, under the contract."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows

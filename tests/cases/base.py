@@ -1,7 +1,5 @@
 """What a mechanism brings to the contract: examples and places to stand. Its slow reference: `references`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Attention whose content chooses what is read, under the contract."""
 
-from __future__ import annotations
-
 import copy
 import math
 

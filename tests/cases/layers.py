@@ -1,7 +1,5 @@
 """Layers under the contract: every layer of the written lists, with its options, at places that are awkward for it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """What the letters of `reads` stand for, mechanism by mechanism: by hand, out of its fields."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import ceil, isqrt, prod
 from typing import Any

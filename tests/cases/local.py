@@ -1,7 +1,5 @@
 """Attention over a neighbourhood or along a written pattern, under the contract."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

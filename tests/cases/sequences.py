@@ -1,7 +1,5 @@
 """Recurrent layers, state-space models and long convolutions under the contract."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What mixes tokens by learned weights alone, under the contract: convolutions, blocks of them, MLPs over tokens."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from cases.base import DIM, GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows

@@ -1,7 +1,5 @@
 """References of attention over all tokens, and of what stands for it at less cost."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """References of attention whose content chooses what is read."""
 
-from __future__ import annotations
-
 import math
 
 import torch

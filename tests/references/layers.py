@@ -7,8 +7,6 @@ One function per layer, named after its `kind`:
 `x` is an image (B, C, Y, X) where patches are cut, token numbers (B, N) where they are looked up, else (B, N, D).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """References of attention over a neighbourhood or along a written pattern."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What the references share: plain data in, and the few formulas that every paper takes for granted."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """References of recurrent layers, state-space models and long convolutions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

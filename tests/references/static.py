@@ -1,7 +1,5 @@
 """References of what mixes tokens by learned weights alone: convolutions, blocks of them, MLPs over tokens."""
 
-from __future__ import annotations
-
 import math
 
 import torch
