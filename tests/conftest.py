@@ -101,6 +101,13 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to stand in, so that files have short names."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
 def file(tmp_path: Path) -> Iterator[RunsFile]:
     """An empty runs file."""
     from measured import HEADER

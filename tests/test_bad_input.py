@@ -59,13 +59,6 @@ def counted(name: str, run: Run | None = None, settings: tuple[str, ...] = ()) -
     return count(place(load(name, settings), run or Run()))
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder to stand in, so that messages have short names."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def refusal(text: str | bytes, run: Run | None = None, settings: tuple[str, ...] = (), error=SpecError) -> str:
     """What is said about a file toy.yaml with this text."""
     Path("toy.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())

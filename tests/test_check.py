@@ -28,12 +28,6 @@ TOP = Path(__file__).parents[1]
 MACS = xfcost.analyze("vit", trace=False).total("macs")
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def held(found, number=0):
     return {one.budget.quantity: one for one in found.checked[number].held}
 

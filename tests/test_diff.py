@@ -111,12 +111,6 @@ def test_every_operation_is_there_once():
 # `xfcost diff`: totals and operations of two specs, saved runs and revisions; what can't be compared is refused ───────
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def totals(found):
     return {total.quantity: (total.before, total.after) for total in found.totals}
 

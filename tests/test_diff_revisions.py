@@ -31,12 +31,6 @@ def inside(repo, monkeypatch):
     return repo
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def totals(found):
     return {total.quantity: (total.before, total.after) for total in found.totals}
 

@@ -334,11 +334,7 @@ published: [{macs: 4512345678.0, source: "nobody 2020, p. 3"}, {params: 28.0e+6,
 """
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to stand in, so that files have short names."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def write(name: str, text: str) -> str:

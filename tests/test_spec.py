@@ -24,13 +24,6 @@ from xfcost.spec.reader import Source, path_text, read, read_value
 from xfcost.spec.schema import json_schema
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder to stand in, so that files have short names."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def write(name: str, text: str) -> None:
     Path(name).write_text(dedent(text), encoding="utf-8")
 
