@@ -16,15 +16,9 @@ from xfcost.formulas.component import Mixer, tag_of
 
 # Buffers that hold drawn or remembered numbers; all others are geometry, which a reference works out by itself.
 GIVEN = {
-    "centroids_HCK",
-    "columns_HKr",
-    "evicted_1ND",
-    "features_FK",
-    "memory_1PD",
-    "running_mean",
-    "running_var",
+    "centroids_HCK", "columns_HKr", "evicted_1ND", "features_FK", "memory_1PD", "running_mean", "running_var",
     "weight",
-}
+}  # fmt: skip
 
 
 def reference_of(mechanism: type[Mixer]) -> Callable[..., Tensor]:

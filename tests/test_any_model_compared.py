@@ -125,16 +125,8 @@ def test_the_table_of_compare(compared_folder: Path) -> None:
 
 def test_inputs_of_one_of_several(compared_folder: Path) -> None:
     words = (
-        "model.py:Net",
-        "full.yaml",
-        "model.py:Net",
-        "--build",
-        "3:width=4",
-        "--input",
-        "1xNx8",
-        "--input",
-        "3:2xNx4",
-    )
+        "model.py:Net", "full.yaml", "model.py:Net", "--build", "3:width=4", "--input", "1xNx8", "--input", "3:2xNx4",
+    )  # fmt: skip
     found = told(compared_folder, "compare", *words, "--N", 16)
     inputs = [system["module"]["inputs"] for system in found["systems"] if "module" in system]
     assert inputs == [["x: 1×16×8 float32"], ["x: 2×16×4 float32"]]
@@ -190,18 +182,8 @@ def test_a_plot_counts_a_module_at_every_point(compared_folder: Path) -> None:
 
 def test_a_plot_ends_where_a_module_does_not_run(compared_folder: Path) -> None:
     words = (
-        "plot",
-        "model.py:Short",
-        "full.yaml",
-        "--input",
-        "1xNx8",
-        "--N",
-        "8:640",
-        "--metric",
-        "macs",
-        "-o",
-        "a.csv",
-    )
+        "plot", "model.py:Short", "full.yaml", "--input", "1xNx8", "--N", "8:640", "--metric", "macs", "-o", "a.csv",
+    )  # fmt: skip
     done = xf(*words, cwd=compared_folder)
     assert done.returncode == 0, done.stderr
     assert "Short: its line ends at N = 100: Short does not run on these inputs" in done.stderr

@@ -21,15 +21,9 @@ from xfcost.torch_models.build import build
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
 TEXT: Final = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
+    "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64,
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}  # fmt: skip
 FUSED: Final = "scaled_dot_product_attention"
 WORDS, PIXELS = torch.zeros(1, 64, dtype=torch.int64), torch.randn(1, 3, 64, 64)
 # Configuration, model, settings, input; path, kind and reads of what mixes.

@@ -180,11 +180,8 @@ def test_analyze_on_the_cpu_adds_seconds():
     told = json.loads(done.stdout)
     timing = told["timing"]
     assert {name: timing[name] for name in ("device", "threads", "runs", "compiled")} == {
-        "device": "cpu",
-        "threads": 1,
-        "runs": 3,
-        "compiled": False,
-    }
+        "device": "cpu", "threads": 1, "runs": 3, "compiled": False,
+    }  # fmt: skip
     assert timing["seconds"] > 0
     assert timing["spread"] >= 0
     assert len(timing["times"]) == 3

@@ -20,12 +20,9 @@ from xfcost.spec.load import preset_names
 POWERS = {"²": "**2", "³": "**3", "⁴": "**4"}
 TOKEN = re.compile(r"\s*(\d{1,3}(?:,\d{3})+|\d+|\[[a-z0-9.-]+\]|[A-Za-z]+'?|[²³⁴]|[()⌈⌉⌊⌋+/·-])")
 OPERATORS: dict[type[ast.operator], Callable[..., Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Pow: operator.pow,
-}
+}  # fmt: skip
 ROUNDED = {"⌈": "ceil(", "⌊": "floor("}
 Letters = Mapping[str, int]
 

@@ -159,18 +159,14 @@ TINY = {
     "mamba2-130m": ["stages.0.depth=2", "stages.0.dim=8", "**.head_dim=4", "**.state=3", "input.vocabulary=11"],
     "rwkv4-169m": ["stages.0.depth=2", "stages.0.dim=8", "input.vocabulary=11"],
     "retnet-1.3b": [
-        "stages.0.depth=2",
-        "stages.0.dim=8",
-        "**.heads=2",
-        "stages.0.block.0.value_dim=12",
-        "input.vocabulary=11",
+        "stages.0.depth=2", "stages.0.dim=8", "**.heads=2", "stages.0.block.0.value_dim=12", "input.vocabulary=11",
     ],
     "linear-transformer-mnist": ["stages.0.depth=2", "stages.0.dim=8", "**.heads=2"],
     "common-lstm": ["stages.0.depth=2", "stages.0.dim=8"],
     "common-conv": ["stages.0.depth=2", "stages.0.dim=8", "stages.0.block.0.causal=true"],
     "bytenet-lm": ["stages.0.depth=5", "stages.0.dim=8"],
     "igpt-s": ["stages.0.depth=2", "stages.0.dim=8", "**.heads=2"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("preset", TINY)

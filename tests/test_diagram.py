@@ -24,17 +24,9 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 
 VIT_BLOCK = [
-    "Input X",
-    "LayerNorm₁",
-    "Q, K, V projections",
-    "Self-attention",
-    "Output projection W_O",
-    "+ Residual",
-    "LayerNorm₂",
-    "MLP",
-    "+ Residual",
-    "Output X",
-]
+    "Input X", "LayerNorm₁", "Q, K, V projections", "Self-attention", "Output projection W_O", "+ Residual",
+    "LayerNorm₂", "MLP", "+ Residual", "Output X",
+]  # fmt: skip
 
 
 def built(*specs, **options):

@@ -66,11 +66,8 @@ def test_a_table_that_does_not_fit_gives_way_to_its_narrow_form():
 def test_lines_stay_together_in_markdown_and_are_comments_in_latex():
     text = document(TextLines(["   b   c: d", "after:  e"], head="A", strong=True), Gap(), TABLE)
     assert text.text("markdown").splitlines()[:4] == [
-        "**A, b, c: d**  ",
-        "after: e",
-        "",
-        "| name      | a   | bb   | c   |",
-    ]
+        "**A, b, c: d**  ", "after: e", "", "| name      | a   | bb   | c   |",
+    ]  # fmt: skip
     assert text.text("latex").splitlines()[:3] == ["% A, b, c: d", "% after: e", ""]
     assert text.text("table").splitlines()[:3] == ["A   b   c: d", "after:  e", ""]
 

@@ -240,25 +240,11 @@ def text(tmp_path: Path) -> Path:
 # What the dispatched account sees of a row.
 RUN = ("macs", "flops", "comparisons", "moved")
 NOTHING: dict[str, Any] = {
-    "content_dependent": False,
-    "reads": None,
-    "reads_tokens": None,
-    "params": 0,
-    "active_params": 0,
-    "bound": False,
-    "macs": 0,
-    "flops": 0,
-    "comparisons": 0,
-    "moved": 0,
-    "cached": 0,
-    "cached_per_token": 0,
-    "plain_traffic_bytes": None,
-    "tiled_traffic_bytes": None,
-    "heads": None,
-    "pairs": None,
-    "shared": None,
+    "content_dependent": False, "reads": None, "reads_tokens": None, "params": 0, "active_params": 0, "bound": False,
+    "macs": 0, "flops": 0, "comparisons": 0, "moved": 0, "cached": 0, "cached_per_token": 0,
+    "plain_traffic_bytes": None, "tiled_traffic_bytes": None, "heads": None, "pairs": None, "shared": None,
     "seconds": None,
-}
+}  # fmt: skip
 OF_SCORES = {"mixing": "global", "content_dependent": True, "reads": "N", "reads_tokens": 7, "heads": 2}
 STAGE = {"times": 2, "stage": "stage 1"}
 # path -> what of its row is not nothing; 7·2 = 14 tokens with [CLS] and both samples.
@@ -344,13 +330,8 @@ def test_the_object_of_a_forward(image: Path) -> None:
     assert [mixing["global"][name] for name in ("params", "macs", "flops")] == [0, MIXING, MIXING_FLOPS]
     own = mixing["per-token"]
     assert [own[name] for name in ("params", "active_params", "macs", "flops", "comparisons", "moved")] == [
-        PARAMS,
-        ACTIVE,
-        MACS - MIXING,
-        FLOPS - MIXING_FLOPS,
-        168,
-        560,
-    ]
+        PARAMS, ACTIVE, MACS - MIXING, FLOPS - MIXING_FLOPS, 168, 560,
+    ]  # fmt: skip
     assert set(mixing["local"].values()) == {0}
     # 2·255 parameters; 2·2968 MACs
     assert told["by_stage"] == [
@@ -377,11 +358,8 @@ def test_the_object_of_a_forward(image: Path) -> None:
     }
     assert told["parallel_width"] == 7.0
     assert [told[name] for name in ("dtype", "attention", "mode", "memory_level")] == [
-        "float32",
-        "eager",
-        "forward",
-        None,
-    ]
+        "float32", "eager", "forward", None,
+    ]  # fmt: skip
 
 
 # Twice the forward, but the pixels want no gradient: 2·6152 - 192

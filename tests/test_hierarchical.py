@@ -259,13 +259,9 @@ def pvt_v2(dims: list[int], ratios: list[int], depths: list[int], *, linear: boo
 # Twins: the order of its sub-layers, its published figures' convention, and its forward in plain torch ────────────────
 
 PRINTED = {
-    "twins-pcpvt-s": 3.7,
-    "twins-pcpvt-b": 6.4,
-    "twins-pcpvt-l": 9.5,
-    "twins-svt-s": 2.8,
-    "twins-svt-b": 8.3,
+    "twins-pcpvt-s": 3.7, "twins-pcpvt-b": 6.4, "twins-pcpvt-l": 9.5, "twins-svt-s": 2.8, "twins-svt-b": 8.3,
     "twins-svt-l": 14.8,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "printed"), PRINTED.items())

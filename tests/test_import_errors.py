@@ -277,13 +277,8 @@ def test_all_fields_that_are_refused_are_said_in_one_run_in_the_order_of_the_fil
         import_config(path)
     said = [line.partition("config.json:")[2] for line in str(error.value).splitlines()]
     assert [line.partition(": ")[0] for line in said] == [
-        "3 rope_theta",
-        "4 hidden_size",
-        "5 hidden_sise",
-        "6 num_hidden_layers",
-        "7 is_encoder_decoder",
-        "8 id2label",
-    ]
+        "3 rope_theta", "4 hidden_size", "5 hidden_sise", "6 num_hidden_layers", "7 is_encoder_decoder", "8 id2label",
+    ]  # fmt: skip
 
 
 # Written by other libraries, or read by code that the model is not: nothing of what is counted hangs on them.

@@ -175,17 +175,9 @@ def test_a_full_config_has_their_parameters(name: str, tmp_path: Path) -> None:
 ELSEWHERE = {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "seq_length", "num_labels"}
 # What transformers works out where it is null.
 WORKED_OUT = {
-    "num_key_value_heads",
-    "head_dim",
-    "num_decoder_layers",
-    "time_step_rank",
-    "pooler_output_size",
-    "attention_hidden_size",
-    "scale_decoder_outputs",
-    "intermediate_size",
-    "sliding_window",
-    "layer_types",
-}
+    "num_key_value_heads", "head_dim", "num_decoder_layers", "time_step_rank", "pooler_output_size",
+    "attention_hidden_size", "scale_decoder_outputs", "intermediate_size", "sliding_window", "layer_types",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

@@ -73,12 +73,9 @@ def test_the_two_rows_of_table_2_1_that_do_not_add_up() -> None:
 
 
 (
-    LANGUAGE_MODELS_VOCABULARY,
-    LANGUAGE_MODELS_DIM,
-    LANGUAGE_MODELS_HIDDEN,
-    LANGUAGE_MODELS_LAYERS,
+    LANGUAGE_MODELS_VOCABULARY, LANGUAGE_MODELS_DIM, LANGUAGE_MODELS_HIDDEN, LANGUAGE_MODELS_LAYERS,
     LANGUAGE_MODELS_HEADS,
-) = 29, 24, 20, 2, 6
+) = 29, 24, 20, 2, 6  # fmt: skip
 EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds
 
 

@@ -380,18 +380,11 @@ FEATURES = 3 + 2 * (2 * 64 + 1)
 def theirs(**settings: Any) -> nn.Module:
     """transformers' Perceiver for ImageNet with Fourier features; one block, whose layers thus share no weights."""
     sizes = {
-        "num_latents": LATENTS,
-        "d_latents": PERCEIVER_WIDTH,
-        "d_model": FEATURES,
-        "num_blocks": 1,
-        "num_self_attends_per_block": LAYERS,
-        "num_self_attention_heads": HEADS,
-        "num_cross_attention_heads": 1,
-        "cross_attention_shape_for_attention": "kv",
-        "self_attention_widening_factor": 1,
-        "cross_attention_widening_factor": 1,
-        "num_labels": CLASSES,
-    }
+        "num_latents": LATENTS, "d_latents": PERCEIVER_WIDTH, "d_model": FEATURES, "num_blocks": 1,
+        "num_self_attends_per_block": LAYERS, "num_self_attention_heads": HEADS, "num_cross_attention_heads": 1,
+        "cross_attention_shape_for_attention": "kv", "self_attention_widening_factor": 1,
+        "cross_attention_widening_factor": 1, "num_labels": CLASSES,
+    }  # fmt: skip
     config = transformers.PerceiverConfig(**(sizes | settings))
     model = transformers.PerceiverForImageClassificationFourier(config)
     return model.eval().requires_grad_(requires_grad=False)

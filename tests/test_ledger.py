@@ -136,11 +136,8 @@ def test_published_figures_stand_beside_ours() -> None:
     figures = ({"params": 16, "source": "Table 1"}, {"macs": 40, "flops": None, "source": "Table 2", "note": "rounded"})
     params, macs = ledger(A, B, published=figures).published_beside_ours()
     assert (params["quantity"], params["published"], params["ours"], params["difference"]) == (
-        "params",
-        16,
-        15,
-        -1 / 16,
-    )
+        "params", 16, 15, -1 / 16,
+    )  # fmt: skip
     assert (macs["quantity"], macs["ours"], macs["difference"]) == ("macs", 50, 0.25)
     assert (params["source"], macs["source"], macs["note"]) == ("Table 1", "Table 2", "rounded")
 

@@ -299,11 +299,8 @@ def test_crossings_are_inside_their_intervals_and_those_between_their_points(fou
 def test_runs_of_one_system_are_series_of_their_own_with_a_name_each():
     rows = [row("A", 64), changed(row("A", 64), attention="fused"), changed(row("A", 64), batch=8), row("B", 64)]
     assert [one.name for one in grouped(rows, TOKENS).series] == [
-        "A eager, batch 1",
-        "A fused, batch 1",
-        "A eager, batch 8",
-        "B eager, batch 1",
-    ]
+        "A eager, batch 1", "A fused, batch 1", "A eager, batch 8", "B eager, batch 1",
+    ]  # fmt: skip
 
 
 def test_machines_threads_and_specs_of_one_name_are_never_one_series():

@@ -259,16 +259,9 @@ def test_a_bias_of_the_choice_is_no_parameter_and_changes_no_weight() -> None:
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 3, 4
 EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds
 SMALL = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": DIM,
-    "intermediate_size": HIDDEN,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "rms_norm_eps": EPS,
-    "pad_token_id": None,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-}
+    "vocab_size": VOCABULARY, "hidden_size": DIM, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS, "rms_norm_eps": EPS, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0,
+}  # fmt: skip
 
 
 def theirs(family: str, head: str = "ForCausalLM", **settings: Any) -> nn.Module:
@@ -313,12 +306,8 @@ def compare(model: nn.Module, ours: Any, **more: Any) -> None:
 # DeepSeek ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LATENT = {
-    "kv_lora_rank": 10,
-    "qk_nope_head_dim": 6,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 5,
-    "num_key_value_heads": HEADS,
-}
+    "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "num_key_value_heads": HEADS,
+}  # fmt: skip
 MLA = {"kind": "mla", "heads": HEADS, "head_dim": 6, "rope_dim": 4, "value_dim": 5, "kv_rank": 10, "causal": True}
 ROUTED = {"num_experts_per_tok": 3, "n_routed_experts": 8, "n_shared_experts": 2, "moe_intermediate_size": 7}
 EXPERTS = {
@@ -426,12 +415,9 @@ def test_the_router_s_bias_of_deepseek_v3_is_a_buffer_of_theirs_too() -> None:
 
 # embedding, routers and head whole; of the experts those that a token uses
 ACTIVE = {
-    "mixtral-8x7b": 12_879_925_248,
-    "switch-base-8": 222_977_280,
-    "switch-base-128": 224_083_200,
-    "deepseek-v3": 37_552_282_624,
-    "deepseek-v2": 21_375_800_320,
-}
+    "mixtral-8x7b": 12_879_925_248, "switch-base-8": 222_977_280, "switch-base-128": 224_083_200,
+    "deepseek-v3": 37_552_282_624, "deepseek-v2": 21_375_800_320,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "active"), ACTIVE.items())

@@ -13,14 +13,9 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
 
 TEXT: Final = {
-    "vocab_size": 50,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+    "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
 FUSED: Final = "_scaled_dot_product_flash_attention_for_cpu"
 # Configuration, model, settings, inputs of two sizes, further arguments; name, kind, reads, and computed of what mixes.
 MODELS: Final[dict[str, tuple[str, str, dict[str, Any], tuple[int, int], dict[str, Any], list[Any]]]] = {

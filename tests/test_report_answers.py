@@ -101,11 +101,8 @@ def test_a_time_is_in_a_unit_that_it_fills(days: float, words: str) -> None:
 
 def test_a_column_of_days_has_symbols_of_other_units() -> None:
     assert [days_text(days, "") for days in (1.189, 0.7, 0.002123, 0.0006)] == [
-        "1.189",
-        "16.8 h",
-        "3.057 min",
-        "51.8 s",
-    ]
+        "1.189", "16.8 h", "3.057 min", "51.8 s",
+    ]  # fmt: skip
 
 
 def test_device_time_is_in_the_unit_of_its_largest() -> None:

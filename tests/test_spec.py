@@ -223,11 +223,8 @@ class TestLines:
         write("child.yaml", "extends: ./base.yaml\n\ninput: {size: 64, channels: 3}\n")
         source = load("child.yaml").source
         assert [source.where(path) for path in ((), ("input",), ("input", "kind"), ("head",))] == [
-            "child.yaml:1",
-            "child.yaml:3",
-            "base.yaml:4",
-            "base.yaml:8",
-        ]
+            "child.yaml:1", "child.yaml:3", "base.yaml:4", "base.yaml:8",
+        ]  # fmt: skip
 
     def test_a_replaced_list_leaves_no_lines_behind(self, here):
         """The child's block has no `ratio`; the parent's, which it replaces, had one. The child's line is meant."""

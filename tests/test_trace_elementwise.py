@@ -211,29 +211,9 @@ WORKING: dict[str, tuple] = {
     **{
         name: ((), {}, (X,))
         for name in [
-            "CELU",
-            "ELU",
-            "GELU",
-            "GLU",
-            "Hardshrink",
-            "Hardsigmoid",
-            "Hardswish",
-            "Hardtanh",
-            "LeakyReLU",
-            "LogSigmoid",
-            "Mish",
-            "PReLU",
-            "RReLU",
-            "ReLU",
-            "ReLU6",
-            "SELU",
-            "SiLU",
-            "Sigmoid",
-            "Softplus",
-            "Softshrink",
-            "Softsign",
-            "Tanh",
-            "Tanhshrink",
+            "CELU", "ELU", "GELU", "GLU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU",
+            "LogSigmoid", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SELU", "SiLU", "Sigmoid", "Softplus",
+            "Softshrink", "Softsign", "Tanh", "Tanhshrink",
         ]
     },
     **{name: ((-1,), {}, (X,)) for name in ("LogSoftmax", "Softmax", "Softmin")},
@@ -284,16 +264,8 @@ WORKING: dict[str, tuple] = {
     **{
         name: ((), {}, (X, X))
         for name in [
-            "BCELoss",
-            "BCEWithLogitsLoss",
-            "HuberLoss",
-            "KLDivLoss",
-            "L1Loss",
-            "MSELoss",
-            "MultiLabelSoftMarginLoss",
-            "PoissonNLLLoss",
-            "SmoothL1Loss",
-            "SoftMarginLoss",
+            "BCELoss", "BCEWithLogitsLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MultiLabelSoftMarginLoss",
+            "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
         ]
     },
     "TripletMarginLoss": ((), {}, (X, X, X)),
@@ -302,7 +274,7 @@ WORKING: dict[str, tuple] = {
     "HingeEmbeddingLoss": ((), {}, (X, X)),
     "CrossEntropyLoss": ((), {}, (X, X)),
     "MarginRankingLoss": ((), {}, (X, X, X)),
-}
+}  # fmt: skip
 # Data is shaped, or in training masked: nothing by convention.
 NOTHING = {
     "Flatten": ((), {}, (X,)),
@@ -317,32 +289,11 @@ NOTHING = {
 }
 # Held to hand arithmetic elsewhere (whole numbers enter), or run nothing of their own.
 ELSEWHERE = {
-    "Embedding",
-    "EmbeddingBag",
-    "TransformerEncoder",
-    "TransformerDecoder",
-    "Module",
-    "Sequential",
-    "ModuleList",
-    "ModuleDict",
-    "ParameterList",
-    "ParameterDict",
-    "Container",
-    "DataParallel",
-    "RNNBase",
-    "RNNCellBase",
-    "NLLLoss",
-    "NLLLoss2d",
-    "CTCLoss",
-    "CosineEmbeddingLoss",
-    "MultiLabelMarginLoss",
-    "MultiMarginLoss",
-    "AdaptiveLogSoftmaxWithLoss",
-    "LinearCrossEntropyLoss",
-    "MaxUnpool1d",
-    "MaxUnpool2d",
-    "MaxUnpool3d",
-}
+    "Embedding", "EmbeddingBag", "TransformerEncoder", "TransformerDecoder", "Module", "Sequential", "ModuleList",
+    "ModuleDict", "ParameterList", "ParameterDict", "Container", "DataParallel", "RNNBase", "RNNCellBase", "NLLLoss",
+    "NLLLoss2d", "CTCLoss", "CosineEmbeddingLoss", "MultiLabelMarginLoss", "MultiMarginLoss",
+    "AdaptiveLogSoftmaxWithLoss", "LinearCrossEntropyLoss", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
+}  # fmt: skip
 
 
 def test_every_class_of_torch_nn_is_held_to_something() -> None:
