@@ -103,17 +103,9 @@ def test_compare_takes_a_module_beside_a_spec(compared_folder: Path) -> None:
 
 def test_the_table_of_compare(compared_folder: Path) -> None:
     done = xf(
-        "compare",
-        "full.yaml",
-        "model.py:Net",
-        "--N",
-        16,
-        "--input",
-        "1xNx8",
-        "--mixing",
-        cwd=compared_folder,
+        "compare", "full.yaml", "model.py:Net", "--N", 16, "--input", "1xNx8", "--mixing", cwd=compared_folder,
         COLUMNS="80",
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "Net    inputs x: 1×16×8 float32   float32   fused attention" in done.stdout
     assert "specs: batch 1   float32   eager attention" in done.stdout

@@ -110,20 +110,9 @@ COLUMNS: dict[str, Any] = {
 }
 LEARNING: dict[str, Any] = {"backward_macs": 16, "traced_backward_macs": 26, "kept_bytes": 27, "backward_saved": 17}
 STEP = TrainingStep(
-    optimizer="adamw",
-    tokens=1,
-    forward_macs=2,
-    backward_macs=3,
-    recomputed_macs=4,
-    model_flops=5,
-    update_flops=6,
-    params_bytes=7,
-    gradients_bytes=8,
-    master_bytes=9,
-    optimizer_bytes=10,
-    kept_bytes=11,
-    attention_kept_bytes=12,
-)
+    optimizer="adamw", tokens=1, forward_macs=2, backward_macs=3, recomputed_macs=4, model_flops=5, update_flops=6,
+    params_bytes=7, gradients_bytes=8, master_bytes=9, optimizer_bytes=10, kept_bytes=11, attention_kept_bytes=12,
+)  # fmt: skip
 
 
 def made_up(*rows: Operation, training: bool = False) -> Ledger:

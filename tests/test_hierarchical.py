@@ -233,27 +233,18 @@ def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
 )
 def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, attention: str, tmp_path: Path) -> None:
     theirs = hf.theirs_of(
-        "PvtV2ForImageClassification",
-        **PVT_SMALL,
-        image_size=size,
-        sr_ratios=reductions or [1] * 4,
-        linear_attention=not reductions,
-        layer_norm_eps=hf.EPS,
-        num_labels=hf.CLASSES,
-    )
+        "PvtV2ForImageClassification", **PVT_SMALL, image_size=size, sr_ratios=reductions or [1] * 4,
+        linear_attention=not reductions, layer_norm_eps=hf.EPS, num_labels=hf.CLASSES,
+    )  # fmt: skip
     ours = hf.ours_of(pvt_v2_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
     hf.compare(theirs, ours, copied_pvt_v2, tolerance=1e-10)
 
 
 def pvt_v2(dims: list[int], ratios: list[int], depths: list[int], *, linear: bool = False) -> nn.Module:
     return hf.theirs_of(
-        "PvtV2ForImageClassification",
-        hidden_sizes=dims,
-        mlp_ratios=ratios,
-        depths=depths,
-        linear_attention=linear,
+        "PvtV2ForImageClassification", hidden_sizes=dims, mlp_ratios=ratios, depths=depths, linear_attention=linear,
         num_labels=1000,
-    )
+    )  # fmt: skip
 
 
 # Twins: the order of its sub-layers, its published figures' convention, and its forward in plain torch ────────────────

@@ -232,15 +232,9 @@ def numbers(*names: str, low: int = 1, high: int = 24) -> dict[str, st.SearchStr
 
 ACTS = st.sampled_from(["gelu", "gelu_new", "relu", "silu", "quick_gelu", "relu6"])
 _ANY_BERT = numbers(
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "type_vocab_size",
-    "max_position_embeddings",
-    "vocab_size",
-    "num_labels",
-) | {"hidden_act": ACTS, "is_decoder": st.booleans(), "tie_word_embeddings": st.booleans()}
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "type_vocab_size",
+    "max_position_embeddings", "vocab_size", "num_labels",
+) | {"hidden_act": ACTS, "is_decoder": st.booleans(), "tie_word_embeddings": st.booleans()}  # fmt: skip
 _ANY_GPT = numbers("n_embd", "n_layer", "n_head", "n_positions", "num_labels") | {"tie_word_embeddings": st.booleans()}
 _ANY_LLAMA = numbers(
     "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size"
@@ -251,17 +245,8 @@ _ANY_LLAMA = numbers(
     "rope_theta": st.sampled_from([10000.0, 5e5]),
 }
 _ANY_DEEPSEEK = numbers(
-    "num_hidden_layers",
-    "first_k_dense_replace",
-    "kv_lora_rank",
-    "qk_nope_head_dim",
-    "v_head_dim",
-    "n_routed_experts",
-    "n_shared_experts",
-    "num_experts_per_tok",
-    "n_group",
-    "topk_group",
-    high=8,
+    "num_hidden_layers", "first_k_dense_replace", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim",
+    "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "n_group", "topk_group", high=8,
 ) | {
     "q_lora_rank": st.none() | st.integers(1, 9),
     "qk_rope_head_dim": st.integers(1, 6),
@@ -269,26 +254,21 @@ _ANY_DEEPSEEK = numbers(
     "attention_bias": st.booleans(),
     "tie_word_embeddings": st.booleans(),
     "first_k_dense_replace": st.integers(0, 4),
-}
+}  # fmt: skip
 _ANY_T5 = numbers("d_model", "d_kv", "num_heads", "num_layers", "num_decoder_layers", "d_ff") | {
     "feed_forward_proj": st.sampled_from(["relu", "gelu", "gated-gelu", "gated-silu", "gated-relu", "silu"]),
     "relative_attention_num_buckets": st.integers(4, 40),
     "tie_word_embeddings": st.booleans(),
 }
 _ANY_VIT = numbers(
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "num_channels",
-    "num_labels",
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "num_channels", "num_labels",
     "pooler_output_size",
 ) | {
     "qkv_bias": st.booleans(),
     "hidden_act": ACTS,
     "patch_size": st.integers(1, 4) | st.just([2, 4]),
     "image_size": st.integers(4, 12) | st.lists(st.integers(4, 12), min_size=2, max_size=2),
-}
+}  # fmt: skip
 _ANY_SWIN = {
     "embed_dim": st.sampled_from([4, 6, 12]),
     "depths": st.lists(st.integers(1, 4), min_size=1, max_size=3),

@@ -96,18 +96,10 @@ def longformer(folder: Path, length: int, global_tokens: int, **run: Any) -> tup
 
 def their_longformer() -> nn.Module:
     return hf.theirs_of(
-        "LongformerModel",
-        vocab_size=29,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=70,
-        type_vocab_size=1,
-        attention_window=8,
-        layer_norm_eps=1e-5,
+        "LongformerModel", vocab_size=29, hidden_size=12, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=48, max_position_embeddings=70, type_vocab_size=1, attention_window=8, layer_norm_eps=1e-5,
         pad_token_id=1,
-    )
+    )  # fmt: skip
 
 
 def sliding_copied(theirs: nn.Module, ours: Any) -> None:
@@ -283,20 +275,10 @@ def bigbird(folder: Path, length: int, **run: Any) -> tuple[Architecture, BuiltM
 def their_bigbird() -> nn.Module:
     """Training, without dropout: in evaluation theirs draws nothing, and reads the first block r times more."""
     return hf.theirs_of(
-        "BigBirdModel",
-        vocab_size=29,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=64,
-        block_size=4,
-        num_random_blocks=2,
-        hidden_act="gelu",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        layer_norm_eps=1e-5,
-    ).train()
+        "BigBirdModel", vocab_size=29, hidden_size=12, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=48, max_position_embeddings=64, block_size=4, num_random_blocks=2, hidden_act="gelu",
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, layer_norm_eps=1e-5,
+    ).train()  # fmt: skip
 
 
 def block_sparse_copied(theirs: nn.Module, ours: Any) -> None:

@@ -193,17 +193,10 @@ def spec(n: int, landmarks: int, *, dim: int = 12, heads: int = 3, conv: int = 5
 
 def theirs(n: int, landmarks: int, *, heads: int = 3, conv: int = 5) -> nn.Module:
     config = transformers.NystromformerConfig(
-        vocab_size=31,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=heads,
-        intermediate_size=20,
-        max_position_embeddings=n,
-        num_landmarks=landmarks,
-        segment_means_seq_len=n,
-        conv_kernel_size=conv,
+        vocab_size=31, hidden_size=12, num_hidden_layers=2, num_attention_heads=heads, intermediate_size=20,
+        max_position_embeddings=n, num_landmarks=landmarks, segment_means_seq_len=n, conv_kernel_size=conv,
         hidden_act="gelu",
-    )
+    )  # fmt: skip
     torch.manual_seed(0)
     return transformers.NystromformerModel(config).eval().requires_grad_(requires_grad=False)
 

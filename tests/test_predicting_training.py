@@ -323,19 +323,9 @@ def test_commands_predict_a_step(calibrated_steps):
 
 def test_timed_and_predicted_stand_in_one_row(calibrated_steps):
     done = xf(
-        "analyze",
-        "vit-ti32",
-        "--set",
-        ONE[0],
-        "--no-trace",
-        *TRAIN,
-        "--device",
-        "cpu",
-        "--runs",
-        "1",
-        "--format",
+        "analyze", "vit-ti32", "--set", ONE[0], "--no-trace", *TRAIN, "--device", "cpu", "--runs", "1", "--format",
         "csv",
-    )
+    )  # fmt: skip
     rows = {row["operation"]: row for row in csv.DictReader(io.StringIO(done.stdout))}
     assert list(rows)[-2:] == ["update", "not attributed"]
     assert float(rows["update"]["seconds"]) > 0

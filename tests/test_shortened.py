@@ -322,13 +322,9 @@ def test_its_costs_grow_with_time_alone() -> None:
 
 def parakeet_block(dim: int, heads: int, kernel: int) -> nn.Module:
     config = transformers.ParakeetEncoderConfig(
-        hidden_size=dim,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        intermediate_size=4 * dim,
-        conv_kernel_size=kernel,
-        attn_implementation="eager",
-    )
+        hidden_size=dim, num_attention_heads=heads, num_key_value_heads=heads, intermediate_size=4 * dim,
+        conv_kernel_size=kernel, attn_implementation="eager",
+    )  # fmt: skip
     modeling = transformers.models.parakeet.modeling_parakeet  # takes a second to import
     return modeling.ParakeetEncoderBlock(config, 0).eval().requires_grad_(requires_grad=False)
 
