@@ -755,8 +755,14 @@ def survives(text: str, folder: Path, run: Run | None = None) -> None:
             assert re.search(r"fuzz\.yaml(:\d+)? |fuzz\.yaml: |--N", said)
 
 
-@FUZZ
-@given(text=st.text(max_size=300))
+PIECES = [
+    *KEYS, *WORDS, ": ", "- ", "\n", "\n  ", "{", "}", "[", "]", ", ", "&a ", "*a ", "!t ", "'", '"', "|", ">", "#", "? ",
+    "<<", "~", "4", "1e5", "%", "@", "\t", "---\n", "...\n",
+]  # fmt: skip
+
+
+@settings(FUZZ, max_examples=300)
+@given(text=st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
 @example(text="\ud800")
 @example(text="a: &a\n  - *a\n")
 @example(text="%YAML 9.9\n--- a")
@@ -764,49 +770,6 @@ def survives(text: str, folder: Path, run: Run | None = None) -> None:
 @example(text="\x85: \u2028")
 @example(text="? - a\n: b")
 def test_fuzz_any_text(text, tmp_path):
-    survives(text, tmp_path)
-
-
-@FUZZ
-@given(
-    text=st.lists(
-        st.sampled_from(
-            [
-                *KEYS,
-                *WORDS,
-                ": ",
-                "- ",
-                "\n",
-                "\n  ",
-                "{",
-                "}",
-                "[",
-                "]",
-                ", ",
-                "&a ",
-                "*a ",
-                "!t ",
-                "'",
-                '"',
-                "|",
-                ">",
-                "#",
-                "? ",
-                "<<",
-                "~",
-                "4",
-                "1e5",
-                "%",
-                "@",
-                "\t",
-                "---\n",
-                "...\n",
-            ]
-        ),
-        max_size=60,
-    ).map("".join)
-)
-def test_fuzz_text_that_looks_like_yaml(text, tmp_path):
     survives(text, tmp_path)
 
 
