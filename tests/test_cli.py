@@ -103,14 +103,6 @@ class TestAnalyze:
         assert out.count("Attention scores") == 1
         assert ("|" in out) if form == "markdown" else ("\\begin{tabular}" in out)
 
-    def test_batch_multiplies_costs_and_not_parameters(self):
-        one, four = (
-            json.loads(xf("analyze", "swin", "--batch", batch, "--format", "json").stdout)["totals"] for batch in (1, 4)
-        )
-        assert four["params"] == one["params"]
-        assert four["macs"] == 4 * one["macs"] == four["traced_macs"]
-        assert four["attention_bytes"] == 4 * one["attention_bytes"]
-
     def test_what_a_trace_checks_with_is_said(self):
         assert "counted only; --trace checks it" in xf("analyze", "vit", "--no-trace").stdout.splitlines()
         both = "on the real torch model (fvcore's trace and torch's dispatcher)"
@@ -185,11 +177,6 @@ class TestCompare:
         assert re.search(r"score dot products\s+614,656\s+38,416\s+\(16× less\)", out)
         for text in ("local mixing", "global mixing", "mixing MACs 2.00", "crossovers", "616,225"):
             assert text in out, text
-
-    def test_with_a_trace_both_agree(self):
-        out = xf("compare", "vit", "swin", "--N", "784", "--trace").stdout
-        assert out.count("agrees exactly") == 2
-        assert "traced MACs" in out
 
     def test_json(self):
         told = json.loads(xf("compare", "vit", "swin", "--N", "784", "--format", "json").stdout)
@@ -350,17 +337,9 @@ class TestRefusals:
         ("arguments", "words"),
         [
             (["analyze", "vitt"], "did you mean 'vit'"),
-            (["analyze", "vit", "--by", "colour"], "expected one of block, mixing, module, operation, stage"),
-            (["analyze", "vit", "--format", "xml"], "expected one of csv, json, latex, markdown, table"),
-            (["analyze", "vit", "--dtype", "float8"], "float32"),
-            (["analyze", "vit", "--attention", "flash"], "expected one of eager, fused"),
             (["analyze", "vit", "--batch", "0"], "from 1"),
-            (["analyze", "vit", "--batch", "-3"], "from 1"),
             (["analyze", "vit", "--N", "787"], "784 (28×28)"),
-            (["analyze", "vit", "--N", "0"], "at least 1"),
             (["analyze", "vit", "--N", "many"], "whole number"),
-            (["analyze", "gpt2", "--N", "1025"], "at most 1024"),
-            (["analyze", "vit", "--N", "1,2"], "one stream"),
             (["analyze", "vit", "--device", "tpu"], "cpu"),
             (["analyze", "vit", "--device", "cuda:99"], "this machine has"),
             (["analyze", "vit", "--set", "stages.0.heads"], "key=value"),
@@ -375,16 +354,6 @@ class TestRefusals:
     def test_says_what_was_expected(self, arguments, words):
         # versions of typer write the name of an argument in capitals or in braces
         assert words.lower() in refused(*arguments).lower()
-
-    def test_a_bad_spec_names_file_and_line(self, tmp_path):
-        spec = tmp_path / "toy.yaml"
-        spec.write_text(
-            "name: Toy\ninput: {kind: image, size: 32}\nembed: [{kind: patch, size: 4}]\nstages:\n"
-            "  - dim: 192\n    depth: 2\n    block:\n      - {kind: full, heads: 5}\nhead: {kind: classifier}\n"
-        )
-        message = refused("analyze", spec)
-        assert f"{spec}:8 stages[0].block[0].heads: 5 does not divide the width 192" in message
-        assert "1, 2, 3, 4, 6, 8" in message
 
     def test_what_does_not_fit_is_refused_with_its_bytes(self):
         # GPT-3's parameters alone take 174,604,259,328 × 4 bytes = 650.5 GiB.

@@ -528,12 +528,6 @@ def test_a_comparison_of_training_steps(image: Path) -> None:
     assert told == {name: value for name, value in COMPARED.items() if name not in head}
 
 
-def test_attention_memory_of_all_layers_and_at_its_peak(image: Path) -> None:
-    figures = xfcost.compare(image, image, batch=2, settings=["stages.0.depth=3"]).figures["Image"]
-    # 3 blocks keep 2·2·49 weights after the softmax of 4 bytes; in one, scores and weights are alive together
-    assert (figures["attention_bytes"], figures["attention_peak_bytes"]) == (2352, 1568)
-
-
 def test_a_comparison_of_decode_steps(text: Path) -> None:
     comparison = xfcost.compare(text, text, batch=2, mode="decode", **PLAIN)
     first, _ = table_of(report_text(comparison, "csv"))
