@@ -101,145 +101,140 @@ def near(linear: nn.Linear, x: Tensor) -> Tensor:
     return middles(x, 1) + 0.2 * x[:, :2].movedim(1, -1).tanh()
 
 
-QK, AV = "bmm", "bmm"
-CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, int, bool]]]] = {
-    "linear": (lambda linear, x: x + linear(x).relu(), (SEQUENCE,), []),
-    "layer norm": (lambda linear, x: F.layer_norm(linear(x), (D,)), (SEQUENCE,), []),
-    "softmax over channels": (lambda linear, x: linear(x).softmax(-1), (SEQUENCE,), []),
-    "attention": (
-        attention,
-        (SEQUENCE,),
-        [(QK, "global", 6, True), ("_softmax", "global", 6, True), (AV, "global", 6, True)],
-    ),
-    "attention of a batch": (
-        attention,
-        ((2, 6, D),),
-        [(QK, "global", 6, True), ("_softmax", "global", 6, True), (AV, "global", 6, True)],
-    ),
-    "causal": (
-        lambda linear, x: attention(linear, x, causal_mask(x.shape[1])),
-        (SEQUENCE,),
-        [
-            ("bmm", "global", 6, True),
-            ("add", "global", 6, False),
-            ("_softmax", "global", 6, True),
-            ("bmm", "global", 6, True),
-        ],
-    ),
+def attention_to(linear: nn.Linear, x: Tensor, memory: Tensor) -> Tensor:
+    return (linear(x) @ memory.mT).softmax(-1) @ memory
+
+
+# Tokens that are sorted or chosen by what they hold, experts, and attention in loops over tokens ──────────────────────
+
+
+def cut(x: Tensor, order: Tensor) -> Tensor:
+    """The tokens in another order, or some of them."""
+    return x.gather(1, order[..., None].expand(-1, -1, D))
+
+
+def buckets(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Attention among two neighbours in the order of what they hold."""
+    order = linear(x)[..., :4].argmax(-1).argsort(dim=1, stable=True)
+    pairs = cut(x, order).unflatten(1, (-1, 2))
+    return x + cut(attention_to(linear, pairs, pairs).flatten(1, 2), order.argsort(1))
+
+
+def pruned(linear: nn.Linear, x: Tensor, kept: int) -> Tensor:
+    return attention(linear, cut(x, linear(x)[..., 0].topk(kept, 1).indices))
+
+
+def switched(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Each expert takes the tokens that chose it."""
+    chosen, made = linear(x)[..., :3].argmax(-1), torch.zeros_like(x)
+    for expert in range(3):
+        mine = chosen == expert
+        made[mine] = F.relu(linear(x[mine]))
+    return x + made
+
+
+def dispatched(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Tokens sorted by expert, and their results added up where they came from."""
+    tokens = x.flatten(0, 1)
+    weights, experts = linear(tokens).softmax(-1).topk(2, -1)
+    order = experts.flatten().argsort()
+    results = linear(tokens[order // 2]) * weights.flatten()[order][:, None]
+    return torch.zeros_like(tokens).index_add_(0, order // 2, results).view_as(x)
+
+
+def by_mask(linear: nn.Linear, x: Tensor) -> Tensor:
+    """One-hot choices, as whole numbers that are written by index."""
+    chosen = F.one_hot(linear(x)[..., :3].argmax(-1), 3)
+    return sum((linear(x) * chosen[..., expert, None] for expert in range(3)), x)
+
+
+def nearest(linear: nn.Linear, x: Tensor) -> Tensor:
+    best = (linear(x) @ x.mT).argmax(-1)
+    return x + cut(x, best)
+
+
+def query_by_query(linear: nn.Linear, x: Tensor) -> Tensor:
+    rows = []
+    for query in linear(x).unbind(1):
+        weights = (query[:, None] * x).sum(-1).softmax(-1)
+        rows.append((weights[..., None] * x).sum(1))
+    return torch.stack(rows, 1)
+
+
+def decoded(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Each token attends to a cache of those before it."""
+    rows = []
+    for token in range(x.shape[1]):
+        past = x[:, : token + 1]
+        rows.append((linear(x[:, token : token + 1]) @ past.mT).softmax(-1) @ past)
+    return torch.cat(rows, 1)
+
+
+def gated(linear: nn.Linear, x: Tensor) -> Tensor:
+    """A token that all read, and no softmax over tokens: no query."""
+    return (x * linear(x[:, :1]).sigmoid()).softmax(-1)
+
+
+# Without a rule of their own ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def solved(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Each token minus what those before it explain, as in a delta rule."""
+    eye = torch.eye(x.shape[1], dtype=x.dtype)
+    return torch.linalg.solve_triangular((linear(x) @ x.mT).tril(-1) + eye, x, upper=False)
+
+
+def folded(linear: nn.Linear, x: Tensor) -> Tensor:
+    """Tokens as columns that are laid side by side."""
+    return F.fold(x.mT, (2, x.shape[1]), (2, 1), stride=(2, 1))
+
+
+def attends(kind: str, tokens: int, *, masked: bool = False) -> list[Any]:
+    """Scores, their mask, a softmax and the weighted sum, each of which reads so many tokens."""
+    names = ("bmm", "add", "_softmax", "bmm") if masked else ("bmm", "_softmax", "bmm")
+    return [(name, kind, tokens, name != "add") for name in names]
+
+
+Cases = dict[str, tuple[Any, list[Any]]]
+# Of each what mixes: its name, kind, the most tokens that it reads, whether its weights depend on content.
+OF_SEQUENCES: Cases = {
+    "linear": (lambda linear, x: x + linear(x).relu(), []),
+    "layer norm": (lambda linear, x: F.layer_norm(linear(x), (D,)), []),
+    "softmax over channels": (lambda linear, x: linear(x).softmax(-1), []),
+    "attention": (attention, attends("global", 6)),
+    "causal": (lambda linear, x: attention(linear, x, causal_mask(x.shape[1])), attends("global", 6, masked=True)),
     "a window kept of a dense product": (
         lambda linear, x: attention(linear, x, window_mask(x.shape[1])),
-        (SEQUENCE,),
-        [
-            ("bmm", "local", 3, True),
-            ("add", "local", 3, False),
-            ("_softmax", "local", 3, True),
-            ("bmm", "local", 3, True),
-        ],
+        attends("local", 3, masked=True),
     ),
     "the same in one kernel": (
         lambda linear, x: F.scaled_dot_product_attention(*[x[:, None]] * 3, attn_mask=window_mask(x.shape[1])),
-        (SEQUENCE,),
         [("_scaled_dot_product_flash_attention_for_cpu", "local", 3, True)],
     ),
-    "windows, shifted": (
-        windows,
-        (SEQUENCE,),
-        [("bmm", "local", 2, True), ("_softmax", "local", 2, True), ("bmm", "local", 2, True)],
-    ),
+    "windows, shifted": (windows, attends("local", 2)),
     "element-wise scores": (
         lambda linear, x: (linear(x)[:, :, None] + x[:, None]).tanh().sum(-1).softmax(-1) @ x,
-        (SEQUENCE,),
         [(name, "global", 6, name != "sum") for name in ("add", "tanh", "sum", "_softmax", "bmm")],
     ),
-    "a state": (linear_attention, (SEQUENCE,), [("bmm", "global", 6, True), ("bmm", "global", 6, True)]),
-    "a shift": (
-        lambda linear, x: x + F.pad(x, (0, 0, 1, -1)),
-        (SEQUENCE,),
-        [("add", "local", 2, False)],
-    ),
-    "a shift, written in place": (in_place, (SEQUENCE,), [("add", "local", 2, False)]),
-    "cumulative sum": (lambda linear, x: x.cumsum(1), (SEQUENCE,), [("cumsum", "global", 6, False)]),
-    "a recurrence": (summed_by_steps, (SEQUENCE,), [("add", "global", 6, True)] * 5),
-    "a moving average": (averaged_by_steps, (SEQUENCE,), [("add", "global", 6, False)] * 5),
-    "LSTM": (nn.LSTM(D, D, batch_first=True), (SEQUENCE,), [("mkldnn_rnn_layer", "global", 6, True)]),
-    "a mean at the end": (lambda linear, x: linear(x.mean(1)), (SEQUENCE,), []),
-    "a mean that tokens read": (squeezed, (SEQUENCE,), [("mean", "global", 6, False), ("mul", "global", 6, True)]),
-    "pointwise convolution": (nn.Conv2d(3, 5, 1), (IMAGE,), []),
-    "patches": (nn.Conv2d(3, 5, 4, stride=4), (IMAGE,), []),
-    "convolution": (nn.Conv2d(3, 5, 3, padding=1), (IMAGE,), [("convolution", "local", 9, False)]),
-    "transposed convolution": (
-        nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1),
-        (IMAGE,),
-        [("convolution", "local", 4, False)],
-    ),
-    "transposed convolution, then a convolution of its finer grid": (
-        nn.Sequential(nn.ConvTranspose2d(3, 5, 2, stride=2), nn.Conv2d(5, 3, 3, padding=1)),
-        (IMAGE,),
-        [("convolution", "local", 4, False)],
-    ),
-    "transposed convolution, kernels apart": (nn.ConvTranspose2d(3, 5, 2, stride=2), (IMAGE,), []),
-    "dilated convolution": (
-        nn.Conv2d(3, 3, 3, padding=2, dilation=2, groups=3),
-        (IMAGE,),
-        [("convolution", "local", 9, False)],
-    ),
-    "maximum pooling": (nn.MaxPool2d(3, 1, 1), (IMAGE,), [("max_pool2d_with_indices", "local", 9, True)]),
-    "an unfolded convolution": (
-        lambda linear, x: F.unfold(x, 3, padding=1)[0].T @ torch.ones(27, 2),
-        (IMAGE,),
-        [("mm", "local", 9, False)],
-    ),
-    "samples at fixed points": (
-        lambda linear, x: F.grid_sample(x, middles(x, 0.9), align_corners=False),
-        (IMAGE,),
-        [("grid_sampler_2d", "local", 4, False)],
-    ),
-    "samples in the middle of cells": (
-        lambda linear, x: F.grid_sample(x, middles(x, 1), align_corners=False),
-        (IMAGE,),
-        [],
-    ),
-    "samples at points that the tokens choose": (
-        lambda linear, x: F.grid_sample(x, near(linear, x), padding_mode="border", align_corners=False),
-        (IMAGE,),
-        [("grid_sampler_2d", "local", 4, True)],
-    ),
-    "cubic samples at points that the tokens choose": (
-        lambda linear, x: F.grid_sample(x, near(linear, x), mode="bicubic", align_corners=True),
-        (IMAGE,),
-        [("grid_sampler_2d", "local", 16, True)],
-    ),
-    "cells that are nearest to points, moved": (
-        lambda linear, x: F.grid_sample(x, near(linear, x), mode="nearest", align_corners=False),
-        (IMAGE,),
-        [],
-    ),
-    "all tokens take a sample at one point, which all choose": (
-        lambda linear, x: (
-            x + F.grid_sample(x, x.mean((2, 3))[:, None, None, :2].expand(-1, *x.shape[2:], -1), align_corners=True)
-        ),
-        (IMAGE,),
-        # four cells, which the mean of all tokens chooses
-        [("mean", "global", 64, False), ("grid_sampler_2d", "global", 4, True), ("add", "global", 64, False)],
-    ),
-    "group norm": (nn.GroupNorm(1, 3), (IMAGE,), [("native_group_norm", "global", 64, True)]),
+    "a state": (linear_attention, [("bmm", "global", 6, True), ("bmm", "global", 6, True)]),
+    "a shift": (lambda linear, x: x + F.pad(x, (0, 0, 1, -1)), [("add", "local", 2, False)]),
+    "a shift, written in place": (in_place, [("add", "local", 2, False)]),
+    "cumulative sum": (lambda linear, x: x.cumsum(1), [("cumsum", "global", 6, False)]),
+    "a recurrence": (summed_by_steps, [("add", "global", 6, True)] * 5),
+    "a moving average": (averaged_by_steps, [("add", "global", 6, False)] * 5),
+    "LSTM": (nn.LSTM(D, D, batch_first=True), [("mkldnn_rnn_layer", "global", 6, True)]),
+    "a mean at the end": (lambda linear, x: linear(x.mean(1)), []),
+    "a mean that tokens read": (squeezed, [("mean", "global", 6, False), ("mul", "global", 6, True)]),
     "patch merging": (
         lambda linear, x: F.layer_norm(torch.cat([x[:, ::2], x[:, 1::2]], -1), (2 * D,)) @ torch.ones(2 * D, 3),
-        (SEQUENCE,),
         [],
     ),
     "a state of two halves": (
         summed_by_halves,
-        (SEQUENCE,),
-        [
-            *[("bmm", "global", 3, True)] * 2,
-            ("add", "global", 3, False),
-            ("bmm", "global", 6, True),
-        ],
+        [*[("bmm", "global", 3, True)] * 2, ("add", "global", 3, False), ("bmm", "global", 6, True)],
     ),
     "a bias out of neighbours": (
         biased_by_neighbours,
-        (SEQUENCE,),
         [
             ("convolution", "local", 3, False),
             *[(name, "global", 6, name != "add") for name in ("bmm", "add", "_softmax", "bmm")],
@@ -247,11 +242,80 @@ CASES: dict[str, tuple[Any, tuple[tuple[int, ...], ...], list[tuple[str, str, in
     ),
     "merged keys": (
         lambda linear, x: attention_to(linear, x, F.avg_pool1d(x.transpose(1, 2), 2).transpose(1, 2)),
-        (SEQUENCE,),
-        [("avg_pool2d", "local", 2, False), *[(name, "global", 3, True) for name in ("bmm", "_softmax", "bmm")]],
+        [("avg_pool2d", "local", 2, False), *attends("global", 3)],
+    ),
+    "every channel sorted": (lambda linear, x: x.sort(1).values, [("sort", "global", 6, True)]),
+    "tokens sorted by one of their numbers": (lambda linear, x: cut(x, linear(x)[..., 0].argsort(1)), []),
+    "heads that sort tokens, for the order alone": (
+        lambda linear, x: x + x.gather(1, linear(x).topk(x.shape[1], 1).indices[..., :1].expand_as(x)),
+        [("add", "local", 2, False)],
+    ),
+    "attention in buckets": (buckets, attends("local", 2)),
+    "as many tokens kept at any size": (lambda linear, x: pruned(linear, x, 3), attends("local", 3)),
+    "half of the tokens kept": (lambda linear, x: pruned(linear, x, x.shape[1] // 2), attends("global", 3)),
+    "experts in a loop": (switched, []),
+    "experts of sorted tokens": (dispatched, []),
+    "experts by a mask": (by_mask, []),
+    "the best key": (nearest, [("bmm", "global", 6, True), ("argmax", "global", 6, True), ("add", "local", 2, False)]),
+    "query by query": (
+        query_by_query,
+        [(name, "global", 6, at < 4) for at, name in enumerate(("mul", "sum", "_softmax", "mul", "sum"))] * 6,
+    ),
+    "a gate of one token": (gated, [("mul", "local", 2, True)]),
+    "halves multiplied": (lambda linear, x: F.glu(x), []),
+    "a Fourier transform of tokens and channels": (
+        lambda linear, x: torch.fft.fftn(x, dim=(1, 2)).real,
+        [("_fft_c2c", "global", 6, False)],
+    ),
+    "columns laid side by side": (folded, []),
+    "columns that overlap": (
+        lambda linear, x: F.fold(x.mT, (1, x.shape[1] + 1), (1, 2)),
+        [("col2im", "local", 2, False)],
     ),
 }
-
-
-def attention_to(linear: nn.Linear, x: Tensor, memory: Tensor) -> Tensor:
-    return (linear(x) @ memory.transpose(1, 2)).softmax(-1) @ memory
+OF_IMAGES: Cases = {
+    "pointwise convolution": (nn.Conv2d(3, 5, 1), []),
+    "patches": (nn.Conv2d(3, 5, 4, stride=4), []),
+    "convolution": (nn.Conv2d(3, 5, 3, padding=1), [("convolution", "local", 9, False)]),
+    "transposed convolution": (nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1), [("convolution", "local", 4, False)]),
+    "transposed convolution, then a convolution of its finer grid": (
+        nn.Sequential(nn.ConvTranspose2d(3, 5, 2, stride=2), nn.Conv2d(5, 3, 3, padding=1)),
+        [("convolution", "local", 4, False)],
+    ),
+    "transposed convolution, kernels apart": (nn.ConvTranspose2d(3, 5, 2, stride=2), []),
+    "dilated convolution": (nn.Conv2d(3, 3, 3, padding=2, dilation=2, groups=3), [("convolution", "local", 9, False)]),
+    "maximum pooling": (nn.MaxPool2d(3, 1, 1), [("max_pool2d_with_indices", "local", 9, True)]),
+    "an unfolded convolution": (
+        lambda linear, x: F.unfold(x, 3, padding=1)[0].T @ torch.ones(27, 2),
+        [("mm", "local", 9, False)],
+    ),
+    "samples at fixed points": (
+        lambda linear, x: F.grid_sample(x, middles(x, 0.9), align_corners=False),
+        [("grid_sampler_2d", "local", 4, False)],
+    ),
+    "samples in the middle of cells": (lambda linear, x: F.grid_sample(x, middles(x, 1), align_corners=False), []),
+    "samples at points that the tokens choose": (
+        lambda linear, x: F.grid_sample(x, near(linear, x), padding_mode="border", align_corners=False),
+        [("grid_sampler_2d", "local", 4, True)],
+    ),
+    "cubic samples at points that the tokens choose": (
+        lambda linear, x: F.grid_sample(x, near(linear, x), mode="bicubic", align_corners=True),
+        [("grid_sampler_2d", "local", 16, True)],
+    ),
+    "cells that are nearest to points, moved": (
+        lambda linear, x: F.grid_sample(x, near(linear, x), mode="nearest", align_corners=False),
+        [],
+    ),
+    "all tokens take a sample at one point, which all choose": (
+        lambda linear, x: (
+            x + F.grid_sample(x, x.mean((2, 3))[:, None, None, :2].expand(-1, *x.shape[2:], -1), align_corners=True)
+        ),
+        [("mean", "global", 64, False), ("grid_sampler_2d", "global", 4, True), ("add", "global", 64, False)],
+    ),
+    "group norm": (nn.GroupNorm(1, 3), [("native_group_norm", "global", 64, True)]),
+}
+CASES = {
+    **{name: (one, (SEQUENCE,), expected) for name, (one, expected) in OF_SEQUENCES.items()},
+    **{name: (one, (IMAGE,), expected) for name, (one, expected) in OF_IMAGES.items()},
+    "attention of a batch": (attention, ((2, 6, D),), attends("global", 6)),
+}

@@ -1,15 +1,19 @@
 """Kinds found in small modules, with the answer worked out by hand."""
 
 from collections.abc import Callable
-from typing import Any
+from copy import deepcopy
+from fractions import Fraction
+from typing import Any, Final
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import xfcost
 from followed import follow, run_followed
-from ownership_cases import CASES, SEQUENCE, D, Module, attention, attention_to, windows
+from ownership_cases import CASES, SEQUENCE, D, Module, attention, attention_to, decoded, solved, windows
+from xfcost.torch_models.any_model.row_kinds import at_full_size
 from xfcost.torch_models.mixing.follower import Follower
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.shared.running_modules import running_modules
@@ -60,8 +64,12 @@ def _first(answer: Any) -> Tensor:
     return answer[0] if isinstance(answer, tuple) else answer
 
 
-NEW_TOKENS = ("a mean at the end", "patch merging")
-OF_TOKENS = [name for name, (_, shapes, _) in CASES.items() if shapes == (SEQUENCE,) and name not in NEW_TOKENS]
+NEW_TOKENS = ("a mean at the end", "patch merging", "columns laid side by side", "columns that overlap")
+# A change that leaves the order, or the best key, as it is shows nothing.
+CHOSEN = ("tokens sorted by one of their numbers", "the best key")
+OF_TOKENS = [
+    name for name, (_, shapes, _) in CASES.items() if shapes == (SEQUENCE,) and name not in NEW_TOKENS + CHOSEN
+]
 
 
 @pytest.mark.parametrize("name", OF_TOKENS)
@@ -181,3 +189,48 @@ def test_each_operation_names_its_innermost_module() -> None:
         ("0", "aten.addmm"),
         ("1.0", "aten.relu"),
     ]
+
+
+def test_a_system_of_equations_reads_all_tokens_before() -> None:
+    kinds = {one[0]: one[1:] for one in mixing(found(solved, SEQUENCE))}
+    assert kinds["linalg_solve_triangular"] == ("global", 6, True)
+
+
+def test_a_loop_that_reads_all_tokens_so_far_is_global() -> None:
+    ledger = xfcost.analyze(Module(decoded), example_inputs=torch.randn(1, 20, D), mixing=True, trace=False)
+    rows = [(row.operation, row.mixing, row.reads_tokens) for row in ledger.rows if row.mixing != "per-token"]
+    assert rows == [(name, "global", 20) for name in ("bmm", "_softmax", "bmm_2")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_that_is_followed_gives_the_same_numbers(name: str) -> None:
+    module, shapes, _ = CASES[name]
+    module = deepcopy(module).float() if isinstance(module, nn.Module) else Module(module)  # a test makes it double
+    inputs = tuple(torch.randn(shape) for shape in shapes)
+    follower = Follower()
+    follower.own(inputs[0], (1,) if inputs[0].dim() == 3 else (2, 3))
+    with torch.no_grad():
+        alone = module(*inputs)
+        with follower:
+            followed = module(*inputs)
+    assert torch.equal(_first(alone), _first(followed))
+
+
+SIZES: Final = (Fraction(1, 8), Fraction(1, 4), Fraction(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [((8, 16, 32), 64), ((9, 17, 33), 65), ((4, 4, 4), 4), ((4, 8, 12), None), ((8, None, 32), None)],
+)
+def test_a_number_at_the_given_size_is_on_a_line_through_three(
+    numbers: tuple[int | None, ...], expected: int | None
+) -> None:
+    assert at_full_size(list(zip(SIZES, numbers, strict=True))) == expected
+
+
+def test_two_sizes_confirm_nothing_and_the_given_size_needs_no_line() -> None:
+    assert at_full_size([(SIZES[0], 8), (SIZES[1], 16)]) is None
+    assert at_full_size([(Fraction(1), 40)]) == 40
+    assert at_full_size([(SIZES[0], 1), (SIZES[1], 1), (SIZES[2], 2)]) is None
+    assert at_full_size([(None, 8), (None, 16), (None, 32)]) is None
