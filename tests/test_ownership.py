@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import xfcost
 from followed import follow, run_followed
-from ownership_cases import CASES, SEQUENCE, D, Module, attention, attention_to, decoded, solved, windows
+from ownership_cases import CASES, OF_SEQUENCES, SEQUENCE, D, Module, attention, attention_to, decoded, solved, windows
 from xfcost.torch_models.any_model.row_kinds import at_full_size
 from xfcost.torch_models.mixing.follower import Follower
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
@@ -65,11 +65,9 @@ def _first(answer: Any) -> Tensor:
 
 
 NEW_TOKENS = ("a mean at the end", "patch merging", "columns laid side by side", "columns that overlap")
-# A change that leaves the order, or the best key, as it is shows nothing.
-CHOSEN = ("tokens sorted by one of their numbers", "the best key")
-OF_TOKENS = [
-    name for name, (_, shapes, _) in CASES.items() if shapes == (SEQUENCE,) and name not in NEW_TOKENS + CHOSEN
-]
+# Where a token's content decides what the others read, its change moves them too, or moves nothing.
+CHOSEN = ("tokens sorted by one of their numbers", "attention in buckets", "the best key")
+OF_TOKENS = [name for name in OF_SEQUENCES if name not in NEW_TOKENS + CHOSEN]
 
 
 @pytest.mark.parametrize("name", OF_TOKENS)
