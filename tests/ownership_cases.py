@@ -289,6 +289,10 @@ OF_IMAGES: Cases = {
         lambda linear, x: F.unfold(x, 3, padding=1)[0].T @ torch.ones(27, 2),
         [("mm", "local", 9, False)],
     ),
+    "a pixel between others that are padding": (
+        lambda linear, x: F.unfold(x, (3, 1), dilation=(16, 1), padding=(16, 0))[0].T @ torch.ones(9, 2),
+        [],
+    ),
     "samples at fixed points": (
         lambda linear, x: F.grid_sample(x, middles(x, 0.9), align_corners=False),
         [("grid_sampler_2d", "local", 4, False)],
