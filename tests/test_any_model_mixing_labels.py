@@ -235,11 +235,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         torch.randn(1, 3, 32, 32),
         [("c.convolution", "local", 36, False)],
     ),
-    "patches whose statistics are taken by hand": (
-        Module(normalised_by_hand, map=nn.Conv2d(48, D, 1)),
-        IMAGE,
-        [],
-    ),
+    "patches whose statistics are taken by hand": (Module(normalised_by_hand, map=nn.Conv2d(48, D, 1)), IMAGE, []),
     "heads of windows in one batch, and the tokens again": (
         Module(windows_of_heads, out=nn.Linear(D, D)),
         TOKENS,

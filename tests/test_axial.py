@@ -268,11 +268,7 @@ def igpt_spec(length: int) -> dict[str, Any]:
     return {
         "input": {"kind": "tokens", "vocabulary": COLOURS, "length": length},
         "residual": {"norm": "rms_norm"},
-        "embed": [
-            {"kind": "token"},
-            {"kind": "shift", "axis": "row", "start": "learned"},
-            {"kind": "position"},
-        ],
+        "embed": [{"kind": "token"}, {"kind": "shift", "axis": "row", "start": "learned"}, {"kind": "position"}],
         "stages": [
             {
                 "dim": WIDTH,

@@ -594,10 +594,7 @@ class TestTokens:
     @pytest.mark.parametrize(
         ("tokens", "said"),
         [
-            (
-                787,
-                "no image grid between 1:1 and 2:1 has as many tokens; the nearest that do: 784 (28×28)",
-            ),
+            (787, "no image grid between 1:1 and 2:1 has as many tokens; the nearest that do: 784 (28×28)"),
             (3, "no image grid between 1:1 and 2:1 has as many tokens; the nearest that do: 2 (1×2) or 4 (2×2)"),
             (0, "expected at least 1 token; try --N 1 or --N 784"),
             (-784, "expected at least 1 token; try --N 1 or --N 784"),

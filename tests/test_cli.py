@@ -253,11 +253,7 @@ class TestCircumstances:
             "main()\n"
         )
         done = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            check=False,
-            capture_output=True,
-            encoding="utf-8",
-            env=environment(),
+            [sys.executable, "-c", code, *words], check=False, capture_output=True, encoding="utf-8", env=environment()
         )
         assert done.returncode == 1, done.stderr
         assert "DISAGREE" in done.stdout
@@ -446,11 +442,7 @@ with cleaned_up_on_interrupt(lambda: os.unlink(begun)), cleaned_up_on_interrupt(
         pass
 """
         done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment(),
-            timeout=60,
-            check=False,
-            preexec_fn=heed_interrupts,
+            [sys.executable, "-c", program], env=environment(), timeout=60, check=False, preexec_fn=heed_interrupts
         )
         assert done.returncode == 130
         assert not begun.exists()

@@ -10,11 +10,7 @@ from xfcost.report.plot import STYLES
 from xfcost.report.style import FIGURE, SYSTEMS
 
 # Deuteranopia, severity 1, over linear RGB (Machado, Oliveira and Fernandes 2009, table 1).
-DEUTERANOPIA = (
-    (0.367322, 0.860646, -0.227968),
-    (0.280085, 0.672501, 0.047413),
-    (-0.011820, 0.042940, 0.968881),
-)
+DEUTERANOPIA = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881))
 # Linear sRGB to XYZ under D65 (IEC 61966-2-1), and its white.
 XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
 WHITE = (0.9505, 1.0, 1.089)

@@ -342,10 +342,7 @@ def test_n_is_the_tokens_of_all_maps() -> None:
 
 
 def test_sizes_of_the_largest_map() -> None:
-    ledgers = [
-        counted(PRESET, "input.size=[16,24]"),
-        counted(PRESET, tokens=(510,)),
-    ]
+    ledgers = [counted(PRESET, "input.size=[16,24]"), counted(PRESET, tokens=(510,))]
     assert {ledger.metadata.tokens for ledger in ledgers} == {"510 (16×24, 8×12, 4×6, 2×3)"}
     assert ledgers[0].rows == ledgers[1].rows
     # the size of an image is none of a map

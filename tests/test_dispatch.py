@@ -160,11 +160,7 @@ def run_lstm(x_BNG: Tensor, weight_GH: Tensor) -> Tensor:
         # groups of one channel: 3 taps each
         (lambda x, w: F.conv1d(x, w, groups=2), [(1, 2, 5), (2, 1, 3)], {"macs": 18, "flops": 36}),
         # softmax 5 per entry of 2·3·5, scaled queries 2·3·4, products 2·3·5·(4 + 4)
-        (
-            F.scaled_dot_product_attention,
-            [(2, 3, 4), (2, 5, 4), (2, 5, 4)],
-            {"macs": 240, "flops": 480 + 150 + 24},
-        ),
+        (F.scaled_dot_product_attention, [(2, 3, 4), (2, 5, 4), (2, 5, 4)], {"macs": 240, "flops": 480 + 150 + 24}),
         (lambda x: x.repeat_interleave(2, dim=0), [(3, 4)], {"moved": 24}),
         # n/2 complex numbers: 5 · 8/2 · log₂ 8; the filling up is the transform's
         (lambda x: torch.fft.rfft(x, n=8), [(5,)], {"flops": 60}),

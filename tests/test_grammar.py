@@ -264,11 +264,7 @@ stages: [{dim: 8, depth: 1, block: [{kind: full, heads: 2}]}]
             "heads: two",
             "toy.yaml:4 stages[0].block[0].heads: expected a whole number, got 'two' (number of attention heads h)",
         ),
-        (
-            ", heads: 2",
-            "",
-            "toy.yaml:4 stages[0].block[0]: the key 'heads' is missing (number of attention heads h)",
-        ),
+        (", heads: 2", "", "toy.yaml:4 stages[0].block[0]: the key 'heads' is missing (number of attention heads h)"),
         (
             "length: 8",
             "length: [8]",

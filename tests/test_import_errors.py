@@ -49,10 +49,7 @@ NO_JSON = [
     ('{"hidden_size": 768}', "has no model_type"),
     ('{"model_type": 7}', "config.json:1 model_type: expected text, got 7"),
     ('{"model_type": null}', "model_type: expected text, got null"),
-    (
-        '{"model_type": "lama"}',
-        "model_type: 'lama' is not supported; a config of another model_type is another model",
-    ),
+    ('{"model_type": "lama"}', "model_type: 'lama' is not supported; a config of another model_type is another model"),
     ('{"model_type": "whisper"}', "is another model. Expected one of bert, roberta"),
 ]
 

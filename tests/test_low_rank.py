@@ -277,11 +277,7 @@ def test_the_public_package_s_figures():
 
 test_compressed_options_that_can_not_be = refusals(
     [
-        (
-            Compressed(heads=1, compression=4, kernel=3),
-            "kernel",
-            "3 tokens every 4 tokens leave tokens unread",
-        ),
+        (Compressed(heads=1, compression=4, kernel=3), "kernel", "3 tokens every 4 tokens leave tokens unread"),
         (Compressed(heads=1, groups=4), "groups", "4 does not divide the 6 channels; it could be 1, 2, 3, 6"),
         (Compressed(heads=1, groups=2, function="mean"), "groups", "'mean' has no channel groups"),
         (Compressed(heads=1, causal=True, null_key=False), "null_key", "the first tokens read the null key alone"),

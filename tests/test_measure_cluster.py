@@ -68,10 +68,7 @@ def refusing_all(version: str, asked: Request) -> RanRow:
 
 def test_what_a_worker_refuses_or_raises_ends_the_sweep_and_keeps_the_rows(address: str, file: RunsFile) -> None:
     with closing(Cluster(address)) as cluster:
-        for work, message in (
-            (failing, "a worker failed: no"),
-            (refusing_all, "a worker refuses: no cuda"),
-        ):
+        for work, message in ((failing, "a worker failed: no"), (refusing_all, "a worker refuses: no cuda")):
             with pytest.raises(DeviceError, match=f"^--scheduler {address}: {message}$"):
                 sweep(file).run(rows_of(cluster, work), SweepLines(), at_once=2)
     assert names(file) == []

@@ -9,14 +9,7 @@ import pytest
 from measured import DESCRIBED, HEADER, HERE, THERE, VERSIONS, configuration, counted, measured, row
 from xfcost.api.measuring.plan import PlannedRow
 from xfcost.api.measuring.processes import RanRow
-from xfcost.api.measuring.sweeping import (
-    RowSweep,
-    Runner,
-    check_machine,
-    differing_versions,
-    header_of,
-    line_through,
-)
+from xfcost.api.measuring.sweeping import RowSweep, Runner, check_machine, differing_versions, header_of, line_through
 from xfcost.ledger.errors import DeviceError, OutputError, UsageError
 from xfcost.ledger.measurements import Configuration, Measurement, RowOutcome
 from xfcost.ledger.runs_file import RunsFile, read_runs

@@ -183,10 +183,7 @@ def test_each_operation_names_its_innermost_module() -> None:
     module = nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.ReLU()))
     assert [
         (one.module, one.name) for one in follow(module, (torch.randn(4, D),), token_axes={0: (0,)}) if one.kind
-    ] == [
-        ("0", "aten.addmm"),
-        ("1.0", "aten.relu"),
-    ]
+    ] == [("0", "aten.addmm"), ("1.0", "aten.relu")]
 
 
 def test_a_system_of_equations_reads_all_tokens_before() -> None:

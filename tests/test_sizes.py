@@ -85,10 +85,7 @@ def test_plot_over_sizes(tmp_path: Path):
     ("options", "words"),
     [
         (["--size", "224"], "--size 224: expected a range LOW:HIGH, as in --size 224:1024"),
-        (
-            ["--size", "300:303"],
-            "multiples of 16 pixels, and there are fewer than two in this range; try --size 288",
-        ),
+        (["--size", "300:303"], "multiples of 16 pixels, and there are fewer than two in this range; try --size 288"),
         (["--size", "224:384", "--N", "49:196"], "--N and --size: one axis at a time"),
         (["--size", "224:384", "--mark", "400"], "--mark 400: is outside the range; expected side from 224 to 384"),
     ],

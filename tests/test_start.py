@@ -114,9 +114,7 @@ print("HEAVY:", *sorted(one.removeprefix("xfcost.") for one in kinds), file=sys.
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kinds"),
-    [(["analyze", "vit", "--no-trace"], VIT), (["--help"], []), (["list"], [])],
-    ids=" ".join,
+    ("arguments", "kinds"), [(["analyze", "vit", "--no-trace"], VIT), (["--help"], []), (["list"], [])], ids=" ".join
 )
 def test_only_the_kinds_that_a_spec_names_are_imported(arguments, kinds):
     assert imported(_KINDS.format(arguments=arguments)) == kinds

@@ -79,10 +79,7 @@ CONTRACTING: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...
         lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True, activation="gelu"),
         ((3, 5, 8),),
     ),
-    "encoder": (
-        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 3),
-        ((3, 5, 8),),
-    ),
+    "encoder": (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 3), ((3, 5, 8),)),
     "decoder layer": (lambda: nn.TransformerDecoderLayer(8, 2, 16), ((5, 3, 8), (7, 3, 8))),
     "decoder": (lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16), 2), ((5, 3, 8), (7, 3, 8))),
     "transformer": (lambda: nn.Transformer(8, 2, 2, 2, 16, batch_first=True), ((3, 5, 8), (3, 7, 8))),

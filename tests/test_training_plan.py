@@ -263,10 +263,9 @@ def test_the_lower_bound_counts_pairs_that_the_mask_keeps_and_no_recomputation(o
     plan = planned(tokens=300e9, **options)
     attention = BLOCKS * N * (N + 1) * D  # half of the square, and its diagonal
     assert plan.least_step_flops == 8 * 6 * (MATMULS + attention + HEAD)
-    assert plan.least_recomputed_flops == 8 * {
-        "full": 2 * (MATMULS + attention),
-        "selective": 2 * attention,
-    }.get(options.get("checkpoint"), attention if options else 0)
+    assert plan.least_recomputed_flops == 8 * {"full": 2 * (MATMULS + attention), "selective": 2 * attention}.get(
+        options.get("checkpoint"), attention if options else 0
+    )
     assert plan.bound_step_seconds == pytest.approx(plan.least_step_flops / 800e12)
     assert plan.bound_days == pytest.approx(plan.least_run_flops / 800e12 / 86400)
 

@@ -71,12 +71,7 @@ def any_full(draw: st.DrawFn) -> Full:
     )
 
 
-FULL = MechanismCase(
-    component=Full,
-    examples=(*PLAIN, *TALKING, *POSITIONED),
-    components=any_full(),
-    symbolic=PLAIN,
-)
+FULL = MechanismCase(component=Full, examples=(*PLAIN, *TALKING, *POSITIONED), components=any_full(), symbolic=PLAIN)
 
 
 @st.composite

@@ -171,10 +171,7 @@ LOCAL_RELATION = MechanismCase(
     component=LocalRelation,
     examples=LOCAL_RELATION_EXAMPLES,
     components=st.builds(
-        LocalRelation,
-        size=st.sampled_from([3, 5, 7]),
-        share=st.integers(1, 9),
-        stride=st.integers(1, 2),
+        LocalRelation, size=st.sampled_from([3, 5, 7]), share=st.integers(1, 9), stride=st.integers(1, 2)
     ),
     growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
     grids=SMALL_GRIDS,
@@ -415,11 +412,7 @@ POOLED_GRIDS: tuple[Grid, ...] = (
 )
 
 
-NON_LOCAL_EXAMPLES = (
-    NonLocal(),
-    NonLocal(width=5, projection_bias=False, norm="none"),
-    NonLocal(width=2, pool=2),
-)
+NON_LOCAL_EXAMPLES = (NonLocal(), NonLocal(width=5, projection_bias=False, norm="none"), NonLocal(width=2, pool=2))
 
 NON_LOCAL = MechanismCase(
     component=NonLocal,
@@ -464,11 +457,7 @@ SAGAN = MechanismCase(
 
 UNFOLDED = MechanismCase(
     component=Unfolded,
-    examples=(
-        Unfolded(heads=2),
-        Unfolded(heads=3, patch=1),
-        Unfolded(heads=1, head_dim=4, projection_bias=False),
-    ),
+    examples=(Unfolded(heads=2), Unfolded(heads=3, patch=1), Unfolded(heads=1, head_dim=4, projection_bias=False)),
     components=st.builds(
         Unfolded,
         heads=HEADS,

@@ -16,11 +16,7 @@ from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
 RECURRENT_GRIDS = (*(Grid((n,)) for n in (1, 2, 5, 13)), Grid((3, 4)), Grid((1, 1), 1), Grid((2, 2), 1))
 
 
-OPTIONS = {
-    "hidden": st.none() | st.integers(1, 64),
-    "bidirectional": st.booleans(),
-    "bias": st.booleans(),
-}
+OPTIONS = {"hidden": st.none() | st.integers(1, 64), "bidirectional": st.booleans(), "bias": st.booleans()}
 ATTENTION = Additive(hidden=5)
 READING = {
     "hidden": st.integers(1, 64),

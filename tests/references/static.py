@@ -25,14 +25,7 @@ from references.plain import (
 
 
 def convolved(
-    x: Tensor,
-    sides: Spot,
-    leaf: Weights,
-    *,
-    stride: int = 1,
-    dilation: int = 1,
-    groups: int = 1,
-    causal: bool = False,
+    x: Tensor, sides: Spot, leaf: Weights, *, stride: int = 1, dilation: int = 1, groups: int = 1, causal: bool = False
 ) -> Tensor:
     """Zeros beyond the border, around every s-th position; a causal kernel ends at its token."""
     tokens, weight = numbered(sides), leaf.weight
@@ -66,12 +59,7 @@ def conv(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     alone = options.form != "plain"
     leaf = weights.depthwise if options.form == "separable" else weights.conv or weights.depthwise
     y = convolved(
-        x,
-        place.sides,
-        leaf,
-        dilation=options.dilation,
-        groups=place.dim if alone else 1,
-        causal=bool(options.causal),
+        x, place.sides, leaf, dilation=options.dilation, groups=place.dim if alone else 1, causal=bool(options.causal)
     )
     if options.form == "separable":
         y = linear(weights.pointwise, y)
