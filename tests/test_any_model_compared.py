@@ -214,31 +214,21 @@ BAD = [
     (("compare", "full.yaml", "vit", "--input", "1xNx8"), "--input and --build are of torch modules"),
     (("compare", "model.py:Net", "vit", "--input", "1xNx8"), "N has no number; give --N"),
     (("compare", "model.py:Net", "vit", "--input", "2:1xNx8", "--N", "16"), "2 is no torch module among the 2 systems"),
-    (
-        ("compare", "model.py:Net", "model.py:Image", "--input", "1xNx8", "--N", "16"),
-        "Image does not run on these inputs",
-    ),
-    (
-        ("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16", "--mode", "decode"),
-        "takes no cache; expected parameters use_cache",
-    ),
+    (("compare", "model.py:Net", "model.py:Image", "--input", "1xNx8", "--N", "16"),
+     "Image does not run on these inputs"),
+    (("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16", "--mode", "decode"),
+     "takes no cache; expected parameters use_cache"),
     (("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16,8"), "expected one number, which stands for N"),
-    (
-        ("compare", "model.py:Net", "vit", "--input", "1x16x8", "--size", "32"),
-        "--size is of inputs with the letters H and W",
-    ),
+    (("compare", "model.py:Net", "vit", "--input", "1x16x8", "--size", "32"),
+     "--size is of inputs with the letters H and W"),
     (("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", "16", "--strict"), "no formula knows it"),
-    (
-        ("plot", "model.py:Net", "vit", "--input", "1x16x8", "--N", "8:64", "--metric", "macs"),
-        "have no letter N, as in",
-    ),
-    (
-        ("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "--metric", "cache"),
-        "of which one forward is counted",
-    ),
+    (("plot", "model.py:Net", "vit", "--input", "1x16x8", "--N", "8:64", "--metric", "macs"),
+     "have no letter N, as in"),
+    (("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "--metric", "cache"),
+     "of which one forward is counted"),
     (("show", "model.py:Net"), "a torch module has no YAML"),
     (("compare", "full.yaml", "near.yaml", "--mixing"), "a spec declares how its operations mix tokens"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "message"), BAD)

@@ -213,31 +213,19 @@ MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
 
 test_axial_transformer_places_that_can_not_be = refusals(
     [
-        (
-            Shift(axis="column"),
-            axial_transformer_at(5),
-            "axis",
-            "'column' is not an axis of the 5 tokens; it could be 'row'",
-        ),
+        (Shift(axis="column"), axial_transformer_at(5), "axis",
+         "'column' is not an axis of the 5 tokens; it could be 'row'"),
         (Shift(axis="row"), axial_transformer_at(2, 2, special=1), "axis", "expected no special tokens, got 1"),
         (Context(shift="depth"), axial_transformer_at(2, 3, **MEMORY), "shift", "'depth' is not an axis"),
         (Context(), axial_transformer_at(2, 3), "kind", "the spec has no `encoder:`"),
-        (
-            Context(),
-            axial_transformer_at(3, 2, **MEMORY),
-            "kind",
-            r"encoder gives 6 \(2×3\) tokens of width 2, here are 6 \(3×2\)",
-        ),
-        (
-            Context(),
-            axial_transformer_at(2, 3, **MEMORY | {"memory_dim": 4}),
-            "kind",
-            "of width 4, here are .* of width 2",
-        ),
+        (Context(), axial_transformer_at(3, 2, **MEMORY), "kind",
+         r"encoder gives 6 \(2×3\) tokens of width 2, here are 6 \(3×2\)"),
+        (Context(), axial_transformer_at(2, 3, **MEMORY | {"memory_dim": 4}), "kind",
+         "of width 4, here are .* of width 2"),
         (AxisPosition(), axial_transformer_at(5), "kind", "needs a 2-D grid .* not 5; lay a sequence out"),
         (AxisPosition(), axial_transformer_at(2, 2, special=1), "kind", r"not 4 \(2×2\) \+ 1"),
     ]
-)
+)  # fmt: skip
 
 
 def test_a_decoder_that_adds_the_encoder_s_output_reads_it(tmp_path):

@@ -238,29 +238,17 @@ class TestGrammar:
     @pytest.mark.parametrize(
         ("old", "new", "said"),
         [
-            (
-                "heads",
-                "head",
-                "8 stages[0].block[0].head: unknown key 'head'; did you mean 'heads' or 'kv_heads' or 'head_dim'?",
-            ),
+            ("heads", "head",
+             "8 stages[0].block[0].head: unknown key 'head'; did you mean 'heads' or 'kv_heads' or 'head_dim'?"),
             ("depth", "depht", "7 stages[0].depht: unknown key 'depht'; did you mean 'depth'?"),
             ("head:", "haed:", "9 haed: unknown key 'haed'; did you mean 'head'?"),
-            (
-                "kind: full",
-                "kind: ful",
-                "8 stages[0].block[0].kind: unknown kind 'ful'; did you mean 'full' or 'funnel'?",
-            ),
+            ("kind: full", "kind: ful",
+             "8 stages[0].block[0].kind: unknown kind 'ful'; did you mean 'full' or 'funnel'?"),
             ("kind: patch", "kind: path", "4 embed[0].kind: unknown kind 'path'; did you mean 'patch'?"),
-            (
-                "kind: image",
-                "kind: picture",
-                "3 input.kind: unknown kind 'picture'; expected one of feature_maps, image, tokens",
-            ),
-            (
-                "kind: classifier",
-                "kind: clasifier",
-                "9 head.kind: unknown kind 'clasifier'; did you mean 'classifier' or 'flatten_classifier'?",
-            ),
+            ("kind: image", "kind: picture",
+             "3 input.kind: unknown kind 'picture'; expected one of feature_maps, image, tokens"),
+            ("kind: classifier", "kind: clasifier",
+             "9 head.kind: unknown kind 'clasifier'; did you mean 'classifier' or 'flatten_classifier'?"),
             ("kind: full", "kind: [full]", "8 stages[0].block[0].kind: unknown kind ['full']; "),
             ("kind: full, ", "", "8 stages[0].block[0]: the key 'kind' is missing"),
             (", heads: 4", "", "8 stages[0].block[0]: the key 'heads' is missing"),
@@ -273,24 +261,15 @@ class TestGrammar:
             ("heads: 4", "heads: null", "8 stages[0].block[0].heads: expected a whole number, got null"),
             ("heads: 4", "heads: 0", "8 stages[0].block[0].heads: expected a whole number of at least 1, got 0"),
             ("heads: 4", "heads: -4", "8 stages[0].block[0].heads: expected a whole number of at least 1, got -4"),
-            (
-                "heads: 4",
-                "heads: 99999999",
-                "8 stages[0].block[0].heads: expected a whole number of at most 65,536, got ",
-            ),
+            ("heads: 4", "heads: 99999999",
+             "8 stages[0].block[0].heads: expected a whole number of at most 65,536, got "),
             ("heads: 4", "heads: " + "9" * 30, "8 stages[0].block[0].heads: expected a whole number of at most 65,536"),
-            (
-                "heads: 4",
-                "heads: " + "9" * 4000,
-                "8 stages[0].block[0].heads: expected a whole number of at most 65,536",
-            ),
+            ("heads: 4", "heads: " + "9" * 4000,
+             "8 stages[0].block[0].heads: expected a whole number of at most 65,536"),
             ("heads: 4", "heads: " + "9" * 5001, "8 stages[0].block[0].heads: a number of 5001 digits is too large"),
             ("dim: 64", "dim: 2000000", "6 stages[0].dim: expected a whole number of at most 1,048,576, got 2000000"),
-            (
-                "depth: 2",
-                "depth: 1000000",
-                "7 stages[0].depth: expected a whole number of at most 100,000, got 1000000",
-            ),
+            ("depth: 2", "depth: 1000000",
+             "7 stages[0].depth: expected a whole number of at most 100,000, got 1000000"),
             ("size: 32", "size: 65537", "3 input.size: expected a whole number of at most 65,536, got 65537"),
             ("size: 32", "size: [32]", "3 input.size: expected a list of at least 2 items, got [32]"),
             ("size: 32", "size: [32, 32, 32]", "3 input.size: expected a list of at most 2 items, got [32, 32, 32]"),
@@ -302,17 +281,14 @@ class TestGrammar:
             ("ratio: 4", "ratio: .nan", "8 stages[0].block[1].ratio: expected a number, got '.nan'"),
             ("ratio: 4", "ratio: nan", "8 stages[0].block[1].ratio: expected a number, got 'nan'"),
             ("ratio: 4", "ratio: 0", "8 stages[0].block[1].ratio: expected a number of more than 0, got 0"),
-            (
-                "ratio: 4",
-                "ratio: " + "9" * 400,
-                "8 stages[0].block[1].ratio: expected a number of a sensible size, got 9",
-            ),
+            ("ratio: 4", "ratio: " + "9" * 400,
+             "8 stages[0].block[1].ratio: expected a number of a sensible size, got 9"),
             ("ratio: 4", "act: gelo", "8 stages[0].block[1].act: got 'gelo'; did you mean 'gelu'?"),
             ("{kind: mlp, ratio: 4}", "mlp", "8 stages[0].block[1]: expected a mapping, got 'mlp'"),
             ("block: [", "block: [[", "8 "),
             ("stages:", "stages: []\nhead:", "5 stages: expected a list of at least 1 item, got []"),
         ],
-    )
+    )  # fmt: skip
     def test_what_is_refused_and_how(self, here, old, new, said):
         text = changed(old, new)
         if new.startswith("block: [["):
@@ -409,20 +385,14 @@ class TestArchitecture:
         ("embed", "said"),
         [
             ("[]", "embed[0]: the input is of kind 'image'; expected {kind: patch, …} or {kind: pixels"),
-            (
-                "[{kind: position}, {kind: patch, size: 8}]",
-                "embed[0]: the input is of kind 'image', and 'position' comes first; expected {kind: patch, …} or",
-            ),
-            (
-                "[{kind: token}]",
-                "embed[0]: the input is of kind 'image', and 'token' comes first; expected {kind: patch",
-            ),
-            (
-                "[{kind: patch, size: 4}, {kind: patch, size: 2}]",
-                "embed[1]: 'patch' can only be the first step of `embed`",
-            ),
+            ("[{kind: position}, {kind: patch, size: 8}]",
+             "embed[0]: the input is of kind 'image', and 'position' comes first; expected {kind: patch, …} or"),
+            ("[{kind: token}]",
+             "embed[0]: the input is of kind 'image', and 'token' comes first; expected {kind: patch"),
+            ("[{kind: patch, size: 4}, {kind: patch, size: 2}]",
+             "embed[1]: 'patch' can only be the first step of `embed`"),
         ],
-    )
+    )  # fmt: skip
     def test_an_entrance_that_does_not_fit(self, here, embed, said):
         text = TOY.partition("embed:")[0] + f"embed: {embed}\n" + TOY[TOY.index("stages:") :]
         assert refusal(text).startswith(f"toy.yaml:4 {said}")
@@ -444,41 +414,23 @@ class TestArchitecture:
         ("old", "new", "said"),
         [
             ("    depth: 2\n", "", "6 stages[0]: the key 'depth' is missing: how many blocks does `block` make?"),
-            (
-                "    block:",
-                "    pattern: [[{kind: mlp}]]\n    block:",
-                "6 stages[0]: expected one of `block`, `pattern` or",
-            ),
+            ("    block:", "    pattern: [[{kind: mlp}]]\n    block:",
+             "6 stages[0]: expected one of `block`, `pattern` or"),
             ("block: [", "blocks: [[", "7 stages[0].depth: `blocks` says itself how many there are; leave `depth` out"),
-            (
-                "  - dim: 64",
-                "  - dim: 64\n    enter: [{kind: patch_merging}]",
-                "7 stages[0].enter[0].kind: 'patch_merging' needs",
-            ),
-            (
-                "stages:\n",
-                "stages:\n  - {dim: 32, depth: 1, block: [{kind: mlp}]}\n",
-                "7 stages[1].dim: the width is 32 here",
-            ),
+            ("  - dim: 64", "  - dim: 64\n    enter: [{kind: patch_merging}]",
+             "7 stages[0].enter[0].kind: 'patch_merging' needs"),
+            ("stages:\n", "stages:\n  - {dim: 32, depth: 1, block: [{kind: mlp}]}\n",
+             "7 stages[1].dim: the width is 32 here"),
             ("pool: class_token", "kind: language_model", "9 head.kind: "),
-            (
-                ", {kind: class_token}",
-                "",
-                "9 head.pool: there is no class token to pool; add {kind: class_token} to `embed`",
-            ),
-            (
-                "ratio: 4",
-                "ratio: 0.3",
-                "8 stages[0].block[1].ratio: 0.3·64 is not a whole width; give `hidden` instead",
-            ),
+            (", {kind: class_token}", "",
+             "9 head.pool: there is no class token to pool; add {kind: class_token} to `embed`"),
+            ("ratio: 4", "ratio: 0.3",
+             "8 stages[0].block[1].ratio: 0.3·64 is not a whole width; give `hidden` instead"),
             ("kind: full", "kind: cross", "8 stages[0].block[0].kind: 'cross' reads an encoder's output"),
-            (
-                "kind: position",
-                "kind: position, length: 16",
-                "4 embed[2].length: 17 tokens do not fit 16 positions; N can be",
-            ),
+            ("kind: position", "kind: position, length: 16",
+             "4 embed[2].length: 17 tokens do not fit 16 positions; N can be"),
         ],
-    )
+    )  # fmt: skip
     def test_components_that_cannot_stand_there(self, here, old, new, said):
         text = changed(old, new)
         if new.startswith("blocks"):
@@ -642,14 +594,10 @@ class TestSettings:
             ("stages.0.depth.x=3", "stages[0].depth is 12 and holds no 'x'"),
             ("stagse.0.depth=3", "the spec has no 'stagse'; did you mean 'stages'?"),
             ("..=3", "the spec has no ''; expected one of embed, head, input, name, paper, stages"),
-            (
-                "stages.0.depth=[",
-                "--set:2 is not valid YAML: while parsing a flow node, did not find expected node content",
-            ),
-            (
-                "stages.0.depth=!!python/name:os x",
-                "the tag !!python/name:os is not read: a spec is plain data and can't run",
-            ),
+            ("stages.0.depth=[",
+             "--set:2 is not valid YAML: while parsing a flow node, did not find expected node content"),
+            ("stages.0.depth=!!python/name:os x",
+             "the tag !!python/name:os is not read: a spec is plain data and can't run"),
             ("stages.0.depth=&a [*a]", "[0][0][0]: nested deeper than 60 levels (an alias to itself?)"),
             ("stages.*.size.x=1", "stages[0] has no 'size'; expected one of block, depth, dim"),
             ("stages.0.depth.*=1", "stages[0].depth is 12 and holds no '*'"),
@@ -661,7 +609,7 @@ class TestSettings:
             ("set=1", "`set` belongs to a file; name the spec itself"),
             ("extends=swin", "`extends` belongs to a file; name the spec itself in place of the one you set it on"),
         ],
-    )
+    )  # fmt: skip
     def test_that_lead_nowhere(self, setting, said):
         assert refused("vit-s16", settings=(setting,), error=UsageError).startswith(f"--set {setting}: {said}")
 

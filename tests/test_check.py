@@ -342,18 +342,12 @@ def test_an_n_of_the_command_line_takes_the_place_of_a_size(here):
         ("[tool.xfcost\n", "is no TOML"),
         ('[tool.xfcost]\nmax-seconds = "1s"\n', "unknown key 'max-seconds'"),
         ("tool = 3\n", r"tool: expected tables, \[tool.xfcost\] and others, got 3"),
-        (
-            '[tool.xfcost]\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\non = "h100-sxmx8"\n',
-            r"\[\[tool.xfcost.check\]\] 1 \(vit\): --on: check takes devices with --mode train",
-        ),
-        (
-            '[tool.xfcost]\nmfu = 0.4\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\n',
-            r"\[\[tool.xfcost.check\]\] 1 \(vit\): --mfu: check holds budgets of counts and bytes",
-        ),
-        (
-            '[tool.xfcost]\nmax-kv-cache = "1GiB"\n[[tool.xfcost.check]]\ntarget = "gpt2"\n',
-            r"\[\[tool.xfcost.check\]\] 1 \(gpt2\): --max-kv-cache: --mode forward keeps no cache",
-        ),
+        ('[tool.xfcost]\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\non = "h100-sxmx8"\n',
+         r"\[\[tool.xfcost.check\]\] 1 \(vit\): --on: check takes devices with --mode train"),
+        ('[tool.xfcost]\nmfu = 0.4\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\n',
+         r"\[\[tool.xfcost.check\]\] 1 \(vit\): --mfu: check holds budgets of counts and bytes"),
+        ('[tool.xfcost]\nmax-kv-cache = "1GiB"\n[[tool.xfcost.check]]\ntarget = "gpt2"\n',
+         r"\[\[tool.xfcost.check\]\] 1 \(gpt2\): --max-kv-cache: --mode forward keeps no cache"),
     ],
 )  # fmt: skip
 def test_a_table_that_can_not_be_is_refused_with_file_and_key(here, text, told):

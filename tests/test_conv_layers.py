@@ -265,22 +265,14 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[ConvEmbed, 
 @pytest.mark.parametrize(
     ("component", "grid", "field", "message"),
     [
-        (
-            ConvEmbed(size=5, padding=0),
-            Grid((4, 4)),
-            "size",
-            "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4",
-        ),
+        (ConvEmbed(size=5, padding=0), Grid((4, 4)), "size",
+         "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4"),
         (ConvEmbed(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid: expected no special tokens, got 1"),
         (ConvEmbed(size=3, groups=4), Grid((4, 4)), "groups", "4 does not divide the width 6"),
         (ConvEmbed(size=3, groups=6, channels=9), Grid((4, 4)), "groups", "6 does not divide the channels 9"),
         (ConvEmbed(size=[3, 3]), Grid((4,)), "size", r"expected one number, or 1 for the grid 4; got \[3, 3\]"),
-        (
-            ConvEmbed(size=3, stride=[2]),
-            Grid((4, 4)),
-            "stride",
-            r"expected one number, or 2 for the grid 4×4; got \[2\]",
-        ),
+        (ConvEmbed(size=3, stride=[2]), Grid((4, 4)), "stride",
+         r"expected one number, or 2 for the grid 4×4; got \[2\]"),
         (ConvEmbed(size=3, padding=[1, 1, 1]), Grid((4, 4)), "padding", "expected one number, or 2"),
         (Pool(size=3, padding=2), Grid((8, 8)), "padding", "expected at most half the kernel 3×3"),
         (Pool(size=9, stride=1, padding=0), Grid((8, 8)), "size", "does not fit the grid 8×8"),
@@ -288,7 +280,7 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[ConvEmbed, 
         (Pool(size=3, stride=1, form="mean"), Grid((2, 3, 4)), "size", "3 is larger than a side of the volume 2×3×4"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_stem_layers_that_can_not_stand_are_refused(
     component: ConvEmbed | Pool, grid: Grid, field: str, message: str
 ) -> None:

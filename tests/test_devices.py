@@ -216,10 +216,8 @@ def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
         ("device: {}", r"unknown key; did you mean 'devices'\?"),
         ("devices:\n  x1:\n    peaks: {float32: 1T}", r"devices\.yaml:2 devices\.x1: `bandwidth` is missing"),
         ("devices:\n  x1:\n    bandwidth: 1 TB/s", r"`peaks` is missing"),
-        (
-            "devices:\n  t4:\n    price: 2",
-            r"devices\.yaml:3 devices\.t4\.price: unknown key; expected one of .*price_per_hour",
-        ),
+        ("devices:\n  t4:\n    price: 2",
+         r"devices\.yaml:3 devices\.t4\.price: unknown key; expected one of .*price_per_hour"),
         ("devices:\n  t4:\n    price_per_hour: two", r"'two': expected a price per hour"),
         ("devices:\n  t4:\n    price_per_hour: -1", r"-1: expected a price per hour"),
         ("devices:\n  t4:\n    peaks:\n      bf16: 1T", r"devices\.yaml:4 .*no such dtype; .*bfloat16"),
@@ -236,14 +234,12 @@ def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
         ("devices:\n  t4:\n    notes: old", r"'old': expected a list of sentences"),
         ("devices:\n  t4:\n    title: ''", r"'': expected a text"),
         ("devices:\n  t4: 3", r"devices\.t4: 3: expected keys and values"),
-        (
-            "devices:\n  card: {bandwidth: 1 TB/s, peaks: {float32: 1T}}\n  cardx8:\n    bandwidth: 1 TB/s",
-            r"devices\.yaml:3 devices\.cardx8: means 8 of card; a device's name does not end in x and digits",
-        ),
+        ("devices:\n  card: {bandwidth: 1 TB/s, peaks: {float32: 1T}}\n  cardx8:\n    bandwidth: 1 TB/s",
+         r"devices\.yaml:3 devices\.cardx8: means 8 of card; a device's name does not end in x and digits"),
         ("devices:\n  H100-SXM x2: {price_per_hour: 2}", r"means 2 of h100-sxm;"),
         ("sources: {mine: {name: x}}\ndevices: {}", r"sources\.mine: .*expected \{title: …, url: …\}"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_file_is_refused_with_its_line(settings, text, message):
     (settings / "devices.yaml").write_text(text)
     with pytest.raises(SpecError, match=message):

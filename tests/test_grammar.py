@@ -259,20 +259,14 @@ stages: [{dim: 8, depth: 1, block: [{kind: full, heads: 2}]}]
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (
-            "heads: 2",
-            "heads: two",
-            "toy.yaml:4 stages[0].block[0].heads: expected a whole number, got 'two' (number of attention heads h)",
-        ),
+        ("heads: 2", "heads: two",
+         "toy.yaml:4 stages[0].block[0].heads: expected a whole number, got 'two' (number of attention heads h)"),
         (", heads: 2", "", "toy.yaml:4 stages[0].block[0]: the key 'heads' is missing (number of attention heads h)"),
-        (
-            "length: 8",
-            "length: [8]",
-            "toy.yaml:2 input.length: expected a whole number, got [8] (sequence length N, unless `--N` sets it)",
-        ),
+        ("length: 8", "length: [8]",
+         "toy.yaml:2 input.length: expected a whole number, got [8] (sequence length N, unless `--N` sets it)"),
         ("length: 8", "lenght: 8", "toy.yaml:2 input.lenght: unknown key 'lenght'; did you mean 'length'?"),
     ],
-)
+)  # fmt: skip
 def test_an_error_says_what_the_field_means(tmp_path: Path, monkeypatch, old, new, said):
     monkeypatch.chdir(tmp_path)
     Path("toy.yaml").write_text(TOY.replace(old, new), encoding="utf-8")

@@ -90,28 +90,16 @@ def test_a_grid_below_the_pooled_one_is_told() -> None:
 test_pvt_places_where_it_can_not_stand = refusals(
     [
         (SpatialReduction(heads=4), at(4, 4), "heads", "4 does not divide the width 6"),
-        (
-            SpatialReduction(heads=1, reduction=2, pooled=7),
-            at(8, 8),
-            "pooled",
-            "`pooled` and `reduction` exclude each other",
-        ),
-        (
-            SpatialReduction(heads=1, reduction=2),
-            at(4, 4, special=1),
-            "reduction",
-            r"expected no special tokens, got 1",
-        ),
+        (SpatialReduction(heads=1, reduction=2, pooled=7), at(8, 8), "pooled",
+         "`pooled` and `reduction` exclude each other"),
+        (SpatialReduction(heads=1, reduction=2), at(4, 4, special=1), "reduction",
+         r"expected no special tokens, got 1"),
         (SpatialReduction(heads=1, pooled=2), at(4, 4, special=2), "pooled", r"expected no special tokens, got 2"),
-        (
-            SpatialReduction(heads=1, reduction=8),
-            at(7, 9),
-            "reduction",
-            "do not fit the grid 7×9; it could be at most 7",
-        ),
+        (SpatialReduction(heads=1, reduction=8), at(7, 9), "reduction",
+         "do not fit the grid 7×9; it could be at most 7"),
         (SpatialReduction(heads=1, causal=True), at(4, 4), "causal", "has no causal form: a key stands for a patch"),
     ]
-)
+)  # fmt: skip
 
 
 def test_pvt_on_other_grids() -> None:

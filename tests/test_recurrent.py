@@ -251,21 +251,15 @@ def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent)
     [
         (SEARCH, {"memory": None}, "attend: reads an encoder's output, and the spec has no `encoder:`"),
         (SEARCH, {"memory_dim": 7}, "start: the encoder's backward half needs an even width, got 7"),
-        (
-            Gru(attend=Additive(hidden=3), bidirectional=True),
-            {},
-            "bidirectional: every step attends with the state before",
-        ),
-        (
-            Gru(attend=Additive(hidden=3), start="encoder"),
-            {},
-            "start: with `attend`, expected zeros, backwards or mean",
-        ),
+        (Gru(attend=Additive(hidden=3), bidirectional=True), {},
+         "bidirectional: every step attends with the state before"),
+        (Gru(attend=Additive(hidden=3), start="encoder"), {},
+         "start: with `attend`, expected zeros, backwards or mean"),
         (Gru(attend=Additive(hidden=3), readout=Sum()), {}, "hidden: with a `readout`, give the state's width"),
         (Gru(readout=Sum()), {}, "readout: needs attention over the encoder; give `attend`"),
         (Gru(start="mean"), {}, "start: needs attention over the encoder; give `attend`"),
     ],
-)
+)  # fmt: skip
 def test_what_can_not_attend_is_refused(component: Recurrent, changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(ComponentError) as refused:
         component.check(msgspec.structs.replace(spot(), **changes))

@@ -401,20 +401,16 @@ class TestSet:
         [
             ("{stages.7.depth: 3}", "x.yaml:3 set.stages.7.depth: stages has items 0 to 0, and no '7'"),
             ("{extends: vit}", "x.yaml:3 set.extends: `extends` belongs to the file; write it outside of `set`"),
-            (
-                "\n  input.size: 64\n  stages.0.depth: four",
-                "x.yaml:5 stages[0].depth: expected a whole number, got 'four'",
-            ),
+            ("\n  input.size: 64\n  stages.0.depth: four",
+             "x.yaml:5 stages[0].depth: expected a whole number, got 'four'"),
             ("[a]", "x.yaml:3 set: expected a mapping, got ['a']"),
             ('{"**.heads": 5}', "x.yaml:3 stages[0].block[0].heads: 5 does not divide the width 384"),
-            (
-                "\n  name: y\n  stages.each.depth: [four]",
-                "x.yaml:5 stages[0].depth: expected a whole number, got 'four'",
-            ),
+            ("\n  name: y\n  stages.each.depth: [four]",
+             "x.yaml:5 stages[0].depth: expected a whole number, got 'four'"),
             ("\n  stages.each.depth: [1, 2]", "x.yaml:4 set.stages.each.depth: 'each' needs a list of 1, "),
             ('{"**.set.name": 5}', "x.yaml:3 set.**.set.name: nothing in the spec is at **.set.name"),
         ],
-    )
+    )  # fmt: skip
     def test_what_is_wrong_is_told_with_its_line(self, here, text, said):
         write("x.yaml", f"extends: vit\nname: x\nset: {text}\n")
         with pytest.raises(SpecError) as caught:

@@ -130,26 +130,14 @@ def points(*shape: int) -> Tensor:
         (nn.Upsample(scale_factor=2, mode="trilinear"), (1, 2, 3, 3, 3), {"flops": 432 * 16}),
         # 2 images · 3·5 points, 4 channels: 120 samples of 4 or 16 neighbours, a product and a sum each; for each of 30
         # points their weights, 4 FLOPs each; in a volume of 8 neighbours 2·3·5 points
-        (
-            lambda x: F.grid_sample(x, points(2, 3, 5, 2), align_corners=False),
-            (2, 4, 6, 6),
-            {"flops": 120 * 8 + 30 * 4 * 4},
-        ),
-        (
-            lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="bicubic", align_corners=False),
-            (2, 4, 6, 6),
-            {"flops": 120 * 32 + 30 * 16 * 4},
-        ),
-        (
-            lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="nearest", align_corners=False),
-            (2, 4, 6, 6),
-            {"moved": 120},
-        ),
-        (
-            lambda x: F.grid_sample(x, points(1, 2, 3, 5, 3), align_corners=False),
-            (1, 4, 3, 3, 3),
-            {"flops": 120 * 16 + 30 * 8 * 4},
-        ),
+        (lambda x: F.grid_sample(x, points(2, 3, 5, 2), align_corners=False), (2, 4, 6, 6),
+         {"flops": 120 * 8 + 30 * 4 * 4}),
+        (lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="bicubic", align_corners=False), (2, 4, 6, 6),
+         {"flops": 120 * 32 + 30 * 16 * 4}),
+        (lambda x: F.grid_sample(x, points(2, 3, 5, 2), mode="nearest", align_corners=False), (2, 4, 6, 6),
+         {"moved": 120}),
+        (lambda x: F.grid_sample(x, points(1, 2, 3, 5, 3), align_corners=False), (1, 4, 3, 3, 3),
+         {"flops": 120 * 16 + 30 * 8 * 4}),
         # every output is the mean of one number; sizes that are worked out in floats cost nothing
         (lambda x: F.interpolate(x, scale_factor=2.0, mode="area"), (2, 4, 6, 6), {"flops": 1152}),
         # 6 numbers to 4: windows of 2, 2, 2 and 2; both ways 64 numbers enter, 8 images
@@ -174,7 +162,7 @@ def points(*shape: int) -> Tensor:
         # complex numbers are two: both are added
         (lambda x: (torch.fft.rfft(x) + 1).real, (6,), {"flops": 5 * 6 * 3 // 2 + 2 * 4}),
     ],
-)
+)  # fmt: skip
 def test_work_by_hand(function, shape, expected) -> None:
     found = traced(function, shape)
     assert found.unsupported == {}
