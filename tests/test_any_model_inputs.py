@@ -485,7 +485,7 @@ class TestErrors:
         message = refusal(Wrong("none").to(device), LEFT_ALONE_X.to(device))
         assert "missing 1 required positional argument: 'mask'" in message
         assert f"({__file__}:{line_of('def forward')})" in message
-        assert message.endswith("it takes (x: 'Tensor', mask: 'Tensor')")
+        assert message.endswith("it takes (x: torch.Tensor, mask: torch.Tensor)")
 
 
 def test_an_error_in_a_lambda_inside_torch_has_the_users_line():
