@@ -363,8 +363,11 @@ def test_it_is_printed(tmp_path: Any) -> None:
 # The closed forms of presets, recovered from their modules alone, are those of their formulas ─────────────────────────
 
 
-def check_preset(preset: str) -> None:
-    """Recovered from the module alone, it is what the spec's formulas give."""
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    "preset", ["vit-ti16", "gpt2", "t5-small", "bert-base", "swin", "convnext-t", "mamba-130m", "common-axial"]
+)
+def test_presets_have_the_closed_forms_of_their_formulas(preset: str) -> None:
     loaded = load(preset)
 
     def ledger_at(N: int) -> Ledger:
@@ -389,19 +392,6 @@ def check_preset(preset: str) -> None:
     expected = {N: macs for N, macs in known.items() if macs is not None}
     assert len(expected) > 2
     assert {N: read(found.macs, N) for N in expected} == expected
-
-
-@pytest.mark.parametrize("preset", ["vit-ti16"])
-def test_presets_have_the_closed_forms_of_their_formulas(preset: str) -> None:
-    check_preset(preset)
-
-
-@pytest.mark.rest
-@pytest.mark.parametrize(
-    "preset", ["gpt2", "t5-small", "bert-base", "swin", "convnext-t", "mamba-130m", "common-axial"]
-)
-def test_more_presets_have_the_closed_forms_of_their_formulas(preset: str) -> None:
-    check_preset(preset)
 
 
 # The ledgers of a module along N: counted at some sizes, evaluated from polynomials between them ──────────────────────

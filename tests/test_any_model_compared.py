@@ -330,6 +330,7 @@ def test_a_spec_and_its_module_without_the_spec_are_equal(systems_folder: Path) 
     }
 
 
+@pytest.mark.rest
 def test_its_crossovers_are_those_of_the_spec(systems_folder: Path) -> None:
     path, near = str(systems_folder / "full.yaml"), SpecSystem(load(str(systems_folder / "near.yaml")))
     rebuilt = Rebuilt(path)

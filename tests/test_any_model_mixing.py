@@ -301,9 +301,9 @@ def test_unknown_rows_are_a_line_of_the_totals(target: str) -> None:
 def test_a_module_with_too_many_parameters_is_refused_before_it_is_built(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mixing, "MOST_BYTES", 2**30)
-    with pytest.raises(UsageError, match=r"--mixing: the parameters of .* take 1\.6 GiB.*up to 1 GiB.*--build depth=2"):
-        xfcost.analyze(target, build=["width=21000"], inputs=["1x4x21000"], mixing=True, trace=False)
+    monkeypatch.setattr(mixing, "MOST_BYTES", 2**28)
+    with pytest.raises(UsageError, match=r"--mixing: the parameters of .* take 0\.3 GiB.*up to 0 GiB.*--build depth=2"):
+        xfcost.analyze(target, build=["width=9000"], inputs=["1x4x9000"], mixing=True, trace=False)
 
 
 def with_reasons(**how: Any) -> set[tuple[str, str | None]]:

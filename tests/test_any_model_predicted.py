@@ -184,6 +184,7 @@ def test_predicted_and_timed(calibrated_here, folder):
         assert one["prediction"]["seconds"] > 0
 
 
+@pytest.mark.rest
 def test_predicted_lines_of_a_plot(calibrated_here, folder):
     words = ("plot", "full.yaml", *NET, "--metric", "time", "--predict", "--N", "16:256", "-o", "time.csv")
     done = xf(*words, cwd=folder)

@@ -317,6 +317,7 @@ def test_the_command(tmp_path):
     assert "did you mean 'adamw'?" in xf(*words, "--mode", "train", "--optimizer", "adm").stderr
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("module", "noted"), [(nn.GRU(4, 4), True), (nn.Linear(4, 4), False)], ids=["gru", "linear"])
 def test_a_recurrent_network_of_torch_is_said_to_save_its_steps(module, noted):
     ledger = xfcost.analyze(module, example_inputs=torch.ones(3, 2, 4), mode="train", trace=False)

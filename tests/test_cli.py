@@ -11,10 +11,12 @@ import sys
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 import xfcost
 from helpers import environment, report_text, words_of, xf
-from xfcost.cli import COMMANDS, command
+from xfcost.cli import COMMANDS, app, command
+from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.join import join
 from xfcost.ledger.operation import Operation
 
@@ -238,25 +240,18 @@ class TestCircumstances:
             assert "Net [v2] [/x]" in done.stdout
 
     @pytest.mark.parametrize("words", [["analyze", "vit-ti32"], ["compare", "vit-ti32", "vit-s32", "--trace"]])
-    def test_disagreement_ends_with_one(self, words):
+    def test_disagreement_ends_with_one(self, words, monkeypatch):
         # A component whose formula is off by one: the report is printed, and the exit code is 1.
-        code = (
-            "import sys, msgspec\n"
-            "from xfcost.layers.feed_forward import Mlp\n"
-            "usual = Mlp.operations\n"
-            "def off(self, place):\n"
-            "    for row in usual(self, place):\n"
-            "        yield msgspec.structs.replace(row, macs=row.macs + (row.path == 'fc1'))\n"
-            "Mlp.operations = off\n"
-            "sys.argv = ['xfcost', *sys.argv[1:]]\n"
-            "from xfcost.cli import main\n"
-            "main()\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words], check=False, capture_output=True, encoding="utf-8", env=environment()
-        )
-        assert done.returncode == 1, done.stderr
-        assert "DISAGREE" in done.stdout
+        usual = Mlp.operations
+
+        def off(self, place):
+            for row in usual(self, place):
+                yield msgspec.structs.replace(row, macs=row.macs + (row.path == "fc1"))
+
+        monkeypatch.setattr(Mlp, "operations", off)
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 1, done.output
+        assert "DISAGREE" in done.output
 
 
 class TestFiles:

@@ -138,6 +138,7 @@ def test_specs_are_compared_and_checked_without_torch(inside):
 # What a repository may not do ────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.rest
 def test_no_filter_hook_or_monitor_of_the_repository_runs(here, monkeypatch):
     """Everything that git would run for `checkout` writes a line to a file; the commands of the diff write none."""
     marker = here / "ran"

@@ -43,6 +43,7 @@ def test_the_readme_s_python_runs():
     assert f"# {namespace['ledger'].total('macs')}\n" in block
 
 
+@pytest.mark.rest
 def test_the_readme_s_questions_are_answered_in_a_clone(tmp_path):
     (table,) = re.findall(r"\| question \| command \|\n(.*?)\n\n", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     commands = [command for line in table.splitlines()[1:] for command in re.findall(r"`xfcost (.*?)`", line)]

@@ -239,6 +239,7 @@ class FirstHangs:
         return pid
 
 
+@pytest.mark.rest
 def test_a_killed_worker_s_row_runs_elsewhere_and_each_row_is_there_once(
     address: str, file: RunsFile, tmp_path: Path
 ) -> None:
@@ -316,6 +317,7 @@ def test_a_machine_gets_one_row_at_a_time_however_many_workers_it_has(workers: l
     assert len(rows.machines) == free + 1
 
 
+@pytest.mark.rest
 def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch: pytest.MonkeyPatch) -> None:
     from distributed import LocalCluster
 
