@@ -19,6 +19,7 @@ from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.grid import near_square
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.statistics import fit_slope
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -298,13 +299,9 @@ def _steps(span: tuple[int, int], sizes: PossibleSizes, axis: SizeAxis, most: in
 
 def slope(tokens: Sequence[float], values: Sequence[float | None]) -> float | None:
     """The exponent in N: the slope of the least-squares line through the points, both axes logarithmic."""
-    points = [(math.log(n), math.log(value)) for n, value in zip(tokens, values, strict=True) if value]
-    if len({x for x, _ in points}) < 2:  # noqa: PLR2004 - a line has two ends
-        return None
-    mean_x = math.fsum(x for x, _ in points) / len(points)
-    mean_y = math.fsum(y for _, y in points) / len(points)
-    covariance = math.fsum((x - mean_x) * (y - mean_y) for x, y in points)
-    return covariance / math.fsum((x - mean_x) ** 2 for x, _ in points)
+    points = [(n, value) for n, value in zip(tokens, values, strict=True) if value]
+    found = fit_slope(*zip(*points, strict=True)) if points else None
+    return None if found is None else found.value
 
 
 def thinned(tokens: Sequence[int], most: int) -> list[int]:
