@@ -9,11 +9,10 @@ import xfcost
 from reaching import composed, small
 from xfcost.api.reach import place_of
 from xfcost.counting.reach import composed as composing
-from xfcost.counting.reach import sets
+from xfcost.counting.reach import reached
 from xfcost.counting.reach.composed import reach
-from xfcost.counting.reach.reached import DependenceSets, along_axes, part_reads
+from xfcost.counting.reach.reached import Bits, DependenceSets, Intervals, along_axes, part_reads, read_sets
 from xfcost.counting.reach.result import Reach
-from xfcost.counting.reach.sets import Bits, Intervals, read_sets
 from xfcost.formulas.component import tag_of
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.load import load
@@ -238,7 +237,7 @@ def test_a_place_outside_the_grid_is_refused():
 
 
 def test_sets_that_do_not_fit_are_of_a_smaller_input_which_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sets, "MOST_BYTES", 2**16)
+    monkeypatch.setattr(reached, "MOST_BYTES", 2**16)
     found = xfcost.reach("bigbird-base", N=1024)
     assert found.inputs[0].sides == (512,)
     assert found.notes[0] == "reduced: the input's sides are 1/2 of what was asked for"
@@ -340,7 +339,7 @@ def test_a_block_that_changes_nothing_is_not_worked_out_again(monkeypatch: pytes
 
 
 def test_halving_ends(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sets, "MOST_BYTES", 0)
+    monkeypatch.setattr(reached, "MOST_BYTES", 0)
     monkeypatch.setattr(composing, "_MOST_HALVINGS", 1)
     with pytest.raises(UsageError):
         reach(load("bigbird-base"), Run(tokens=(1024,)))

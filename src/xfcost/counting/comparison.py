@@ -17,12 +17,11 @@ from xfcost.counting.crossovers import (
     size_crossovers,
     token_crossovers,
 )
-from xfcost.counting.sweep import PIXELS
+from xfcost.counting.sweep import PIXELS, SizedSystem
 from xfcost.counting.system import GROWING, Grown, System, mixing_macs
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.achieved import reached
-from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text, ledger_object
@@ -121,10 +120,11 @@ def compared(systems: Sequence[System], ledgers: Sequence[Ledger], run: Run, *, 
     for name, found in time_ratios.items():
         ratios[name]["seconds"] = found.ratio
     density = QUICK if not thorough else THOROUGH if len(systems) <= MOST_PAIRED else OF_MANY
-    costs = _CountedSizes()
-    tokens = token_crossovers(names, systems, ledgers, run, costs, density)
-    by_size = _by_size(names, systems, run, costs)
-    sizes = size_crossovers(names, systems, run, costs, density) if by_size else Crossovers((), ())
+    sized = [SizedSystem(one, run) for one in systems]
+    tokens = token_crossovers(names, sized, ledgers, density)
+    of_images = [msgspec.structs.replace(one, axis=PIXELS) for one in sized]
+    by_size = _by_size(names, of_images)
+    sizes = size_crossovers(names, of_images, density) if by_size else Crossovers((), ())
     return Comparison(
         ledgers=tuple(ledgers),
         names=tuple(names),
@@ -265,38 +265,12 @@ def _growth(grown: Grown | None) -> dict[str, float | None]:
     return {name: growth_exponent(*both, grown.factor) for name, both in costs.items()} | {"factor": grown.factor}
 
 
-def _by_size(
-    names: Sequence[str], systems: Sequence[System], run: Run, costs: _CountedSizes
-) -> dict[str, dict[int, dict[str, int] | None]]:
+def _by_size(names: Sequence[str], systems: Sequence[SizedSystem]) -> dict[str, dict[int, dict[str, int] | None]]:
     """The costs of every system at usual image sizes, where all systems take images."""
-    if not all(system.has_images for system in systems) or len(systems) > MOST_PAIRED:
+    if not all(one.system.has_images for one in systems) or len(systems) > MOST_PAIRED:
         return {}
-
-    def costs_at(system: System, side: int) -> dict[str, int] | None:
-        counted = costs.counted(system, PIXELS.run(run, side))
-        return None if counted is None else {"tokens": counted[0]} | counted[1]
-
-    return {name: {side: costs_at(one, side) for side in SIZES} for name, one in zip(names, systems, strict=True)}
-
-
-class _CountedSizes:
-    """N and the costs of systems, counted once per input: searches over N and over image sizes reach the same ones."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], tuple[int, dict[str, int]] | None] = {}
-
-    def counted(self, system: System, run: Run) -> tuple[int, dict[str, int]] | None:
-        """(N, costs); None where the system can't have that size: patches don't tile it, a table has fewer rows."""
-        try:
-            key = (id(system), system.input_key(run))
-            if key not in self._known:
-                self._known[key] = None
-                self._known[key] = system.costs(run)
-        except XfcostError:
-            return None
-        return self._known[key]
-
-    def __call__(self, system: System, run: Run) -> dict[str, int] | None:
-        """The costs alone."""
-        counted = self.counted(system, run)
-        return None if counted is None else counted[1]
+    found = {name: {side: one.costs(side) for side in SIZES} for name, one in zip(names, systems, strict=True)}
+    return {
+        name: {side: None if counted is None else {"tokens": counted[0]} | counted[1] for side, counted in own.items()}
+        for name, own in found.items()
+    }

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import combinations, groupby, pairwise, starmap
+from itertools import combinations, groupby, pairwise
 from typing import Any, Final, Literal
 
 import msgspec
 
 from xfcost.counting.sums import last_true
-from xfcost.counting.sweep import PIXELS, TOKENS, PossibleSizes, SizeAxis
-from xfcost.counting.system import System
+from xfcost.counting.sweep import TOKENS, PossibleSizes, SizedSystem
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.run import Run
 
 # More systems than this are compared with the first alone, and listed one below the other in reports.
 MOST_PAIRED: Final = 4
@@ -48,8 +45,6 @@ _WHOLE_BLOCKS: Final = (*range(64, 1024, 64), *(2**power for power in range(10, 
 # Lengths to try where not all streams of a system can have its own length.
 _LENGTHS: Final = (1024, 64)
 
-# A system and a run -> its costs; None where it can't have that size.
-CostsOf = Callable[[System, Run], dict[str, int] | None]
 Kind = Literal["lengths", "grids", "sizes"]
 
 
@@ -146,16 +141,11 @@ def pairs(systems: int) -> list[tuple[int, int]]:
 
 
 def token_crossovers(
-    names: Sequence[str],
-    systems: Sequence[System],
-    ledgers: Sequence[Ledger],
-    run: Run,
-    costs: CostsOf,
-    density: Density,
+    names: Sequence[str], systems: Sequence[SizedSystem], ledgers: Sequence[Ledger], density: Density
 ) -> Crossovers:
     """Crossovers in N: of two texts over all lengths that both can have, else over square grids."""
-    grains = [_length_grain(one, ledger, run, costs) for one, ledger in zip(systems, ledgers, strict=True)]
-    steps = [one.time_steps() for one in systems]
+    grains = [_length_grain(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
+    steps = [one.system.time_steps() for one in systems]
 
     def line(first: int, second: int) -> SearchLine:
         first_grain, second_grain = grains[first], grains[second]
@@ -168,84 +158,47 @@ def token_crossovers(
         points = SearchPoints(density.grids[0], math.isqrt(_MOST_TOKENS // times), density.grids[1])
         return SearchLine("grids", PossibleSizes(root=2, times=times), points)
 
-    return _all_pairs(names, systems, run, costs, TOKENS, line)
+    return _all_pairs(names, systems, line)
 
 
-def size_crossovers(
-    names: Sequence[str], systems: Sequence[System], run: Run, costs: CostsOf, density: Density
-) -> Crossovers:
+def size_crossovers(names: Sequence[str], systems: Sequence[SizedSystem], density: Density) -> Crossovers:
     """Crossovers in image size: of systems whose patches, and so N, differ for an image, or that have no N."""
-    grains = {one.pixels(run) for one in systems}
-    if len(grains) == 1 and all(one.has_tokens for one in systems):
+    grains = {one.sizes.grain for one in systems}
+    if len(grains) == 1 and all(one.system.has_tokens for one in systems):
         return Crossovers((), ())
     grain = math.lcm(*grains)
     every, ratio = density.grids
     line = SearchLine("sizes", PossibleSizes(grain=grain), SearchPoints(every, max(_MOST_SIZE // grain, 3), ratio))
-    return _all_pairs(names, systems, run, costs, PIXELS, lambda _first, _second: line)
+    return _all_pairs(names, systems, lambda _first, _second: line)
 
 
-def _length_grain(system: System, ledger: Ledger, run: Run, costs: CostsOf) -> int | None:
+def _length_grain(sized: SizedSystem, ledger: Ledger) -> int | None:
     """The number that the N of a text is a multiple of (1, or a chunk); None of images and videos.
 
     It is the least divisor of a possible N by which that N can grow or shrink.
     """
-    if not system.has_tokens or system.axes(run) > 1:
+    if not sized.system.has_tokens or sized.system.axes(sized.run) > 1:
         return None
-
-    def can_be(n: int) -> bool:
-        return costs(system, TOKENS.run(run, n)) is not None
-
-    own = next((n for n in (ledger.metadata.grid_tokens, *_LENGTHS) if can_be(n)), 1)
+    own = next((n for n in (ledger.metadata.grid_tokens, *_LENGTHS) if sized.costs(n)), 1)
     divisors = (number for number in range(1, own) if own % number == 0)
-    return next((number for number in divisors if can_be(own - number) or can_be(own + number)), own)
+    return next((number for number in divisors if sized.costs(own - number) or sized.costs(own + number)), own)
 
 
 def _all_pairs(
-    names: Sequence[str],
-    systems: Sequence[System],
-    run: Run,
-    costs: CostsOf,
-    axis: SizeAxis,
-    line: Callable[[int, int], SearchLine],
+    names: Sequence[str], systems: Sequence[SizedSystem], line: Callable[[int, int], SearchLine]
 ) -> Crossovers:
-    def of_pair(first: int, second: int) -> CrossoverSearch | None:
-        both = systems[first], systems[second]
-        if not all(one.has_tokens if axis is TOKENS else one.has_images for one in both):
-            return None
-        called = names[first], names[second]
-        return search(lambda which, x: costs(both[which], axis.run(run, x)), line(first, second), called)
+    def costs(which: int, x: int) -> dict[str, int] | None:
+        counted = systems[which].costs(x)
+        return None if counted is None else counted[1]
 
-    searches = tuple(found for found in starmap(of_pair, pairs(len(systems))) if found is not None)
+    sized = [one.system.has_tokens if one.axis is TOKENS else one.system.has_images for one in systems]
+    found = (
+        search(lambda which, x, pair=pair: costs(pair[which], x), line(*pair), (names[pair[0]], names[pair[1]]))  # type: ignore[misc]
+        for pair in pairs(len(systems))
+        if all(sized[one] for one in pair)
+    )
+    searches = tuple(one for one in found if one is not None)
     return Crossovers(tuple(one for found in searches for one in found.crossovers()), searches)
-
-
-class _CountedPair:
-    """The costs of both systems at points, each counted once."""
-
-    def __init__(self, costs: Callable[[int, int], dict[str, int] | None], sizes: PossibleSizes) -> None:
-        self._costs, self._sizes = costs, sizes
-        self._known: dict[int, tuple[dict[str, int], dict[str, int]] | None] = {}
-
-    def at(self, point: int) -> tuple[dict[str, int], dict[str, int]] | None:
-        """None where one of them can't have that size."""
-        if point not in self._known:
-            value = self._sizes.value(point)
-            first = self._costs(0, value)
-            second = None if first is None else self._costs(1, value)
-            self._known[point] = None if first is None or second is None else (first, second)
-        return self._known[point]
-
-    def sign(self, quantity: str, point: int) -> int | None:
-        """Of the first system's cost minus the second's."""
-        both = self.at(point)
-        if both is None:
-            return None
-        first, second = both[0][quantity], both[1][quantity]
-        return (first > second) - (first < second)
-
-    def points(self) -> list[int]:
-        """Those counted so far that both can have, ascending."""
-        return sorted(point for point, both in self._known.items() if both is not None)
 
 
 def search(
@@ -255,26 +208,43 @@ def search(
 
     `costs` are those of the system 0 or 1 at an N or a number of pixels; None where it can't have that size.
     """
-    pair, candidates, value = _CountedPair(costs, line.sizes), line.points.numbers(), line.sizes.value
-    usable = [point for point in candidates if pair.at(point) is not None]
-    start = pair.at(usable[0]) if usable else None
-    if start is None:
+    candidates, value = line.points.numbers(), line.sizes.value
+    known: dict[int, dict[str, int] | None] = {}
+
+    def signs(point: int) -> dict[str, int] | None:
+        """Quantity -> the sign of the first system's cost minus the second's; None where one can't have that size."""
+        if point not in known:
+            first = costs(0, value(point))
+            second = None if first is None else costs(1, value(point))
+            known[point] = None
+            if first is not None and second is not None:
+                known[point] = {
+                    name: (one > second[name]) - (one < second[name]) for name, one in first.items() if name in second
+                }
+        return known[point]
+
+    def points() -> list[int]:
+        return sorted(point for point, found in known.items() if found is not None)
+
+    usable = [point for point in candidates if signs(point) is not None]
+    quantities = signs(usable[0]) if usable else None
+    if quantities is None:
         return None
     below = [point for point in candidates if point < usable[0]]
     above = [point for point in candidates if point > usable[-1]]
-    least = last_true(lambda point: pair.at(point) is None, below[-1], usable[0]) + 1 if below else usable[0]
-    largest = last_true(lambda point: pair.at(point) is not None, usable[-1], above[0]) if above else usable[-1]
+    least = last_true(lambda point: signs(point) is None, below[-1], usable[0]) + 1 if below else usable[0]
+    largest = last_true(lambda point: signs(point) is not None, usable[-1], above[0]) if above else usable[-1]
     usable = sorted({*usable, least, largest})
     every = max((point for point in usable if point <= line.points.every), default=0)
-    signs = {quantity: partial(pair.sign, quantity) for quantity in start[0] if quantity in start[1]}
-    for sign in signs.values():
-        for low, high in pairwise(pair.points()):
-            _locate_changes(sign, low, high)
     cheaper = {-1: systems[0], 0: None, 1: systems[1]}
     orders = []
-    for quantity, sign in signs.items():
+    by_quantity = {name: lambda point, name=name: (signs(point) or {}).get(name) for name in quantities}
+    for sign in by_quantity.values():
+        for low, high in pairwise(points()):
+            _locate_changes(sign, low, high)
+    for quantity, sign in by_quantity.items():
         # an order that extends over `every` is given in two parts
-        keys = {point: (sign(point) or 0, point <= every) for point in pair.points()}
+        keys = {point: (sign(point) or 0, point <= every) for point in points()}
         for (common, _), group in groupby(keys, keys.__getitem__):
             several = list(group)
             ends = {"first": value(several[0]), "last": value(several[-1])}

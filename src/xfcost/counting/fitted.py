@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from xfcost.counting.sweep import PossibleSizes
 from xfcost.formulas.exact_form import CHECKS, Points, leading_term, through, value, with_form, written
 from xfcost.formulas.letters import Polynomial, order
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -70,25 +71,6 @@ _MOST_TIMES: Final = 32
 _GRAINS: Final = (1, 2, 4, 8, 16, 32, 7, 14, 28)
 
 
-class PointGrid(NamedTuple):
-    """The sizes that a module can have: multiples of a number, or the squares of these."""
-
-    grain: int = 1
-    squares: bool = False
-
-    def size(self, point: int) -> int:
-        """The size of point 1, 2, 3, …."""
-        side = point * self.grain
-        return side * side if self.squares else side
-
-    def point(self, size: int) -> int:
-        """The point of a size, or the one below."""
-        return (math.isqrt(size) if self.squares else size) // self.grain
-
-    def has(self, size: int) -> bool:
-        return self.size(self.point(size)) == size
-
-
 class PolynomialFit(NamedTuple):
     """The polynomials that fit at some sizes."""
 
@@ -128,7 +110,7 @@ class CountedSizes:
         Raises:
             XfcostError: the module does not run there, or a smaller size took too long.
         """
-        if self._fitted is None or size in self._known or not self.axis.has(size):
+        if self._fitted is None or size in self._known or not self.axis.is_step(size):
             return self.counted(size)
         forms, first, last = self._fitted
         if not first <= size <= last:
@@ -167,7 +149,7 @@ class CountedSizes:
         return self._costs[size]
 
     @cached_property
-    def axis(self) -> PointGrid:
+    def axis(self) -> PossibleSizes:
         """The sizes that it can have: all, squares, or multiples of a divisor of its own.
 
         Sides of images are multiples of the least step that costs something else.
@@ -175,13 +157,13 @@ class CountedSizes:
         own, side = self.own, math.isqrt(self.own)
         if self._sides:
             steps, macs = filter(lambda step: self.runs(own + step), sorted(_GRAINS)), self.counted(own).total("macs")
-            return PointGrid(next((step for step in steps if self.counted(own + step).total("macs") != macs), own))
+            return PossibleSizes(next((step for step in steps if self.counted(own + step).total("macs") != macs), own))
         if self.runs(own + 1) or (own > 1 and self.runs(own - 1)):
-            return PointGrid()
+            return PossibleSizes()
         if side * side == own and self.runs((side + 1) ** 2):
-            return PointGrid(squares=True)
+            return PossibleSizes(root=2)
         divisors = (number for number in range(2, own) if own % number == 0)
-        return PointGrid(next((one for one in divisors if self.runs(own + one) or self.runs(own - one)), own))
+        return PossibleSizes(next((one for one in divisors if self.runs(own + one) or self.runs(own - one)), own))
 
     @property
     def evaluated(self) -> bool:
@@ -204,11 +186,15 @@ class CountedSizes:
 
     def _reach(self, forms: Forms, *, up: bool) -> int:
         """The furthest size, upwards or downwards, up to which the module runs and meets the polynomials."""
-        furthest, point, last = self.own, self.axis.point(self.own), self.axis.point(int(self.most)) if up else 1
+        furthest, point, last = (
+            self.own,
+            self.axis.step_below(self.own),
+            self.axis.step_below(int(self.most)) if up else 1,
+        )
         for number in count(1):
             point = point * _STEP if up else point // _STEP
             at_end = point + number % 2 >= last if up else point <= last
-            size = self.axis.size(last if at_end else point + number % 2)
+            size = self.axis.value(last if at_end else point + number % 2)
             if not self.runs(size) or not self._same_rows(size):
                 break
             evaluated = {series: value(form, size) for series, form in forms.items()}
@@ -235,11 +221,11 @@ class CountedSizes:
 
     def fits(self, *, slow: bool = False) -> Iterator[PolynomialFit]:
         """Fits at larger sizes, and at smaller ones; where a run is `slow` smaller ones come first."""
-        own = self.axis.point(self.own)
+        own = self.axis.step_below(self.own)
         sides = (_SMALLER,) if self.on_numbers else (_SMALLER, _LARGER) if slow else (_LARGER, _SMALLER)
         for side in sides:
             points = dict.fromkeys(own * times // parts + more for times, parts, more in side)
-            sizes = [self.axis.size(point) for point in points if point > 0 and point != own]
+            sizes = [self.axis.value(point) for point in points if point > 0 and point != own]
             for most in (_POINTS, _MORE_POINTS):
                 fit = self.fit(self.running(sizes, most - 1))
                 if fit is not None:
@@ -316,9 +302,9 @@ def closed_form(
     side = math.isqrt(tokens)
     if images:
         grains = (grain for grain in _GRAINS if side % grain == 0 and counts.runs((side + grain) ** 2))
-        counts.axis = PointGrid(next(grains, side), squares=True)
+        counts.axis = PossibleSizes(next(grains, side), root=2)
     elif side * side == tokens and not counts.runs(tokens + 1) and counts.runs((side + 1) ** 2):
-        counts.axis = PointGrid(squares=True)  # of grids near to a square some N run, and costs are those of the sides
+        counts.axis = PossibleSizes(root=2)  # of grids near to a square some N run, and costs are those of the sides
     fit = _best(counts, slow=slow, ends=None if patience is None else process_time() + patience, images=images)
     form = msgspec.structs.replace(_written(counts, fit, "P" if images else "N"), growth=_growth(counts))
     if not images:
@@ -382,8 +368,8 @@ def _periods(counts: CountedSizes, unfit: Sequence[Series], *, images: bool) -> 
 
 def _alike(counts: CountedSizes, period: int, points: int) -> list[int]:
     """The next sizes with the same remainder, as far as shapes stay small."""
-    own, most = counts.axis.point(counts.own), max(_MOST_TOKENS, _MOST_TIMES * counts.own)
-    sizes = (counts.axis.size(own + place * period) for place in range(1, points + 1))
+    own, most = counts.axis.step_below(counts.own), max(_MOST_TOKENS, _MOST_TIMES * counts.own)
+    sizes = (counts.axis.value(own + place * period) for place in range(1, points + 1))
     return [size for size in sizes if size <= most]
 
 
@@ -426,12 +412,12 @@ def _written(counts: CountedSizes, fit: PolynomialFit, letter: Literal["N", "P"]
         return ClosedForm(refused=why.replace("N", letter), **known)
     texts = {series: written(form).replace("N", letter) for series, form in fit.forms.items()}
     # of points: a period of 3 multiples of 4 is one of 12
-    own, period = axis.point(counts.own), fit.period
+    own, period = axis.step_below(counts.own), fit.period
     others: dict[int, str] = {}
     for remainder in range(period if period <= _EVERY_REMAINDER else 0):
         first = own + (remainder - own) % period
         places = range(_POINTS) if first != own else ()
-        alike = counts.running((axis.size(first + place * period) for place in places), _POINTS)
+        alike = counts.running((axis.value(first + place * period) for place in places), _POINTS)
         form = counts.polynomial([(size, counts.costs(size)[_MACS]) for size in alike])
         if form is not None:
             others[remainder * axis.grain] = written(form).replace("N", letter)

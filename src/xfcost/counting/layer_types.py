@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from xfcost.counting.reach.sets import Intervals, ReadSets, Sets, read_sets
+from xfcost.counting.reach.reached import Intervals, ReadSets, Sets, read_sets
 from xfcost.formulas.component import Grid, Mixer, Operation, Place, tag_of
 from xfcost.formulas.letters import Polynomial, exact_quotient, form_of
 from xfcost.ledger import notebook

@@ -12,7 +12,7 @@ from math import isqrt
 from typing import Any, Final, NamedTuple
 
 from xfcost.counting.forward import count
-from xfcost.counting.sweep import TOKENS
+from xfcost.counting.sweep import TOKENS, SizedSystem
 from xfcost.counting.system import SpecSystem, System, mixing_macs
 from xfcost.formulas.exact_form import ExactForms, Form, constant
 from xfcost.formulas.letters import lettered
@@ -89,7 +89,10 @@ def size_forms(system: System, run: Run, tokens: Sequence[int], own: Ledger) -> 
     """
     steps = system.time_steps() if system.axes(run) > 1 else 0
     letters = tuple(isqrt(n // steps) if steps else n for n in tokens)
-    counted = [_figures(_ledger_at(system, TOKENS.run(run, n)), own) for n in tokens]
+    sized, of_spec = SizedSystem(system, run), isinstance(system, SpecSystem)
+    # counting some modules takes too long; their costs say so
+    possible = ([n] if of_spec or sized.costs(n) else [] for n in tokens)
+    counted = [_figures(next(iter(sized.ledgers(sizes)[0].values()), None), own) for sizes in possible]
     read = _Forms(system, run, steps)
     for n in (own.metadata.grid_tokens, *tokens[-1:]):
         read.at(n)
@@ -158,16 +161,6 @@ class _Forms:
             return count(place(self._system.loaded, at), orders=False)
         except XfcostError:
             return None
-
-
-def _ledger_at(system: System, at: Run) -> Ledger | None:
-    """None where the system can't have that N, or counting takes too long."""
-    try:
-        if not isinstance(system, SpecSystem):
-            system.costs(at)
-        return system.ledger(at)
-    except XfcostError:
-        return None
 
 
 def _figures(ledger: Ledger | None, own: Ledger) -> dict[Key, int | None] | None:

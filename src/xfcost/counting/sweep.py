@@ -7,7 +7,7 @@ Points have about equal ratios, for log axes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,14 +16,12 @@ from xfcost.counting.on_devices import step_bound
 from xfcost.counting.sums import last_true
 from xfcost.counting.system import CURVES, GROWING, SpecSystem, System, first_scores
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.errors import SizeError, SpecError, UsageError, XfcostError
+from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.grid import near_square
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.statistics import fit_slope
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-
-_NoSize = SpecError | SizeError
-"""A system can't have a point of the sweep."""
 
 QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "params": lambda ledger: ledger.total("params") or 0,
@@ -72,6 +70,10 @@ class PossibleSizes(NamedTuple):
     times: int = 1
     """t: time steps of a video, which are fixed."""
 
+    @property
+    def squares(self) -> bool:
+        return self.root > 1
+
     def value(self, step: int) -> int:
         """The point number `step`."""
         return self.times * int((step * self.grain) ** self.root)
@@ -80,23 +82,73 @@ class PossibleSizes(NamedTuple):
         """The number of the point `x`, between two whole ones where it is no point."""
         return float((x / self.times) ** (1 / self.root) / self.grain)
 
+    def step_below(self, x: int) -> int:
+        """The number of the largest point up to `x`."""
+        return (math.isqrt(x // self.times) if self.squares else x // self.times) // self.grain
+
     def is_step(self, x: int) -> bool:
         """Is `x` the point of some step?"""
-        return self.value(round(self.step(x))) == x
+        return self.value(self.step_below(x)) == x
 
     def includes(self, x: int) -> bool:
         """Is `x` possible, on any grid near to a square?"""
         whole = x % (self.grain * self.times) == 0
-        return whole and (self.root == 1 or near_square(x // self.times) is not None)
+        return whole and (not self.squares or near_square(x // self.times) is not None)
 
 
-def possible_sizes(system: System, run: Run, axis: SizeAxis) -> PossibleSizes:
-    """Those of a system on an axis."""
-    if axis is PIXELS:
-        return PossibleSizes(grain=system.pixels(run))
-    if system.axes(run) > 1:
-        return PossibleSizes(root=2, times=system.time_steps())
-    return PossibleSizes(grain=system.token_step(), times=system.time_steps())
+class SizedSystem(msgspec.Struct, frozen=True):
+    """A system at the sizes of an axis: searches, plots and closed forms all count it here."""
+
+    system: System
+    run: Run
+    axis: SizeAxis = TOKENS
+    counted: dict[Hashable, tuple[int, dict[str, int]] | None] = msgspec.field(default_factory=dict)
+    """Input -> its N and costs; the same system on another axis may share them."""
+
+    @property
+    def sizes(self) -> PossibleSizes:
+        """Those that its input allows."""
+        if self.axis is PIXELS:
+            return PossibleSizes(grain=self.system.pixels(self.run))
+        if self.system.axes(self.run) > 1:
+            return PossibleSizes(root=2, times=self.system.time_steps())
+        return PossibleSizes(grain=self.system.token_step(), times=self.system.time_steps())
+
+    def costs(self, x: int) -> tuple[int, dict[str, int]] | None:
+        """N and the figures of `CURVES`, counted once; None where it can't have that size."""
+        try:
+            run = self.axis.run(self.run, x)
+            key = self.system.input_key(run)
+            if key not in self.counted:
+                self.counted[key] = None
+                self.counted[key] = self.system.costs(run)
+        except XfcostError:
+            return None
+        return self.counted[key]
+
+    def ledgers(self, xs: Iterable[int]) -> tuple[dict[int, Ledger], dict[int, XfcostError]]:
+        """The ledgers at the sizes that it can have, and the errors at the others."""
+        ledgers: dict[int, Ledger] = {}
+        errors: dict[int, XfcostError] = {}
+        for x in xs:
+            try:
+                ledgers[x] = self.system.ledger(self.axis.run(self.run, x))
+            except XfcostError as error:
+                errors[x] = error
+        return ledgers, errors
+
+    def first_possible(self, xs: Iterable[int]) -> tuple[int | None, XfcostError | None]:
+        """The first of `xs` that it can have; else why it can't have the first of all. A spec is not counted for it."""
+        why: XfcostError | None = None
+        for x in xs:
+            run = self.axis.run(self.run, x)
+            try:
+                place(self.system.loaded, run) if isinstance(self.system, SpecSystem) else self.system.ledger(run)
+            except XfcostError as error:
+                why = why or error
+            else:
+                return x, None
+        return None, why
 
 
 class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,19 +202,16 @@ def sweep(
         SpecError: fewer than two points of the range are possible.
         UsageError: the range has fewer than two square grids or images; or sizes are given for a spec without image.
     """
-    sizes = possible_sizes(system, run, axis)
+    sized = SizedSystem(system, run, axis)
+    sizes = sized.sizes
     steps = _steps(span, sizes, axis, system.points)
-
-    def counted(xs: Iterable[int]) -> tuple[dict[int, Ledger], dict[int, _NoSize]]:
-        return _counted(system, run, axis, xs)
-
-    ledgers, errors = counted(map(sizes.value, steps))
+    ledgers, errors = sized.ledgers(map(sizes.value, steps))
     beyond = [x for x in errors if x > max(ledgers, default=0)]
     if ledgers and beyond:
         fits = max(step for step in steps if sizes.value(step) in ledgers)
         fails = next(step for step in steps if step > fits)
-        largest = sizes.value(last_true(lambda step: bool(counted([sizes.value(step)])[0]), fits, fails))
-        ledgers |= {} if largest in ledgers else counted([largest])[0]
+        largest = sizes.value(last_true(lambda step: bool(sized.ledgers([sizes.value(step)])[0]), fits, fails))
+        ledgers |= {} if largest in ledgers else sized.ledgers([largest])[0]
     if len(ledgers) < 2:  # noqa: PLR2004 - a line has two ends
         raise next(iter(errors.values()))
     xs = tuple(sorted(ledgers))
@@ -177,20 +226,6 @@ def sweep(
         on=run.on,
     )
     return counted_at(found, extra, run)
-
-
-def _counted(
-    system: System, run: Run, axis: SizeAxis, xs: Iterable[int]
-) -> tuple[dict[int, Ledger], dict[int, _NoSize]]:
-    """The ledgers at the possible points, and the errors at the others."""
-    ledgers: dict[int, Ledger] = {}
-    errors: dict[int, _NoSize] = {}
-    for x in xs:
-        try:
-            ledgers[x] = system.ledger(axis.run(run, x))
-        except (SpecError, SizeError) as error:
-            errors[x] = error
-    return ledgers, errors
 
 
 def common_range(sweeps: Sequence[CountedSweep], run: Run) -> list[CountedSweep]:
@@ -220,10 +255,10 @@ def span_of(sweeps: Sequence[CountedSweep]) -> tuple[int, int]:
 
 def counted_at(each: CountedSweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> CountedSweep:
     """The sweep with the points `xs` inside it that the system can have (of an image spec, on a square grid)."""
-    sizes = possible_sizes(each.system, run, each.axis)
-    fits = sizes.is_step if only_squares else sizes.includes
+    sized = SizedSystem(each.system, run, each.axis)
+    fits = sized.sizes.is_step if only_squares else sized.sizes.includes
     missing = [x for x in xs if each.xs[0] < x < each.xs[-1] and x not in each.xs and fits(x)]
-    ledgers, _ = _counted(each.system, run, each.axis, missing)
+    ledgers, _ = sized.ledgers(missing)
     ledgers |= dict(zip(each.xs, each.ledgers, strict=True))
     ordered = tuple(sorted(ledgers))
     return msgspec.structs.replace(each, xs=ordered, ledgers=tuple(ledgers[x] for x in ordered))
@@ -244,14 +279,13 @@ def _steps(span: tuple[int, int], sizes: PossibleSizes, axis: SizeAxis, most: in
     """
     grain = sizes.grain * sizes.times
     low, high = -(-span[0] // grain), span[1] // grain
-    if sizes.root > 1:
+    if sizes.squares:
         low, high = math.isqrt(low - 1) + 1, math.isqrt(high)
     if low < high:
-        ratio = high / low
-        return sorted({round(low * ratio ** (number / (most - 1))) for number in range(most)})
+        return targets_of((low, high), most)
     if axis is PIXELS:
         kind = f"image specs are swept over images whose sides are multiples of {grain} pixels"
-    elif sizes.root == 1:
+    elif not sizes.squares:
         kind = f"it runs at multiples of {grain}"
     else:
         squares = "square grids" if sizes.times == 1 else f"{sizes.times} square grids each"
@@ -265,13 +299,9 @@ def _steps(span: tuple[int, int], sizes: PossibleSizes, axis: SizeAxis, most: in
 
 def slope(tokens: Sequence[float], values: Sequence[float | None]) -> float | None:
     """The exponent in N: the slope of the least-squares line through the points, both axes logarithmic."""
-    points = [(math.log(n), math.log(value)) for n, value in zip(tokens, values, strict=True) if value]
-    if len({x for x, _ in points}) < 2:  # noqa: PLR2004 - a line has two ends
-        return None
-    mean_x = math.fsum(x for x, _ in points) / len(points)
-    mean_y = math.fsum(y for _, y in points) / len(points)
-    covariance = math.fsum((x - mean_x) * (y - mean_y) for x, y in points)
-    return covariance / math.fsum((x - mean_x) ** 2 for x, _ in points)
+    points = [(n, value) for n, value in zip(tokens, values, strict=True) if value]
+    found = fit_slope(*zip(*points, strict=True)) if points else None
+    return None if found is None else found.value
 
 
 def thinned(tokens: Sequence[int], most: int) -> list[int]:
@@ -323,7 +353,7 @@ class SharedPoints(NamedTuple):
 
 def shared_points(sweeps: Sequence[CountedSweep], run: Run, most: int) -> list[SharedPoints]:
     """At most `most` points that all sweeps have, and the ends of each; without common ones, points of its own."""
-    sizes = [possible_sizes(one.system, run, one.axis) for one in sweeps]
+    sizes = [SizedSystem(one.system, run, one.axis).sizes for one in sweeps]
 
     def has(one: CountedSweep, its: PossibleSizes, x: int) -> bool:
         return x in one.xs or (one.xs[0] < x < one.xs[-1] and x not in one.skipped and its.is_step(x))
@@ -374,7 +404,8 @@ def measured_grids(
     """
     targets = targets_of(span, number)
     spacing = targets[1] / targets[0] if len(targets) > 1 else 1.0
-    sizes = [possible_sizes(one, run, axis) for one in systems]
+    sized = [SizedSystem(one, run, axis) for one in systems]
+    sizes = [one.sizes for one in sized]
     chosen: list[list[int]] = [[] for _ in targets]
     grids: dict[int, MeasuredSizes] = {}
     # those with the fewest possible points first: the others can follow them
@@ -383,7 +414,7 @@ def measured_grids(
         for at, target in enumerate(targets):
             near = _near_target(sizes[system], target, span, spacing)
             shared = [x for x in chosen[at] if sizes[system].includes(x)]
-            x, why = _possible([*shared, *near], systems[system], run, axis)
+            x, why = sized[system].first_possible([*shared, *near])
             if x is None:
                 error = error or why
                 grid.refused[target] = str(why) if why else f"it has no point near {axis.word} = {target:,}"
@@ -392,8 +423,8 @@ def measured_grids(
                 chosen[at].append(x)
         if not grid.points:
             own, text = sizes[system], f"{span[0]}:{span[1]}" if span[0] < span[1] else f"{span[0]}"
-            kinds = "square grids" if own.root > 1 else f"multiples of {own.grain * own.times:,}"
-            below = math.floor(own.step(span[0]))
+            kinds = "square grids" if own.squares else f"multiples of {own.grain * own.times:,}"
+            below = own.step_below(span[0])
             closest = sorted({own.value(max(step, 1)) for step in (below, below + 1)})
             raise error or UsageError(
                 f"{axis.option} {text}: {systems[system].name} is measured at {kinds}, and there is none; the nearest "
@@ -412,22 +443,6 @@ def _near_target(sizes: PossibleSizes, target: int, span: tuple[int, int], spaci
     if sizes.includes(target):  # also where it is no square
         distances.setdefault(target, reach)
     return sorted((x for x in distances if distances[x] <= reach), key=distances.__getitem__)
-
-
-def _possible(xs: Sequence[int], system: System, run: Run, axis: SizeAxis) -> tuple[int | None, XfcostError | None]:
-    """The first of `xs` that the system can have, or why it can't have the first of all."""
-    error: XfcostError | None = None
-    for x in xs:
-        try:
-            if isinstance(system, SpecSystem):
-                place(system.loaded, axis.run(run, x))
-            else:
-                system.ledger(axis.run(run, x))
-        except (SpecError, UsageError, SizeError) as refused:
-            error = error or refused
-        else:
-            return x, None
-    return None, error
 
 
 # Lengths, and sides of grids, between one and twice it.

@@ -54,16 +54,8 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
         grid, width = self.out(place)
         if self.projects(place):
             names = ("shortcut_conv", "shortcut_norm")
-            yield from convolution_and_norm(
-                names,
-                "Shortcut convolution",
-                pointwise_kernel(grid),
-                grid,
-                place.dim,
-                width,
-                inputs=place.grid,
-                raw_input=True,
-            )
+            shapes, kernel = ((place.grid, place.dim), (grid, width)), pointwise_kernel(grid)
+            yield from convolution_and_norm(names, "Shortcut convolution", kernel, *shapes, raw_input=True)
         summands = (BEFORE if self.projects(place) else INPUT, branch)
         yield elementwise("add", "Residual add", "add", grid.tokens * width, of=summands, role="add")
         yield elementwise(last, "Activation", "relu", grid.tokens * width)
@@ -75,32 +67,15 @@ def strided_grid(grid: Grid, stride: int) -> Grid:
 
 
 def convolution_and_norm(  # noqa: PLR0913 - one formula, in its letters
-    paths: tuple[str, str],
-    title: str,
-    kernel: ConvKernel,
-    grid: Grid,
-    width: Number,
-    out_width: Number,
-    groups: Number = 1,
-    *,
-    inputs: Grid | None = None,
-    raw_input: bool = False,
-) -> Iterator[Operation]:
-    """A convolution without bias from `inputs` to `grid`, by default the same, and its batch norm."""
-    path, norm_path = paths
-    row = convolution(
-        path,
-        title,
-        inputs=(inputs or grid).tokens,
-        outputs=grid.tokens,
-        kernel=kernel.sides,
-        width=width,
-        out_width=out_width,
-        groups=groups,
-        bias=False,
-    )
+    paths: tuple[str, str], title: str, kernel: ConvKernel, inputs: tuple[Grid, Number], outputs: tuple[Grid, Number],
+    groups: Number = 1, *, raw_input: bool = False,
+) -> Iterator[Operation]:  # fmt: skip
+    """A convolution without bias and its batch norm; `inputs` and `outputs` are grids and their widths."""
+    (path, norm_path), (grid, width) = paths, outputs
+    shapes = ((inputs[0].tokens, inputs[1]), (grid.tokens, width))
+    row = convolution(path, title, *shapes, kernel.sides, groups=groups, bias=False)
     yield on_raw_input(row) if raw_input else row
-    yield from (keeping_order(each) for each in norm("batch_norm", norm_path, grid.tokens, out_width))
+    yield from (keeping_order(each) for each in norm("batch_norm", norm_path, grid.tokens, width))
 
 
 # Squeeze-and-excitation inside residual blocks: the mean over all tokens becomes a gate for every channel.
@@ -130,13 +105,13 @@ def squeeze_rows(grid: Grid, width: Number, squeezed: Number, act: ActKind, of: 
     squeeze_scale  N·w multiplications of the row `of` by the gate, which all tokens decide
     """
     shape, elements = (grid.tokens, width), grid.tokens * width
-    per_sample: dict[str, Any] = {"outputs": 1, "kernel": pointwise_kernel(grid).sides}
+    kernel = pointwise_kernel(grid).sides
     all_tokens: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
     tensors = copied(shape, (width,))
     yield elementwise("squeeze_pool", "Squeeze: mean over tokens", "mean", elements, tensors=tensors, **all_tokens)
-    yield convolution("squeeze_conv1", "Squeeze", width=width, out_width=squeezed, **per_sample)
+    yield convolution("squeeze_conv1", "Squeeze", (1, width), (1, squeezed), kernel)
     yield elementwise("squeeze_act", "Activation", act, squeezed)
-    yield convolution("squeeze_conv2", "Excitation", width=squeezed, out_width=width, **per_sample)
+    yield convolution("squeeze_conv2", "Excitation", (1, squeezed), (1, width), kernel)
     yield elementwise("squeeze_gate", "Sigmoid of the gate", "sigmoid", width)
     all_tokens["content_dependent"] = True
     tensors = product(Tensor(of, shape), Tensor(BEFORE, (width,)), shape)

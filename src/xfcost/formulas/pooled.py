@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.formulas.conv_kernel import ConvKernel, kernel_of, pooling, unread_note
 from xfcost.formulas.grid_axes import numbers
-from xfcost.formulas.rows import convolution, letter_power, norm
+from xfcost.formulas.rows import depthwise_convolution, letter_power, norm
 from xfcost.formulas.tensors import Shape, copied, view
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -126,16 +126,7 @@ class PooledHeads(NamedTuple):
             max_facts = {"content_dependent": self.function == "max" and bool(mixing)}
             yield msgspec.structs.replace(row, title=title, **mixing, **facts, **max_facts)
             return
-        row = convolution(
-            path,
-            title,
-            outputs=outputs_per_head * self.heads,
-            kernel=kernel.sides,
-            width=width,
-            out_width=width,
-            groups=width,
-            bias=False,
-        )
+        row = depthwise_convolution(path, title, outputs_per_head * self.heads, kernel.sides, width, bias=False)
         yield msgspec.structs.replace(row, **mixing, **facts)
         yield from norm("layer_norm", f"norm_{self.name}", (outputs_per_head + grid.special) * self.heads, width)
 

@@ -15,7 +15,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.component import NormKind, Number, Operation
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.tensors import by_element, convolved, mapped, normed, of_input, saving_input
+from xfcost.formulas.tensors import Shape, by_element, convolved, mapped, normed, of_input, saving_input
 from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
 
@@ -91,45 +91,35 @@ def norm(kind: NormKind, path: str, tokens: Number, width: Number) -> Iterator[O
 
 
 def convolution(  # noqa: PLR0913 - one formula, in its letters
-    path: str,
-    title: str,
-    *,
-    outputs: Number,
-    kernel: Sequence[Number],
-    width: Number,
-    out_width: Number,
-    inputs: Number | None = None,
-    groups: Number = 1,
-    bias: bool = True,
-    overlaps: bool = True,
-) -> Operation:
-    """A convolution with N = `outputs` positions: N·k·(d/g)·d' MACs, k·(d/g)·d' (+ d') parameters.
-
-    It reads as many `inputs`, unless another number is given.
+    path: str, title: str, inputs: Shape, outputs: Shape, kernel: Sequence[Number], *,
+    groups: Number = 1, bias: bool = True, overlaps: bool = True,
+) -> Operation:  # fmt: skip
+    """A convolution from `inputs`, (positions, d), to `outputs`, (N, d'): N·k·(d/g)·d' MACs, k·(d/g)·d' (+ d') weights.
 
     Local mixing with static weights. A kernel of one position, or kernels that do not overlap (disjoint groups become
     new tokens), are per-token.
     """
-    positions = prod(kernel)
+    positions, width, (tokens, out_width) = prod(kernel), inputs[1], outputs
     weights = positions * (width // groups) * out_width
-    row = linear(path, title, outputs, weights, 1, bias=False)
+    row = linear(path, title, tokens, weights, 1, bias=False)
     row = msgspec.structs.replace(
         row,
         params=weights + (out_width if bias else 0),
-        flops=row.flops + (outputs * out_width * FLOPS_PER_ELEMENT["add"] if bias else 0),
-        tensors=convolved((outputs if inputs is None else inputs, width), (outputs, out_width)),
+        flops=row.flops + (tokens * out_width * FLOPS_PER_ELEMENT["add"] if bias else 0),
+        tensors=convolved(inputs, outputs),
     )
     if not overlaps or all(side == 1 for side in kernel):
         return row
     return msgspec.structs.replace(row, mixing="local", reads=letter_power("W", len(kernel)), reads_tokens=positions)
 
 
-def depthwise_convolution(
-    path: str, title: str, outputs: Number, kernel: Sequence[Number], width: Number, **options: Any
-) -> Operation:
-    """A depthwise convolution, one kernel per channel: N·k·d MACs, k·d (+ d) parameters; `options` of `convolution`."""
-    channels = {"width": width, "out_width": width, "groups": width}
-    return convolution(path, title, outputs=outputs, kernel=kernel, **channels, **options)
+def depthwise_convolution(  # noqa: PLR0913 - one formula, in its letters
+    path: str, title: str, outputs: Number, kernel: Sequence[Number], width: Number, *,
+    inputs: Number | None = None, bias: bool = True,
+) -> Operation:  # fmt: skip
+    """A depthwise convolution, one kernel per channel: N·k·d MACs, k·d (+ d) parameters; of N `inputs` by default."""
+    shapes = (outputs if inputs is None else inputs, width), (outputs, width)
+    return convolution(path, title, *shapes, kernel, groups=width, bias=bias)
 
 
 def causal_depthwise_convolution(tokens: Number, taps: Number, channels: Number) -> Operation:

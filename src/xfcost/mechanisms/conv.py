@@ -82,11 +82,10 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
         kernel = self.dilated_kernel.kernel(place.grid).sides
         yield from self.zeros(place, d)
         if self.form == "plain":
-            sizes = {"inputs": self.inputs(place), "width": d, "out_width": wide, "bias": self.bias}
-            yield convolution("conv", "Convolution", outputs=n, kernel=kernel, **sizes)
+            yield convolution("conv", "Convolution", (self.inputs(place), d), (n, wide), kernel, bias=self.bias)
         else:
-            options = {"inputs": self.inputs(place), "bias": self.bias}
-            yield depthwise_convolution("depthwise", "Depthwise convolution", n, kernel, d, **options)
+            title, inputs = "Depthwise convolution", self.inputs(place)
+            yield depthwise_convolution("depthwise", title, n, kernel, d, inputs=inputs, bias=self.bias)
         if self.form == "separable":
             yield linear("pointwise", "Pointwise convolution", n, d, wide, bias=self.bias)
         if self.act == "glu":
@@ -123,8 +122,7 @@ class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
         yield elementwise("act2", "Activation", "relu", n * half)
         yield from self.zeros(place, half)
         kernel = self.dilated_kernel.kernel(place.grid).sides
-        sizes = {"inputs": self.inputs(place), "width": half, "out_width": half}
-        yield convolution("conv", "Convolution", outputs=n, kernel=kernel, **sizes)
+        yield convolution("conv", "Convolution", (self.inputs(place), half), (n, half), kernel)
         yield from norm("layer_norm", "norm2", n, half)
         yield elementwise("act3", "Activation", "relu", n * half)
         yield linear("pointwise2", "Pointwise convolution back", n, half, d)

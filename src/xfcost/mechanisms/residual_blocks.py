@@ -90,11 +90,10 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = strided_grid(place.grid, self.stride), place.out_dim
         kernel = kernel_of_three(grid)
-        yield from convolution_and_norm(
-            ("conv1", "norm1"), "3×3 convolution", kernel, grid, place.dim, width, inputs=place.grid, raw_input=True
-        )
+        entering, inside = (place.grid, place.dim), (grid, width)
+        yield from convolution_and_norm(("conv1", "norm1"), "3×3 convolution", kernel, entering, inside, raw_input=True)
         yield elementwise("act1", "Activation", "relu", grid.tokens * width)
-        yield from convolution_and_norm(("conv2", "norm2"), "3×3 convolution", kernel, grid, width, width)
+        yield from convolution_and_norm(("conv2", "norm2"), "3×3 convolution", kernel, inside, inside)
         yield from self.residual_end(place, "norm2", "act2")
 
 
@@ -240,22 +239,15 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def operations(self, place: Place) -> Iterator[Operation]:
         inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         kernel = pointwise_kernel(grid)
-        yield from convolution_and_norm(
-            ("conv1", "norm1"),
-            "1×1 convolution",
-            kernel,
-            inner_place.grid,
-            place.dim,
-            width,
-            inputs=place.grid,
-            raw_input=True,
-        )
+        entering, inside = (place.grid, place.dim), (inner_place.grid, width)
+        yield from convolution_and_norm(("conv1", "norm1"), "1×1 convolution", kernel, entering, inside, raw_input=True)
         yield elementwise("act1", "Activation", "relu", inner_place.grid.tokens * width)
         yield from self._mixing(place)
         yield elementwise("act2", "Activation", "relu", grid.tokens * width)
         if self.squeeze is not None:
             yield from squeeze_rows(grid, width, self.squeezed(place), "relu", "act2")
-        yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
+        leaving = (grid, width), (grid, place.out_dim)
+        yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, *leaving)
         yield from self.residual_end(place, "norm3", "act3")
 
     def _mixing(self, place: Place) -> Iterator[Operation]:
@@ -263,9 +255,8 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         groups = self.grouped(place)
         title = "3×3 convolution" if groups == 1 else "Grouped 3×3 convolution"
-        conv, norm_row = convolution_and_norm(
-            ("conv2", "norm2"), title, kernel_of_three(grid), grid, width, width, groups, inputs=inner_place.grid
-        )
+        shapes = (inner_place.grid, width), (grid, width)
+        conv, norm_row = convolution_and_norm(("conv2", "norm2"), title, kernel_of_three(grid), *shapes, groups)
         if self.spatial is None:
             yield conv
         else:
@@ -375,16 +366,17 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
         inside = self.inner(place.dim)
         one, paths = pointwise_kernel(grid), ("expand_conv", "expand_norm")
         if self.expands(place):
-            yield from convolution_and_norm(paths, "Expanding convolution", one, grid, place.dim, inside)
+            shapes = (grid, place.dim), (grid, inside)
+            yield from convolution_and_norm(paths, "Expanding convolution", one, *shapes)
             yield elementwise("expand_act", "Activation", self.act, grid.tokens * inside)
-        yield from convolution_and_norm(
-            ("conv", "norm"), "Depthwise convolution", self.kernel(grid), out_grid, inside, inside, inside, inputs=grid
-        )
+        shapes = (grid, inside), (out_grid, inside)
+        yield from convolution_and_norm(("conv", "norm"), "Depthwise convolution", self.kernel(grid), *shapes, inside)
         yield elementwise("act", "Activation", self.act, out_grid.tokens * inside)
         if self.squeeze is not None:
             yield from squeeze_rows(out_grid, inside, self.squeezed(place), self.act, "act")
         paths = ("project_conv", "project_norm")
-        yield from convolution_and_norm(paths, "Projecting convolution", one, out_grid, inside, place.out_dim)
+        shapes = (out_grid, inside), (out_grid, place.out_dim)
+        yield from convolution_and_norm(paths, "Projecting convolution", one, *shapes)
         if self.adds(place):
             yield elementwise(
                 "add", "Residual add", "add", out_grid.tokens * place.out_dim, of=(INPUT, BEFORE), role="add"
@@ -449,8 +441,7 @@ class Vgg(Mixer, frozen=True, kw_only=True, tag="vgg"):
         kernel = kernel_of_three(place.grid).sides
         for number in range(1, self.convs + 1):
             inputs = place.dim if number == 1 else width
-            sizes: dict[str, Any] = {"outputs": tokens, "kernel": kernel, "width": inputs, "out_width": width}
-            conv = convolution(f"conv{number}", "3×3 convolution", **sizes)
+            conv = convolution(f"conv{number}", "3×3 convolution", (tokens, inputs), (tokens, width), kernel)
             yield on_raw_input(conv) if number == 1 else conv
             yield from norm(self.norm, f"norm{number}", tokens, width)
             yield elementwise(f"act{number}", "Activation", "relu", tokens * width)

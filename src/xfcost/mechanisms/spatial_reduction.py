@@ -133,8 +133,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
             return
         kernel = self.kernel(grid)
         reads = letter_power("R", len(grid.sides))
-        sizes = {"inputs": grid.tokens, "outputs": keys, "width": d, "out_width": d}
-        row = on_raw_input(convolution("reduce", "Reduce patches", kernel=kernel.sides, **sizes))
+        row = on_raw_input(convolution("reduce", "Reduce patches", (grid.tokens, d), (keys, d), kernel.sides))
         patch_mixing = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
         yield msgspec.structs.replace(row, **patch_mixing)
         yield from norm("layer_norm", "norm", keys, d)

@@ -434,25 +434,22 @@ class ModuleOnDevice:
         name: what its ledger calls it.
         dtype: its ledger's.
         tensors: those on which it was counted; its memory is predicted on `meta` where they were there.
-        optimizer: of a step of training; None: a forward.
-        device: where it runs.
+        how: where and how it is timed, of specs alone with --compile or --composed; with a plan, a step of training.
         built: gives the module with its inputs, to be run there.
         counted: gives the same to predict its memory, where that is another one.
-        plan: how it is timed; of specs alone are --compile and --composed.
-        meters: read the time and the system.
         ledger: makes its ledger of what was measured.
     """
 
     mend = "take smaller inputs, or leave --device out: counting needs no memory"
 
     def __init__(  # noqa: PLR0913 - options
-        self, name: str, dtype: str, tensors: TensorKind, optimizer: str | None, device: str,
-        built: Callable[[], AbstractContextManager[Built]], *,
-        counted: Callable[[], AbstractContextManager[Built]] | None = None, plan: TimingPlan = USUAL,
-        meters: Meters = REAL, ledger: Callable[[Taken], Ledger] | None = None,
+        self, name: str, dtype: str, tensors: TensorKind, how: How, built: Callable[[], AbstractContextManager[Built]],
+        *, counted: Callable[[], AbstractContextManager[Built]] | None = None,
+        ledger: Callable[[Taken], Ledger] | None = None,
     ) -> None:  # fmt: skip
-        check_plan(plan, name)
-        self.name, self.dtype, self.device, self.meters = name, dtype, device, meters
+        check_plan(how.timing, name)
+        device, optimizer = str(how.device), how.optimizer
+        self.name, self.dtype, self.device, self.meters = name, dtype, device, how.meters
         self.what = "one forward" if optimizer is None else "a step of training"
         self.predicted: int | None = None
         self._built, self._optimizer, self._ledger = built, optimizer, ledger
@@ -560,7 +557,7 @@ def _steps_on(device: str, model: nn.Module, given: Given, name: str) -> Iterato
 def _timed_alone(found: RecordedModule, title: str, dtype: str, how: How, on_cpu: OnCPU) -> Taken:
     device, built = str(how.device), lambda: nullcontext(on_cpu()[0])
     check_device(device)
-    own = ModuleOnDevice(title, dtype, found.how, how.optimizer, device, built, plan=how.timing, meters=how.meters)
+    own = ModuleOnDevice(title, dtype, found.how, how, built)
     [(measured, peak)] = measured_in_turns([own], device, how.timing, how.say, how.meters)
     return Taken(measured, peak, own.predicted)
 

@@ -100,8 +100,7 @@ class ModuleSystem:
         bare = self.module.ledger(lengths, How(trace=False, strict=how.strict, closed_form=False, plan=how.plan))
         tensors = "real" if bare.module is None else bare.module.tensors
         return ModuleOnDevice(
-            self.name, bare.metadata.dtype, tensors, how.optimizer, str(how.device),
-            lambda: self.module.on_cpu(lengths), plan=how.timing, meters=how.meters,
+            self.name, bare.metadata.dtype, tensors, how, lambda: self.module.on_cpu(lengths),
             ledger=lambda taken: self.account(run, how._replace(taken=taken)),
         )  # fmt: skip
 

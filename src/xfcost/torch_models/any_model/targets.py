@@ -34,6 +34,7 @@ from xfcost.ledger.execution import Execution
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import MeasuredMemory
 from xfcost.ledger.process_end import refuse_sudden_ends
+from xfcost.ledger.training import RunPlan
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.inputs import (
@@ -189,7 +190,7 @@ class NamedModule:
 
         `begin` and errors are those of `memory_of`; what does not fit was allocated if it was made on the CPU.
         """
-        optimizer = None if ledger.training is None else ledger.training.step.optimizer
+        plan = None if ledger.training is None else RunPlan(optimizer=ledger.training.step.optimizer)
         tensors = "real" if ledger.module is None else ledger.module.tensors
 
         @contextlib.contextmanager
@@ -202,8 +203,9 @@ class NamedModule:
             begin()
 
         built = partial(self.on_cpu, lengths)
-        own = ModuleOnDevice(self.title, ledger.metadata.dtype, tensors, optimizer, device, built, counted=as_counted)
-        return memory_of(own, device, forget_and_begin, backward=optimizer is not None)
+        how = How(device=device, plan=plan)
+        own = ModuleOnDevice(self.title, ledger.metadata.dtype, tensors, how, built, counted=as_counted)
+        return memory_of(own, device, forget_and_begin, backward=plan is not None)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits: other code, parameters, buffers, inputs or arguments have others. Counted before.

@@ -55,8 +55,7 @@ class PoolingByAttention(nn.Module):
         self.seeds_norm = norm(kind, width) if self.place == "pre" else None
         self.tokens_norm = norm(kind, place.dim) if self.place == "pre" else None
         self.inner = Reading(
-            width,
-            place.dim,
+            (width, place.dim),
             config.inner(place),
             config.heads,
             bias=config.projection_bias,

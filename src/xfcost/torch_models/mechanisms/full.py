@@ -133,8 +133,7 @@ class DecoderCrossAttention(Reading):
 
     def __init__(self, config: Cross, place: Place, cache_batch: int | None = None) -> None:
         super().__init__(
-            place.dim,
-            place.memory_dim,
+            (place.dim, place.memory_dim),
             config.inner(place.dim),
             config.heads,
             values=config.value_inner(place.dim),

@@ -16,8 +16,7 @@ from xfcost.torch_models.shared.norms import norm
 
 def _attention(config: Inducing, place: Place) -> Reading:
     return Reading(
-        place.dim,
-        place.dim,
+        (place.dim, place.dim),
         config.inner(place.dim),
         config.heads,
         bias=config.projection_bias,

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from xfcost.counting.reach.reached import DependenceSets
+from xfcost.counting.reach.reached import Bits, DependenceSets
 from xfcost.counting.reach.result import BlockReach, InputGrid, Reach, ReachStep, reach_of
-from xfcost.counting.reach.sets import Bits
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.torch_models.any_model.inputs import Given

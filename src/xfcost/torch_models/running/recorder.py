@@ -88,7 +88,6 @@ class Recorder(TorchDispatchMode):
         numbers_on_meta: `item` on `meta` returns 1, so that an optimizer that reads a number can run.
         whole_loops: run all steps of a loop over tokens.
         live: gets the bytes of live storages whenever one is made.
-        storages: those of the recorder of which this one records another thread, or the first steps of a loop.
     """
 
     supports_higher_order_operators = True
@@ -96,7 +95,7 @@ class Recorder(TorchDispatchMode):
     def __init__(  # noqa: PLR0913 - options
         self, model: nn.Module | None = None, inputs: Iterable[Tensor] = (), clock: Clock | None = None, *,
         calls: bool = True, for_prediction: bool = False, numbers_on_meta: bool = False, whole_loops: bool = False,
-        live: Callable[[int], None] | None = None, storages: _Storages | None = None,
+        live: Callable[[int], None] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.clock, self.calls, self.for_prediction = clock, calls, for_prediction
@@ -118,7 +117,7 @@ class Recorder(TorchDispatchMode):
         self._recomputing = False
         self.is_saving = False
         numbered = model is not None or not calls
-        self.storages = storages or (_Storages(self.run.changes, live) if numbered else None)
+        self.storages = _Storages(self.run.changes, live) if numbered else None
         self.again: list[float] | None = None
         """Seconds of the calls of a run that repeats the recorded one."""
         if model is not None:
@@ -306,8 +305,10 @@ class Recorder(TorchDispatchMode):
             del own.stacks[threading.get_ident()]
 
     def another(self) -> Recorder:
-        """A recorder like this one, with a record of its own, that knows the same storages."""
-        return Recorder(calls=self.calls, for_prediction=self.for_prediction, storages=self.storages)
+        """A recorder of the same storages with its own record: of another thread, or of a loop's first steps."""
+        own = Recorder(calls=self.calls, for_prediction=self.for_prediction)
+        own.storages = self.storages
+        return own
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """A loop over tokens: all its steps, or of very many a few, the others alike."""

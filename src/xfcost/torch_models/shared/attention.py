@@ -208,22 +208,14 @@ class GroupedHeads(nn.Module):
 
 
 class Reading(nn.Module):
-    """(B, N, D), (B, M, E) -> (B, N, D). Learned queries (1, N, D) serve all samples."""
+    """(B, N, D), (B, M, E) -> (B, N, D); `widths` are D and E. Learned queries (1, N, D) serve all samples."""
 
     def __init__(  # noqa: PLR0913 - sizes, as in the formula
-        self,
-        width: int,
-        memory_width: int,
-        inner: int,
-        heads: int,
-        *,
-        values: int | None = None,
-        bias: bool,
-        fused: bool,
-        output: bool = True,
-        scaled: bool = True,
-    ) -> None:
+        self, widths: tuple[int, int], inner: int, heads: int, *,
+        values: int | None = None, bias: bool, fused: bool, output: bool = True, scaled: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
+        width, memory_width = widths
         self.heads = heads
         self.q = Linear(width, inner, bias=bias)
         self.widths = (inner, inner if values is None else values)
