@@ -158,6 +158,52 @@ def test_a_larger_batch_raises_no_rate_and_more_devices_lower_none(name: str) ->
         before = bound.expected_seconds
 
 
+# Numbers of one token's keys and values in all layers; blocks with experts, how many, one's numbers, the share of a
+# token; and the table of the vocabulary, of which a row is read for each sample.
+EXPERTS = {
+    "llama3-70b": (80 * 2 * 8 * 128, 0, 0, 0, 0.0, 128_256 * 8192, 8192),
+    "mixtral-8x22b": (56 * 2 * 8 * 128, 56, 8, 3 * 6144 * 16384, 2 / 8, 32_000 * 6144, 6144),
+    "deepseek-v3": (61 * (512 + 64), 58, 256, 3 * 7168 * 2048, 8 / 256, 129_280 * 7168, 7168),
+}
+
+
+def test_systems_rank_by_the_bytes_that_a_step_is_expected_to_read() -> None:
+    found = xfcost.compare(*EXPERTS, mode="decode", N=N, batch=BATCH, on="h100-sxmx32", thorough=False)
+    seconds = {}
+    for ledger, figures, (kept, blocks, experts, size, share, table, width) in zip(
+        found.ledgers, found.figures.values(), EXPERTS.values(), strict=True
+    ):
+        # one expert of E is left out by 16 tokens with k each at a chance of (1 - k/E)^16: 0.01 and 0.60
+        left_out = blocks * experts * size * (1 - share) ** BATCH
+        read = 2 * (ledger.total("params") - table + BATCH * width - left_out + kept * N * BATCH)
+        assert figures["read_bytes"] == ledger.on.time.expected_bytes == pytest.approx(read, rel=1e-12)
+        assert figures["expected_seconds"] == pytest.approx(read / (32 * 3350e9))
+        # at least those of one token are read
+        fewest = read - 2 * size * blocks * experts * (1 - share - (1 - share) ** BATCH)
+        assert figures["least_seconds"] == pytest.approx(fewest / (32 * 3350e9))
+        seconds[ledger.metadata.name] = figures["expected_seconds"]
+    assert sorted(seconds, key=seconds.__getitem__) == ["Llama 3 70B", "Mixtral 8x22B", "DeepSeek-V3"]
+
+
+def test_compare_says_who_reads_least_and_is_fastest_in_the_same_order() -> None:
+    words = ("compare", *EXPERTS, "--mode", "decode", "--N", "32k", "--on", "h100-sxmx32", "--batch", "16")
+    text = " ".join(stdout_of(*words).split())
+    assert "bytes read per step with the expected experts: Llama 3 70B has the least at N = 32,000, 285.7 GiB" in text
+    assert "at full rates with the expected experts on 32 × NVIDIA H100 SXM 80 GB: Llama 3 70B has the least" in text
+    assert "lower bound on 32" not in text
+    assert "1.921× less than DeepSeek-V3 (548.8 GiB)" in text
+    assert "1.921× less than DeepSeek-V3 (5.50 ms)" in text
+    assert "time at full rates, expected experts" in text
+    assert "expected experts" not in stdout_of("compare", "gpt2", "gpt2-xl", "--on", "t4")
+
+
+def test_an_overview_has_a_column_of_the_expected_time() -> None:
+    many = ("llama3-8b", "llama3-70b", "mixtral-8x7b", "mixtral-8x22b", "deepseek-v2-lite", "deepseek-v3", "gpt2")
+    words = ("compare", *many, "--mode", "decode", "--N", "1k", "--batch", "16", "--on", "h100-sxmx32")
+    assert "least time   expected" in stdout_of(*words, COLUMNS="140")
+    assert "least time   expected" not in stdout_of(*words[:3], *words[7:], "--batch", "1", COLUMNS="140")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -187,7 +233,7 @@ def test_bad_choices(words: tuple[str, ...], message: str) -> None:
 def test_other_commands_take_one_device() -> None:
     for given in ("h100-sxm,l40s", "nvidia", "all"):
         with pytest.raises(UsageError, match="expected one device here; `xfcost analyze` sets several side by side"):
-            xfcost.compare("gpt2", "gpt2-m", on=given)
+            xfcost.compare("gpt2", "gpt2-xl", on=given)
 
 
 def test_every_format_has_the_table(tmp_path: Any) -> None:
