@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import xfcost
-from helpers import csv_of, stdout_of, xf
+from helpers import csv_of, stdout_of, table_of, xf
 from xfcost.counting.choosing import at_batch
 from xfcost.counting.devices import device_names, read_devices, read_several
 from xfcost.counting.on_devices import memory_need, step_bound
@@ -236,7 +238,7 @@ def test_other_commands_take_one_device() -> None:
             xfcost.compare("gpt2", "gpt2-xl", on=given)
 
 
-def test_every_format_has_the_table(tmp_path: Any) -> None:
+def test_every_format_has_the_table() -> None:
     words = (*LLAMA, "--on", "h100-sxm,l40s,t4", "--price", "2", "--tokens-per-user", "30")
     terminal = stdout_of(*words)
     assert "device    fits  takes" in terminal
@@ -267,3 +269,84 @@ def test_the_line_of_one_device_says_which_limit_binds() -> None:
 def test_the_table_fits_the_terminal(width: int) -> None:
     text = stdout_of(*LLAMA, "--on", "nvidia", "--price", "2", "--mbu", "60%", COLUMNS=str(width))
     assert max(map(len, text.splitlines())) <= width
+
+
+CURVE = ("plot", "llama3-70b", "--mode", "decode", "--N", "32k", "--metric", "throughput")
+
+
+def test_a_curve_by_hand(tmp_path: Path) -> None:
+    target = tmp_path / "curve.csv"
+    told = stdout_of(*CURVE, "--on", "h100-sxmx8", "-o", target)
+    rows = table_of(target)
+    assert {(row["system"], row["device"], row["devices"], row["N"]) for row in rows} == {
+        ("Llama 3 70B", "h100-sxm", "8", "32000")
+    }
+    for row in rows:
+        batch, seconds = int(row["batch"]), read(int(row["batch"])) / (8 * 3350e9)
+        assert float(row["seconds"]) == pytest.approx(seconds)
+        assert float(row["tokens_per_second_per_user"]) == pytest.approx(1 / seconds)
+        assert float(row["tokens_per_second"]) == pytest.approx(batch / seconds)
+        assert row["bound"] == "memory-bound"
+    batches = [int(row["batch"]) for row in rows]
+    assert batches == sorted(set(batches))
+    assert (batches[0], batches[-1]) == (1, 51)  # 51.3 caches fit beside the weights, as above
+    assert "179 tokens/s of one sample; at batch 51, where memory ends, 39.8 of each, 2.03 k together" in told
+
+
+def test_a_curve_of_an_estimate_falls_and_bends_where_products_take_longer(tmp_path: Path) -> None:
+    # Llama 3 8B with a cache of one token: 2·7.5e9 FLOPs a sample at 989.4e12·0.4 take as long as its 15.0e9 bytes at
+    # 3350e9·0.8 from 5.6 ms / 38 µs = 148 samples on
+    words = ("plot", "llama3-8b", "--mode", "decode", "--N", "16", "--metric", "throughput", "--on", "h100-sxm")
+    stdout_of(*words, "--mfu", "40%", "--mbu", "80%", "-o", tmp_path / "curve.csv")
+    rows = table_of(tmp_path / "curve.csv")
+    bounds = {int(row["batch"]): row["bound"] for row in rows}
+    assert max(batch for batch, bound in bounds.items() if bound == "memory-bound") in range(120, 149)
+    assert min(batch for batch, bound in bounds.items() if bound == "compute-bound") in range(148, 182)
+    users = [float(row["tokens_per_second_per_user"]) for row in rows]
+    together = [float(row["tokens_per_second"]) for row in rows]
+    assert users == sorted(users, reverse=True)
+    assert all(more >= less * (1 - 1e-12) for less, more in pairwise(together))  # level where products take longer
+
+
+def test_curves_of_several_systems_and_devices(tmp_path: Path) -> None:
+    words = ("plot", "llama3-8b", "mixtral-8x7b", *CURVE[2:], "--on", "h100-sxmx2,l40sx4")
+    stdout_of(*words, "-o", tmp_path / "curve.csv")
+    rows = table_of(tmp_path / "curve.csv")
+    assert list(dict.fromkeys((row["system"], row["device"]) for row in rows)) == [
+        ("Llama 3 8B", "h100-sxm"), ("Llama 3 8B", "l40s"), ("Mixtral 8x7B", "h100-sxm"), ("Mixtral 8x7B", "l40s"),
+    ]  # fmt: skip
+    stdout_of(*words, "-o", tmp_path / "curve.svg")
+    drawn = (tmp_path / "curve.svg").read_text(encoding="utf-8")
+    for name in ("Llama 3 8B on h100-sxm x2", "Mixtral 8x7B on l40s x4"):
+        assert f'id="{name}"' in drawn
+        assert f'id="batches of {name}"' in drawn
+
+
+def test_the_picture_of_one_batch(tmp_path: Path) -> None:
+    # two H100 hold 169.9 GB: weights of 141.1 GB and two caches of 10.5 GB, or at 64k tokens one of 21.0 GB
+    words = ("plot", "llama3-70b", "--N", "64k", "--metric", "throughput", "--on", "h100-sxmx2")
+    assert "at batch 1, where memory ends" in stdout_of(*words, "-o", tmp_path / "one.png")
+    assert (tmp_path / "one.png").read_bytes()[1:4] == b"PNG"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "--metric throughput: on which devices? Name them, as in --on h100-sxmx8"),
+        (
+            ("--on", "h100-sxm"),
+            "--on h100-sxm: a step of Llama 3 70B for one sample does not fit; it takes 2, as in --on",
+        ),
+        (("--on", "h100-sxmx8", "--batch", "4"), "--batch 4 with --metric throughput: a line is over batches"),
+        (("--on", "h100-sxmx8", "--device", "cpu"), "--device with --metric throughput: a line is over batches"),
+        (("--on", "h100-sxmx8", "--runs", "3"), "--runs: nothing is timed here"),
+        (("--on", "h100-sxmx8", "--mode", "prefill"), "--mode prefill: --metric throughput is of --mode decode"),
+        (("--on", "t4x80"), "t4: no bfloat16 peak of it is known"),
+        (("--on", "h100-sxmx8", "--metric", "time", "--mbu", "60%"), "--mbu with --metric time: no estimate is drawn"),
+    ],
+)
+def test_bad_curves(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    done = xf("plot", "llama3-70b", "--N", "32k", "--metric", "throughput", *words, "-o", tmp_path / "curve.svg")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
+    assert not (tmp_path / "curve.svg").exists()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from typing import Final
 
 import msgspec
 
 from xfcost.counting.forward import batched
 from xfcost.counting.on_devices import SizedRun, largest_true, memory_need, on_devices, step_bound
-from xfcost.ledger.choosing import BatchAtRate, DeviceChoice
+from xfcost.ledger.choosing import BatchAtRate, DeviceChoice, ThroughputCurve, ThroughputPoint
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import MOST_BATCH
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.roofs import Bound
 from xfcost.spec.run import Run
 
 
@@ -61,6 +63,49 @@ def at_batch(single: Ledger, batch: int) -> Ledger:
         metadata=msgspec.structs.replace(single.metadata, batch=batch),
         rows=tuple(batched(row, batch) for row in single.rows),
         cache=kept,
+    )
+
+
+# Points of a curve for every doubling of the batch, and the last batch where no memory is known.
+_POINTS: Final = 4
+_LAST_BATCH: Final = 2**16
+
+
+def throughput(name: str, single: Ledger, on: DeviceGroup, mfu: float | None, mbu: float | None) -> ThroughputCurve:
+    """The curve of decode steps from one sample, whose ledger is `single`, to as many as fit.
+
+    Raises:
+        UsageError: one sample does not fit, or the devices have no peak of the dtype.
+    """
+    on.peak(single.metadata.dtype)
+    need = memory_need(single, on.memory_bytes)
+    if need.fits is False:
+        takes = math.ceil(need.needed / (on.device.memory_bytes or 1))
+        raise UsageError(
+            f"--on {on.name}: a step of {name} for one sample does not fit; it takes {takes}, as in --on "
+            f"{on.device.name}x{takes}"
+        )
+    largest = largest_true(
+        lambda batch: memory_need(at_batch(single, batch), on.memory_bytes).fits is not False, 1, _LAST_BATCH
+    )
+    last = _LAST_BATCH if largest is None else largest
+    steps = range(math.ceil(_POINTS * math.log2(last)))
+    points = []
+    for batch in sorted({*(round(2 ** (step / _POINTS)) for step in steps), last}):
+        bound = step_bound(at_batch(single, batch), on)
+        compute, memory = bound.compute_seconds / (mfu or 1), bound.expected_memory_seconds / (mbu or 1)
+        waits: Bound = "memory-bound" if memory > compute else "compute-bound"
+        points.append(ThroughputPoint(batch=batch, seconds=bound.seconds_at(mfu, mbu), bound=waits))
+    return ThroughputCurve(
+        name=name,
+        on=on,
+        tokens=single.metadata.grid_tokens,
+        dtype=single.metadata.dtype,
+        mfu=mfu,
+        mbu=mbu,
+        experts=any(row.idle_params for row in single.rows),
+        points=tuple(points),
+        largest_batch=largest,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.on_devices import OnDevices
+from xfcost.ledger.roofs import Bound
 from xfcost.ledger.units import HOUR
 
 
@@ -81,6 +82,62 @@ class DeviceChoice(msgspec.Struct, frozen=True, kw_only=True):
         """What sorts devices: the most outputs for the price first; then those that hold the run, the fastest first."""
         price = self.outputs_per_price or 0.0
         return self.found is None, -price, self.fits is False, -(self.outputs_per_second or 0.0)
+
+
+class ThroughputPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A decode step of so many samples."""
+
+    batch: int
+    seconds: float
+    bound: Bound
+
+    @property
+    def per_user(self) -> float:
+        """Tokens per second of each sample."""
+        return 1 / self.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all samples."""
+        return self.batch / self.seconds
+
+
+class ThroughputCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """Decode steps of one system on devices, as the batch grows."""
+
+    name: str
+    on: DeviceGroup
+    tokens: int
+    dtype: str
+    mfu: float | None
+    mbu: float | None
+    experts: bool
+    """Do the times stand on an expected number of experts?"""
+    points: tuple[ThroughputPoint, ...]
+    """Batches ascending, from one sample."""
+    largest_batch: int | None
+    """The largest batch that fits, the last point; None where the curve ends before memory does."""
+
+
+def curve_records(curve: ThroughputCurve) -> list[dict[str, Any]]:
+    """One plain dict per point of the curve: the rows of its CSV."""
+    return [
+        {
+            "system": curve.name,
+            "device": curve.on.device.name,
+            "devices": curve.on.count,
+            "N": curve.tokens,
+            "dtype": curve.dtype,
+            "mfu": curve.mfu,
+            "mbu": curve.mbu,
+            "batch": point.batch,
+            "seconds": point.seconds,
+            "tokens_per_second_per_user": point.per_user,
+            "tokens_per_second": point.tokens_per_second,
+            "bound": point.bound,
+        }
+        for point in curve.points
+    ]
 
 
 def choice_record(choice: DeviceChoice) -> dict[str, Any]:
