@@ -299,6 +299,8 @@ def test_a_curve_of_an_estimate_falls_and_bends_where_products_take_longer(tmp_p
     words = ("plot", "llama3-8b", "--mode", "decode", "--N", "16", "--metric", "throughput", "--on", "h100-sxm")
     stdout_of(*words, "--mfu", "40%", "--mbu", "80%", "-o", tmp_path / "curve.csv")
     rows = table_of(tmp_path / "curve.csv")
+    one = 2 * (8_030_261_248 - 128_256 * 4096 + 4096) + 2 * 32 * 8 * 128 * 16 * 2
+    assert float(rows[0]["seconds"]) == pytest.approx(one / (3350e9 * 0.8))
     bounds = {int(row["batch"]): row["bound"] for row in rows}
     assert max(batch for batch, bound in bounds.items() if bound == "memory-bound") in range(120, 149)
     assert min(batch for batch, bound in bounds.items() if bound == "compute-bound") in range(148, 182)
