@@ -210,6 +210,16 @@ def test_a_batch_at_a_rate_of_each_sample(tmp_path: Path) -> None:
     assert [one is not None and one.seconds <= 1e-8 for one in steps] == [True, False]
 
 
+@pytest.mark.rest
+def test_a_rate_of_each_sample_needs_the_step_of_one() -> None:
+    model, options = real("Qwen3ForCausalLM"), {"mode": "decode", "on": "h100-sxm,l40s", "tokens_per_user": 1e6}
+    one, two = (torch.zeros(batch, N, dtype=torch.int64) for batch in (1, 2))
+    found = xfcost.analyze(model, example_inputs={"input_ids": one}, trace=False, **options)  # type: ignore[arg-type]
+    assert [choice.at_rate is not None for choice in found.choices] == [True, True]
+    with pytest.raises(UsageError, match=r"--tokens-per-user: .* their own batch, not 1; give inputs of one sample"):
+        xfcost.analyze(model, example_inputs={"input_ids": two}, trace=False, **options)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])
 def test_the_largest_n_fits_and_the_next_does_not(name: str, tmp_path: Path) -> None:
     path = config_of(tmp_path, name, max_position_embeddings=2**20)

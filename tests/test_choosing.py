@@ -187,6 +187,7 @@ def test_systems_rank_by_the_bytes_that_a_step_is_expected_to_read() -> None:
     assert sorted(seconds, key=seconds.__getitem__) == ["Llama 3 70B", "Mixtral 8x22B", "DeepSeek-V3"]
 
 
+@pytest.mark.rest
 def test_compare_says_who_reads_least_and_is_fastest_in_the_same_order() -> None:
     words = ("compare", *EXPERTS, "--mode", "decode", "--N", "32k", "--on", "h100-sxmx32", "--batch", "16")
     text = " ".join(stdout_of(*words).split())
@@ -199,6 +200,7 @@ def test_compare_says_who_reads_least_and_is_fastest_in_the_same_order() -> None
     assert "expected experts" not in stdout_of("compare", "gpt2", "gpt2-xl", "--on", "t4")
 
 
+@pytest.mark.rest
 def test_an_overview_has_a_column_of_the_expected_time() -> None:
     many = ("llama3-8b", "llama3-70b", "mixtral-8x7b", "mixtral-8x22b", "deepseek-v2-lite", "deepseek-v3", "gpt2")
     words = ("compare", *many, "--mode", "decode", "--N", "1k", "--batch", "16", "--on", "h100-sxmx32")
@@ -310,6 +312,7 @@ def test_a_curve_of_an_estimate_falls_and_bends_where_products_take_longer(tmp_p
     assert all(more >= less * (1 - 1e-12) for less, more in pairwise(together))  # level where products take longer
 
 
+@pytest.mark.rest
 def test_curves_of_several_systems_and_devices(tmp_path: Path) -> None:
     words = ("plot", "llama3-8b", "mixtral-8x7b", *CURVE[2:], "--on", "h100-sxmx2,l40sx4")
     stdout_of(*words, "-o", tmp_path / "curve.csv")

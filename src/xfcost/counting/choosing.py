@@ -28,7 +28,10 @@ def with_choices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
     """
     of_batch: Callable[[int], Ledger] | None = None
     if run.tokens_per_user is not None:
-        single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
+        try:
+            single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
+        except UsageError as error:
+            raise UsageError(f"--tokens-per-user: {error}; give inputs of one sample") from None
         of_batch = cache(lambda batch: at_batch(single, batch))
     sizes = sizes._replace(ledger=cache(sizes.ledger))
     asked = run.choices or ((run.on,) if run.on is not None else ())
