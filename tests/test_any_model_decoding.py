@@ -21,7 +21,9 @@ from helpers import report_text
 from transformers_models import transformers
 from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
+from xfcost.counting.choosing import at_batch
 from xfcost.counting.devices import read_devices
+from xfcost.counting.on_devices import memory_need, step_bound
 from xfcost.ledger.device import DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
@@ -187,6 +189,35 @@ def test_a_step_on_devices_reads_weights_and_cache_once(tmp_path: Path) -> None:
     assert ledger.on.seconds == pytest.approx(bytes_ / 3.35e12)
     assert ledger.on.memory.weights == 2 * (ledger.total("params") or 0)
     assert ledger.on.outputs == B
+
+
+@pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "FalconMambaForCausalLM"])
+def test_a_step_of_many_samples_is_that_of_one_so_many_times(name: str, tmp_path: Path) -> None:
+    one, many = (step(config_of(tmp_path, name), batch=batch, dtype="bfloat16") for batch in (1, 5))
+    derived, on = at_batch(one, 5), read_devices("h100-sxm")
+    assert step_bound(derived, on) == step_bound(many, on)
+    assert memory_need(derived, None) == memory_need(many, None)
+
+
+def test_a_batch_at_a_rate_of_each_sample(tmp_path: Path) -> None:
+    path = config_of(tmp_path, "Qwen3ForCausalLM")
+    given: dict[str, Any] = {"on": "h100-sxm", "dtype": "bfloat16"}
+    (choice,) = step(path, **given, tokens_per_user=1e8).choices
+    assert choice.at_rate is not None
+    assert choice.at_rate.limit == "rate"
+    largest = choice.at_rate.batch or 0
+    steps = [step(path, **given, batch=batch).on for batch in (largest, largest + 1)]
+    assert [one is not None and one.seconds <= 1e-8 for one in steps] == [True, False]
+
+
+@pytest.mark.rest
+def test_a_rate_of_each_sample_needs_the_step_of_one() -> None:
+    model, options = real("Qwen3ForCausalLM"), {"mode": "decode", "on": "h100-sxm,l40s", "tokens_per_user": 1e6}
+    one, two = (torch.zeros(batch, N, dtype=torch.int64) for batch in (1, 2))
+    found = xfcost.analyze(model, example_inputs={"input_ids": one}, trace=False, **options)  # type: ignore[arg-type]
+    assert [choice.at_rate is not None for choice in found.choices] == [True, True]
+    with pytest.raises(UsageError, match=r"--tokens-per-user: .* their own batch, not 1; give inputs of one sample"):
+        xfcost.analyze(model, example_inputs={"input_ids": two}, trace=False, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM"])

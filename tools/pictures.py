@@ -42,6 +42,8 @@ draw("plot", *family, "--metric", "attention-memory", "-o", str(PICTURES / "effi
 draw("plot", "vit-b16", "swin-b", "--size", "224:1024", "-o", str(PICTURES / "resolution.svg"))
 decoders = ["llama2-7b", "llama3-8b", "mistral-7b-sliding", "mamba-2.8b"]
 draw("plot", *decoders, "--metric", "cache", "--N", "64:65536", "-o", str(PICTURES / "cache.svg"))
+served = ["llama3-70b", "mixtral-8x22b", "deepseek-v3", "--mode", "decode", "--N", "32k", "--on", "h100-sxmx32"]
+draw("plot", *served, "--metric", "throughput", "-o", str(PICTURES / "throughput.svg"))
 draw("diagram", "vit", "swin", "-o", str(PICTURES / "blocks.svg"))
 draw("reach", "swin-t", "convnext-t", "deit-s", "-o", str(PICTURES / "reach.svg"))
 draw("stream", "tiny", "-o", str(PICTURES / "residual-stream.svg"))

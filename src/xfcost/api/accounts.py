@@ -34,6 +34,7 @@ from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_
 if TYPE_CHECKING:
     import torch
 
+    from xfcost.counting.on_devices import SizedRun
     from xfcost.torch_models.any_model.inputs import Lengths
     from xfcost.torch_models.any_model.ledger import How
     from xfcost.torch_models.any_model.system import AnyModule
@@ -153,12 +154,22 @@ def _planned(ledger: Ledger, run: Run, architecture: Architecture) -> Ledger:
 
 
 def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
-    """`ledger` with its bounds on the devices of `--on`, where they are given."""
-    if run.on is None:
+    """`ledger` with its bounds on the devices of `--on`, where they are given, or on several side by side."""
+    if run.on is None and not run.choices:
         return ledger
-    from xfcost.counting.on_devices import with_devices
+    from xfcost.counting.on_devices import sizes_of_spec, with_devices
 
-    return with_devices(ledger, loaded, run, architecture)
+    ledger = with_devices(ledger, loaded, run, architecture)
+    return _with_choices(ledger, run, sizes_of_spec(loaded, run, architecture))
+
+
+def _with_choices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
+    """`ledger` with its run on several devices side by side, and with the batch of a rate of each sample."""
+    if not run.choices and run.tokens_per_user is None:
+        return ledger
+    from xfcost.counting.choosing import with_choices
+
+    return with_choices(ledger, run, sizes)
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
@@ -387,12 +398,13 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
 
 def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run) -> Ledger:
     """The ledger of a module on the devices of the run; as it is without them."""
-    if run.on is None:
+    if run.on is None and not run.choices:
         return ledger
     from xfcost.counting.on_devices import on_devices
     from xfcost.torch_models.any_model.system import sizes_of
 
-    return on_devices(ledger, run, sizes_of(of, ledger, lengths))
+    sizes = sizes_of(of, ledger, lengths)
+    return _with_choices(on_devices(ledger, run, sizes), run, sizes)
 
 
 def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:

@@ -25,7 +25,7 @@ from xfcost.api.accounts import (
     with_probe,
 )
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
-from xfcost.api.runs import make_run, refuse, run_options, timing_plan
+from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing_plan
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
@@ -96,9 +96,10 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     given: dict[str, Any] = dict(options)
     if given.get("trace") is None:
         given["trace"] = given.get("on") is None
+    choosing = take_choosing(given)
     how, examples = account_options(given), (given.get("example_inputs"), given.get("example_kwargs"))
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
-        run = module_run(given, "given")
+        run = choosing.applied(module_run(given, "given"))
         check_letters(examples[0], given)
         return _with_roofs(module_account(given_module(spec, *examples), given, how, run), how)
     refuse_class(spec)
@@ -108,12 +109,13 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     loaded = imported(target, settings, how.progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()
-        run = module_run(given, "config" if target.kind == "config" else "named")
+        run = choosing.applied(module_run(given, "config" if target.kind == "config" else "named"))
         named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run)
         check_texts(inputs, given.get("N"))
         return _with_roofs(module_account(named, given, how, run), how)
     refuse("a spec", {"tokens_of": given.get("tokens_of"), "inputs": given.get("inputs"), "build": given.get("build")})
-    loaded, run = loaded or load(name, settings_texts(settings)), make_run(**run_options(given))
+    loaded = loaded or load(name, settings_texts(settings))
+    run = choosing.applied(make_run(**run_options(given)))
     _check_one(run, how.device)
     refuse("a spec", {"probe": given.get("probe"), "mixing": given.get("mixing")}, mode=run.mode)
     ledger = _with_roofs(account(loaded, run, how), how)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ _MOST_ON_CHIP: Final = 2**40
 _MOST_RATE: Final = 10**24  # FLOP/s
 _MOST_SECONDS: Final = 10**7
 _MOST_JOBS: Final = 1000
+_LEAST_PRICE: Final = 1e-6
+_MOST_PRICE: Final = 1e9
 # Shares of a peak below this are, too, and an estimate of seconds might be no number.
 _LEAST_SHARE: Final = Fraction(1, 10**6)
 
@@ -157,6 +159,38 @@ def shares(whole: str, example: str, percent: str) -> Callable[[str, Any], tuple
         return ends[:1] if ends[0] == ends[-1] else ends
 
     return read
+
+
+def prices(option: str, given: Any) -> float | dict[str, float]:
+    """2.5, `2.5`, `h100-sxm=2.5,l40s=0.8` or {"h100-sxm": 2.5} -> one price for all, or the prices of some devices.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if isinstance(given, str) and "=" not in given:
+        given = real_number(option, given, least=_LEAST_PRICE, most=_MOST_PRICE, example="2.5")
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return real_number(option, given, least=_LEAST_PRICE, most=_MOST_PRICE, example="2.5")
+    pairs = given.items() if isinstance(given, Mapping) else [one.partition("=")[::2] for one in str(given).split(",")]
+    found = {str(name).strip(): price for name, price in pairs}
+    if isinstance(given, bool) or not all(name and price for name, price in found.items()):
+        raise UsageError(
+            f"{option} {shown(given)}: expected the price per hour of a device, as in {option} 2.5 or {option} "
+            "h100-sxm=2.5,l40s=0.8"
+        )
+    return {
+        name: real_number(f"{option} {name} =", price, least=_LEAST_PRICE, most=_MOST_PRICE, example="2.5")
+        for name, price in found.items()
+    }
+
+
+def rate(option: str, given: Any) -> float:
+    """30, `30` or `2.5` -> tokens per second.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    return real_number(option, given, least=1e-6, most=1e9, example="30")
 
 
 def seconds(option: str, given: Any) -> float:

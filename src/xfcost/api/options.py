@@ -148,7 +148,7 @@ class DeviceOptions(TypedDict, total=False):
             "Devices by their figures (h100-sxmx8), nothing runs: does it fit, and the least time. `xfcost devices` "
             "lists them.",
             metavar="DEVICE[xN]",
-            python="Or a `Device` or `DeviceGroup`.",
+            python="Or a `Device` or `DeviceGroup`; `analyze` takes a list of them.",
         ),
     ]
     mfu: Annotated[
@@ -189,6 +189,28 @@ class DeviceOptions(TypedDict, total=False):
             "With --peak or --sustained: devices that share the run.",
             metavar="INT",
             read=read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
+        ),
+    ]
+
+
+class ChoosingOptions(TypedDict, total=False):
+    """Devices and plan."""
+
+    price: Annotated[
+        float | str | Mapping[str, float] | None,
+        Option(
+            "With --on: per hour of one device, 2.5, or h100-sxm=2.5,l40s=0.8: what outputs cost.",
+            metavar="PRICE",
+            read=read.prices,
+            python='Or `{"h100-sxm": 2.5}`.',
+        ),
+    ]
+    tokens_per_user: Annotated[
+        float | str | None,
+        Option(
+            "With --mode decode and --on: the largest batch that gives every sample so many tokens per second (30).",
+            metavar="RATE",
+            read=read.rate,
         ),
     ]
 
@@ -553,7 +575,7 @@ class CompareOptions(
     """The keywords of `compare`."""
 
 
-class AnalyzeOptions(CompareOptions, ProbeOption, OneModuleOptions, total=False):
+class AnalyzeOptions(CompareOptions, ChoosingOptions, ProbeOption, OneModuleOptions, total=False):
     """The keywords of `analyze`."""
 
 
@@ -563,8 +585,8 @@ class _Every(AnalyzeOptions, BudgetOptions, SearchOptions, total=False):
 
 _GROUPED: Final = (
     BudgetOptions, SearchOptions, SizeOptions, BatchOptions, ExecutionOptions, SettingsOption, TraceOption,
-    ProbeOption, ProgressOption, DeviceOptions, TrainingOptions, DeviceOption, PredictOption, TimingOptions,
-    InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
+    ProbeOption, ProgressOption, DeviceOptions, ChoosingOptions, TrainingOptions, DeviceOption, PredictOption,
+    TimingOptions, InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
 )  # fmt: skip
 TYPES: Final[dict[str, Any]] = _Every.__annotations__
 EVERY: Final[dict[str, Option]] = {name: one.__metadata__[0] for name, one in TYPES.items()}

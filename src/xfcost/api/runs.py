@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from xfcost.api.options import (
     EVERY,
     MOST_NEW,
@@ -91,6 +93,24 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             tuple(MESH_FIELDS),
             "{first}: how devices share a run; say which they are, as in --on a100-sxm-80x8",
             lambda given: given.get("on") is not None,
+        ),
+    ),
+    "choosing": (
+        Refusal(
+            ("price", "tokens_per_user"),
+            "{value}: on which devices? Name them, as in --on h100-sxm,l40s",
+            lambda given: given.get("on") is not None,
+        ),
+        Refusal(
+            ("tokens_per_user",),
+            "{value}: it is of decode steps; add --mode decode, or leave it out",
+            lambda given: given.get("mode") == "decode",
+        ),
+    ),
+    "devices side by side": (
+        Refusal(
+            ("device", "predict", "probe", "memory_level", *MESH_FIELDS),
+            "{first}: it is of one device, and --on has {devices}; give one in --on, or leave {first} out",
         ),
     ),
     "a run without a timing": (
@@ -248,6 +268,72 @@ _RATE_REMOVED: Final = (
 def run_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those among the options of a command that are of the run."""
     return {name: value for name, value in options.items() if name in OPTIONS}
+
+
+class Choosing(NamedTuple):
+    """What `analyze` is given to choose devices by."""
+
+    devices: tuple[DeviceGroup, ...] = ()
+    """With their prices; several are set side by side."""
+    tokens_per_user: float | None = None
+
+    def applied(self, run: Run) -> Run:
+        """`run` on these devices, side by side where they are several."""
+        if len(self.devices) > 1:
+            run = run._replace(on=None, choices=self.devices)
+        return run._replace(tokens_per_user=self.tokens_per_user)
+
+
+def take_choosing(given: dict[str, Any]) -> Choosing:
+    """The devices, the price and the rate among the options of `analyze`; of several devices `on` keeps the first.
+
+    Raises:
+        UsageError: one of them can't be, or has no effect with the other options.
+    """
+    refuse("choosing", given)
+    price, rate = (read_option(name, given.pop(name, None)) for name in ("price", "tokens_per_user"))
+    if given.get("on") is None:
+        return Choosing()
+    from xfcost.counting.devices import read_several
+
+    devices = read_several(given["on"])
+    if len(devices) > 1:
+        if _is_train(given):
+            raise UsageError(f"--on: a training plan is of one device, and these are {len(devices)}; give one of them")
+        refuse("devices side by side", given, devices=len(devices))
+    devices = _with_prices(devices, price)
+    given["on"] = devices[0]
+    return Choosing(devices, rate)
+
+
+def _with_prices(
+    devices: tuple[DeviceGroup, ...], price: float | Mapping[str, float] | None
+) -> tuple[DeviceGroup, ...]:
+    """The devices with the price of all of them, or each with its own.
+
+    Raises:
+        UsageError: a price is of several devices together, or of none of these.
+    """
+    from xfcost.counting.devices import read_several
+
+    names = [group.device.name for group in devices]
+    prices = dict.fromkeys(names, price) if isinstance(price, float) else dict[str, float | None]()
+    for text, one in price.items() if isinstance(price, Mapping) else ():
+        for group in read_several(text, "--price"):
+            if group.count > 1:
+                raise UsageError(f"--price {text}: a price is of one device; expected {group.device.name}=…")
+            if group.device.name not in names:
+                raise UsageError(f"--price {text}: --on has no {group.device.name}; {nearest(text, names)}")
+            prices[group.device.name] = one
+    return tuple(
+        msgspec.structs.replace(
+            group,
+            device=msgspec.structs.replace(
+                group.device, price_per_hour=prices.get(group.device.name) or group.device.price_per_hour
+            ),
+        )
+        for group in devices
+    )
 
 
 def make_run(**options: Unpack[RunOptions]) -> Run:

@@ -42,6 +42,8 @@ Depth = Annotated[
     AnalyzeOptions,
     "verbose",
     *shared.REPORT,
+    on="Devices by their figures (h100-sxmx8), nothing runs: does it fit, and the least time; several "
+    "(h100-sxm,l40sx4, nvidia, all) side by side. `xfcost devices` lists them.",
     trace="Check the counts on the real torch model; the default without --on.",
     mixing="Find how each operation mixes tokens, by runs with real numbers, whatever time it takes, or don't; of a "
     "spec, check its kinds.",
@@ -62,5 +64,7 @@ def run(spec: Spec, by: By = None, depth: Depth = None, **given: Any) -> None:
         raise UsageError("--depth: it cuts the tree of modules; give --by module too")
     target, how = shared.target_of(given), {"verbose": given.pop("verbose"), "depth": depth}
     ledger = analyze(spec, progress=say, closed_form=how["verbose"] or None, **given)
+    if ledger.choices and ledger.on is None and view is not None:
+        raise UsageError(f"--by {view}: rows are listed of one device, and --on has several; leave one of them out")
     target.document(document(ledger, view, **how))
     shared.verdict([ledger])

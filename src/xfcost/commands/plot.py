@@ -20,6 +20,7 @@ from xfcost.api.options import (
 from xfcost.commands import options as shared
 from xfcost.commands.from_file import METRICS_OF_FILES, From, Machine, WrittenOptions, plot_file
 from xfcost.commands.options import DEFAULT_RANGE, MARK, axis_of, marked
+from xfcost.commands.throughput import THROUGHPUT, plot_throughput
 from xfcost.ledger.errors import DeviceError, NoNumbersError, UsageError
 from xfcost.ledger.execution import Mode
 from xfcost.report.messages import say
@@ -149,7 +150,8 @@ Tokens = Annotated[
     typer.Option(
         "--N",
         metavar="LOW:HIGH",
-        help=f"Range of N (by default as much of {DEFAULT_RANGE} as all can have); image specs take square grids.",
+        help=f"Range of N (by default as much of {DEFAULT_RANGE} as all can have); image specs take square grids; with "
+        "--metric throughput one N.",
         rich_help_panel="Size",
     ),
 ]
@@ -162,7 +164,14 @@ Size = Annotated[
         rich_help_panel="Size",
     ),
 ]
-Metric = Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}; {METRICS_OF_FILES}.")]
+Metric = Annotated[
+    str,
+    typer.Option(
+        "--metric",
+        help=f"One of {', '.join(METRICS)}; {THROUGHPUT} (tokens per second over those of each sample, with --on); "
+        f"{METRICS_OF_FILES}.",
+    ),
+]
 Mark = Annotated[
     str | None, typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range.")
 ]
@@ -170,10 +179,13 @@ Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYS
 
 
 @shared.options(
-    BatchOptions, "dtype", "attention", "mode", "on", SettingsOption, InputOptions, "strict", DeviceOption,
-    PredictOption, TimingOptions, "force",
+    BatchOptions, "dtype", "attention", "mode", "on", "mfu", "mbu", SettingsOption, InputOptions, "strict",
+    DeviceOption, PredictOption, TimingOptions, "force",
     mode="forward, or decode (one more token, its past cached).",
-    on="With --metric time: the least time on a device, or on several (h100-sxmx8). `xfcost devices` lists them.",
+    on="With --metric time: the least time on a device, or on several (h100-sxmx8); with --metric throughput also "
+    "h100-sxmx8,l40sx16. `xfcost devices` lists them.",
+    mfu="With --metric throughput: the share of the peak that it gets (40%).",
+    mbu="With --metric throughput: the share of the memory bandwidth that it gets (60%).",
     device="Points of the real model over the formulas: cpu, cuda or mps.",
     predict="With --metric time: predict, from the device's calibration (`calibrate`).",
 )  # fmt: skip
@@ -214,7 +226,13 @@ def run(  # noqa: PLR0913 - options
         return
     specs = shared.counted_specs(specs, machine)
     device, predict = given["device"], given["predict"]
-    one_of(METRICS)("--metric", metric)
+    one_of((*METRICS, THROUGHPUT))("--metric", metric)
+    if metric == THROUGHPUT:
+        plot_throughput(specs, N, output, given | {"size": size, "mark": mark})
+        return
+    for share in ("mfu", "mbu"):
+        if given[share] is not None:
+            raise UsageError(f"--{share} with --metric {metric}: no estimate is drawn; it is of --metric throughput")
     metric = _metric_on(metric, given["on"], device, predict=predict)
     _check_metric(metric, device, given["attention"], predict=predict)
     axis, span = axis_of(N, size)

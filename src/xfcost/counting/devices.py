@@ -5,6 +5,7 @@ Every figure's unit is checked; every error names file and line.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -312,6 +313,10 @@ def read_devices(given: Any, option: str = "--on") -> DeviceGroup:
         return DeviceGroup(device=device(name))
     several = _GROUP.fullmatch(text)
     name = _known(several["name"]) if several else None
+    if "," in text or any(_members(one) for one in (text, several["name"] if several else "")):
+        raise UsageError(
+            f"{option} {shown(given)}: expected one device here; `xfcost analyze` sets several side by side"
+        )
     if several is None or name is None:
         raise UsageError(f"{option} {shown(given)}: {_unknown(several['name'] if several else text)}")
     try:
@@ -321,6 +326,41 @@ def read_devices(given: Any, option: str = "--on") -> DeviceGroup:
             f"{option} {shown(given)}: expected x1 to x{MOST_DEVICES:,} devices, as in {option} {name}x8"
         ) from None
     return DeviceGroup(device=device(name), count=count)
+
+
+def read_several(given: Any, option: str = "--on") -> tuple[DeviceGroup, ...]:
+    """The devices of a list, `h100-sxm,l40sx4`: each by its name; `all`, a vendor's or those of a pattern, `a100-*x2`.
+
+    Raises:
+        UsageError: a name is of no device, or of more than one; or nothing is named.
+        SpecError: the user's own file is invalid.
+    """
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
+    if not parts or (len(parts) > 1 and not all(parts)):
+        raise UsageError(f"{option} {shown(given)}: expected devices with commas between them, as in h100-sxm,l40s")
+    groups = [group for part in parts for group in _groups(part, option)]
+    return tuple(one for place, one in enumerate(groups) if one not in groups[:place])
+
+
+def _groups(given: Any, option: str) -> list[DeviceGroup]:
+    if not isinstance(given, str) or _known(text := given.strip()) is not None:
+        return [read_devices(given, option)]
+    several = _GROUP.fullmatch(text)
+    for name, count in ((text, ""), (several["name"], f"x{several['count']}") if several else ("", "")):
+        if members := _members(name):
+            return [read_devices(f"{member}{count}", option) for member in members]
+    return [read_devices(given, option)]
+
+
+def _members(text: str) -> list[str]:
+    """The devices of a group: all, a vendor's, or those whose names match a pattern; none where it is no group."""
+    if not text:
+        return []
+    if text.lower() == "all":
+        return device_names()
+    if "*" in text or "?" in text:
+        return fnmatch.filter(device_names(), text.lower())
+    return [name for name in device_names() if device(name).vendor.lower() == text.lower()]
 
 
 def device_names() -> list[str]:

@@ -146,19 +146,24 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
     """
     if run.on is None or run.mode == "train":
         return ledger
+    if ledger.metadata.mode in {"forward", "prefill"}:  # rows of a pass over all tokens, whose tensors are declared
+        declared = saved_activations(ledger, architecture)
+        ledger = ledger if declared is None else with_operand_bytes(ledger, declared.operands)
+    return on_devices(ledger, run, sizes_of_spec(loaded, run, architecture))
+
+
+def sizes_of_spec(loaded: Loaded, run: Run, architecture: Architecture) -> SizedRun:
+    """The run of a spec at other N, modes and batches, each counted."""
 
     def counted(tokens: int, mode: Mode, batch: int) -> Ledger:
         return count(place(loaded, run_at(tokens, architecture, run._replace(batch=batch), mode)), orders=False)
 
-    if ledger.metadata.mode in {"forward", "prefill"}:  # rows of a pass over all tokens, whose tensors are declared
-        declared = saved_activations(ledger, architecture)
-        ledger = ledger if declared is None else with_operand_bytes(ledger, declared.operands)
     tokens: int = architecture.streams[-1].grid.tokens
-    return on_devices(ledger, run, SizedRun(tokens, run.batch, counted, cost_lengths(architecture)))
+    return SizedRun(tokens, run.batch, counted, cost_lengths(architecture))
 
 
-def on_devices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
-    """`ledger` of any system, with the bound, the memory and the limits of its run on the devices of `run`.
+def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True) -> Ledger:
+    """`ledger` of any system, with the bound, the memory and the `limits` of its run on the devices of `run`.
 
     Raises:
         UsageError: the devices have no peak of the run's dtype.
@@ -176,7 +181,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
         time = _bound(on, dtype, sum(one.flops for one in times), moved)
     else:
         time = step_bound(ledger, on)
-    if mode == "decode":
+    if mode == "decode" and limits:
         need = with_largest(need, ledger, sizes)
         with suppress(UsageError):  # of a module with given inputs no other batch is known
             single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)

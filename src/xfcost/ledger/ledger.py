@@ -12,6 +12,7 @@ import msgspec
 
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
+from xfcost.ledger.choosing import DeviceChoice
 from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.least_work import expected_weights, least_weights
 from xfcost.ledger.matrices import RowMatrix, attention_memory
@@ -58,6 +59,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """The seconds predicted from a calibration, with `--predict`."""
     on: OnDevices | None = None
     """The run on given devices, with `--on`."""
+    choices: tuple[DeviceChoice, ...] = ()
+    """The run on each of several devices, with a list in `--on`; of one device with `--tokens-per-user`."""
     module: ModuleRun | None = None
     """The run that was counted, of a module without a spec."""
 

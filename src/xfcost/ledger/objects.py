@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, RAN, TRACED, TRAFFIC
 from xfcost.ledger.achieved import beside_rows, peak_of, rates, reached, row_rates, whole_of_peak
+from xfcost.ledger.choosing import choice_record
 from xfcost.ledger.least_work import RowBound, row_bound
 from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, Operation
@@ -178,6 +179,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
         **mode_objects(ledger),
         **({} if ledger.on is None else {"on": on_object(ledger.on)}),
+        **({"choices": [choice_record(choice) for choice in ledger.choices]} if ledger.choices else {}),
         "training": training_object(ledger),
         **probe_object(ledger),
         "notes": list(metadata.notes),

@@ -61,6 +61,10 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
         """What it waits for with the expected number of experts."""
         return "memory-bound" if self.expected_memory_seconds > self.compute_seconds else "compute-bound"
 
+    def seconds_at(self, mfu: float | None, mbu: float | None) -> float:
+        """With the expected number of experts, at shares of the peak and of the bandwidth; None is all of it."""
+        return max(self.compute_seconds / (mfu or 1), self.expected_memory_seconds / (mbu or 1))
+
     def at(self, mfu: float | None, mbu: float | None) -> TimeEstimate | None:
         """The estimate at shares of the peak and of the bandwidth; None where the share of what bounds it is missing.
 

@@ -102,22 +102,27 @@ def cost_texts(comparison: Comparison) -> Iterator[TextLines]:
     """One line per quantity that the mode asks for, then the devices of `--on` and the times."""
     for quantity, told in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
         words = told or _cache_words(comparison.ledgers)
-        yield from _least_texts(comparison, quantity, words)
+        experts = quantity == "read_bytes" and any(one.step and one.step.expected for one in comparison.ledgers)
+        yield from _least_texts(comparison, quantity, f"{words} {EXPECTED}" if experts else words)
     yield from _on_devices(comparison)
     yield from time_texts(comparison)
 
 
 def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
-    """Which system the devices of `--on` could run fastest, and which fit."""
+    """Which system the devices of `--on` could run fastest, and which fit; of experts those that are expected count."""
     ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
     found = {name: ledger.on for name, ledger in ledgers.items() if ledger.on is not None}
     if not found:
         return
     title = next(iter(found.values())).on.title
-    for quantity, words in (("least_seconds", "lower bound"), ("estimated_seconds", "estimate")):
+    experts = any(one.expected for one in found.values())
+    full = ("expected_seconds", f"at full rates {EXPECTED}") if experts else ("least_seconds", "lower bound")
+    for quantity, words in (full, ("estimated_seconds", "estimate")):
         tf32 = any(one.with_tf32 for one in found.values())
         yield from _least_texts(comparison, quantity, f"{words} on {title}{f' {WITHOUT_TF32}' if tf32 else ''}")
         yield from _least_texts(comparison, f"tf32_{quantity}", f"{words} on {title} with TF32")
+    if experts:
+        yield line("the lower bound below takes the fewest experts: all tokens may choose the same", "dim")
     yield from map(line, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name, one in found.items():
@@ -149,7 +154,8 @@ def on_text(comparison: Comparison) -> str:
         return ""
     fitting = sum(one.memory.fits is not False for one in found)
     dtype = f" {WITHOUT_TF32}" if any(one.with_tf32 for one in found) else ""
-    return f"least time: the lower bound on {found[0].on.title}{dtype}; {fitting} of {len(found)} fit"
+    experts = f", expected: {EXPECTED}" if any(one.expected for one in found) else ""
+    return f"least time: the lower bound on {found[0].on.title}{dtype}{experts}; {fitting} of {len(found)} fit"
 
 
 def _least_texts(comparison: Comparison, quantity: str, words: str) -> Iterator[TextLines]:
@@ -278,6 +284,7 @@ COLUMNS: Final = (
     OverviewColumn("its activations", 15, 6, "device_activations_bytes"),
     OverviewColumn("least time", 10, 9, "least_seconds", style="bold"),
     OverviewColumn("with TF32", 9, 9, "tf32_least_seconds"),
+    OverviewColumn("expected", 9, 9, "expected_seconds"),
     OverviewColumn("estimate", 9, 8, "estimated_seconds"),
     OverviewColumn("needs", 9, 8, "needed_bytes"),
     OverviewColumn("predicted", 9, 8, "predicted_seconds"),
@@ -338,7 +345,9 @@ def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
         head += map(line, [text, *no_estimates(comparison)])
     warnings = input_warnings(dict(zip(short.values(), metadata, strict=True)))
     head += (line(warning, "bold yellow") for warning in warnings)
-    filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]
+    dense = not any(ledger.on is not None and ledger.on.expected for ledger in comparison.ledgers)
+    columns = [one for one in COLUMNS if not (dense and one.quantity == "expected_seconds")]
+    filled = [one for one in columns if any(one.cell(comparison, name) != units.DASH for name in short)]
     rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
     table = DataTable([TableColumn("", fold=_NAME), *(column.typed() for column in filled)], rows)
     yield from head

@@ -8,23 +8,34 @@ from typing import Final
 
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Agreement
+from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line
 from xfcost.report.input_description import circumstances
-from xfcost.report.on_devices import cache_answers, cache_name, fit_texts, included_texts, step_answers, time_texts
+from xfcost.report.on_devices import (
+    cache_answers,
+    cache_name,
+    fit_texts,
+    included_texts,
+    rate_texts,
+    step_answers,
+    time_texts,
+)
 from xfcost.report.timing import reached_texts
 from xfcost.report.training import plan_answers, training_answers
 
 
 def header(ledger: Ledger) -> list[TextLines]:
     """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
-    metadata = ledger.metadata
-    title = TextLines([""], head=metadata.name, tail=f"   {metadata.paper}" if metadata.paper else "")
-    run = map(line, circumstances(metadata).split("\n"))
     checked = kinds_texts(ledger.probe) if ledger.probe is not None and not ledger.probe.detailed else ()
-    return [title, *run, *_answers(ledger), *agreement_texts(ledger), *checked]
+    return [*run_texts(ledger.metadata), *_answers(ledger), *agreement_texts(ledger), *checked]
+
+
+def run_texts(metadata: Metadata) -> list[TextLines]:
+    """The system's name, and its run."""
+    title = TextLines([""], head=metadata.name, tail=f"   {metadata.paper}" if metadata.paper else "")
+    return [title, *map(line, circumstances(metadata).split("\n"))]
 
 
 def active_params(ledger: Ledger) -> int | None:
@@ -45,6 +56,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from fit_texts(ledger)
     yield from cache_answers(ledger)
     yield from time_texts(ledger)
+    yield from rate_texts(ledger)
     yield from reached_texts(ledger) if ledger.training is None else ()
     yield from included_texts(ledger)
     yield from step_answers(ledger)

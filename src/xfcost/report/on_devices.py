@@ -110,7 +110,7 @@ def _times_more(less: int, more: int) -> str:
     return f"{units.ratio(more / less)} more" if less else units.DASH
 
 
-_OUTPUTS: Final = {"forward": "samples", "prefill": "prompt tokens"}
+OUTPUTS: Final = {"forward": "samples", "prefill": "prompt tokens"}
 WITHOUT_TF32: Final = "in float32 without TF32"
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
 
@@ -157,7 +157,7 @@ def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[TextLi
         what = _bounds_text(part.expected_bound for part in found.parts)
         yield _time_line(f"at full rates{dtype} {EXPECTED}: ", found.expected_seconds, what, found, (mode, batch))
     if found.estimate is not None:
-        yield _time_line(f"estimate at {_shares(found)}{dtype}: ", found.estimate, "", found, (mode, batch))
+        yield _time_line(f"estimate at {shares_text(found)}{dtype}: ", found.estimate, "", found, (mode, batch))
 
 
 def _bounds_text(bounds: Iterable[Bound]) -> str:
@@ -177,13 +177,45 @@ def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tupl
     """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`."""
     mode, batch = run
     per = " per step" if mode == "decode" else ""
-    rate = f"{units.count(found.outputs / seconds, 3)} {_OUTPUTS.get(mode, 'tokens')}/s" if seconds else ""
+    rate = f"{units.count(found.outputs / seconds, 3)} {OUTPUTS.get(mode, 'tokens')}/s" if seconds else ""
     if batch > 1 and mode in {"decode", "generate"} and seconds:
         rate += f", {units.count(found.outputs / batch / seconds, 3)} of each sample"
     return line(f"{units.seconds(seconds)}{per}{f', {what}' if what else ''}; {rate}", head=head)
 
 
-def _shares(found: OnDevices) -> str:
+def rate_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """`30 tokens/s of each sample, at the bound: up to batch 51, where memory ends; 2.03 k tokens/s together`."""
+    found, rate = ledger.on, next((choice.at_rate for choice in ledger.choices), None)
+    if found is None or rate is None:
+        return
+    limits = {"memory": rate.by_memory, "rate": rate.by_rate}
+    other = limits["rate" if rate.limit == "memory" else "memory"]
+    if rate.limit is None:
+        words = "at every batch"
+    elif not rate.batch:
+        words = f"at no batch: one sample {'gets fewer' if rate.limit == 'rate' else 'does not fit'}"
+    else:
+        words = f"up to batch {rate.batch:,}, {_ENDS[rate.limit]}; {units.count(rate.outputs_per_second, 3)} tokens/s"
+        words += f" together ({_OTHER[rate.limit]} {'at every batch' if other is None else f'up to {other:,}'})"
+    yield line(words, head=f"{rate.tokens_per_user:g} tokens/s of each sample, {rate_basis(found, ledger)}: ")
+
+
+# A limit of the batch -> where it ends by it, and how far the other one goes.
+_ENDS: Final = {"memory": "where memory ends", "rate": "where a step takes longer"}
+_OTHER: Final = {"memory": "fast enough", "rate": "fits"}
+
+
+def rate_basis(found: OnDevices, ledger: Ledger) -> str:
+    """Which time rates are taken of: `at the bound`, `estimated at 60 % MBU and the full peak`."""
+    many = any(choice.at_rate is not None for choice in ledger.choices)  # a batch may choose more experts
+    experts = f" {EXPECTED}" if found.expected or (many and any(row.idle_params for row in ledger.rows)) else ""
+    if found.mfu is None and found.mbu is None:
+        return f"at full rates{experts}" if experts else "at the bound"
+    full = " and the full peak" if found.mfu is None else " and the full bandwidth" if found.mbu is None else ""
+    return f"estimated at {shares_text(found)}{full}{experts}"
+
+
+def shares_text(found: OnDevices) -> str:
     """`40 % MFU and 60 % MBU`: those that were given."""
     given = (("MFU", found.mfu), ("MBU", found.mbu))
     return " and ".join(f"{100 * share:.3g} % {name}" for name, share in given if share is not None)
@@ -194,7 +226,7 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
     found = ledger.on
     if found is None:
         return
-    yield line(_parts(ledger, found.memory), head="memory: ")
+    yield memory_text(ledger, found.memory)
     if reaches := _reaches(found.memory, ledger.metadata.batch):
         yield line(reaches)
     if found.compute_bound_batch is not None:
@@ -202,7 +234,7 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
         dtype = "" if found.with_tf32 is None else f" {WITHOUT_TF32}"
         yield line(_closing(found.compute_bound_batch, expected + dtype))
     if found.price_per_output is not None:
-        what = _OUTPUTS.get(ledger.metadata.mode, "tokens")
+        what = OUTPUTS.get(ledger.metadata.mode, "tokens")
         price = (
             f"{found.on.price_per_hour:,.4g} per hour, at least {1e6 * found.price_per_output:,.3g} per million {what}"
         )
@@ -212,10 +244,11 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
         yield line(note, "dim")
 
 
-def _parts(ledger: Ledger, need: MemoryNeed) -> str:
+def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
+    """`memory: weights 131.4 GiB + KV cache 156.2 GiB; no other activations`."""
     parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, "attention matrices": need.attention}
     words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
-    return f"{words}; no other activations"
+    return line(f"{words}; no other activations", head="memory: ")
 
 
 def _reaches(need: MemoryNeed, batch: int) -> str | None:

@@ -138,6 +138,14 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
         style="bold",
     ),
     "tf32_least_seconds": ReportQuantity("  with TF32", "the same with float32 products in TF32"),
+    "expected_seconds": ReportQuantity(
+        "time at full rates, expected experts",
+        "the same with the expected number of experts, which the lower bound takes to be the fewest",
+        style="bold",
+    ),
+    "tf32_expected_seconds": ReportQuantity(
+        "  with TF32", "the time with the expected experts and float32 products in TF32"
+    ),
     "estimated_seconds": ReportQuantity(
         "estimated time", "the same at the shares --mfu of the peak and --mbu of the bandwidth", style="bold"
     ),
@@ -238,7 +246,12 @@ _EXTRA: Final = "score_dot_products_with_extra_tokens"
 # Of a module with operations that nothing counts these are lower bounds.
 _BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_unknown", "flops")
 # A quantity that is listed only where it differs from another.
-_ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
+_ONLY_BESIDE: Final = {
+    _EXTRA: "score_dot_products",
+    "active_params": "params",
+    "expected_seconds": "least_seconds",
+    "tf32_expected_seconds": "tf32_least_seconds",
+}
 # Listed only where a system has a recurrence.
 _OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
 # Listed only where systems differ in them.

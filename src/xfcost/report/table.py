@@ -16,6 +16,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrix_multiplies import matrix_multiplies
 from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
+from xfcost.report import choosing
 from xfcost.report.document import (
     DataTable,
     Document,
@@ -40,7 +41,12 @@ CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs
 
 
 def document(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = False, depth: int | None = None) -> Document:
-    """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`."""
+    """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`.
+
+    Of several devices side by side it is their table.
+    """
+    if ledger.choices and ledger.on is None:
+        return choosing.document(ledger, verbose=verbose)
     return Document(
         parts=lambda: _parts(ledger, by, verbose=verbose, depth=depth),
         records=lambda: grouped(ledger, by, depth) if by else records(ledger),

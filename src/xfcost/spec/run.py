@@ -35,6 +35,10 @@ class Run(NamedTuple):
     """The training run, in the mode `train`."""
     on: DeviceGroup | None = None
     """The devices whose least time and memory are asked for; in the mode `train` the plan has them too."""
+    choices: tuple[DeviceGroup, ...] = ()
+    """Devices that are set side by side, in place of `on`."""
+    tokens_per_user: float | None = None
+    """Tokens per second that the largest batch of decode steps gives each sample on them."""
     mfu: float | None = None
     """The shares of `on`'s peak and bandwidth that an estimate takes; None where none is asked for."""
     mbu: float | None = None

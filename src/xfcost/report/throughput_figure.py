@@ -1,0 +1,157 @@
+"""Tokens per second of all samples over those of each, as the batch of decode steps grows: a line per system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from xfcost.ledger import units
+from xfcost.ledger.choosing import ThroughputCurve, ThroughputPoint
+from xfcost.report.figure import (
+    TICKS,
+    Captions,
+    LabelBox,
+    PointName,
+    Ticks,
+    caption_heights,
+    draw_captions,
+    draw_names,
+    log_frame,
+    look,
+    to_bytes,
+)
+from xfcost.report.on_devices import EXPECTED
+from xfcost.report.plot import STYLES
+from xfcost.report.style import SYSTEMS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Inches: the axes, the margins beside them, a row of the legend.
+_ACROSS, _UP, _LEFT, _RIGHT, _LEGEND_ROW = 7.4, 4.4, 0.85, 0.25, 0.22
+_NAME_SIZE: Final = 8
+# Axes with less than this ratio of top to bottom get ticks at 1, 2 and 5.
+_NARROW: Final = 1000
+# The last point is at least so many times the batch of the one named before it.
+_APART: Final = 1.5
+# Pixels on both sides of a line that take room.
+_ROOM: Final = 2.5
+
+
+def throughput_bytes(curves: Sequence[ThroughputCurve], form: str) -> bytes:
+    """The figure as a file of the format `form` (an ending)."""
+    with look():
+        return to_bytes(throughput_figure(curves), form)
+
+
+def throughput_figure(curves: Sequence[ThroughputCurve]) -> Figure:
+    """Lines on logarithmic axes, the batches at their powers of four, and where the memory ends."""
+    from matplotlib.figure import Figure
+
+    captions = _captions(curves)
+    above, below = caption_heights(captions)
+    head = above + _LEGEND_ROW * len(curves) + 0.2
+    width, height = _LEFT + _ACROSS + _RIGHT, head + _UP + below
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((_LEFT / width, below / height, _ACROSS / width, _UP / height))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for number, curve in enumerate(curves):
+        _draw_curve(axes, curve, number, curve_name(curve, curves))
+    _label_axes(axes)
+    names = [
+        PointName(one.per_user, one.tokens_per_second, 4.0, f"{one.batch:,}")
+        for curve in curves
+        for one in named(curve)
+    ]
+    draw_names(axes, names, list(_lines(axes, curves)), _NAME_SIZE)
+    draw_captions(figure, captions, _LEFT)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(-0.008, 1.0), frameon=False, fontsize=9, handlelength=3.2, borderaxespad=0.3
+    )
+    return figure
+
+
+def curve_name(curve: ThroughputCurve, curves: Sequence[ThroughputCurve]) -> str:
+    """`Llama 3 70B`; with its devices where the curves have several."""
+    several = len({one.on.name for one in curves}) > 1
+    return f"{curve.name} on {curve.on.name}" if several else curve.name
+
+
+def named(curve: ThroughputCurve) -> list[ThroughputPoint]:
+    """The points whose batch is a power of four, well before the last, and the last."""
+    last = curve.points[-1]
+    powers = [one for one in curve.points if one.batch.bit_length() % 2 and not one.batch & (one.batch - 1)]
+    return [*(one for one in powers if _APART * one.batch < last.batch), last]
+
+
+def _draw_curve(axes: Axes, curve: ThroughputCurve, number: int, name: str) -> None:
+    colour = SYSTEMS[number % len(SYSTEMS)]
+    xs, ys = [one.per_user for one in curve.points], [one.tokens_per_second for one in curve.points]
+    axes.plot(
+        xs, ys, color=colour, linestyle=STYLES[number % len(STYLES)], linewidth=2.0, label=name, gid=name, zorder=3
+    )
+    marks = named(curve)
+    fills = ["white"] * (len(marks) - 1) + [colour if curve.largest_batch is not None else "white"]
+    axes.scatter(
+        [one.per_user for one in marks], [one.tokens_per_second for one in marks], s=26, facecolor=fills,
+        edgecolor=colour, linewidth=1.3, gid=f"batches of {name}", zorder=4,
+    )  # fmt: skip
+
+
+def _label_axes(axes: Axes) -> None:
+    ticks = []
+    for axis, label in ((axes.xaxis, "tokens/s of each sample"), (axes.yaxis, "tokens/s of all samples")):
+        low, high = axis.get_view_interval()
+        ticks.append(Ticks(label, TICKS["count"], (1.0, 2.0, 5.0) if high / low < _NARROW else (1.0,)))
+    log_frame(axes, ticks[0], ticks[1])
+
+
+def _lines(axes: Axes, curves: Sequence[ThroughputCurve]) -> Iterator[LabelBox]:
+    """The room of the lines, which names leave free: boxes along them."""
+    for curve in curves:
+        at = [(one.per_user, one.tokens_per_second) for one in curve.points]
+        for (x0, y0), (x1, y1) in pairwise(axes.transData.transform(at)):
+            steps = max(int(max(abs(x1 - x0), abs(y1 - y0)) / _ROOM), 1)
+            for step in range(steps):
+                x, y = x0 + (x1 - x0) * step / steps, y0 + (y1 - y0) * step / steps
+                yield LabelBox(x - 1, y - 1, x + 1, y + 1)
+
+
+def basis(curve: ThroughputCurve) -> str:
+    """`at full rates, which no run reaches`; `estimated at 60 % MBU and the full peak`."""
+    shares = [f"{100 * share:.3g} % {name}" for name, share in (("MFU", curve.mfu), ("MBU", curve.mbu)) if share]
+    if not shares:
+        return "at full rates, which no run reaches"
+    full = " and the full peak" if curve.mfu is None else " and the full bandwidth" if curve.mbu is None else ""
+    return f"estimated at {' and '.join(shares)}{full}"
+
+
+def _captions(curves: Sequence[ThroughputCurve]) -> Captions:
+    devices, lengths = {curve.on.title for curve in curves}, {curve.tokens for curve in curves}
+    dtypes = ", ".join(dict.fromkeys(curve.dtype for curve in curves))
+    on = f" on {devices.pop()}" if len(devices) == 1 else ""
+    at = f"N = {lengths.pop():,}, {dtypes}" if len(lengths) == 1 else f"each at its own N, {dtypes}"
+    notes = ["Numbers: samples of a batch. Filled: a larger batch does not fit."]
+    if any(curve.largest_batch is None for curve in curves):
+        notes.append("A line that ends with an open circle ends before the memory does.")
+    if any(curve.experts for curve in curves):
+        notes.append(f"Of mixtures of experts {EXPECTED} of each batch.")
+    notes.append("Weights once per step and a cache for every sample; divided perfectly, without communication.")
+    return Captions("Throughput of decode steps", f"{at}{on}, {basis(curves[0])}", "  ".join(notes))
+
+
+def summary(curves: Sequence[ThroughputCurve]) -> list[str]:
+    """A line per system for the terminal."""
+    lines = []
+    for curve in curves:
+        first, last = curve.points[0], curve.points[-1]
+        why = "" if curve.largest_batch is None else ", where memory ends"
+        each, together = units.count(last.per_user, 3), units.count(last.tokens_per_second, 3)
+        lines.append(
+            f"{curve_name(curve, curves)}: {units.count(first.per_user, 3)} tokens/s of one sample; at batch "
+            f"{last.batch:,}{why}, {each} of each, {together} together"
+        )
+    return lines

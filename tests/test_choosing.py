@@ -1,0 +1,357 @@
+"""Devices side by side, prices, and the largest batch at a rate of each sample: against what is worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xfcost
+from helpers import csv_of, stdout_of, table_of, xf
+from xfcost.counting.choosing import at_batch
+from xfcost.counting.devices import device_names, read_devices, read_several
+from xfcost.counting.on_devices import memory_need, step_bound
+from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.errors import UsageError
+
+N, BATCH = 32_000, 16
+# Llama 3 70B: of 80 layers with 8 heads of keys and values of 128 numbers, a sample's cache of bfloat16 in bytes.
+CACHE = 2 * 80 * 8 * 128 * N * 2
+PARAMS, TABLE = 70_553_706_496, 128_256 * 8192
+H100, L40S = 84_942_979_072, 48_000_000_000  # bytes
+LLAMA = ("analyze", "llama3-70b", "--mode", "decode", "--N", "32k", "--batch", "16")
+
+
+def decode(spec: str = "llama3-70b", **options: Any) -> xfcost.Ledger:
+    return xfcost.analyze(spec, **{"mode": "decode", "N": N, "batch": BATCH, "trace": False} | options)
+
+
+def choices(spec: str = "llama3-70b", **options: Any) -> dict[str, Any]:
+    return {choice.asked.name: choice for choice in decode(spec, **options).choices}
+
+
+def read(batch: int) -> int:
+    """The bytes that a step of Llama 3 70B reads: of the table of its vocabulary a row for every sample."""
+    return (PARAMS - TABLE) * 2 + batch * (8192 * 2 + CACHE)
+
+
+def test_as_many_devices_as_hold_the_run() -> None:
+    found = choices(on="h100-sxm,l40s,h100-sxmx8")
+    needed = PARAMS * 2 + BATCH * CACHE  # 308.9 GB, and 4 KiB of statistics: 3.64 H100, 6.43 L40S
+    assert {name: choice.takes for name, choice in found.items()} == {"h100-sxm": 4, "l40s": 7, "h100-sxm x8": 4}
+    assert (math.ceil(needed / H100), math.ceil(needed / L40S)) == (4, 7)
+    assert {name: choice.fits for name, choice in found.items()} == {
+        "h100-sxm": False, "l40s": False, "h100-sxm x8": True
+    }  # fmt: skip
+    assert [choice.found.on.count for choice in found.values()] == [8, 4, 7]
+    assert found["h100-sxm"].found.seconds == pytest.approx(read(BATCH) / (4 * 3350e9))
+    assert found["h100-sxm x8"].found.seconds == pytest.approx(read(BATCH) / (8 * 3350e9))
+
+
+def test_rates_and_outputs_for_the_price() -> None:
+    found = choices(on="h100-sxm,l40s", price="h100-sxm=2.5,l40s=0.8", mbu="50%")
+    # each of 16 samples gets a token in the time of its bytes at half of the bandwidth; an hour of all devices costs
+    rates = {"h100-sxm": BATCH * 0.5 * 4 * 3350e9 / read(BATCH), "l40s": BATCH * 0.5 * 7 * 864e9 / read(BATCH)}
+    prices = {"h100-sxm": 4 * 2.5, "l40s": 7 * 0.8}
+    for name, choice in found.items():
+        assert choice.outputs_per_second == pytest.approx(rates[name])
+        assert choice.outputs_per_price == pytest.approx(rates[name] * 3600 / prices[name])
+
+
+def test_the_most_for_the_price_comes_first() -> None:
+    # per H100 and hour 13.4e12/4·3600/2.5 bytes, per L40S 0.864e12·3600/0.8: 4.82e15 and 3.89e15
+    assert list(choices(on="l40s,h100-sxm", price={"h100-sxm": 2.5, "l40s": 0.8})) == ["h100-sxm", "l40s"]
+    assert list(choices(on="l40s,h100-sxm", price={"h100-sxm": 4.5, "l40s": 0.8})) == ["l40s", "h100-sxm"]
+
+
+def test_what_holds_the_run_comes_first_then_the_fastest() -> None:
+    assert list(choices(on="l40sx8,b200,h100-sxmx8,h100-sxmx4")) == ["h100-sxm x8", "h100-sxm x4", "l40s x8", "b200"]
+
+
+def test_a_device_without_a_peak_of_the_dtype_is_listed_with_the_reason() -> None:
+    found = choices("gpt2", N=100, on="t4,h100-sxm")
+    assert list(found) == ["h100-sxm", "t4"]
+    assert (found["t4"].found, found["t4"].reason) == (None, "no bfloat16 peak is known")
+
+
+def test_one_device_has_the_usual_report_and_its_price() -> None:
+    ledger = decode(on="h100-sxmx8", price=2)
+    assert ledger.choices == ()
+    assert ledger.on.price_per_output == pytest.approx(16 * read(BATCH) / (8 * 3350e9) / 3600 / BATCH)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("h100-sxm, l40sx4", ["h100-sxm", "l40s x4"]),
+        ("A100-*x2", ["a100-pcie-40 x2", "a100-sxm-40 x2", "a100-pcie-80 x2", "a100-sxm-80 x2"]),
+        ("aws", ["trainium1", "trainium2", "inferentia2"]),
+        ("l40s,l4*", ["l40s", "l4", "l40"]),
+        ("h100-sxm", ["h100-sxm"]),
+    ],
+)
+def test_names_and_groups_of_devices(text: str, names: list[str]) -> None:
+    assert [group.name for group in read_several(text)] == names
+
+
+def test_python_takes_a_list_of_devices() -> None:
+    one = read_devices("h100-sxm")
+    assert [group.name for group in read_several([one, one.device, "l40s"])] == ["h100-sxm", "l40s"]
+    assert [group.name for group in read_several("all")] == device_names()
+
+
+def test_the_largest_batch_at_a_rate_by_hand() -> None:
+    rate = choices(on="h100-sxmx8", batch=1, tokens_per_user=30)["h100-sxm x8"].at_rate
+    # 26.8e12 bytes/s in 1/30 s are 893.3 GB: the weights' 139.0 GB, and 71.9 caches of 10.49 GB
+    assert rate.by_rate == (8 * 3350e9 / 30 - read(0)) // (read(1) - read(0)) == 71
+    # 679.5 GB of memory: 141.1 GB of weights, and 51.3 caches with 256 bytes of statistics
+    assert rate.by_memory == (8 * H100 - PARAMS * 2) // (CACHE + 256) == 51
+    assert (rate.batch, rate.limit) == (51, "memory")
+    assert rate.outputs_per_second == pytest.approx(51 * 8 * 3350e9 / read(51))
+
+
+def test_a_faster_rate_or_a_lower_share_is_the_limit() -> None:
+    rate = choices(on="h100-sxmx8", batch=1, tokens_per_user=30, mbu=0.5)["h100-sxm x8"].at_rate
+    assert (rate.batch, rate.limit) == ((8 * 3350e9 / 60 - read(0)) // (read(1) - read(0)), "rate") == (29, "rate")
+
+
+def test_a_rate_that_one_sample_does_not_get() -> None:
+    rate = choices(on="h100-sxmx8", batch=1, tokens_per_user=1000)["h100-sxm x8"].at_rate
+    assert (rate.batch, rate.limit, rate.seconds, rate.outputs_per_second) == (0, "rate", None, None)
+
+
+def test_the_batch_of_the_run_does_not_change_the_largest() -> None:
+    one, many = (choices(on="h100-sxmx8", batch=batch, tokens_per_user=30) for batch in (1, 16))
+    assert one["h100-sxm x8"].at_rate == many["h100-sxm x8"].at_rate
+
+
+def test_of_one_device_that_does_not_hold_the_run_no_batch_fits() -> None:
+    (choice,) = decode(on="h100-sxm", batch=1, tokens_per_user=3).choices
+    assert (choice.takes, choice.found.on.count, choice.at_rate.batch) == (2, 1, 0)
+
+
+SPECS = ["llama3-8b", "mixtral-8x7b", "deepseek-v2-lite", "mamba2-2.7b", "gpt2", "t5-base"]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_step_of_many_samples_is_that_of_one_so_many_times(name: str) -> None:
+    on = read_devices("h100-sxm")
+    one = decode(name, N=64, batch=1)
+    for batch in (2, 7):
+        counted, derived = decode(name, N=64, batch=batch), at_batch(one, batch)
+        assert step_bound(derived, on) == step_bound(counted, on)
+        assert memory_need(derived, None) == memory_need(counted, None)
+        assert derived.rows == counted.rows
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_larger_batch_raises_no_rate_and_more_devices_lower_none(name: str) -> None:
+    one, on = decode(name, N=64, batch=1), read_devices("a100-sxm-80")
+    several = DeviceGroup(device=on.device, count=3)
+    before = 0.0
+    for batch in (1, 2, 3, 8, 100, 1000):
+        bound = step_bound(at_batch(one, batch), on)
+        assert bound.expected_seconds >= before
+        assert step_bound(at_batch(one, batch), several).expected_seconds <= bound.expected_seconds
+        before = bound.expected_seconds
+
+
+# Numbers of one token's keys and values in all layers; blocks with experts, how many, one's numbers, the share of a
+# token; and the table of the vocabulary, of which a row is read for each sample.
+EXPERTS = {
+    "llama3-70b": (80 * 2 * 8 * 128, 0, 0, 0, 0.0, 128_256 * 8192, 8192),
+    "mixtral-8x22b": (56 * 2 * 8 * 128, 56, 8, 3 * 6144 * 16384, 2 / 8, 32_000 * 6144, 6144),
+    "deepseek-v3": (61 * (512 + 64), 58, 256, 3 * 7168 * 2048, 8 / 256, 129_280 * 7168, 7168),
+}
+
+
+def test_systems_rank_by_the_bytes_that_a_step_is_expected_to_read() -> None:
+    found = xfcost.compare(*EXPERTS, mode="decode", N=N, batch=BATCH, on="h100-sxmx32", thorough=False)
+    seconds = {}
+    for ledger, figures, (kept, blocks, experts, size, share, table, width) in zip(
+        found.ledgers, found.figures.values(), EXPERTS.values(), strict=True
+    ):
+        # one expert of E is left out by 16 tokens with k each at a chance of (1 - k/E)^16: 0.01 and 0.60
+        left_out = blocks * experts * size * (1 - share) ** BATCH
+        read = 2 * (ledger.total("params") - table + BATCH * width - left_out + kept * N * BATCH)
+        assert figures["read_bytes"] == ledger.on.time.expected_bytes == pytest.approx(read, rel=1e-12)
+        assert figures["expected_seconds"] == pytest.approx(read / (32 * 3350e9))
+        # at least those of one token are read
+        fewest = read - 2 * size * blocks * experts * (1 - share - (1 - share) ** BATCH)
+        assert figures["least_seconds"] == pytest.approx(fewest / (32 * 3350e9))
+        seconds[ledger.metadata.name] = figures["expected_seconds"]
+    assert sorted(seconds, key=seconds.__getitem__) == ["Llama 3 70B", "Mixtral 8x22B", "DeepSeek-V3"]
+
+
+@pytest.mark.rest
+def test_compare_says_who_reads_least_and_is_fastest_in_the_same_order() -> None:
+    words = ("compare", *EXPERTS, "--mode", "decode", "--N", "32k", "--on", "h100-sxmx32", "--batch", "16")
+    text = " ".join(stdout_of(*words).split())
+    assert "bytes read per step with the expected experts: Llama 3 70B has the least at N = 32,000, 285.7 GiB" in text
+    assert "at full rates with the expected experts on 32 × NVIDIA H100 SXM 80 GB: Llama 3 70B has the least" in text
+    assert "lower bound on 32" not in text
+    assert "1.921× less than DeepSeek-V3 (548.8 GiB)" in text
+    assert "1.921× less than DeepSeek-V3 (5.50 ms)" in text
+    assert "time at full rates, expected experts" in text
+    assert "expected experts" not in stdout_of("compare", "gpt2", "gpt2-xl", "--on", "t4")
+
+
+@pytest.mark.rest
+def test_an_overview_has_a_column_of_the_expected_time() -> None:
+    many = ("llama3-8b", "llama3-70b", "mixtral-8x7b", "mixtral-8x22b", "deepseek-v2-lite", "deepseek-v3", "gpt2")
+    words = ("compare", *many, "--mode", "decode", "--N", "1k", "--batch", "16", "--on", "h100-sxmx32")
+    assert "least time   expected" in stdout_of(*words, COLUMNS="140")
+    assert "least time   expected" not in stdout_of(*words[:3], *words[7:], "--batch", "1", COLUMNS="140")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--on", "h100-sxm,zx80"), "--on zx80: there is no such device"),
+        (("--on", "h100-sxm,a100"), "--on a100: which of a100-pcie-40, a100-sxm-40"),
+        (("--on", "h100-sxm,"), "--on h100-sxm,: expected devices with commas between them"),
+        (("--on", "zz*"), "--on zz*: there is no such device"),
+        (("--on", "h100-sxm,l40s", "--device", "cpu"), "--device: it is of one device, and --on has 2"),
+        (("--on", "h100-sxm,l40s", "--mode", "train"), "--on: a training plan is of one device, and these are 2"),
+        (("--on", "h100-sxm,l40s", "--by", "block"), "--by block: rows are listed of one device"),
+        (("--price", "3"), "--price 3: on which devices? Name them, as in --on h100-sxm,l40s"),
+        (("--on", "h100-sxm", "--price", "l40s=2"), "--price l40s: --on has no l40s; expected one of h100-sxm"),
+        (("--on", "h100-sxm", "--price", "h100-sxmx8=20"), "--price h100-sxmx8: a price is of one device"),
+        (("--on", "h100-sxm", "--price", "h100-sxm="), "--price h100-sxm=: expected the price per hour of a device"),
+        (("--on", "h100-sxm", "--price", "0"), "--price 0: expected a number from 1e-06"),
+        (("--on", "h100-sxm", "--tokens-per-user", "30"), "--tokens-per-user 30: it is of decode steps; add --mode"),
+        (("--mode", "decode", "--tokens-per-user", "30"), "--tokens-per-user 30: on which devices? Name them"),
+        (("--mode", "decode", "--on", "t4,l4", "--tokens-per-user", "x"), "--tokens-per-user x: expected a number"),
+    ],
+)
+def test_bad_choices(words: tuple[str, ...], message: str) -> None:
+    done = xf("analyze", "gpt2", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
+
+
+def test_other_commands_take_one_device() -> None:
+    for given in ("h100-sxm,l40s", "nvidia", "all"):
+        with pytest.raises(UsageError, match="expected one device here; `xfcost analyze` sets several side by side"):
+            xfcost.compare("gpt2", "gpt2-xl", on=given)
+
+
+def test_every_format_has_the_table() -> None:
+    words = (*LLAMA, "--on", "h100-sxm,l40s,t4", "--price", "2", "--tokens-per-user", "30")
+    terminal = stdout_of(*words)
+    assert "device    fits  takes" in terminal
+    assert "t4: no bfloat16 peak is known" in terminal
+    assert "batch: the largest that gives each sample 30 tokens/s" in terminal
+    assert stdout_of(*words, "--format", "markdown").startswith("| device   | fits   | takes   |")
+    assert "\\begin{tabular}" in stdout_of(*words, "--format", "latex")
+    rows = csv_of(*words)
+    assert [(row["device"], row["fits"], row["takes"]) for row in rows] == [
+        ("h100-sxm", "False", "4"), ("l40s", "False", "7"), ("t4", "False", "20")
+    ]  # fmt: skip
+    found = json.loads(stdout_of(*words, "--format", "json"))["choices"]
+    assert [str(one["largest_batch"]) for one in found[:2]] == [row["largest_batch"] for row in rows[:2]]
+    assert "h100-sxm  no        4" in (decode(on="h100-sxm,l40s")._repr_html_() or "")
+
+
+def test_the_line_of_one_device_says_which_limit_binds() -> None:
+    words = ("analyze", "llama3-70b", "--mode", "decode", "--N", "32k", "--on", "h100-sxmx8", "--tokens-per-user")
+    text = " ".join(stdout_of(*words, "30").split())
+    assert "30 tokens/s of each sample, at the bound: up to batch 51, where memory ends; 2.03 k tokens/s" in text
+    assert "together (fast enough up to 71)" in text
+    text = " ".join(stdout_of(*words, "30", "--mbu", "50%").split())
+    assert "estimated at 50 % MBU and the full peak: up to batch 29, where a step takes longer" in text
+    assert "at no batch: one sample gets fewer" in " ".join(stdout_of(*words, "1000").split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_table_fits_the_terminal(width: int) -> None:
+    text = stdout_of(*LLAMA, "--on", "nvidia", "--price", "2", "--mbu", "60%", COLUMNS=str(width))
+    assert max(map(len, text.splitlines())) <= width
+
+
+CURVE = ("plot", "llama3-70b", "--mode", "decode", "--N", "32k", "--metric", "throughput")
+
+
+def test_a_curve_by_hand(tmp_path: Path) -> None:
+    target = tmp_path / "curve.csv"
+    told = stdout_of(*CURVE, "--on", "h100-sxmx8", "-o", target)
+    rows = table_of(target)
+    assert {(row["system"], row["device"], row["devices"], row["N"]) for row in rows} == {
+        ("Llama 3 70B", "h100-sxm", "8", "32000")
+    }
+    for row in rows:
+        batch, seconds = int(row["batch"]), read(int(row["batch"])) / (8 * 3350e9)
+        assert float(row["seconds"]) == pytest.approx(seconds)
+        assert float(row["tokens_per_second_per_user"]) == pytest.approx(1 / seconds)
+        assert float(row["tokens_per_second"]) == pytest.approx(batch / seconds)
+        assert row["bound"] == "memory-bound"
+    batches = [int(row["batch"]) for row in rows]
+    assert batches == sorted(set(batches))
+    assert (batches[0], batches[-1]) == (1, 51)  # 51.3 caches fit beside the weights, as above
+    assert "179 tokens/s of one sample; at batch 51, where memory ends, 39.8 of each, 2.03 k together" in told
+
+
+def test_a_curve_of_an_estimate_falls_and_bends_where_products_take_longer(tmp_path: Path) -> None:
+    # Llama 3 8B with a cache of one token: 2·7.5e9 FLOPs a sample at 989.4e12·0.4 take as long as its 15.0e9 bytes at
+    # 3350e9·0.8 from 5.6 ms / 38 µs = 148 samples on
+    words = ("plot", "llama3-8b", "--mode", "decode", "--N", "16", "--metric", "throughput", "--on", "h100-sxm")
+    stdout_of(*words, "--mfu", "40%", "--mbu", "80%", "-o", tmp_path / "curve.csv")
+    rows = table_of(tmp_path / "curve.csv")
+    one = 2 * (8_030_261_248 - 128_256 * 4096 + 4096) + 2 * 32 * 8 * 128 * 16 * 2
+    assert float(rows[0]["seconds"]) == pytest.approx(one / (3350e9 * 0.8))
+    bounds = {int(row["batch"]): row["bound"] for row in rows}
+    assert max(batch for batch, bound in bounds.items() if bound == "memory-bound") in range(120, 149)
+    assert min(batch for batch, bound in bounds.items() if bound == "compute-bound") in range(148, 182)
+    users = [float(row["tokens_per_second_per_user"]) for row in rows]
+    together = [float(row["tokens_per_second"]) for row in rows]
+    assert users == sorted(users, reverse=True)
+    assert all(more >= less * (1 - 1e-12) for less, more in pairwise(together))  # level where products take longer
+
+
+@pytest.mark.rest
+def test_curves_of_several_systems_and_devices(tmp_path: Path) -> None:
+    words = ("plot", "llama3-8b", "mixtral-8x7b", *CURVE[2:], "--on", "h100-sxmx2,l40sx4")
+    stdout_of(*words, "-o", tmp_path / "curve.csv")
+    rows = table_of(tmp_path / "curve.csv")
+    assert list(dict.fromkeys((row["system"], row["device"]) for row in rows)) == [
+        ("Llama 3 8B", "h100-sxm"), ("Llama 3 8B", "l40s"), ("Mixtral 8x7B", "h100-sxm"), ("Mixtral 8x7B", "l40s"),
+    ]  # fmt: skip
+    stdout_of(*words, "-o", tmp_path / "curve.svg")
+    drawn = (tmp_path / "curve.svg").read_text(encoding="utf-8")
+    for name in ("Llama 3 8B on h100-sxm x2", "Mixtral 8x7B on l40s x4"):
+        assert f'id="{name}"' in drawn
+        assert f'id="batches of {name}"' in drawn
+
+
+def test_the_picture_of_one_batch(tmp_path: Path) -> None:
+    # two H100 hold 169.9 GB: weights of 141.1 GB and two caches of 10.5 GB, or at 64k tokens one of 21.0 GB
+    words = ("plot", "llama3-70b", "--N", "64k", "--metric", "throughput", "--on", "h100-sxmx2")
+    assert "at batch 1, where memory ends" in stdout_of(*words, "-o", tmp_path / "one.png")
+    assert (tmp_path / "one.png").read_bytes()[1:4] == b"PNG"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "--metric throughput: on which devices? Name them, as in --on h100-sxmx8"),
+        (
+            ("--on", "h100-sxm"),
+            "--on h100-sxm: a step of Llama 3 70B for one sample does not fit; it takes 2, as in --on",
+        ),
+        (("--on", "h100-sxmx8", "--batch", "4"), "--batch 4 with --metric throughput: a line is over batches"),
+        (("--on", "h100-sxmx8", "--device", "cpu"), "--device with --metric throughput: a line is over batches"),
+        (("--on", "h100-sxmx8", "--runs", "3"), "--runs: nothing is timed here"),
+        (("--on", "h100-sxmx8", "--mode", "prefill"), "--mode prefill: --metric throughput is of --mode decode"),
+        (("--on", "t4x80"), "t4: no bfloat16 peak of it is known"),
+        (("--on", "h100-sxmx8", "--metric", "time", "--mbu", "60%"), "--mbu with --metric time: no estimate is drawn"),
+    ],
+)
+def test_bad_curves(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    done = xf("plot", "llama3-70b", "--N", "32k", "--metric", "throughput", *words, "-o", tmp_path / "curve.svg")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in " ".join(done.stderr.split())
+    assert not (tmp_path / "curve.svg").exists()
