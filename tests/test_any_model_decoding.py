@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -29,6 +29,9 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
+from xfcost.torch_models.any_model.inputs import Lengths
+from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.targets import GivenModule
 
 B, N = 2, 12
 TEXT = {
@@ -382,6 +385,58 @@ def test_what_a_step_can_not_be_is_refused(options: dict[str, Any], words: str) 
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     with pytest.raises(UsageError, match=words):
         xfcost.analyze(Decoder(), example_inputs=inputs, **({"N": N} | options))
+
+
+# Alike layers, of which the first ones run alone at other sizes ─────────────────────────────────────────────────────
+
+
+class Stack(nn.Module):
+    """Layers that note their runs; those of odd numbers may run twice, or the whole may add to each layer's output."""
+
+    ran: ClassVar[set[int]] = set()
+
+    def __init__(self, *, alternating: bool = False, sums: bool = False) -> None:
+        super().__init__()
+        self.table, self.layers = nn.Embedding(5, 4), nn.ModuleList(map(Numbered, range(6)))
+        self.alternating, self.sums = alternating, sums
+
+    def forward(self, input_ids: torch.Tensor, past_key_values: Any = None, *, use_cache: bool = False) -> Any:
+        x_BNC, cache = self.table(input_ids), []
+        for place, layer in enumerate(self.layers):
+            self.ran.add(place)
+            for _ in range(1 + (self.alternating and place % 2)):
+                x_BNC, keys = layer(x_BNC, past_key_values and past_key_values[place])
+            x_BNC = x_BNC + place if self.sums else x_BNC
+            cache.append(keys)
+        return {"logits": x_BNC, "past_key_values": cache}
+
+
+class Numbered(nn.Module):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number, self.map = number, nn.Linear(4, 4)
+
+    def forward(self, x_BNC: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        keys = self.map(x_BNC)
+        keys = keys if past is None else torch.cat((past, keys), dim=1)
+        return (x_BNC @ keys.transpose(1, 2)).softmax(dim=-1) @ keys, keys
+
+
+@pytest.mark.parametrize(
+    ("options", "layers"), [({}, {0}), ({"alternating": True}, {0, 1}), ({"sums": True}, {*range(6)})]
+)
+def test_at_other_n_the_first_alike_layers_run_alone(options: dict[str, bool], layers: set[int]) -> None:
+    own, fresh = (
+        GivenModule(Stack(**options), lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}) for _ in range(2)
+    )
+    bare = How(trace=False, closed_form=False, mode="decode")
+    own.ledger(Lengths(N), bare._replace(trace=True))
+    own.ledger(Lengths(30), bare)
+    Stack.ran.clear()
+    short = own.ledger(Lengths(40), bare)
+    assert Stack.ran == layers
+    whole = fresh.ledger(Lengths(40), bare)
+    assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
 
 
 def test_a_module_without_a_cache_is_refused() -> None:

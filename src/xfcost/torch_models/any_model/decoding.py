@@ -18,6 +18,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import CACHED, Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import CacheBytes
+from xfcost.torch_models.any_model.alike_layers import LayersRun
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import (
@@ -30,7 +31,9 @@ from xfcost.torch_models.any_model.run import (
     storage_bytes,
 )
 from xfcost.torch_models.any_model.user_errors import message, refused
+from xfcost.torch_models.running.on_meta import RepeatedShapes
 from xfcost.torch_models.running.surroundings import WithoutPadding, shapes_on_meta, without_autocast
+from xfcost.torch_models.shared.private_torch import no_compiler
 
 # Attributes of a cache's layers that hold keys and values; other tensors that don't grow are recurrent states.
 _KEYS_AND_VALUES: Final = ("keys", "values")
@@ -86,7 +89,10 @@ def step_after(model: nn.Module, prompt: Given, *, how: TensorKind = "meta") -> 
         UsageError: the prompt does not run, or returns no cache.
     """
     try:
-        with stand_ins(how, model, *prompt) as (_, inputs), shapes_on_meta(), without_autocast(), WithoutPadding():
+        with (
+            stand_ins(how, model, *prompt) as (_, inputs), shapes_on_meta(), without_autocast(), no_compiler(),
+            WithoutPadding(), RepeatedShapes(),
+        ):  # fmt: skip
             outputs = model(**inputs)
     except (Exception, SystemExit) as error:
         real = not any(tensor.is_meta for tensor in model.parameters())
@@ -113,9 +119,11 @@ def tokens_in(given: Given) -> int | None:
     return next((given.kwargs[name].numel() for name in _TOKENS if isinstance(given.kwargs.get(name), Tensor)), None)
 
 
-def with_mode(ledger: Ledger, mode: Mode, model: nn.Module, given: Given, found: RecordedModule) -> Ledger:
-    """`ledger` of the prompt or step `given`, which was `found` to run so, with its cache."""
-    after = found.cache
+def with_mode(
+    ledger: Ledger, mode: Mode, model: nn.Module, given: Given, found: RecordedModule, *, layers: LayersRun | None
+) -> Ledger:  # fmt: skip
+    """`ledger` of the prompt or step `given`, which was `found` to run so, with its cache, of all layers."""
+    after, all_layers = found.cache, layers.cache if layers is not None else dict
     samples = next(len(given.kwargs[name]) for name in _TOKENS if name in given.kwargs)
     logits = "last" if "logits_to_keep" in given.kwargs else "all"
     metadata = msgspec.structs.replace(
@@ -130,9 +138,9 @@ def with_mode(ledger: Ledger, mode: Mode, model: nn.Module, given: Given, found:
         ledger = ledger.with_note("counted without padding: the model looks for it, and on meta there are no elements")
     if mode == "prefill":
         step = step_after(model, given)
-        cache = _cache(after, run(model, *step).cache, samples)
+        cache = _cache(after, all_layers(run(model, *step).cache), samples)
         return msgspec.structs.replace(ledger, cache=msgspec.structs.replace(cache, bytes=sum(after.values())))
-    cache = _cache(storage_bytes(cache_in(given.kwargs)), after, samples)
+    cache = _cache(all_layers(storage_bytes(cache_in(given.kwargs))), after, samples)
     ledger = msgspec.structs.replace(ledger, cache=cache)
     return msgspec.structs.replace(ledger, step=ledger.decode_step())
 

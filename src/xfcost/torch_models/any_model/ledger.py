@@ -33,6 +33,7 @@ from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
+from xfcost.torch_models.any_model.alike_layers import AlikeLayers, LayersRun
 from xfcost.torch_models.any_model.decoding import in_mode, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
@@ -126,22 +127,30 @@ class How(NamedTuple):
     """The axes of inputs along which tokens lie: `x:1`; those of others are found."""
     longer: Given | None = None
     """The inputs at another N, where they are a function of N: tokens lie along the axes that differ."""
+    layers: LayersRun | None = None
+    """The layers that run."""
 
     @property
     def optimizer(self) -> str | None:
         return None if self.plan is None else self.plan.optimizer
 
+    @property
+    def is_bare(self) -> bool:
+        """Is it of the counts alone?"""
+        return not (self.trace or self.strict or self.mixing or self.plan or self.device or self.predict)
 
-def ledger_at_lengths(
+
+def ledger_at_lengths(  # noqa: PLR0913 - options
     built: Callable[[Lengths], Built], lengths: Lengths, letters: frozenset[str], how: How, on_cpu: OnCPU, *,
-    name: str | None = None,
+    name: str | None = None, alike: AlikeLayers | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger at these lengths, with its closed form where N or the image's size are `letters` in its inputs.
 
     `built` gives the module, which may be another one at other lengths, and its inputs; `on_cpu` gives them with real
-    numbers. Errors are those of `module_ledger`.
+    numbers. A first run shows which layers are `alike`, of a module that is the same one at all lengths; bare ledgers
+    after that are of runs of the first such layers. Errors are those of `module_ledger`.
     """
-    size, forward = lengths.size, built
+    size, forward, layers = lengths.size, built, alike or AlikeLayers()
     built = in_mode(forward, how.mode)
     has_n = "N" in letters and lengths.tokens is not None
     images = not has_n and letters >= {"H", "W"} and size is not None and size[0] == size[1]
@@ -154,8 +163,9 @@ def ledger_at_lengths(
             if side * side != number:
                 raise SizeError(f"{number:,} pixels are no square image")
             at = lengths._replace(size=(side, side))
-        model, given = built(at)
-        return module_ledger(model, *given, name=name, on_cpu=on_cpu, **how._asdict())
+        with layers.running(how.mode, lambda: built(at), shortened=how.is_bare) as ((model, given), of_layers):
+            asked = how._replace(layers=of_layers if how.plan is None else None)
+            return module_ledger(model, *given, name=name, on_cpu=on_cpu, **asked._asdict())
 
     def timed(how: How) -> tuple[Ledger, float]:
         began = perf_counter()
@@ -220,6 +230,7 @@ def module_ledger(
     dtype = next((one for one in dtypes if one in BYTES_PER_ELEMENT), "float32")
     keeps_free = how.device is not None or how.predict is not None
     found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free)
+    found = found if how.layers is None else how.layers.whole(found)
     works = found.works
     missing = dict(sorted(uncounted(works).items()))
     if how.strict and missing:
@@ -273,7 +284,7 @@ def module_ledger(
     )
     ledger = _with_notes(ledger, kinds_from)
     if how.mode in CACHED:
-        ledger = with_mode(ledger, how.mode, model, given, found)
+        ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers)
     if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         ledger = ledger.with_note(_STEPS_SAVED)
     if how.plan is not None:

@@ -37,6 +37,7 @@ from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
+from xfcost.torch_models.any_model.alike_layers import AlikeLayers
 from xfcost.torch_models.any_model.inputs import (
     Lengths,
     inputs_at,
@@ -72,6 +73,7 @@ class GivenModule:
     def __init__(self, module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = None) -> None:
         self.module, self.inputs, self.keywords = module, inputs, keywords
         self.title = type(module).__name__
+        self._alike = AlikeLayers()
 
     @property
     def positions(self) -> int | None:
@@ -89,7 +91,7 @@ class GivenModule:
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; errors are those of `ledger_at_lengths`."""
         on_cpu = lambda: [self._built(lengths)]  # noqa: E731 - one line
-        return ledger_at_lengths(self._built, lengths, letters_of(self.inputs), how, on_cpu)
+        return ledger_at_lengths(self._built, lengths, letters_of(self.inputs), how, on_cpu, alike=self._alike)
 
     def on_cpu(self, lengths: Lengths) -> contextlib.AbstractContextManager[Built]:
         return contextlib.nullcontext(self._built(lengths))
@@ -140,6 +142,7 @@ class NamedModule:
         self._letters = {name: one for name, one in self._arguments.items() if one in ("N", "H", "W")}
         self._devices: tuple[str, ...] = ("meta", "cpu")
         self._models: dict[tuple[str, Lengths], tuple[nn.Module, Any]] = {}
+        self._alike = AlikeLayers()
 
     @cached_property
     def _code(self) -> LoadedCode | None:
@@ -165,7 +168,8 @@ class NamedModule:
                 on_cpu = partial(self._on_cpu, lengths, several=bool(how.mixing))
                 try:
                     _, own, letters = self._made(device, lengths)
-                    ledger = ledger_at_lengths(built_at, own, letters, how, on_cpu, name=self.target.name or None)
+                    name, alike = self.target.name or None, None if self._letters else self._alike
+                    ledger = ledger_at_lengths(built_at, own, letters, how, on_cpu, name=name, alike=alike)
                 except OwnError:
                     raise
                 except UsageError as error:

@@ -8,15 +8,23 @@ H heads of queries, N queries, M keys, K width of keys, V width of values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+from torch.nn import Parameter
 from torch.nn import functional as F
 
-from xfcost.torch_models.shared.private_torch import aten_operation
+from xfcost.torch_models.shared.private_torch import (
+    TorchDispatchMode,
+    aten_operation,
+    pytree,
+    schema_of,
+    storage_identity,
+)
 
 _KERNEL_RANK: Final = 4
 
@@ -35,6 +43,94 @@ def check_indices(func: Any, args: Sequence[Any]) -> None:
     place, message = _INDICES.get(func, (None, ""))
     if place is not None and args[place].dtype not in (torch.int32, torch.int64):
         raise RuntimeError(message.format(args[place].dtype))
+
+
+class RepeatedShapes(TorchDispatchMode):
+    """Operations on `meta` whose inputs have the shapes, strides and dtypes of a call before make such results again.
+
+    Many of torch's shape formulas are written in Python and take 0.1 ms; a model calls them with the same shapes in
+    every layer. Views, and what writes to its inputs, always run.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._layouts: dict[Any, list[Layout] | None] = {}
+        """Operation and inputs -> how what it makes is laid out; None where it runs again."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here; torch would import its compiler, which takes a second."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.result(func, args, kwargs or {})
+
+    def result(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What `func(*args, **kwargs)` returns."""
+        given: list[Any] = [func, torch.get_default_dtype()]
+        if not _makes_tensors(func) or not (_described(args, given) and _described(tuple(kwargs.items()), given)):
+            return func(*args, **kwargs)
+        key = tuple(given)
+        layouts = self._layouts.get(key, [])
+        if layouts:
+            made = tuple(map(_laid_out_as, layouts))
+            return made if len(schema_of(func).returns) > 1 else made[0]
+        result = func(*args, **kwargs)
+        if layouts is not None:
+            self._layouts[key] = _layouts(result, (*args, *kwargs.values()))
+        return result
+
+
+@cache
+def _makes_tensors(func: Any) -> bool:
+    """Does it declare that it makes tensors alone, with memory of their own?"""
+    if not hasattr(func, "overloadpacket"):  # a higher-order operator
+        return False
+    schema = schema_of(func)
+    own = [one.alias_info is None and str(one.type) == "Tensor" for one in schema.returns]
+    return all(own) and len(own) > 0 and not schema.is_mutable
+
+
+_CONSTANTS: Final = frozenset((
+    bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format
+))  # fmt: skip
+
+
+def _described(value: Any, found: list[Any]) -> bool:
+    """Add to `found` what of an argument decides how results on `meta` are laid out. False where that is not known."""
+    kind = type(value)
+    if kind is Tensor or kind is Parameter:
+        if not value.is_meta or value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            return False
+        found += (value.shape, value.stride(), value.dtype)
+        return True
+    if kind is tuple or kind is list:
+        found.append(len(value))
+        return all(_described(one, found) for one in value)
+    found += (kind, value)  # 1, 1.0 and True are equal, and make results of other dtypes
+    return kind in _CONSTANTS
+
+
+Layout = tuple[torch.Size, tuple[int, ...], torch.dtype]
+
+
+def _laid_out_as(layout: Layout) -> Tensor:
+    shape, strides, dtype = layout
+    return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+
+
+def _layouts(result: Any, inputs: Sequence[Any]) -> list[Layout] | None:
+    """Of the tensors of a result; None where they share memory, or have more than they fill."""
+    there = {storage_identity(one.untyped_storage()) for one in pytree.tree_iter(inputs) if isinstance(one, Tensor)}
+    layouts = list[Layout]()
+    for one in result if isinstance(result, tuple) else (result,):
+        if type(one) is not Tensor or not one.is_meta or one.layout is not torch.strided:
+            return None
+        layouts.append((one.shape, one.stride(), one.dtype))
+        storage, alike = one.untyped_storage(), _laid_out_as(layouts[-1]).untyped_storage()
+        if storage_identity(storage) in there or storage.nbytes() != alike.nbytes():
+            return None
+    return layouts
 
 
 def attention_operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

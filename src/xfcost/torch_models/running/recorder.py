@@ -33,7 +33,7 @@ from xfcost.torch_models.running.costs import (
     operation_name,
 )
 from xfcost.torch_models.running.loops import extrapolated
-from xfcost.torch_models.running.on_meta import as_on_cpu, attention, attention_on_cpu, check_indices
+from xfcost.torch_models.running.on_meta import RepeatedShapes, as_on_cpu, attention, attention_on_cpu, check_indices
 from xfcost.torch_models.running.record import (
     ATTENTION,
     Phase,
@@ -110,6 +110,7 @@ class Recorder(TorchDispatchMode):
         """The function that is running, if it counts as one operation."""
         self._names: dict[int, str] = {}
         """Parameters, by their addresses."""
+        self._shapes = RepeatedShapes()
         self.loops: dict[Any, Any] = {}
         """What a few steps of equal loops were found to do."""
         self.paused = False
@@ -147,7 +148,7 @@ class Recorder(TorchDispatchMode):
         if self.numbers_on_meta and func is _READ_NUMBER and args[0].is_meta:
             result: Any = 1.0
         else:
-            result = func(*args, **given)
+            result = self._shapes.result(func, args, given)
         spent = 0.0 if clock is None else clock() - began
         if self.for_prediction:
             result = as_on_cpu(str(func.overloadpacket), args, result)

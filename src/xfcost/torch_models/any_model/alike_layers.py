@@ -1,0 +1,236 @@
+"""Runs of a model with the first of its alike layers alone; the operations and caches of the others are like theirs.
+
+Layers of a list are alike if their modules have the same classes and attributes, if lists of the config that are as
+long have equal entries for them, and if they ran the same operations in a run of all layers. A model is shortened only
+where that run, repeated so, gives the same operations and the same cache.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import nn
+
+from xfcost.ledger.execution import Mode
+from xfcost.torch_models.any_model.mixing import Built
+from xfcost.torch_models.any_model.run import RecordedModule, run
+from xfcost.torch_models.any_model.user_errors import original
+from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.shared.private_torch import children_of
+
+_INDEX: Final = re.compile(r"\[(\d+)\]")
+_PLAIN: Final = (bool, int, float, str, type(None), tuple, torch.dtype)
+# What an operation is, beside its module and its weights.
+_FIELDS: Final = (
+    "site", "costs", "uncounted", "calls", "inputs", "outputs", "varied", "entries", "fused_entries",
+    "fused_statistics", "matrix", "core", "heads", "pairs", "masked", "operand_bytes",
+)  # fmt: skip
+
+
+class LayerList(NamedTuple):
+    """A list of layers, of which the first few have all kinds."""
+
+    path: str
+    module: nn.ModuleList
+    first_alike: Sequence[int]
+    """For each layer the first one that is like it."""
+
+    @property
+    def kept(self) -> int:
+        return max(self.first_alike) + 1
+
+    @contextmanager
+    def shortened(self) -> Iterator[None]:
+        """The list has its first layers alone."""
+        children = children_of(self.module)
+        layers = dict(children)
+        for name in list(layers)[self.kept :]:
+            del children[name]
+        try:
+            yield
+        finally:
+            children.clear()
+            children.update(layers)
+
+    def renamed(self, place: int, name: str) -> str | None:
+        """The name in another layer of what is in the layer of this place; None of what is elsewhere."""
+        before = f"{self.path}.{self.first_alike[place]}"
+        return f"{self.path}.{place}{name[len(before) :]}" if f"{name}.".startswith(f"{before}.") else None
+
+    def all_works(self, works: Sequence[Work]) -> list[Work]:
+        """The operations of a shortened run, with those of the layers that did not run."""
+        last = max((n for n, one in enumerate(works) if self._holds(self.kept - 1, one.path)), default=None)
+        if last is None:
+            return list(works)
+        others = [
+            replace(
+                one, path=path, place=one.place and (path, *one.place[1:]),
+                weights=dict.fromkeys(self.renamed(place, name) or name for name in one.weights),
+                weights_read=frozenset(self.renamed(place, name) or name for name in one.weights_read),
+            )
+            for place in range(self.kept, len(self.first_alike)) for one in works
+            if (path := self.renamed(place, one.path)) is not None
+        ]  # fmt: skip
+        return [*works[: last + 1], *others, *works[last + 1 :]]
+
+    def _holds(self, place: int, path: str) -> bool:
+        return f"{path}.".startswith(f"{self.path}.{place}.")
+
+    def all_caches(self, cache: Mapping[str, int]) -> dict[str, int]:
+        """The bytes of a shortened run's cache by name, with those of the layers that did not run."""
+        found = dict[str, int]()
+        for name, nbytes in cache.items():
+            number = _INDEX.search(name)
+            if number is None:
+                found[name] = nbytes
+            for place, first in enumerate(self.first_alike) if number else ():
+                if number is not None and first == int(number[1]):
+                    found[f"{name[: number.start(1)]}{place}{name[number.end(1) :]}"] = nbytes
+        return found
+
+
+class Shortened(NamedTuple):
+    """A model whose lists have their first layers alone."""
+
+    lists: Sequence[LayerList]
+    cached: LayerList | None
+    """The list whose layers the cache is of."""
+    elements: dict[str, int]
+    """Of the parameters of all layers."""
+
+    def whole(self, found: RecordedModule) -> RecordedModule:
+        """A shortened run as a run of all layers."""
+        works = found.works
+        for one in self.lists:
+            works = one.all_works(works)
+        return found._replace(works=works, elements=self.elements, cache=self.cache(found.cache))
+
+    def cache(self, cache: Mapping[str, int]) -> Mapping[str, int]:
+        return cache if self.cached is None else self.cached.all_caches(cache)
+
+
+class FullRun(NamedTuple):
+    """A run of all layers."""
+
+    of: AlikeLayers
+    mode: Mode
+    model: nn.Module
+    again: Callable[[], Built]
+
+    def whole(self, found: RecordedModule) -> RecordedModule:
+        """`found` as it is; the first run in a mode shows which layers are alike."""
+        if self.mode not in self.of.seen and original(self.model) is self.model:
+            works = [replace(one) for one in found.works]  # later accounts write to its operations
+            self.of.seen[self.mode] = self, found._replace(works=works, keys={})
+        return found
+
+    def cache(self, cache: Mapping[str, int]) -> Mapping[str, int]:
+        return cache
+
+
+LayersRun = Shortened | FullRun
+
+
+class AlikeLayers:
+    """The alike layers of a model, once a run of all of them has shown them."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Mode, tuple[FullRun, RecordedModule]] = {}
+        self._known: dict[Mode, Shortened | None] = {}
+
+    @contextmanager
+    def running(self, mode: Mode, built: Callable[[], Built], *, shortened: bool) -> Iterator[tuple[Built, LayersRun]]:
+        """The model and its inputs, inside with the first alike layers alone, if it is to be and can be shortened."""
+        if shortened and mode in self.seen and mode not in self._known:
+            self._known[mode] = _shortened_like(*self.seen[mode])
+        short = self._known.get(mode) if shortened else None
+        with ExitStack() as stack:
+            for one in short.lists if short else ():
+                stack.enter_context(one.shortened())
+            found = built()
+            yield found, short or FullRun(self, mode, found[0], built)
+
+
+def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
+    """The model shortened; None where that repeats the full run otherwise."""
+    lists = list(_layer_lists(full.model, seen.works))
+    if not lists:
+        return None
+    try:
+        with ExitStack() as stack:
+            for one in lists:
+                stack.enter_context(one.shortened())
+            model, given = full.again()
+            found = run(model, *given)
+    except (Exception, SystemExit):  # noqa: BLE001 - its code may take each layer by its number; then all run
+        return None
+    for cached in (None, *lists):
+        short = Shortened(lists, cached, seen.elements)
+        whole = short.whole(found)
+        if whole.cache == seen.cache:
+            same = list(map(_signature, whole.works)) == list(map(_signature, seen.works))
+            return short if same else None
+    return None
+
+
+def _layer_lists(model: nn.Module, works: Sequence[Work]) -> Iterator[LayerList]:
+    """The outermost lists that can be shortened."""
+    inside = "."
+    for path, module in model.named_modules():
+        if not isinstance(module, nn.ModuleList) or f"{path}.".startswith(inside):
+            continue
+        entries = [*_entries(getattr(model, "config", None), len(module))]
+        same = list(zip(_attributes(module), *entries, _ran(path, len(module), works), strict=True))
+        found = LayerList(path, module, [same.index(one) for one in same])
+        if found.first_alike and found.kept < len(module):
+            inside = f"{path}."
+            yield found
+
+
+def _entries(config: Any, length: int) -> Iterator[Sequence[Any]]:
+    """Lists of a config, and of the configs in it, that have an entry for each of so many layers."""
+    for value in vars(config).values() if hasattr(config, "to_dict") else ():
+        if isinstance(value, list | tuple) and len(value) == length:
+            yield value
+        elif hasattr(value, "to_dict"):
+            yield from _entries(value, length)
+
+
+def _attributes(layers: nn.ModuleList) -> list[Any]:
+    """For each layer the classes of its modules with their plain attributes; the layer's own number is none."""
+    found = [
+        {
+            (name, key): value
+            for name, module in layer.named_modules()
+            for key, value in [("", type(module)), *vars(module).items()]
+            if isinstance(value, (*_PLAIN, type))
+        }
+        for layer in layers
+    ]
+    numbers = {
+        key
+        for key, first in (found[0].items() if found else ())
+        if type(first) is int and all(one.get(key) == first + place for place, one in enumerate(found))
+    }
+    return [{key: value for key, value in one.items() if key not in numbers} for one in found]
+
+
+def _ran(path: str, length: int, works: Sequence[Work]) -> list[Any]:
+    """For each layer the operations that ran in it."""
+    found: list[list[Any]] = [[] for _ in range(length)]
+    for one in works:
+        number = one.path[len(path) + 1 :].partition(".")[0] if one.path.startswith(f"{path}.") else ""
+        if number.isdecimal() and int(number) < length:
+            found[int(number)].append(_signature(one, f"{path}.{number}."))
+    return found
+
+
+def _signature(work: Work, inside: str = "") -> tuple[Any, ...]:
+    """What it does; names are those `inside` a layer."""
+    names = [[name.removeprefix(inside) for name in one] for one in (work.weights, sorted(work.weights_read))]
+    return (f"{work.path}.".removeprefix(inside), *names, *(getattr(work, name) for name in _FIELDS))
