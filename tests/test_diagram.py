@@ -202,7 +202,7 @@ def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
     figure = diagram_figure(built("vit", "swin", "transformer-base"))
     renderer = FigureCanvasAgg(figure).get_renderer()
     axes = figure.axes[0]
-    texts = [text for text in axes.texts if text.get_text()]
+    texts = [text for text in (*axes.texts, *figure.texts) if text.get_text()]
     frames = [text.get_window_extent(renderer) for text in texts]
     for number, frame in enumerate(frames):
         assert figure.bbox.x0 <= frame.x0

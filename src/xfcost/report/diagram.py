@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from xfcost.counting.diagram import BlockBox, Diagram
 from xfcost.ledger import units
 from xfcost.ledger.operation import Mixing
-from xfcost.report.figure import INK, QUIET, look, to_bytes
+from xfcost.report.figure import INK, QUIET, Sheet, as_file
 from xfcost.report.style import FIGURE, TERMINAL, WORDS
 
 if TYPE_CHECKING:
@@ -138,16 +138,8 @@ class _Place(NamedTuple):
     bottom: float
 
 
-def diagram_bytes(diagram: Diagram, form: str) -> bytes:
-    """The diagram as a file of the format `form` (an ending)."""
-    with look():
-        return to_bytes(diagram_figure(diagram), form)
-
-
 def diagram_figure(diagram: Diagram) -> Figure:
     """The diagram as a figure, one unit of its axes being an inch."""
-    from matplotlib.figure import Figure
-
     heights = [max(_height(box) for box in row if box) for row in diagram.rows]
     count = len(diagram.columns)
     width = 2 * _MARGIN + count * _BOX + (count - 1) * _BETWEEN + (_TAG if diagram.differing else 0)
@@ -157,11 +149,9 @@ def diagram_figure(diagram: Diagram) -> Figure:
     ]
     foot = _LINE * len(notes) + 0.75
     height = _HEAD + sum(heights) + _BOX_GAP * (len(heights) - 1) + foot
-    figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((0, 0, 1, 1))
+    sheet = Sheet(width, height)
+    axes = sheet.axes(0, 0, width, height, xlim=(0, width), ylim=(0, height))
     axes.set_axis_off()
-    axes.set_xlim(0, width)
-    axes.set_ylim(0, height)
     top = height - _HEAD
     drawn: list[list[tuple[BlockBox, _Place]]] = [[] for _ in diagram.columns]
     for number, (row, tall) in enumerate(zip(diagram.rows, heights, strict=True)):
@@ -177,8 +167,13 @@ def diagram_figure(diagram: Diagram) -> Figure:
         name = head.name if head.name not in long else head.name[: _NAME_LETTERS - 1] + "…"
         axes.text(_middle(number), height - 0.24, name, ha="center", fontsize=12, fontweight="bold")
         axes.text(_middle(number), height - 0.46, " · ".join(head.where), ha="center", fontsize=8.5, color=QUIET)
-    _legend(axes, diagram, notes, foot)
-    return figure
+    sheet.kinds(((kind, WORDS[kind]) for kind in diagram.kinds), _MARGIN, height - foot + 0.42)
+    for number, note in enumerate(notes):
+        sheet.text(_MARGIN, height - foot + 0.68 + number * _LINE, note, va="center", fontsize=8, color=QUIET)
+    return sheet.figure
+
+
+diagram_bytes = as_file(diagram_figure)
 
 
 def _middle(column: int) -> float:
@@ -249,15 +244,3 @@ def _draw_flow(axes: Axes, drawn: list[tuple[BlockBox, _Place]]) -> None:
             start, side, end = begins[box.sublayer], below.x - _BOX / 2 - 0.2, (below.top + below.bottom) / 2
             axes.plot([below.x, side, side], [start, start, end], color=QUIET, linewidth=1.1, zorder=1)
             axes.annotate("", (below.x - _BOX / 2, end), (side, end), arrowprops=arrow, zorder=1)
-
-
-def _legend(axes: Axes, diagram: Diagram, notes: list[str], foot: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    x, y = _MARGIN, foot - 0.42
-    for kind in diagram.kinds:
-        axes.add_patch(Rectangle((x, y - 0.06), 0.2, 0.14, facecolor=_tint(FIGURE[kind], 0.3), edgecolor=FIGURE[kind]))
-        axes.text(x + 0.28, y, WORDS[kind], va="center", fontsize=9)
-        x += 0.28 + 0.085 * len(WORDS[kind]) + 0.2
-    for number, note in enumerate(notes):
-        axes.text(_MARGIN, y - 0.26 - number * _LINE, note, va="center", fontsize=8, color=QUIET)
