@@ -69,8 +69,8 @@ def as_file(draw: Callable[[_Drawn], Figure]) -> Callable[[_Drawn, str], bytes]:
 
 # Inches.
 _TITLE, _SUBTITLE_LINE, _FOOTNOTE_LINE, _BELOW = 0.42, 0.19, 0.15, 0.75
-# Letters of a line, of a figure whose axes are `_USUAL` inches wide or less.
-_SUBTITLE_LETTERS, _FOOTNOTE_LETTERS, _USUAL = 114, 110, 8.2
+# Letters of a line that is `_USUAL` inches wide, and inches between a line and the right edge.
+_SUBTITLE_LETTERS, _FOOTNOTE_LETTERS, _USUAL, _EDGE = 114, 110, 8.2, 0.3
 _COLUMNS: Final = 2
 
 
@@ -149,11 +149,11 @@ class PanelSize(NamedTuple):
 
 def log_panels(captions: Captions, count: int, size: PanelSize, legend: float = 0.0) -> tuple[Figure, list[Axes]]:
     """A figure of log-log axes in up to two columns, between its captions; `legend` inches are left above the axes."""
-    columns = min(count, _COLUMNS)
-    wider = max(columns * size.across / _USUAL, 1.0)
+    columns, wide = min(count, _COLUMNS), size.left + size.across + size.right
+    wider = (columns * wide - size.left - _EDGE) / _USUAL
     head = _TITLE + _SUBTITLE_LINE * len(_subtitle(captions, wider)) + legend
     foot = _BELOW + _FOOTNOTE_LINE * max(len(_footnote(captions, wider)) - 1, 0)
-    wide, tall = size.left + size.across + size.right, size.above + size.up + size.below
+    tall = size.above + size.up + size.below
     sheet = Sheet(columns * wide, head + -(-count // columns) * tall + foot - size.below)
     sheet.captions(captions, size.left, wider)
     places = (divmod(number, columns) for number in range(count))
