@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -217,6 +218,21 @@ def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
     assert not any(mark.overlaps(box) for mark in marks for box in boxes)
     said = {text.get_text() for text in texts}
     assert {"W-MSA", "Self-attention", "Cross-attention", "no counterpart", "local mixing"} <= said
+
+
+def test_the_boxes_are_a_table_and_records_too():
+    # tiny: N = d = 4, one head, an MLP of 4·d: Q, K, V are N·d·3d MACs, scores and weighted sum N²·d each, the output
+    # projection N·d², both products of the MLP N·d·4d each.
+    macs = {"Q, K, V projections": 192, "Self-attention": 128, "Output projection W_O": 64, "MLP": 512}
+    read = json.loads(xf("diagram", "tiny", "--format", "json").stdout)
+    boxes = {box["box"]: box for box in read["columns"][0]["boxes"]}
+    assert {box: boxes[box]["macs"] for box in macs} == macs
+    assert boxes["Self-attention"]["mixing_macs"] == 128
+    text = xf("diagram", "vit", "swin", "--format", "markdown").stdout
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in text.splitlines() if row.startswith("|")]
+    assert rows[0] == ["ViT-S/8", "Swin-T", "difference"]
+    (differing,) = [row for row in rows[2:] if row[2]]
+    assert (differing[0].split(" · ")[0], differing[1].split(" · ")[0]) == ("Self-attention", "W-MSA")
 
 
 def test_files_are_written_whole_and_kept_without_force(tmp_path):
