@@ -71,17 +71,17 @@ def _label_axes(axes: Axes, found: FindResult) -> None:
     """Room around all points, more of it to the right and above, for names."""
     every = [*found.cloud, *(tuple(row.figures[name] for name in found.question.front) for row in found.front)]
     ticks = []
-    sides = ((axes.set_xlim, "less"), (axes.set_ylim, "more"))
-    for place, (limit, better) in zip((1, 0), sides, strict=True):
+    for place, better in ((1, "less"), (0, "more")):
         values = [one[place] for one in every]
         low, high = min((value for value in values if value > 0), default=1), max(values)
         room = max(high / low, 2) ** 0.07
-        low, high = limit(low / room, high * room**1.5)
+        low, high = low / room, high * room**1.5
+        (axes.set_xlim if place else axes.set_ylim)(low, high)
         subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)  # noqa: PLR2004 - labels would touch
         quantity = QUANTITIES[found.question.front[place]]
         unit = TICKS[_UNITS.get(quantity.text, "count")]
         ticks.append(Ticks(f"{quantity.title} ({better} is better)", unit, subs))
-    label_axes(axes, *ticks)
+    label_axes(axes, ticks[0], ticks[1])
 
 
 def _draw_budgets(axes: Axes, found: FindResult) -> list[LabelBox]:

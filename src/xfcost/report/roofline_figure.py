@@ -51,6 +51,8 @@ _SINGLE, _PANEL, _LEGEND = PanelSize(7.2, 4.6), PanelSize(5.4, 4.0), 0.5
 _MOST_NAMED: Final = 4
 # Operations of a panel that are named, and the size of their names.
 _NAMED, _NAME_SIZE = 6, 8.5
+# A name of a roof.
+_NAME: Final[dict[str, Any]] = {"fontsize": 8.5, "color": INK}
 # Places along a line that take room.
 _STEPS: Final = 80
 
@@ -153,10 +155,9 @@ def draw_roofs(axes: Axes, roofs: Roofs) -> list[LabelBox]:
         (f"ridge point {ridge:.3g}", (ridge, bottom), 3, {"fontsize": 8, "color": QUIET}),
     ]
     texts = [
-        axes.annotate(text, place, xytext=(across, 4), textcoords="offset points", va="bottom",
-                      **{"fontsize": 8.5, "color": INK} | more)
+        axes.annotate(text, place, xytext=(across, 4), textcoords="offset points", va="bottom", **_NAME | more)
         for text, place, across, more in names
-    ]  # fmt: skip
+    ]
     x0, y0 = axes.transData.transform((ridge, peak))
     taken = [extent(axes, text) for text in texts]
     for x1, y1 in axes.transData.transform(list(ends.values())):
