@@ -1,5 +1,6 @@
 """`xfcost diagram`: the boxes of a block, laid side by side, in the terminal and as a figure."""
 
+import json
 import re
 
 import pytest
@@ -192,7 +193,7 @@ def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
     figure = diagram_figure(built("vit", "swin", "transformer-base"))
     renderer = FigureCanvasAgg(figure).get_renderer()
     axes = figure.axes[0]
-    texts = [text for text in axes.texts if text.get_text()]
+    texts = [text for text in (*axes.texts, *figure.texts) if text.get_text()]
     frames = [text.get_window_extent(renderer) for text in texts]
     for number, frame in enumerate(frames):
         assert figure.bbox.x0 <= frame.x0
@@ -207,6 +208,21 @@ def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
     assert not any(mark.overlaps(box) for mark in marks for box in boxes)
     said = {text.get_text() for text in texts}
     assert {"W-MSA", "Self-attention", "Cross-attention", "no counterpart", "local mixing"} <= said
+
+
+def test_the_boxes_are_a_table_and_records_too():
+    # tiny: N = d = 4, one head, an MLP of 4·d: Q, K, V are N·d·3d MACs, scores and weighted sum N²·d each, the output
+    # projection N·d², both products of the MLP N·d·4d each.
+    macs = {"Q, K, V projections": 192, "Self-attention": 128, "Output projection W_O": 64, "MLP": 512}
+    read = json.loads(xf("diagram", "tiny", "--format", "json").stdout)
+    boxes = {box["box"]: box for box in read["columns"][0]["boxes"]}
+    assert {box: boxes[box]["macs"] for box in macs} == macs
+    assert boxes["Self-attention"]["mixing_macs"] == 128
+    text = xf("diagram", "vit", "swin", "--format", "markdown").stdout
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in text.splitlines() if row.startswith("|")]
+    assert rows[0] == ["ViT-S/8", "Swin-T", "difference"]
+    (differing,) = [row for row in rows[2:] if row[2]]
+    assert (differing[0].split(" · ")[0], differing[1].split(" · ")[0]) == ("Self-attention", "W-MSA")
 
 
 def test_files_are_written_whole_and_kept_without_force(tmp_path):

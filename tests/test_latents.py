@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
-from xfcost.report.console import plain_text
-from xfcost.report.diagram import render
+from xfcost.report.diagram import document
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -185,7 +183,7 @@ def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
         "dim": 6,
         "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}],
     }
-    text = plain_text(partial(render, diagram([place(loaded(data, tmp_path), Run())])))
+    text = document(diagram([place(loaded(data, tmp_path), Run())])).text("table")
     assert "QKᵀ / softmax / AV" in text
     assert "N = 4 · d = 6" in text
     assert "pooled: blocks of no mixer and Self-attention are in this stage; Self-attention is drawn." in text

@@ -40,7 +40,11 @@ def _parts(found: CheckResult) -> Iterator[Part]:
             ]
         )
         for held in explained(one):
-            yield from (Gap(), TextLines([_why(one, held)]), table_of(why_rows(held), _column))
+            yield from (
+                Gap(),
+                TextLines([_why(one, held)]),
+                table_of(why_rows(held), {"": 0, "block": 20, "operation": 20}),
+            )
         yield TextLines([f"note: {note}" for note in one.notes])
 
 
@@ -60,11 +64,6 @@ def _answer(found: CheckResult) -> str:
     counts = [f"over {over} of {len(verdicts)} budget{'s' if len(verdicts) > 1 else ''}"] if over else []
     counts += [f"not known of {unknown}"] if unknown else []
     return ", ".join(counts)
-
-
-def _column(head: str) -> TableColumn:
-    words = head in ("", "block", "operation")
-    return TableColumn(head, right=not words, fold=20 if words and head else 0, named="" if head else "change")
 
 
 def _budgets(every: Sequence[BudgetResult]) -> DataTable:

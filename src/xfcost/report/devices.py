@@ -10,12 +10,13 @@ import msgspec
 from xfcost.ledger import units
 from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Document, Gap, Part, TableColumn, TextLines, table_of
+from xfcost.report.document import Document, Gap, Part, TextLines, table_of
 
 # Peaks of the table of all devices; the others are in csv, json and the table of one device.
 _SHOWN: Final = ("float32", "tf32", "bfloat16", "float16", "float8", "int8")
 # Columns that a narrow screen has no room for, the first ones hidden first.
 _HIDDEN_FIRST: Final = ("tf32", "int8", "fp16", "link", "fp8", "fp32", "per hour", "bytes/s", "bf16")
+_TEXT: Final = {"device": 0, "figure": 0, "source": 30}
 _SHORT: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
 
 
@@ -38,16 +39,10 @@ def document(found: Sequence[Device]) -> Document:
     )
 
 
-def _column(head: str) -> TableColumn:
-    rank = _HIDDEN_FIRST.index(head) if head in _HIDDEN_FIRST else None
-    words = head in ("device", "figure", "source")
-    return TableColumn(head, right=not words, fold=30 if head == "source" else 0, rank=rank)
-
-
 def _several(found: Sequence[Device]) -> Iterator[Part]:
     dtypes = [dtype for dtype in _SHOWN if any(dtype in device.peaks for device in found)]
     priced = any(one.price_per_hour is not None for one in found)
-    yield table_of([_line(device, dtypes, priced=priced) for device in found], _column)
+    yield table_of([_line(device, dtypes, priced=priced) for device in found], _TEXT, _HIDDEN_FIRST)
     notes = ["fp32 to int8: dense peaks, FLOP/s (int8: operations/s); link: bytes/s in one direction"]
     if any(device.memory is not None and device.memory_kind != "usable" for device in found):
         notes.append("*: the label (of this machine, all of it); others: what the driver reports, before any context")
@@ -84,7 +79,7 @@ def _one(device: Device) -> Iterator[Part]:
         }
         for one in figures(device)
     ]
-    yield from (Gap(), table_of(rows, _column), Gap())
+    yield from (Gap(), table_of(rows, _TEXT), Gap())
     if device.price_per_hour is not None:
         yield TextLines([f"price per hour: {_price(device)} (your entry)"])
     yield TextLines([f"note: {note}" for note in device.notes], ended=True)
@@ -107,17 +102,9 @@ def figures(device: Device) -> Iterator[Described]:
 
 def _record(device: Device) -> dict[str, Any]:
     """One plain dict of raw values."""
-    return {
-        "device": device.name,
-        "title": device.title,
-        "vendor": device.vendor,
-        "year": device.year,
-        "memory_bytes": device.memory_bytes,
-        "memory_kind": device.memory_kind,
-        "bytes_per_second": device.bytes_per_second,
-        **{f"peak_{dtype}": device.peaks[dtype].value if dtype in device.peaks else None for dtype in PEAK_DTYPES},
-        "link": None if device.link is None else device.link.name,
-        "link_bytes_per_second": None if device.link is None else device.link.rate.value,
-        "price_per_hour": device.price_per_hour,
-        "sources": " ".join(device.sources),
-    }
+    names, link = ("title", "vendor", "year", "memory_bytes", "memory_kind", "bytes_per_second"), device.link
+    found: dict[str, Any] = {"device": device.name} | {name: getattr(device, name) for name in names}
+    for dtype in PEAK_DTYPES:
+        found[f"peak_{dtype}"] = device.peaks[dtype].value if dtype in device.peaks else None
+    found |= {"link": link and link.name, "link_bytes_per_second": link and link.rate.value}
+    return found | {"price_per_hour": device.price_per_hour, "sources": " ".join(device.sources)}

@@ -1,16 +1,18 @@
-"""The block diagram in a terminal: boxes of text, as many columns side by side as fit."""
+"""The block diagram: boxes of text on a terminal, a table in papers, a figure."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from xfcost.counting.diagram import BlockBox, Diagram
+from xfcost.counting.diagram import BlockBox, Diagram, DiagramColumn
 from xfcost.ledger import units
+from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import Mixing
-from xfcost.report.figure import INK, QUIET, look, to_bytes
+from xfcost.report.document import DataTable, Document, Part, Picture, TableColumn, TextLines
+from xfcost.report.figure import INK, QUIET, Sheet, as_file
 from xfcost.report.style import FIGURE, TERMINAL, WORDS
 
 if TYPE_CHECKING:
@@ -26,8 +28,38 @@ _FRAME: Final = 6
 _GLUE: Final = "\xa0"
 
 
-def render(diagram: Diagram, width: int) -> RenderableType:
-    """Bands of columns, each as wide as `width` allows; the legend and the notes below."""
+def document(diagram: Diagram) -> Document:
+    """Boxes of text on a terminal, else a row per box and a column per system; the legend and the notes below."""
+    return Document(
+        parts=lambda: _parts(diagram),
+        records=lambda: [{"system": one.name} | row for one in diagram.columns for row in _boxes(one)],
+        json=lambda: json_text({"columns": list(map(_object, diagram.columns)), "notes": diagram.notes}),
+        prose=True,
+    )
+
+
+def _parts(diagram: Diagram) -> Iterator[Part]:
+    yield Picture(lambda width: _bands(diagram, width))
+    heads = [*(column.name for column in diagram.columns), *(["difference"] if diagram.differing else [])]
+    marks = [[diagram.mark(number) or ""] if diagram.differing else [] for number in range(len(diagram.rows))]
+    cells = [[" · ".join(_texts(box, _UNBROKEN)) if box else "" for box in row] for row in diagram.rows]
+    rows = [[*row, *mark] for row, mark in zip(cells, marks, strict=True)]
+    yield TextLines([f"{column.name}: {' · '.join(column.where)}" for column in diagram.columns], only="paper")
+    yield DataTable([TableColumn(head) for head in heads], rows, only="paper")
+    yield TextLines(diagram.notes)
+
+
+def _boxes(column: DiagramColumn) -> list[dict[str, Any]]:
+    names = ("detail", "mixing", "order", "macs", "mixing_macs")
+    return [{"box": box.title} | {name: getattr(box, name) for name in names} for box in column.boxes]
+
+
+def _object(column: DiagramColumn) -> dict[str, Any]:
+    return {"name": column.name, "where": list(column.where), "boxes": _boxes(column)}
+
+
+def _bands(diagram: Diagram, width: int) -> RenderableType:
+    """Bands of columns, each as wide as `width` allows; the legend below."""
     from rich.console import Group
     from rich.text import Text
 
@@ -40,8 +72,7 @@ def render(diagram: Diagram, width: int) -> RenderableType:
     parts: list[RenderableType] = []
     for start in range(0, len(diagram.columns), per_band):
         parts += [_band(diagram, range(start, min(start + per_band, len(diagram.columns))), across), ""]
-    legend = Text(" · ").join(Text(f"{WORDS[kind]} ■", style=TERMINAL[kind]) for kind in diagram.kinds)
-    return Group(*parts, legend, *[Text(note) for note in diagram.notes])
+    return Group(*parts, Text(" · ").join(Text(f"{WORDS[kind]} ■", style=TERMINAL[kind]) for kind in diagram.kinds))
 
 
 def _band(diagram: Diagram, columns: range, across: int) -> RenderableType:
@@ -114,8 +145,8 @@ def packed(words: Sequence[str], across: int) -> list[str]:
 
 # Letters of a system's name that fit above its column.
 _NAME_LETTERS: Final = 34
-# Letters of a detail that fit in a box; the rest goes into further lines.
-_DETAIL_LETTERS: Final = 45
+# Letters of a detail that fit in a box, the rest goes into further lines; and of a line that is not broken.
+_DETAIL_LETTERS, _UNBROKEN = 45, 10_000
 # Inches.
 _BOX: Final = 2.9
 _BETWEEN: Final = 0.62
@@ -138,16 +169,8 @@ class _Place(NamedTuple):
     bottom: float
 
 
-def diagram_bytes(diagram: Diagram, form: str) -> bytes:
-    """The diagram as a file of the format `form` (an ending)."""
-    with look():
-        return to_bytes(diagram_figure(diagram), form)
-
-
 def diagram_figure(diagram: Diagram) -> Figure:
     """The diagram as a figure, one unit of its axes being an inch."""
-    from matplotlib.figure import Figure
-
     heights = [max(_height(box) for box in row if box) for row in diagram.rows]
     count = len(diagram.columns)
     width = 2 * _MARGIN + count * _BOX + (count - 1) * _BETWEEN + (_TAG if diagram.differing else 0)
@@ -157,11 +180,9 @@ def diagram_figure(diagram: Diagram) -> Figure:
     ]
     foot = _LINE * len(notes) + 0.75
     height = _HEAD + sum(heights) + _BOX_GAP * (len(heights) - 1) + foot
-    figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((0, 0, 1, 1))
+    sheet = Sheet(width, height)
+    axes = sheet.axes(0, 0, width, height, xlim=(0, width), ylim=(0, height))
     axes.set_axis_off()
-    axes.set_xlim(0, width)
-    axes.set_ylim(0, height)
     top = height - _HEAD
     drawn: list[list[tuple[BlockBox, _Place]]] = [[] for _ in diagram.columns]
     for number, (row, tall) in enumerate(zip(diagram.rows, heights, strict=True)):
@@ -177,18 +198,23 @@ def diagram_figure(diagram: Diagram) -> Figure:
         name = head.name if head.name not in long else head.name[: _NAME_LETTERS - 1] + "…"
         axes.text(_middle(number), height - 0.24, name, ha="center", fontsize=12, fontweight="bold")
         axes.text(_middle(number), height - 0.46, " · ".join(head.where), ha="center", fontsize=8.5, color=QUIET)
-    _legend(axes, diagram, notes, foot)
-    return figure
+    sheet.kinds(((kind, WORDS[kind]) for kind in diagram.kinds), _MARGIN, height - foot + 0.42)
+    for number, note in enumerate(notes):
+        sheet.text(_MARGIN, height - foot + 0.68 + number * _LINE, note, va="center", fontsize=8, color=QUIET)
+    return sheet.figure
+
+
+diagram_bytes = as_file(diagram_figure)
 
 
 def _middle(column: int) -> float:
     return _MARGIN + _BOX / 2 + column * (_BOX + _BETWEEN)
 
 
-def _texts(box: BlockBox) -> list[str]:
+def _texts(box: BlockBox, inner: int = _DETAIL_LETTERS) -> list[str]:
     if box.mixing is None:
         return [f"{box.title} ({box.detail})"]
-    return [box.title, *box_texts(box, box.mixing, _DETAIL_LETTERS)]
+    return [box.title, *box_texts(box, box.mixing, inner)]
 
 
 def _height(box: BlockBox) -> float:
@@ -249,15 +275,3 @@ def _draw_flow(axes: Axes, drawn: list[tuple[BlockBox, _Place]]) -> None:
             start, side, end = begins[box.sublayer], below.x - _BOX / 2 - 0.2, (below.top + below.bottom) / 2
             axes.plot([below.x, side, side], [start, start, end], color=QUIET, linewidth=1.1, zorder=1)
             axes.annotate("", (below.x - _BOX / 2, end), (side, end), arrowprops=arrow, zorder=1)
-
-
-def _legend(axes: Axes, diagram: Diagram, notes: list[str], foot: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    x, y = _MARGIN, foot - 0.42
-    for kind in diagram.kinds:
-        axes.add_patch(Rectangle((x, y - 0.06), 0.2, 0.14, facecolor=_tint(FIGURE[kind], 0.3), edgecolor=FIGURE[kind]))
-        axes.text(x + 0.28, y, WORDS[kind], va="center", fontsize=9)
-        x += 0.28 + 0.085 * len(WORDS[kind]) + 0.2
-    for number, note in enumerate(notes):
-        axes.text(_MARGIN, y - 0.26 - number * _LINE, note, va="center", fontsize=8, color=QUIET)

@@ -62,7 +62,7 @@ def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
         ]
         yield DataTable(columns, totals, headed=False)
     if shown:
-        yield from (Gap(), table_of(_cells(shown), _column))
+        yield from (Gap(), table_of(_cells(shown), {"": 0, "block": _NAMES, "operation": _NAMES}, _HIDDEN_FIRST))
     more = (
         [f"{units.number_of(len(lines) - len(shown), 'smaller change')} more: --verbose"]
         if len(lines) > len(shown)
@@ -105,14 +105,6 @@ def _cells(lines: Sequence[ChangeLine]) -> list[dict[str, str]]:
         | {head: signed(name, line.differences[name]) for head, name in columns.items()}
         for line in lines
     ]
-
-
-def _column(head: str) -> TableColumn:
-    words = head in ("block", "operation")
-    rank = _HIDDEN_FIRST.index(head) if head in _HIDDEN_FIRST else None
-    return TableColumn(
-        head, right=bool(head) and not words, fold=_NAMES if words else 0, rank=rank, named="" if head else "change"
-    )
 
 
 def signed(quantity: str, difference: float | None) -> str:
@@ -255,7 +247,7 @@ def _blocks(change: Change) -> str:
 def _parts_of_runs(found: RunsDiff) -> Iterator[Part]:
     """How many rows are slower and faster, then every row."""
     yield TextLines(["", _answer(found)], head=f"{found.labels[0]} → {found.labels[1]}", strong=True)
-    yield from (Gap(), table_of([_row_cells(row) for row in found.rows], _row_column))
+    yield from (Gap(), table_of([_row_cells(row) for row in found.rows], {"run": 20, "verdict": 20}))
     alone = [
         f"{units.number_of(number, 'row')} only in {label}"
         for label, number in zip(found.labels, (found.only_before, found.only_after), strict=True)
@@ -263,11 +255,6 @@ def _parts_of_runs(found: RunsDiff) -> Iterator[Part]:
     ]
     yield from (Gap(), TextLines(alone)) if alone else ()
     yield TextLines([f"note: {note}" for note in found.notes])
-
-
-def _row_column(head: str) -> TableColumn:
-    words = head in ("run", "verdict")
-    return TableColumn(head, right=not words, fold=20 if words else 0)
 
 
 def _answer(found: RunsDiff) -> str:

@@ -200,10 +200,19 @@ def notes(texts: Iterable[str], *, verbose: bool) -> Iterator[TextLines]:
 
 
 def table_of(
-    rows: Sequence[dict[str, str]], column: Callable[[str], TableColumn] = TableColumn, **more: Any
+    rows: Sequence[dict[str, str]], text: Mapping[str, int] = {}, hidden_first: Sequence[str] = (), **more: Any
 ) -> DataTable:
-    """A table of rows under their keys; `column` makes the column of a heading."""
-    return DataTable([column(head) for head in rows[0]], [list(row.values()) for row in rows], **more)
+    """A table of rows under their keys.
+
+    `text` has the columns of text, and down to how many characters they are wrapped (0: never); others are numbers. A
+    narrow terminal leaves out `hidden_first`, in this order. A column without a heading is named `change` in papers.
+    """
+    ranks = {head: rank for rank, head in enumerate(hidden_first)}
+    columns = [
+        TableColumn(head, head not in text, text.get(head, 0), ranks.get(head), named="" if head else "change")
+        for head in rows[0]
+    ]
+    return DataTable(columns, [list(row.values()) for row in rows], **more)
 
 
 def fitting(columns: Sequence[TableColumn], needed: Sequence[int], width: int, gap: int = GAP) -> list[int]:

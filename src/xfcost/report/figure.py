@@ -1,18 +1,24 @@
-"""Figures: one look whatever the reader's matplotlibrc says, and the same bytes for the same numbers."""
+"""The frame of all figures: look, captions, panels, axes, legends, names of points, files.
+
+One look whatever the reader's matplotlibrc says, and the same bytes for the same numbers.
+"""
 
 from __future__ import annotations
 
 import io
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from xfcost.ledger import units
+from xfcost.ledger.operation import Mixing
 from xfcost.ledger.visible import visible
+from xfcost.report.style import FIGURE
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.text import Text
@@ -21,11 +27,8 @@ FIGURES: Final = (".svg", ".png", ".pdf")
 INK: Final = "#222222"
 QUIET: Final = "#767676"
 # No dates in the files, so that the same numbers give the same bytes.
-_METADATA: Final[dict[str, dict[str, Any]]] = {
-    ".svg": {"Date": None},
-    ".png": {},
-    ".pdf": {"CreationDate": None},
-}
+_METADATA: Final[dict[str, dict[str, Any]]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
+_Drawn = TypeVar("_Drawn")
 
 
 @contextmanager
@@ -40,18 +43,184 @@ def look() -> Iterator[None]:
         yield
 
 
-def to_bytes(figure: Figure, form: str) -> bytes:
-    """The figure as a file of the format `form` (an ending), with no control characters in its texts and ids."""
-    from matplotlib.text import Text
+def as_file(draw: Callable[[_Drawn], Figure]) -> Callable[[_Drawn, str], bytes]:
+    """A function that writes the figure of `draw` in a format (an ending).
 
-    for artist in figure.findobj():
-        if isinstance(artist, Text):
-            artist.set_text(visible(artist.get_text()))
-        artist.set_gid(visible(artist.get_gid() or "") or None)
-    stream = io.BytesIO()
-    figure.savefig(stream, format=form[1:], dpi=160, metadata=_METADATA[form])
-    return stream.getvalue()
+    Texts and ids have no control characters in the file.
+    """
 
+    def file_of(drawn: _Drawn, form: str) -> bytes:
+        from matplotlib.text import Text
+
+        stream = io.BytesIO()
+        with look():
+            figure = draw(drawn)
+            for artist in figure.findobj():
+                if isinstance(artist, Text):
+                    artist.set_text(visible(artist.get_text()))
+                artist.set_gid(visible(artist.get_gid() or "") or None)
+            figure.savefig(stream, format=form[1:], dpi=160, metadata=_METADATA[form])
+        return stream.getvalue()
+
+    return file_of
+
+
+# ── the frame: captions, panels, axes, legend ────────────────────────────────────────────────────────────────────────
+
+# Inches.
+_TITLE, _SUBTITLE_LINE, _FOOTNOTE_LINE, _BELOW = 0.42, 0.19, 0.15, 0.75
+# Letters of a line that is `_USUAL` inches wide, and inches between a line and the right edge.
+_SUBTITLE_LETTERS, _FOOTNOTE_LETTERS, _USUAL, _EDGE = 114, 110, 8.2, 0.3
+_COLUMNS: Final = 2
+
+
+class Captions(NamedTuple):
+    """The texts around a figure."""
+
+    title: str
+    subtitle: str
+    footnote: str = ""
+
+
+class Sheet:
+    """A figure whose places are in inches, from its upper left corner."""
+
+    def __init__(self, width: float, height: float) -> None:
+        from matplotlib.figure import Figure
+
+        self.width, self.height = width, height
+        self.figure = Figure(figsize=(width, height))
+
+    def axes(self, x: float, y: float, width: float, height: float, **more: Any) -> Axes:
+        """Axes whose upper left corner is at a place."""
+        box = (x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height)
+        return self.figure.add_axes(box, **more)
+
+    def text(self, x: float, y: float, text: str, **style: Any) -> None:
+        """A text at a place, on its base line unless `va` is given."""
+        self.figure.text(x / self.width, 1 - y / self.height, text, **style)
+
+    def swatch(self, x: float, y: float, colour: str | tuple[float, ...], width: float, **more: Any) -> None:
+        """A patch of a colour, whose left edge has its middle at a place."""
+        from matplotlib.patches import Rectangle
+
+        corner = (x / self.width, 1 - (y + 0.07) / self.height)
+        box = Rectangle(corner, width / self.width, 0.14 / self.height, facecolor=colour, **more)
+        box.set_transform(self.figure.transFigure)
+        self.figure.add_artist(box)
+
+    def kinds(self, kinds: Iterable[tuple[Mixing, str]], x: float, y: float) -> float:
+        """A legend of mixing kinds with their words, in a line; where it ends."""
+        from matplotlib.colors import to_rgba
+
+        for kind, words in kinds:
+            self.swatch(x, y, to_rgba(FIGURE[kind], 0.3), 0.2, edgecolor=FIGURE[kind])
+            self.text(x + 0.28, y, words, va="center", fontsize=9)
+            x += 0.48 + 0.085 * len(words)
+        return x
+
+    def captions(self, captions: Captions, left: float, wider: float = 1.0) -> None:
+        """Title and subtitle at the top, footnote at the bottom, `left` inches from the edge."""
+        self.text(left, 0.33, captions.title, fontsize=13, fontweight="bold")
+        for number, text in enumerate(_subtitle(captions, wider)):
+            self.text(left, _TITLE + _SUBTITLE_LINE * (number + 0.7), text, fontsize=9.5, color=QUIET)
+        footnote = "\n".join(_footnote(captions, wider))
+        self.text(left, self.height - 0.1, footnote, fontsize=8, color=QUIET, linespacing=1.3)
+
+
+def _subtitle(captions: Captions, wider: float) -> list[str]:
+    return textwrap.wrap(captions.subtitle, int(_SUBTITLE_LETTERS * wider))
+
+
+def _footnote(captions: Captions, wider: float) -> list[str]:
+    return textwrap.wrap(captions.footnote, int(_FOOTNOTE_LETTERS * wider))
+
+
+class PanelSize(NamedTuple):
+    """Inches of a panel's axes, and of the room around them."""
+
+    across: float
+    up: float
+    left: float = 0.85
+    right: float = 0.3
+    above: float = 0.35
+    below: float = 0.65
+
+
+def log_panels(captions: Captions, count: int, size: PanelSize, legend: float = 0.0) -> tuple[Figure, list[Axes]]:
+    """A figure of log-log axes in up to two columns, between its captions; `legend` inches are left above the axes."""
+    columns, wide = min(count, _COLUMNS), size.left + size.across + size.right
+    wider = (columns * wide - size.left - _EDGE) / _USUAL
+    head = _TITLE + _SUBTITLE_LINE * len(_subtitle(captions, wider)) + legend
+    foot = _BELOW + _FOOTNOTE_LINE * max(len(_footnote(captions, wider)) - 1, 0)
+    tall = size.above + size.up + size.below
+    sheet = Sheet(columns * wide, head + -(-count // columns) * tall + foot - size.below)
+    sheet.captions(captions, size.left, wider)
+    places = (divmod(number, columns) for number in range(count))
+    return sheet.figure, [
+        sheet.axes(
+            size.left + column * wide, head + row * tall + size.above, size.across, size.up, xscale="log", yscale="log"
+        )
+        for row, column in places
+    ]
+
+
+def draw_legend(axes: Axes, size: PanelSize, columns: int, handles: Sequence[Artist] | None = None) -> None:
+    """The legend of a figure, above the first of its panels."""
+    place = (-0.008, 1 + size.above / size.up)
+    axes.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=place, ncols=columns, frameon=False, fontsize=9,
+        borderaxespad=0.3, columnspacing=2.0, handlelength=3.2 if handles is None else 2.0,
+    )  # fmt: skip
+
+
+class Ticks(NamedTuple):
+    """A logarithmic axis: its label, how a number on it is written, and where numbers stand."""
+
+    label: str
+    text: Callable[[float], str]
+    subs: tuple[float, ...] = (1.0,)
+    base: int = 10
+    """0: where matplotlib puts them."""
+
+
+def label_axes(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
+    """Ticks and labels of both axes, a grid, and no lines above and on the right."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for axis, ticks in ((axes.xaxis, x), (axes.yaxis, y)):
+        if ticks.base:
+            axis.set_major_locator(LogLocator(base=ticks.base, subs=ticks.subs, numticks=30))
+        axis.set_major_formatter(FuncFormatter(lambda value, _, text=ticks.text: text(value)))
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_label_text(ticks.label)
+    axes.grid(visible=True, which="major", color=grid, linewidth=0.6, zorder=0)
+    for name in ("top", "right"):
+        axes.spines[name].set_visible(False)
+
+
+def plain_tick(value: float) -> str:
+    """`1,000`, `0.5`."""
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+# How numbers of a unit are written on an axis: `10 k`, `64 kB`, `5 ms`.
+TICKS: Final[dict[str, Callable[[float], str]]] = {
+    "count": lambda value: units.count(value, 1),
+    "byte": lambda value: f"{units.count(value, 1)}B" if value >= 10_000 else f"{value:g} B",  # noqa: PLR2004
+    "second": lambda value: (
+        f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"  # noqa: PLR2004
+    ),
+}
+
+
+def along(axes: Axes, *where: float) -> float:
+    """The angle on the screen, in degrees, of a way from x₀, y₀ to x₁, y₁ in data coordinates."""
+    (x0, y0), (x1, y1) = axes.transData.transform([where[:2], where[2:]])
+    return math.degrees(math.atan2(y1 - y0, x1 - x0))
+
+
+# ── names of points, which cover nothing ─────────────────────────────────────────────────────────────────────────────
 
 # Distances from a point's edge to its name, and the directions in which it is tried; the first that is free is taken.
 _DISTANCES: Final = (4, 14, 26, 40, 56, 74, 94)
@@ -205,39 +374,6 @@ def _placed_box(axes: Axes, point: PointName, size: float) -> Named:
     return Named(float(x), float(y), point.radius, box.right - box.left, box.top - box.bottom)
 
 
-class Captions(NamedTuple):
-    """The texts around a figure."""
-
-    title: str
-    subtitle: str
-    footnote: str
-
-
-class Ticks(NamedTuple):
-    """A logarithmic axis: its label, how a number on it is written, and where numbers stand."""
-
-    label: str
-    text: Callable[..., str]
-    subs: tuple[float, ...] = (1.0,)
-    base: int = 10
-    """0: where matplotlib puts them."""
-
-
-def log_frame(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
-    """Ticks and labels of both axes, a grid, and no lines above and on the right."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    for axis, ticks in ((axes.xaxis, x), (axes.yaxis, y)):
-        if ticks.base:
-            axis.set_major_locator(LogLocator(base=ticks.base, subs=ticks.subs, numticks=30))
-        axis.set_major_formatter(FuncFormatter(ticks.text))
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_label_text(ticks.label)
-    axes.grid(visible=True, which="major", color=grid, linewidth=0.6, zorder=0)
-    for name in ("top", "right"):
-        axes.spines[name].set_visible(False)
-
-
 def extent(axes: Axes, text: Text) -> LabelBox:
     """The room of a text, in pixels."""
     from matplotlib.backends.backend_agg import RendererAgg
@@ -245,55 +381,3 @@ def extent(axes: Axes, text: Text) -> LabelBox:
     width, height = axes.figure.bbox.size
     renderer = RendererAgg(width, height, axes.figure.dpi)  # type: ignore[no-untyped-call]
     return LabelBox(*text.get_window_extent(renderer).extents)
-
-
-# Inches.
-_TITLE, _SUBTITLE_LINE, _FOOTNOTE_LINE, _BELOW = 0.42, 0.19, 0.15, 0.75
-# Letters of a line.
-_SUBTITLE_LETTERS: Final = 114
-_FOOTNOTE_LETTERS: Final = 110
-
-
-def plain_tick(value: float, _position: object = None) -> str:
-    """`1,000`, `0.5`."""
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
-
-
-def _count_tick(value: float, _position: object = None) -> str:
-    """`10 k`, `1 G`."""
-    return units.count(value, 1)
-
-
-def _byte_tick(value: float, _position: object = None) -> str:
-    return f"{units.count(value, 1)}B" if value >= 10_000 else f"{value:g} B"  # noqa: PLR2004 - where prefixes begin
-
-
-def _second_tick(value: float, _position: object = None) -> str:
-    return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"  # noqa: PLR2004
-
-
-TICKS: Final = {"count": _count_tick, "byte": _byte_tick, "second": _second_tick}
-
-
-def caption_heights(chart: Captions, wider: float = 1.0) -> tuple[float, float]:
-    """Inches above the axes (a legend apart) and below them, in a figure this many times as wide as a single chart."""
-    above = _TITLE + _SUBTITLE_LINE * len(_subtitle(chart, wider))
-    return above, _BELOW + _FOOTNOTE_LINE * max(len(_footnote(chart, wider)) - 1, 0)
-
-
-def draw_captions(figure: Figure, chart: Captions, left: float, wider: float = 1.0) -> None:
-    """Title and subtitle at the top, footnote at the bottom, `left` inches from the edge."""
-    width, height = figure.get_size_inches()
-    x = left / width
-    figure.text(x, 1 - 0.33 / height, chart.title, fontsize=13, fontweight="bold")
-    for number, text in enumerate(_subtitle(chart, wider)):
-        figure.text(x, 1 - (_TITLE + _SUBTITLE_LINE * (number + 0.7)) / height, text, fontsize=9.5, color=QUIET)
-    figure.text(x, 0.1 / height, "\n".join(_footnote(chart, wider)), fontsize=8, color=QUIET, linespacing=1.3)
-
-
-def _subtitle(chart: Captions, wider: float) -> list[str]:
-    return textwrap.wrap(chart.subtitle, int(_SUBTITLE_LETTERS * wider))
-
-
-def _footnote(chart: Captions, wider: float) -> list[str]:
-    return textwrap.wrap(chart.footnote, int(_FOOTNOTE_LETTERS * wider))

@@ -12,7 +12,7 @@ from xfcost.counting.glance import MIXING_FIRST, Glance, GlanceEntry
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import Mixing
-from xfcost.report.document import Cell, DataTable, Document, Gap, Part, TableColumn, TextLines, table_of
+from xfcost.report.document import Cell, DataTable, Document, Gap, Part, TableColumn, TextLines
 from xfcost.report.input_description import circumstances, image_cell, input_object, input_warnings
 from xfcost.report.style import TERMINAL, WORDS, letters_text, lowered
 
@@ -49,9 +49,7 @@ def document(page: Glance) -> Document:
 
 def _parts(page: Glance) -> Iterator[Part]:
     yield _sections(page)
-    yield table_of(
-        _rounded(page), lambda head: TableColumn(head, kind="formula" if head == "order" else ""), only="paper"
-    )
+    yield _rounded(page)
     yield from (Gap(), TextLines(_input_lines(page)))
     kinds = [kind for kind in MIXING_FIRST if any(entry.mixing == kind for entry in page.entries)]
     for kind in kinds:
@@ -145,7 +143,8 @@ def _object(page: Glance) -> dict[str, Any]:
     }
 
 
-def _rounded(page: Glance) -> list[dict[str, str]]:
+def _rounded(page: Glance) -> DataTable:
+    """A line per operation, for papers."""
     rows = []
     for entry in page.entries:
         found = {one.system: one for one in entry.occurrences}
@@ -156,7 +155,8 @@ def _rounded(page: Glance) -> list[dict[str, str]]:
             row[f"{system}: where"] = stages_text(one.stages) if one else units.DASH
             row[f"{system}: params"] = units.count(one.params) if one else units.DASH
         rows.append(row)
-    return rows
+    columns = [TableColumn(head, kind="formula" if head == "order" else "") for head in rows[0]]
+    return DataTable(columns, [list(row.values()) for row in rows], only="paper")
 
 
 def parameter_sentence(page: Glance) -> str:

@@ -10,10 +10,10 @@ import msgspec
 from xfcost.counting.layer_types import LayerLine, LayerTable, explanations
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Document, Gap, Items, Part, TableColumn, TextLines, table_of
+from xfcost.report.document import Document, Gap, Items, Part, TextLines, table_of
 
 PAPER: Final = "Vaswani et al. 2017, Attention Is All You Need, Table 1 and §4"
-_NUMBERS: Final = ("MACs", "projections")
+_TEXT: Final = {"layer type": 0, "printed": 8, "derived": 8, "agrees": 8, "longest chain": 8}
 _AGREES: Final = {True: "yes", False: "no", None: units.DASH}
 
 
@@ -34,12 +34,8 @@ def _parts(table: LayerTable) -> Iterator[Part]:
         ("Sequential operations", [_sequential(line, table.n) for line in table.lines]),
         ("Maximum path length", [_path(line, table.n) for line in table.lines]),
     ):
-        yield from (Gap(), table_of(rows, _column, title=title))
+        yield from (Gap(), table_of(rows, _TEXT, title=title))
     yield from (Gap(), Items(list(explanations(table))), Gap(), TextLines(_NOTES, ended=True))
-
-
-def _column(head: str) -> TableColumn:
-    return TableColumn(head, right=head in _NUMBERS or head.startswith("at n"), fold=0 if head == "layer type" else 8)
 
 
 _NOTES: Final = (

@@ -284,19 +284,10 @@ def _why_none(one: Ratio) -> str:
 
 def _ratio_record(pair: Pair, one: Ratio) -> dict[str, Any]:
     low, high = one.interval or (None, None)
-    return {
-        "first": pair.first.name,
-        "second": pair.second.name,
-        pair.first.axis.word: one.x,
-        "first_seconds": one.first,
-        "second_seconds": one.second,
-        "ratio": one.value,
-        "ratio_low": low,
-        "ratio_high": high,
-        "paired": one.paired,
-        "noisy": one.noisy,
-        "faster": faster(pair, one),
-    }
+    record = {"first": pair.first.name, "second": pair.second.name, pair.first.axis.word: one.x}
+    record |= {"first_seconds": one.first, "second_seconds": one.second}
+    record |= {"ratio": one.value, "ratio_low": low, "ratio_high": high}
+    return record | {"paired": one.paired, "noisy": one.noisy, "faster": faster(pair, one)}
 
 
 def measured_object(found: MeasuredSeries) -> dict[str, Any]:
@@ -314,11 +305,8 @@ def _series_object(series: Series, found: MeasuredSeries) -> dict[str, Any]:
     slopes = {}
     for name, reading in METRICS.items():
         upper = upper_slope(series, reading)
-        slopes[name] = {
-            "local": msgspec.to_builtins(local_slopes(series, reading)),
-            "upper_end": msgspec.to_builtins(upper),
-            "beside": reading.beside_word,
-        }
+        local = msgspec.to_builtins(local_slopes(series, reading))
+        slopes[name] = {"local": local, "upper_end": msgspec.to_builtins(upper), "beside": reading.beside_word}
     curve = found.curves.get(series.name)
     return {
         "name": series.name,

@@ -14,13 +14,14 @@ from xfcost.report.figure import (
     QUIET,
     TICKS,
     Captions,
+    PanelSize,
     Ticks,
-    caption_heights,
-    draw_captions,
-    log_frame,
-    look,
+    along,
+    as_file,
+    draw_legend,
+    label_axes,
+    log_panels,
     plain_tick,
-    to_bytes,
 )
 from xfcost.report.metrics import Unit
 from xfcost.report.style import CONTEXT, SYSTEMS
@@ -29,123 +30,73 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Inches: width, the axes' height and margins, a row of the legend.
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _LEGEND_ROW = 8.4, 4.1, 0.85, 0.25, 0.22
-# More lines than this are drawn in panels.
-_MOST_IN_ONE: Final = 8
-# Lines of one panel that are in colour.
-_MOST_LINES: Final = 7
-_COLUMNS: Final = 2
-# Inches, of a panel: its axes, the margins around them, a label's height.
-_PANEL_WIDTH, _PANEL_HEIGHT, _BESIDE, _ABOVE, _BELOW, _LABEL = 3.9, 3.1, 2.9, 0.5, 0.65, 0.19
-_LABEL_LETTERS: Final = 34
+# A chart with a legend above its axes; panels with names beside them; inches of a row of the legend, and of a name.
+_SINGLE: Final = PanelSize(7.3, 4.1, right=0.25, above=0.0)
+_PANEL: Final = PanelSize(3.9, 3.1, right=2.9, above=0.5)
+_LEGEND_ROW, _NAME_HEIGHT = 0.22, 0.19
+# More lines than this are drawn in panels; so many lines of one panel are in colour.
+_MOST_IN_ONE, _MOST_LINES = 8, 7
+_NAME_LETTERS: Final = 34
 # Letters of the longest labels of two columns of the legend together.
 _LEGEND_LETTERS: Final = 98
-
-
 # Axes with less than these ratios of top to bottom get ticks at 1, 2 and 5, and at powers of two.
-_NARROW: Final = 300
-_CLOSE: Final = 33
-
-
-def chart_bytes(chart: Chart, form: str) -> bytes:
-    """The chart as a file of the format `form` (an ending)."""
-    with look():
-        return to_bytes(chart_figure(chart), form)
+_NARROW, _CLOSE = 300, 33
 
 
 def chart_figure(chart: Chart) -> Figure:
     """The chart as a figure; every line's gid is the name of its system."""
-    from matplotlib.figure import Figure
-
+    captions = Captions(chart.title, chart.subtitle, chart.footnote)
     if len(chart.lines) > _MOST_IN_ONE:
-        return panel_figure(chart)
+        panels = grouped_by_slope(chart.lines)
+        figure, every = log_panels(captions, len(panels), _PANEL)
+        for axes, lines in zip(every, panels, strict=True):
+            _draw_panel(axes, chart, lines)
+        return figure
     labels = [*map(line_label, chart.lines), *(one.name for one in chart.points)]
-    columns = _legend_columns(labels)
-    rows = -(-len(labels) // columns)
-    above, below = caption_heights(chart.captions)
-    head = above + _LEGEND_ROW * rows + 0.2
-    height = below + _HEIGHT + head
-    figure = Figure(figsize=(_WIDTH, height))
-    axes = figure.add_axes((_LEFT / _WIDTH, below / height, (_WIDTH - _LEFT - _RIGHT) / _WIDTH, _HEIGHT / height))
-    for number, line in enumerate(chart.lines):
-        draw_line(axes, line, number)
-    for points in chart.points:
-        draw_points(axes, points, points.system)
-    set_limits(axes, chart)
-    label_axes(axes, chart)
-    draw_guides(axes, chart)
-    draw_mark(axes, chart)
-    draw_ratio(axes, chart)
-    draw_captions(figure, chart.captions, _LEFT)
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.008, 1.0), ncols=columns, frameon=False, fontsize=9, handlelength=3.2,
-        borderaxespad=0.3, columnspacing=2.5,
-    )  # fmt: skip
-    return figure
-
-
-def _legend_columns(labels: Sequence[str]) -> int:
-    """Two, where the longest label of each half fits beside the other's."""
     half = -(-len(labels) // 2)
     longest = [max(map(len, part), default=0) for part in (labels[:half], labels[half:])]
-    return 2 if len(labels) > 1 and sum(longest) <= _LEGEND_LETTERS else 1
-
-
-def panel_figure(chart: Chart) -> Figure:
-    """The chart in panels of two columns; every line is in colour in one of them."""
-    from matplotlib.figure import Figure
-
-    panels = grouped_by_slope(chart.lines)
-    rows = -(-len(panels) // _COLUMNS)
-    above, below = caption_heights(chart.captions)
-    across, down = _LEFT + _PANEL_WIDTH + _BESIDE, _ABOVE + _PANEL_HEIGHT + _BELOW
-    width, height = _COLUMNS * across, above + rows * down + below - _BELOW + 0.1
-    figure = Figure(figsize=(width, height))
-    for number, lines in enumerate(panels):
-        x = _LEFT + (number % _COLUMNS) * across
-        y = height - above - (number // _COLUMNS) * down - _ABOVE - _PANEL_HEIGHT
-        axes = figure.add_axes((x / width, y / height, _PANEL_WIDTH / width, _PANEL_HEIGHT / height))
-        _draw_panel(axes, chart, lines)
-    draw_captions(figure, chart.captions, _LEFT)
+    columns = 2 if len(labels) > 1 and sum(longest) <= _LEGEND_LETTERS else 1
+    figure, (axes,) = log_panels(captions, 1, _SINGLE, _LEGEND_ROW * -(-len(labels) // columns) + 0.2)
+    _draw_axes(axes, chart, range(len(chart.lines)))
+    draw_ratio(axes, chart)
+    draw_legend(axes, _SINGLE, columns)
     return figure
+
+
+chart_bytes = as_file(chart_figure)
 
 
 def grouped_by_slope(lines: Sequence[ChartLine]) -> list[list[int]]:
-    """The numbers of the lines in panels of about equal size, slopes ascending."""
+    """The numbers of the lines in panels of about equal size, slopes ascending; each line is in one of them."""
     order = sorted(range(len(lines)), key=lambda number: (lines[number].slope or 0.0, lines[number].values[-1]))
     panels = -(-len(order) // _MOST_LINES)
     return [order[len(order) * one // panels : len(order) * (one + 1) // panels] for one in range(panels)]
 
 
-def _draw_panel(axes: Axes, chart: Chart, numbers: Sequence[int]) -> None:
+def _draw_axes(axes: Axes, chart: Chart, numbers: Sequence[int]) -> None:
+    """The lines of these numbers and their points in colour, the others muted; guides, the mark, labels."""
     for number, line in enumerate(chart.lines):
         if number not in numbers:
-            draw_context(axes, line)
-    lines = [chart.lines[number] for number in numbers]
-    for place, line in enumerate(lines):
-        draw_line(axes, line, place)
+            axes.plot(line.xs, line.values, color=CONTEXT, linewidth=0.7, zorder=1)
+    for place, number in enumerate(numbers):
+        draw_line(axes, chart.lines[number], place)
     for points in chart.points:
         if points.system in numbers:
             draw_points(axes, points, numbers.index(points.system))
     set_limits(axes, chart)
-    label_axes(axes, chart)
-    axes.tick_params(labelsize=8)
+    label_chart(axes, chart)
     draw_guides(axes, chart)
     draw_mark(axes, chart)
+
+
+def _draw_panel(axes: Axes, chart: Chart, numbers: Sequence[int]) -> None:
+    _draw_axes(axes, chart, numbers)
+    axes.tick_params(labelsize=8)
+    lines = [chart.lines[number] for number in numbers]
     slopes = [slope_text(line.slope) for line in (lines[0], lines[-1])]
     words = f"slope {slopes[0]}" if slopes[0] == slopes[1] else f"slopes {slopes[0]} to {slopes[1]}"
     axes.set_title(words, loc="left", fontsize=10, fontweight="bold")
-    ends = [
-        End(f"{_shortened(line.name)}  {slope_text(line.slope)}", (line.xs[-1], line.values[-1]), SYSTEMS[place])
-        for place, line in enumerate(lines)
-    ]
-    label_ends(axes, ends, _LABEL / _PANEL_HEIGHT)
-
-
-def _shortened(name: str) -> str:
-    """A name that fits beside the axes."""
-    return name if len(name) <= _LABEL_LETTERS else f"{name[: _LABEL_LETTERS - 1].rstrip()}…"
+    label_ends(axes, lines, _NAME_HEIGHT / _PANEL.up)
 
 
 class ChartLine(NamedTuple):
@@ -200,11 +151,6 @@ class Chart(NamedTuple):
     summary: Sequence[str] = ()
     """The fitted slopes as text, for the terminal."""
 
-    @property
-    def captions(self) -> Captions:
-        """The texts around it."""
-        return Captions(self.title, self.subtitle, self.footnote)
-
 
 def slope_text(slope: float | None) -> str:
     """`1.99`; a dash where no line can be fitted."""
@@ -231,11 +177,6 @@ def draw_line(axes: Axes, line: ChartLine, number: int) -> None:
     )  # fmt: skip
 
 
-def draw_context(axes: Axes, line: ChartLine) -> None:
-    """A line of another panel, muted: it shows where this panel's lines are among all."""
-    axes.plot(line.xs, line.values, color=CONTEXT, linewidth=0.7, zorder=1)
-
-
 def draw_points(axes: Axes, points: ChartPoints, number: int) -> None:
     """Traced or measured points, error bars where they were timed, in the colour of their system."""
     axes.errorbar(
@@ -254,6 +195,7 @@ _LEAST = 1.5
 def draw_guides(axes: Axes, chart: Chart) -> None:
     """Thin grey lines of the axis's two slopes, beside the data and not on it, named along their way."""
     drawn: list[ChartLine | ChartPoints] = [*chart.lines, *chart.points]
+    low, high = axes.get_xlim()
     for number, (power, name) in enumerate(chart.axis.guides):
         # The steeper above everything, the other below everything: the least offset at which no line is crossed.
         offsets = [
@@ -261,25 +203,19 @@ def draw_guides(axes: Axes, chart: Chart) -> None:
             for one in drawn for n, value in zip(one.xs, one.values, strict=True)
         ]  # fmt: skip
         offset = min(offsets) - 0.2 if number else max(offsets) + 0.25
-        start, end = _visible(axes, power, offset)
+        enters, leaves = (10 ** ((math.log10(limit) - offset) / power) for limit in axes.get_ylim())
+        start, end = max(low, enters), min(high, leaves)
         ends = [(n, 10**offset * n**power) for n in (start, end)]
-        (x0, y0), (x1, y1) = axes.transData.transform(ends)
-        if start >= end or math.hypot(x1 - x0, y1 - y0) < _SHORTEST_GUIDE:
+        length = math.dist(*axes.transData.transform(ends))
+        if start >= end or length < _SHORTEST_GUIDE:
             continue
         axes.plot(*zip(*ends, strict=True), color="#999999", linewidth=1, linestyle=(0, (4, 3)), gid=name, zorder=1)
         at = start * (end / start) ** 0.62
         axes.annotate(
             name, (at, 10**offset * at**power), xytext=(0, -4 if number else 4), textcoords="offset points",
-            rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)), rotation_mode="anchor",
+            rotation=along(axes, *ends[0], *ends[1]), rotation_mode="anchor",
             ha="center", va="top" if number else "bottom", fontsize=8.5, color=QUIET,
         )  # fmt: skip
-
-
-def _visible(axes: Axes, power: int, offset: float) -> tuple[float, float]:
-    """The N between which the guide is inside the axes."""
-    enters, leaves = (10 ** ((math.log10(limit) - offset) / power) for limit in axes.get_ylim())
-    low, high = axes.get_xlim()
-    return max(low, enters), min(high, leaves)
 
 
 def draw_mark(axes: Axes, chart: Chart) -> None:
@@ -331,25 +267,24 @@ def _at_mark(lines: Sequence[ChartLine], mark: int | None) -> list[float]:
     return [line.values[list(line.xs).index(mark)] for line in lines]
 
 
-class End(NamedTuple):
-    """The end of a line in data coordinates, and its label."""
+def label_ends(axes: Axes, lines: Sequence[ChartLine], gap: float) -> None:
+    """The name and slope of every line right of the axes, at its end's height or as near as `gap` allows.
 
-    text: str
-    at: tuple[float, float]
-    colour: str
-
-
-def label_ends(axes: Axes, ends: Sequence[End], gap: float) -> None:
-    """Every text right of the axes, at its line's height or as near as `gap` (a fraction of the axes) allows."""
+    `gap` is a fraction of the axes; the names have the colours of the lines.
+    """
     to_axes = axes.transData + axes.transAxes.inverted()
-    heights = [float(to_axes.transform(end.at)[1]) for end in ends]
-    order = sorted(range(len(ends)), key=lambda number: heights[number])
-    for number, height in zip(order, spread([heights[number] for number in order], gap), strict=True):
-        end = ends[number]
+    ends = sorted(
+        (float(to_axes.transform((line.xs[-1], line.values[-1]))[1]), place) for place, line in enumerate(lines)
+    )
+    for (_, place), height in zip(ends, spread([height for height, _ in ends], gap), strict=True):
+        line, colour = lines[place], SYSTEMS[place]
+        long = len(line.name) > _NAME_LETTERS
+        name = f"{line.name[: _NAME_LETTERS - 1].rstrip()}…" if long else line.name
         axes.annotate(
-            end.text, xy=end.at, xycoords="data", xytext=(1.035, height), textcoords="axes fraction",
-            fontsize=8, color=end.colour, va="center", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": end.colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 0,
+            f"{name}  {slope_text(line.slope)}", xy=(line.xs[-1], line.values[-1]), xycoords="data",
+            xytext=(1.035, height), textcoords="axes fraction", fontsize=8, color=colour, va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 0,
                         "relpos": (0, 0.5)},
         )  # fmt: skip
 
@@ -373,9 +308,7 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def set_limits(axes: Axes, chart: Chart) -> None:
-    """Log axes with room around the data: a little at the sides, more above and below, where the guides are."""
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    """Room around the data: a little at the sides, more above and below, where the guides are."""
     drawn: list[ChartLine | ChartPoints] = [*chart.lines, *chart.points]
     tokens = [n for one in drawn for n in one.xs]
     values = [value for one in drawn for value in one.values]
@@ -387,8 +320,8 @@ def set_limits(axes: Axes, chart: Chart) -> None:
     axes.set_ylim(bottom / 10 ** (0.1 * room), top * 10 ** (0.1 * room))
 
 
-def label_axes(axes: Axes, chart: Chart) -> None:
-    """Ticks as plain numbers, labels, a grid."""
+def label_chart(axes: Axes, chart: Chart) -> None:
+    """Ticks as plain numbers; as powers of ten where they are far apart."""
     (low, high), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     few, some = (1.0,), (1.0, 2.0, 5.0)
     x = Ticks(chart.axis.label, plain_tick, some if high / low < 3e4 else few)  # noqa: PLR2004 - labels would touch
@@ -396,12 +329,12 @@ def label_axes(axes: Axes, chart: Chart) -> None:
         x = x._replace(subs=few, base=2)
     narrow = top / bottom < _NARROW
     written = TICKS[chart.unit] if narrow or chart.unit == "second" else _power_of_ten
-    log_frame(axes, x, Ticks(chart.value_label, written, some, base=10 if narrow else 0), grid="#dddddd")
+    label_axes(axes, x, Ticks(chart.value_label, written, some, base=10 if narrow else 0), grid="#dddddd")
 
 
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def _power_of_ten(value: float, _position: object = None) -> str:
+def _power_of_ten(value: float) -> str:
     """10⁹: not matplotlib's own formatter, which writes a formula, and formulas are switched off."""
     return "10" + str(round(math.log10(value))).translate(_SUPERSCRIPTS)

@@ -11,7 +11,7 @@ from xfcost.counting.reach.result import BlockReach, InputGrid, Met, Reach
 from xfcost.ledger import units
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, table_of
+from xfcost.report.document import DataTable, Document, Gap, Part, TextLines, table_of
 
 
 class Line(NamedTuple):
@@ -127,21 +127,15 @@ def _details(found: Reach) -> Iterator[str]:
 
 # Columns of numbers that a narrow table leaves out, the first first.
 _LEFT_OUT: Final = ("tokens", "no.", "share", "median")
-# Letters that the column of what a block is made of has at least.
-_LEAST_MADE_OF: Final = 16
+_TEXT: Final = {"block": 0, "input": 0, "made of": 16}
 
 
 def _table(found: Reach) -> DataTable:
     every = list(lines(found))
     rows = [_cells(line, several=len(found.inputs) > 1, stages=_stages(found)) for line in every]
-    return table_of(rows, _column, styles=["bold" if line.met.whole else "" for line in every])
-
-
-def _column(head: str) -> TableColumn:
-    rank = _LEFT_OUT.index(head) if head in _LEFT_OUT else None
-    fold = _LEAST_MADE_OF if head == "made of" else 0
-    named = "share of N" if head == "share" else ""
-    return TableColumn(head, right=head not in ("block", "input", "made of"), fold=fold, rank=rank, named=named)
+    table = table_of(rows, _TEXT, _LEFT_OUT, styles=["bold" if line.met.whole else "" for line in every])
+    named = [one._replace(named="share of N") if one.head == "share" else one for one in table.columns]
+    return table._replace(columns=named)
 
 
 def _stages(found: Reach) -> bool:
@@ -172,23 +166,11 @@ def median_text(met: Met) -> str:
 def records(reaches: Sequence[Reach]) -> list[dict[str, Any]]:
     """One plain dict per system, block and input, as in the CSV."""
     return [
-        {
-            "system": one.name,
-            "block": step.label,
-            "path": step.path,
-            "stream": step.stream,
-            "number": step.number,
-            "kinds": ", ".join(step.kinds),
-            "tokens": step.tokens,
-            "input": met.input,
-            "units": met.units,
-            "smallest": met.smallest,
-            "median": met.median,
-            "largest": met.largest,
-            "share": met.share,
-            "whole": met.whole,
-            "sequential": step.sequential,
-        }
+        {"system": one.name, "block": step.label}
+        | {name: getattr(step, name) for name in ("path", "stream", "number")}
+        | {"kinds": ", ".join(step.kinds), "tokens": step.tokens}
+        | {name: getattr(met, name) for name in ("input", "units", "smallest", "median", "largest", "share", "whole")}
+        | {"sequential": step.sequential}
         for one in reaches
         for step in one.steps
         for met in step.met

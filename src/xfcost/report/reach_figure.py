@@ -11,7 +11,7 @@ import numpy as np
 
 from xfcost.counting.reach.result import InputGrid, Map, Reach
 from xfcost.ledger.grid import sides_text
-from xfcost.report.figure import INK, QUIET, look, to_bytes
+from xfcost.report.figure import INK, QUIET, Sheet, as_file
 from xfcost.report.reach import answers, inputs_text
 
 if TYPE_CHECKING:
@@ -75,35 +75,25 @@ class _Panel(NamedTuple):
         return float(min(_MAP * height / width, _TALLEST))
 
 
-def reach_bytes(reaches: Sequence[Reach], form: str) -> bytes:
-    """The picture as a file of the format `form` (an ending)."""
-    with look():
-        return to_bytes(reach_figure(reaches), form)
-
-
 def reach_figure(reaches: Sequence[Reach]) -> Figure:
     """The picture: a panel per system, of an encoder-decoder per stream and input."""
-    from matplotlib.figure import Figure
-
     panels = [_panel(one, drawn, first=drawn is one.maps[0]) for one in reaches for drawn in one.maps]
-    width = 2 * _MARGIN + _COLUMNS * (_MAP + _BESIDE)
-    notes = [
-        line
-        for note in dict.fromkeys(note for panel in panels for note in panel.notes)
-        for line in textwrap.wrap(note, 125)
-    ]
+    every = dict.fromkeys(note for panel in panels for note in panel.notes)
+    notes = [line for note in every for line in textwrap.wrap(note, 125)]
     height = _MARGIN + sum(panel.height for panel in panels) + _LEGEND + _LINE * len(notes)
-    figure = Figure(figsize=(width, height))
-    top = height - _MARGIN / 2
+    sheet = Sheet(2 * _MARGIN + _COLUMNS * (_MAP + _BESIDE), height)
+    y = _MARGIN / 2
     last = max(int(panel.cells.max()) for panel in panels)
     for panel in panels:
-        _draw_panel(figure, panel, top, last)
-        top -= panel.height
-    _draw_legend(figure, last, top)
+        _draw_panel(sheet, panel, y, last)
+        y += panel.height
+    _draw_legend(sheet, last, y + 0.35)
     for number, line in enumerate(notes):
-        y = (top - _LEGEND - number * _LINE) / height
-        figure.text(_MARGIN / width, y, line, fontsize=8, color=QUIET, va="top")
-    return figure
+        sheet.text(_MARGIN, y + _LEGEND + number * _LINE, line, fontsize=8, color=QUIET, va="top")
+    return sheet.figure
+
+
+reach_bytes = as_file(reach_figure)
 
 
 def _panel(found: Reach, drawn: Map, *, first: bool = True) -> _Panel:
@@ -187,32 +177,22 @@ def _colours(last: int) -> list[Any]:
     return [_ITSELF, *(colours(0.08 + 0.87 * (number - 1) / max(last - 1, 1)) for number in range(1, last + 1))]
 
 
-def _draw_panel(figure: Figure, panel: _Panel, top: float, last: int) -> None:
-    width, height = figure.get_size_inches()
-    y = top - 0.1
+def _draw_panel(sheet: Sheet, panel: _Panel, top: float, last: int) -> None:
+    y = top + 0.1
     if panel.name:
-        figure.text(_MARGIN / width, y / height, panel.name, fontsize=11, fontweight="bold", va="center")
-        y -= _LINE * 1.1
-    for line in panel.heads:
-        figure.text(
-            _MARGIN / width,
-            y / height,
-            line,
-            fontsize=8.5,
-            va="center",
-            color=INK if line in panel.heads[:-1] else QUIET,
-        )
-        y -= _LINE
+        sheet.text(_MARGIN, y, panel.name, fontsize=11, fontweight="bold", va="center")
+        y += _LINE * 1.1
+    for number, line in enumerate(panel.heads):
+        colour = QUIET if number == len(panel.heads) - 1 else INK
+        sheet.text(_MARGIN, y + number * _LINE, line, fontsize=8.5, va="center", color=colour)
+    y = top + panel.head
     for number, block in enumerate(panel.blocks):
         if panel.strip:
-            y = top - panel.head - (number + 1) * (_STRIP + 0.06)
-            box = (_MARGIN + _STRIP_LABEL, y, _STRIP_LENGTH, _STRIP)
+            axes = sheet.axes(_MARGIN + _STRIP_LABEL, y + 0.06 + number * (_STRIP + 0.06), _STRIP_LENGTH, _STRIP)
         else:
             row, column = divmod(number, _COLUMNS)
-            y = top - panel.head - (row + 1) * (panel.tall + _ABOVE) + 0.05
-            box = (_MARGIN + column * (_MAP + _BESIDE), y, _MAP, panel.tall)
-        x, y, wide, tall = box
-        axes = figure.add_axes((x / width, y / height, wide / width, tall / height))
+            place = y + row * (panel.tall + _ABOVE) + _ABOVE - 0.05
+            axes = sheet.axes(_MARGIN + column * (_MAP + _BESIDE), place, _MAP, panel.tall)
         _draw_map(axes, panel, block, last)
 
 
@@ -223,54 +203,35 @@ def _draw_map(axes: Axes, panel: _Panel, block: tuple[int, str, str], last: int)
     shown = np.where(panel.cells <= number, panel.cells, -1) + 1
     colours = ListedColormap([_NOT_YET, *_colours(last)])
     axes.imshow(shown, cmap=colours, vmin=0, vmax=last + 1, interpolation="nearest", aspect="auto")
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_linewidth(0.5)
+    at: dict[str, Any] = {"transform": axes.transAxes}
     if panel.strip:
         text = _shortened(f"{label}  {kinds}", _LETTERS_BESIDE)
-        axes.text(-0.01, 0.5, text, transform=axes.transAxes, ha="right", va="center", fontsize=7.5)
+        axes.text(-0.01, 0.5, text, ha="right", va="center", fontsize=7.5, **at)
     else:
         texts = ((0.15, label, INK, 8), (0.03, _shortened(kinds, _LETTERS_ABOVE), QUIET, 6.5))
         for above, text, colour, size in texts:
-            axes.text(
-                0,
-                1 + above * _MAP / panel.tall,
-                text,
-                transform=axes.transAxes,
-                fontsize=size,
-                color=colour,
-                va="bottom",
-            )
+            axes.text(0, 1 + above * _MAP / panel.tall, text, fontsize=size, color=colour, va="bottom", **at)
     if panel.token:
-        axes.plot(
-            *panel.token, marker="s" if not panel.strip else "|", color=_MARK, markersize=3 if not panel.strip else 9
-        )
+        marker, size = ("|", 9) if panel.strip else ("s", 3)
+        axes.plot(*panel.token, marker=marker, color=_MARK, markersize=size)
 
 
 def _shortened(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
-def _draw_legend(figure: Figure, last: int, top: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    width, height = figure.get_size_inches()
-    y, x = top - 0.35, _MARGIN
-    figure.text(x / width, y / height, "first influences the token after block", fontsize=8.5, va="center")
-    x += 2.35
-    swatches = [*(str(number) for number in range(1, last + 1)), "not yet"]
-    colours = [*_colours(last)[1:], _NOT_YET]
-    each = min(0.42, (width - x - 1.4) / max(last, 1))
-    every = ceil(0.25 / each)
-    for number, (text, colour) in enumerate(zip(swatches, colours, strict=True)):
-        begin = x + number * each + (0.15 if text == "not yet" else 0)
-        box = Rectangle((begin / width, (y - 0.07) / height), min(each, 0.3) / width, 0.14 / height, facecolor=colour)
-        box.set_transform(figure.transFigure)
-        figure.add_artist(box)
-        if text == "not yet":
-            figure.text((begin + 0.38) / width, y / height, text, fontsize=8, va="center")
-        elif number % every == 0 or number == last - 1:
-            figure.text(
-                (begin + min(each, 0.3) / 2) / width, (y - 0.18) / height, text, fontsize=7, ha="center", va="center"
-            )
+def _draw_legend(sheet: Sheet, last: int, y: float) -> None:
+    sheet.text(_MARGIN, y, "first influences the token after block", fontsize=8.5, va="center")
+    x = _MARGIN + 2.35
+    each = min(0.42, (sheet.width - x - 1.4) / max(last, 1))
+    wide, every = min(each, 0.3), ceil(0.25 / each)
+    for number, colour in enumerate(_colours(last)[1:], 1):
+        sheet.swatch(x, y, colour, wide)
+        if (number - 1) % every == 0 or number == last:
+            sheet.text(x + wide / 2, y + 0.18, str(number), fontsize=7, ha="center", va="center")
+        x += each
+    sheet.swatch(x + 0.15, y, _NOT_YET, wide)
+    sheet.text(x + 0.53, y, "not yet", fontsize=8, va="center")

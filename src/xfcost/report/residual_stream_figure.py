@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.ledger.operation import Mixing
 from xfcost.ledger.residual_stream import ResidualStream, StreamStep
-from xfcost.report.figure import INK, QUIET, look, to_bytes
+from xfcost.report.figure import INK, QUIET, Captions, Sheet, as_file
 from xfcost.report.input_description import input_text
 from xfcost.report.residual_stream import Panel, number_text, panels, rows_text
 from xfcost.report.style import FIGURE, WORDS
@@ -25,45 +25,42 @@ _COLOURS: Final = "PuOr_r"
 _DARK: Final = 0.62
 
 
-def stream_bytes(found: ResidualStream, form: str) -> bytes:
-    """The figure as a file of the format `form` (an ending)."""
-    with look():
-        drawn = panels(found)
-        return to_bytes(matrix_figure(found, drawn) if drawn else depth_figure(found), form)
+def stream_figure(found: ResidualStream) -> Figure:
+    """Matrices of a small model, else norms and cosines over depth."""
+    drawn = panels(found)
+    return matrix_figure(found, drawn) if drawn else depth_figure(found)
+
+
+stream_bytes = as_file(stream_figure)
 
 
 def matrix_figure(found: ResidualStream, drawn: list[list[list[Panel]]]) -> Figure:
     """A row of heat maps per block, all in one scale of colour: X + ΔA = X₁ + ΔF = X₂."""
-    from matplotlib.figure import Figure
-
     rows = [_joined(block) for block in drawn]
-    width = max(_row_width(row) for row in rows) + 2 * _MARGIN
+    width = max(sum(_sign_width(panel) + _CELL * len(panel.matrix[0]) for panel in row) for row in rows) + 2 * _MARGIN
     heights = [_HEAD + _ROW * max(len(panel.matrix) for panel in row) for row in rows]
-    height = _TITLE + sum(heights) + _FOOT
-    figure = Figure(figsize=(width, height))
+    sheet = Sheet(width, _TITLE + sum(heights) + _FOOT)
     largest = max(abs(one) for row in rows for panel in row for line in panel.matrix for one in line) or 1.0
-    _captions(figure, found, width, height)
-    top = height - _TITLE
+    shape = f"{found.metadata.tokens} tokens (rows) × width {found.steps[-1].width} (columns)"
+    under = f"{shape}; weights and input random, seed {found.seed}"
+    sheet.captions(Captions(f"{found.metadata.name}: the residual stream", under), _MARGIN)
+    kinds = dict.fromkeys((step.mixing, f"{step.symbol}: {WORDS[step.mixing]}") for step in found.steps if step.symbol)
+    y = sheet.height - 0.3
+    x = sheet.kinds(kinds, _MARGIN, y)
+    sheet.text(x, y, "orange: positive, purple: negative", fontsize=9, color=QUIET, va="center")
+    top = _TITLE
     for row, tall in zip(rows, heights, strict=True):
         x = _MARGIN
         for panel in row:
-            x += _sign_width(panel) if panel.sign else 0
             across, down = _CELL * len(panel.matrix[0]), _ROW * len(panel.matrix)
-            bottom = top - _HEAD - down
-            axes = figure.add_axes((x / width, bottom / height, across / width, down / height))
-            _draw(axes, panel, largest)
             if panel.sign:
-                figure.text(
-                    (x - _sign_width(panel) / 2) / width,
-                    (bottom + down / 2) / height,
-                    _sign(panel),
-                    ha="center",
-                    va="center",
-                    fontsize=12,
-                )
+                at, sign = x + _sign_width(panel) / 2, panel.sign.replace("→ ", "→\n")
+                sheet.text(at, top + _HEAD + down / 2, sign, ha="center", va="center", fontsize=12)
+                x += _sign_width(panel)
+            _draw(sheet.axes(x, top + _HEAD, across, down), panel, largest)
             x += across
-        top -= tall
-    return figure
+        top += tall
+    return sheet.figure
 
 
 def _joined(block: list[list[Panel]]) -> list[Panel]:
@@ -76,31 +73,8 @@ def _joined(block: list[list[Panel]]) -> list[Panel]:
     return row
 
 
-def _sign(panel: Panel) -> str:
-    return panel.sign.replace("→ ", "→\n")
-
-
 def _sign_width(panel: Panel) -> float:
-    return _SIGN if len(panel.sign) < 2 else _WORD  # noqa: PLR2004 - one character
-
-
-def _row_width(row: list[Panel]) -> float:
-    return sum(_CELL * len(panel.matrix[0]) + (_sign_width(panel) if panel.sign else 0) for panel in row)
-
-
-def _captions(figure: Figure, found: ResidualStream, width: float, height: float) -> None:
-    title = f"{found.metadata.name}: the residual stream"
-    shape = f"{found.metadata.tokens} tokens (rows) × width {found.steps[-1].width} (columns)"
-    under = f"{shape}; weights and input random, seed {found.seed}"
-    figure.text(_MARGIN / width, (height - 0.32) / height, title, fontsize=12, fontweight="bold")
-    figure.text(_MARGIN / width, (height - 0.56) / height, under, fontsize=9, color=QUIET)
-    x = _MARGIN
-    for symbol, kind in dict.fromkeys((step.symbol, step.mixing) for step in found.steps if step.symbol):
-        text = f"{symbol}: {WORDS[kind]}"
-        figure.text(x / width, 0.3 / height, "■ ", color=FIGURE[kind], fontsize=10)
-        figure.text((x + 0.18) / width, 0.3 / height, text, fontsize=9)
-        x += 0.18 + 0.075 * len(text) + 0.3
-    figure.text(x / width, 0.3 / height, "orange: positive, purple: negative", fontsize=9, color=QUIET)
+    return (_SIGN if len(panel.sign) < 2 else _WORD) if panel.sign else 0.0  # noqa: PLR2004 - one character
 
 
 def _draw(axes: Axes, panel: Panel, largest: float) -> None:
@@ -125,8 +99,8 @@ def _draw(axes: Axes, panel: Panel, largest: float) -> None:
         spine.set(edgecolor=FIGURE[kind] if panel.added else QUIET, linewidth=2.4 if panel.added else 0.8)
 
 
-# Inches.
-_WIDTH, _HEIGHT = 8.4, 6.2
+# Inches left of the axes.
+_LEFT: Final = 0.85
 # Norms that differ by more are drawn on a log axis.
 _LOG: Final = 30
 _MARKERS: Final[dict[Mixing, str]] = {"per-token": "o", "local": "s", "global": "D", "unknown": "x"}
@@ -134,11 +108,9 @@ _MARKERS: Final[dict[Mixing, str]] = {"per-token": "o", "local": "s", "global": 
 
 def depth_figure(found: ResidualStream) -> Figure:
     """Two axes over the same sub-layers, in the order in which they run."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_WIDTH, _HEIGHT))
-    above = figure.add_axes((0.1, 0.46, 0.87, 0.37))
-    below = figure.add_axes((0.1, 0.12, 0.87, 0.27), sharex=above)
+    sheet = Sheet(8.4, 6.2)
+    above = sheet.axes(_LEFT, 1.05, 7.3, 2.3)
+    below = sheet.axes(_LEFT, 3.8, 7.3, 1.65, sharex=above)
     _draw_norms(above, found)
     _draw_cosines(below, found)
     _stages(above, found)
@@ -146,19 +118,28 @@ def depth_figure(found: ResidualStream) -> Figure:
     above.tick_params(labelbottom=False)
     for axes in (above, below):
         axes.yaxis.set_label_coords(-0.085, 0.5)
+        axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
     below.set_xlim(-0.7, len(found.steps) - 0.3)
-    _label_blocks(below, found)
-    title, run = f"{found.metadata.name}: the residual stream over depth", input_text(found.metadata)
-    figure.text(0.1, 0.955, title, fontsize=12, fontweight="bold")
-    figure.text(0.1, 0.925, f"{run}   weights and input random, seed {found.seed}", fontsize=9, color=QUIET)
-    above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.06), ncols=4, frameon=False, fontsize=9, borderaxespad=0)
-    return figure
+    starts, place = [], 0
+    for block in found.blocks:
+        starts.append((place, block[0].block))
+        place += len(block)
+    some = starts[:: max(1, -(-len(starts) // 24))]  # the number of a block under its first sub-layer; of many some
+    below.set_xticks([at for at, _ in some], labels=[str(number) for _, number in some], fontsize=8)
+    below.set_xlabel("block, in the order in which they run; a point per sub-layer")
+    under = f"{input_text(found.metadata)}   weights and input random, seed {found.seed}"
+    sheet.captions(Captions(f"{found.metadata.name}: the residual stream over depth", under), _LEFT)
+    above.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.02), ncols=4, frameon=False, fontsize=9, borderaxespad=0)
+    return sheet.figure
 
 
 def _draw_norms(axes: Axes, found: ResidualStream) -> None:
     for number in sorted({step.adds_to or 0 for step in found.steps}):
         name = f"‖X′‖, stream {number}" if number else "‖X′‖, what leaves"
-        for first, places in enumerate(_lines(found, number)):
+        own = [place for place, step in enumerate(found.steps) if (step.adds_to or 0) == number]
+        # Those of every stage apart: between stages tokens and width change.
+        for first, (_, stage) in enumerate(groupby(own, key=lambda place: found.steps[place].stage)):
+            places = list(stage)
             label: dict[str, Any] = {} if first else {"label": name}
             leaving = [found.steps[place].norm_out for place in places]
             axes.plot(places, leaving, "--" if number > 1 else "-", color=INK, linewidth=1.4, marker=".", **label)
@@ -170,13 +151,6 @@ def _draw_norms(axes: Axes, found: ResidualStream) -> None:
             axes.scatter(*zip(*norms, strict=True), **_marks(kind), label=f"‖Δ‖, {WORDS[kind]}")
     _scale_norms(axes, [value for value in values if value])
     axes.set_ylabel("mean L2 norm of a token")
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
-
-
-def _lines(found: ResidualStream, number: int) -> list[list[int]]:
-    """The places of a stream's sub-layers, those of every stage apart: between stages tokens and width change."""
-    places = [place for place, step in enumerate(found.steps) if (step.adds_to or 0) == number]
-    return [list(some) for _, some in groupby(places, key=lambda place: found.steps[place].stage)]
 
 
 def _scale_norms(axes: Axes, values: list[float]) -> None:
@@ -189,12 +163,8 @@ def _scale_norms(axes: Axes, values: list[float]) -> None:
         return
     axes.set_yscale("log")
     axes.set_ylim(low / 2, high * (high / low) ** 0.25)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: _tick(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _tick(value: float) -> str:
-    return f"{value:g}" if value >= 1e-3 else f"{value:.0e}"  # noqa: PLR2004 - few letters
 
 
 def _marks(kind: Mixing) -> dict[str, Any]:
@@ -211,7 +181,6 @@ def _draw_cosines(axes: Axes, found: ResidualStream) -> None:
     limit = min(1.05, max(0.1, 1.2 * largest))
     axes.set_ylim(-limit, limit)
     axes.set_ylabel("cos(Δ, X)")
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
 
 
 def _by_kind(found: ResidualStream) -> dict[Mixing, list[tuple[int, StreamStep]]]:
@@ -234,14 +203,3 @@ def _stages(axes: Axes, found: ResidualStream, *, named: bool = True) -> None:
                 text, (place - 0.4, 0.99), xycoords=("data", "axes fraction"), fontsize=7.5, color=QUIET, va="top"
             )
         place += len(steps)
-
-
-def _label_blocks(axes: Axes, found: ResidualStream) -> None:
-    """The number of a block under its first sub-layer; of many blocks some."""
-    starts, place = [], 0
-    for block in found.blocks:
-        starts.append((place, block[0].block))
-        place += len(block)
-    some = starts[:: max(1, -(-len(starts) // 24))]
-    axes.set_xticks([at for at, _ in some], labels=[str(number) for _, number in some], fontsize=8)
-    axes.set_xlabel("block, in the order in which they run; a point per sub-layer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xfcost.ledger import units
 from xfcost.ledger.operation import KINDS, Mixing
@@ -16,17 +16,18 @@ from xfcost.report.figure import (
     TICKS,
     Captions,
     LabelBox,
+    PanelSize,
     PointName,
     Ticks,
-    caption_heights,
-    draw_captions,
+    along,
+    as_file,
+    draw_legend,
     draw_names,
     extent,
-    log_frame,
-    look,
+    label_axes,
+    log_panels,
     plain_tick,
     square,
-    to_bytes,
 )
 from xfcost.report.roofline import (
     ABOVE,
@@ -44,16 +45,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-    from matplotlib.text import Annotation
 
-# Inches: the axes of a single panel and of several, and the margins around them.
-_SINGLE, _PANEL = (7.2, 4.6), (5.4, 4.0)
-_LEFT, _RIGHT, _ABOVE, _BELOW = 0.85, 0.3, 0.35, 0.65
-_COLUMNS: Final = 2
-# Inches of axes for which the captions of a scaling chart are wrapped.
-_USUAL_WIDTH: Final = 8.2
+_SINGLE, _PANEL, _LEGEND = PanelSize(7.2, 4.6), PanelSize(5.4, 4.0), 0.5
 # More systems are not named in the title.
 _MOST_NAMED: Final = 4
+# Operations of a panel that are named, and the size of their names.
+_NAMED, _NAME_SIZE = 6, 8.5
+# A name of a roof.
+_NAME: Final[dict[str, Any]] = {"fontsize": 8.5, "color": INK}
+# Places along a line that take room.
+_STEPS: Final = 80
 
 
 class Limits(NamedTuple):
@@ -63,34 +64,23 @@ class Limits(NamedTuple):
     rate: tuple[float, float]
 
 
-def roofline_bytes(found: Sequence[Roofline], form: str) -> bytes:
-    """The chart as a file of the format `form` (an ending)."""
-    with look():
-        return to_bytes(roofline_figure(found), form)
-
-
 def roofline_figure(found: Sequence[Roofline]) -> Figure:
     """The chart as a figure: a panel per system."""
-    from matplotlib.figure import Figure
-
-    columns = min(len(found), _COLUMNS)
-    rows = -(-len(found) // columns)
-    across, up = _SINGLE if len(found) == 1 else _PANEL
-    captions, wider = _captions(found), columns * across / _USUAL_WIDTH
-    head, foot = caption_heights(captions, wider)
-    head += LEGEND_HEIGHT
-    wide, tall = _LEFT + across + _RIGHT, _ABOVE + up + _BELOW
-    width, height = columns * wide, head + rows * tall + foot - _BELOW
-    figure = Figure(figsize=(width, height))
+    names = ", ".join(one.name for one in found) if len(found) <= _MOST_NAMED else f"{len(found)} systems"
+    how = ", bounds" if found[0].bounded else ", predicted" if found[0].predicted else ""
+    under = f"{place_text(found[0])}; {roofs_text(found[0].roofs)}"
+    captions = Captions(f"Roofline{how}: {names}", under, "  ".join(_remarks(found)))
+    size = _SINGLE if len(found) == 1 else _PANEL
+    figure, panels = log_panels(captions, len(found), size, _LEGEND)
     limits, sizes = limits_of(found), sizes_of(found)
-    for number, one in enumerate(found):
-        x = _LEFT + (number % columns) * wide
-        y = height - head - (number // columns) * tall - _ABOVE - up
-        axes = figure.add_axes((x / width, y / height, across / width, up / height))
+    for axes, one in zip(panels, found, strict=True):
         _draw_panel(axes, one, limits, sizes)
-    draw_captions(figure, captions, _LEFT, wider)
-    draw_legend(figure, found, sizes, (_LEFT / width, 1 - head / height))
+    handles = _legend_handles(found, sizes)
+    draw_legend(panels[0], size, len(handles), handles)
     return figure
+
+
+roofline_bytes = as_file(roofline_figure)
 
 
 def limits_of(found: Sequence[Roofline]) -> Limits:
@@ -104,30 +94,25 @@ def limits_of(found: Sequence[Roofline]) -> Limits:
 
 
 def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: MarkerSizes) -> None:
-    axes.set_xscale("log")
-    axes.set_yscale("log")
     axes.set_xlim(*limits.intensity)
     axes.set_ylim(*limits.rate)
-    _label_axes(axes, one)
-    drawn = draw_roofs(axes, one.roofs)
-    draw_points(axes, one, sizes)
-    draw_names(axes, list(point_names(axes, one, sizes)), drawn, _NAME_SIZE)
-
-
-def _label_axes(axes: Axes, one: Roofline) -> None:
     rate = "FLOP/s at the roof" if one.bounded else "predicted FLOP/s" if one.predicted else "achieved FLOP/s"
-    log_frame(axes, Ticks("arithmetic intensity (FLOP per byte moved)", plain_tick), Ticks(rate, TICKS["count"]))
+    label_axes(axes, Ticks("arithmetic intensity (FLOP per byte moved)", plain_tick), Ticks(rate, TICKS["count"]))
     word = "bound " if one.bounded else "predicted " if one.predicted else ""
     noisy = ", noisy" if one.ledger.timing is not None and one.ledger.timing.noisy else ""
     axes.set_title(f"{one.name}, {word}{units.seconds(one.seconds)}{noisy}", loc="left", fontsize=10, fontweight="bold")
-
-
-def _captions(found: Sequence[Roofline]) -> Captions:
-    names = ", ".join(one.name for one in found) if len(found) <= _MOST_NAMED else f"{len(found)} systems"
-    first = found[0]
-    how = ", bounds" if first.bounded else ", predicted" if first.predicted else ""
-    title = f"Roofline{how}: {names}"
-    return Captions(title, f"{place_text(first)}; {roofs_text(first.roofs)}", "  ".join(_remarks(found)))
+    taken = draw_roofs(axes, one.roofs)
+    draw_points(axes, one, sizes)
+    figure = axes.get_figure(root=True)
+    pixels = 1.0 if figure is None else figure.dpi / 72
+    points = [
+        PointName(
+            point.intensity, point.flops_per_second, math.sqrt(sizes.of(point.share, point.mixing)) * pixels / 2 + 1,
+            point.title if number < _NAMED else "", f"name of {point.title}, {point.mixing}",
+        )
+        for number, point in enumerate(one.drawn)
+    ]  # fmt: skip
+    draw_names(axes, points, taken, _NAME_SIZE)
 
 
 def _remarks(found: Sequence[Roofline]) -> Iterator[str]:
@@ -147,50 +132,38 @@ def _of_each(texts: Mapping[str, str], between: str = ", ") -> str:
     return between.join(f"{name} {text}" for name, text in texts.items() if text)
 
 
-# Operations that are named.
-_NAMED: Final = 6
-# Places along a line that take room.
-_STEPS: Final = 80
-_NAME_SIZE: Final = 8.5
-
-
 def draw_roofs(axes: Axes, roofs: Roofs) -> list[LabelBox]:
     """Both roofs up to the ridge point and from it, named along their way; the room that they take, in pixels."""
     (low, high), (bottom, _) = axes.get_xlim(), axes.get_ylim()
-    ridge = roofs.ridge_point
+    ridge, peak = roofs.ridge_point, roofs.at(roofs.ridge_point)
     start = max(low, bottom / roofs.bytes_per_second)
-    axes.plot([start, ridge], [roofs.at(start), roofs.at(ridge)], color=INK, linewidth=1.4, gid="memory roof", zorder=2)
-    axes.plot([ridge, high], [roofs.at(ridge), roofs.at(high)], color=INK, linewidth=1.4, gid="peak roof", zorder=2)
-    axes.plot([ridge, ridge], [bottom, roofs.at(ridge)], color=QUIET, linewidth=0.9, linestyle=":", gid="ridge point",
-              zorder=1)  # fmt: skip
-    texts = [_memory_name(axes, roofs, start), _peak_name(axes, roofs), _ridge_name(axes, roofs)]
-    corner = (ridge, roofs.at(ridge))
-    ends = [(start, roofs.at(start)), (high, roofs.at(high)), (ridge, bottom)]
-    return [*(box for end in ends for box in _along(axes, corner, end)), *(extent(axes, text) for text in texts)]
-
-
-def _memory_name(axes: Axes, roofs: Roofs, start: float) -> Annotation:
-    (x0, y0), (x1, y1) = axes.transData.transform([(one, roofs.at(one)) for one in (start, roofs.ridge_point)])
-    at = start * (roofs.ridge_point / start) ** 0.5
-    return axes.annotate(
-        memory_text(roofs), (at, roofs.at(at)), xytext=(-4, 4), textcoords="offset points", ha="center", va="bottom",
-        rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)), rotation_mode="anchor", fontsize=8.5, color=INK,
-    )  # fmt: skip
-
-
-def _peak_name(axes: Axes, roofs: Roofs) -> Annotation:
+    ends = {
+        "memory roof": (start, roofs.at(start)),
+        "peak roof": (high, roofs.at(high)),
+        "ridge point": (ridge, bottom),
+    }
+    look: dict[str, Any] = {"color": INK, "linewidth": 1.4, "zorder": 2}
+    for gid, (x, y) in ends.items():
+        axes.plot(*zip(*sorted([(ridge, peak), (x, y)]), strict=True), gid=gid, **look)
+        look |= {"color": QUIET, "linewidth": 0.9, "linestyle": ":", "zorder": 1} if gid == "peak roof" else {}
+    at = math.sqrt(start * ridge)
     side, offset = ("right", -4) if roofs.nominal else ("left", 2)  # points of a bound lie on the roof itself
-    return axes.annotate(
-        peak_text(roofs), (roofs.ridge_point, roofs.flops_per_second), xytext=(offset, 4), textcoords="offset points",
-        ha=side, va="bottom", fontsize=8.5, color=INK,
-    )  # fmt: skip
-
-
-def _ridge_name(axes: Axes, roofs: Roofs) -> Annotation:
-    return axes.annotate(
-        f"ridge point {roofs.ridge_point:.3g}", (roofs.ridge_point, axes.get_ylim()[0]), xytext=(3, 4),
-        textcoords="offset points", ha="left", va="bottom", fontsize=8, color=QUIET,
-    )  # fmt: skip
+    sloped = {"rotation": along(axes, start, roofs.at(start), ridge, peak), "rotation_mode": "anchor", "ha": "center"}
+    names: list[tuple[str, tuple[float, float], int, dict[str, Any]]] = [
+        (memory_text(roofs), (at, roofs.at(at)), -4, sloped),
+        (peak_text(roofs), (ridge, roofs.flops_per_second), offset, {"ha": side}),
+        (f"ridge point {ridge:.3g}", (ridge, bottom), 3, {"fontsize": 8, "color": QUIET}),
+    ]
+    texts = [
+        axes.annotate(text, place, xytext=(across, 4), textcoords="offset points", va="bottom", **_NAME | more)
+        for text, place, across, more in names
+    ]
+    x0, y0 = axes.transData.transform((ridge, peak))
+    taken = [extent(axes, text) for text in texts]
+    for x1, y1 in axes.transData.transform(list(ends.values())):
+        shares = [number / _STEPS for number in range(_STEPS + 1)]
+        taken += [square(float(x0 + share * (x1 - x0)), float(y0 + share * (y1 - y0)), 2) for share in shares]
+    return taken
 
 
 def draw_points(axes: Axes, one: Roofline, sizes: MarkerSizes) -> None:
@@ -204,32 +177,12 @@ def draw_points(axes: Axes, one: Roofline, sizes: MarkerSizes) -> None:
         )  # fmt: skip
 
 
-def point_names(axes: Axes, one: Roofline, sizes: MarkerSizes) -> Iterator[PointName]:
-    """All points, the longest operations named."""
-    figure = axes.get_figure(root=True)
-    pixels = 1.0 if figure is None else figure.dpi / 72
-    for number, point in enumerate(one.drawn):
-        radius = math.sqrt(sizes.of(point.share, point.mixing)) * pixels / 2 + 1
-        name = point.title if number < _NAMED else ""
-        gid = f"name of {point.title}, {point.mixing}"
-        yield PointName(point.intensity, point.flops_per_second, radius, name, gid)
-
-
-def _along(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> list[LabelBox]:
-    """The room of a line between two places in data coordinates."""
-    (x0, y0), (x1, y1) = axes.transData.transform([start, end])
-    shares = [number / _STEPS for number in range(_STEPS + 1)]
-    return [square(float(x0 + share * (x1 - x0)), float(y0 + share * (y1 - y0)), 2) for share in shares]
-
-
-# Inches.
-LEGEND_HEIGHT: Final = 0.5
 MARKERS: Final[dict[Mixing, str]] = {"per-token": "o", "local": "s", "global": "^", "unknown": "D"}
 # The area of a marker whose size is 1: matplotlib's sizes are the squares of its markers' widths.
 _UNIT_AREAS: Final[dict[Mixing, float]] = {"per-token": math.pi / 4, "local": 1.0, "global": 0.5, "unknown": 1.0}
 # Square points: the largest area.
 _LARGEST: Final = 300.0
-# Shares that the legend may show.
+# Shares that the legend may show: the largest of them that some point has.
 _SHARES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 _LISTED: Final = 3
 
@@ -245,10 +198,6 @@ class MarkerSizes(NamedTuple):
         """Matplotlib's size of a marker whose area is proportional to the share."""
         return self.area_per_share * share / _UNIT_AREAS[mixing]
 
-    def listed(self) -> tuple[float, ...]:
-        """Shares for the legend: the largest round ones that some point has."""
-        return tuple(share for share in _SHARES if share <= self.largest)[-_LISTED:]
-
 
 def sizes_of(found: Sequence[Roofline]) -> MarkerSizes:
     """Sizes at which the largest point of all panels is `_LARGEST`."""
@@ -256,17 +205,14 @@ def sizes_of(found: Sequence[Roofline]) -> MarkerSizes:
     return MarkerSizes(_LARGEST / largest, largest)
 
 
-def draw_legend(figure: Figure, found: Sequence[Roofline], sizes: MarkerSizes, at: tuple[float, float]) -> None:
-    """Kinds that some point has, then sizes, in one row whose lower left corner is `at`."""
+def _legend_handles(found: Sequence[Roofline], sizes: MarkerSizes) -> list[Line2D]:
+    """Kinds that some point has, then sizes."""
     present = {point.mixing for one in found for point in one.drawn}
     handles = [_mark(kind, 9.0, FIGURE[kind], WORDS[kind]) for kind in KINDS if kind in present]
-    for share in sizes.listed():
+    for share in tuple(share for share in _SHARES if share <= sizes.largest)[-_LISTED:]:
         side = math.sqrt(sizes.of(share, "per-token"))
         handles.append(_mark("per-token", side, QUIET, f"{100 * share:g} % of the time"))
-    figure.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=at, ncols=len(handles), frameon=False, fontsize=9,
-        handletextpad=0.7, columnspacing=1.8, borderaxespad=0.1, borderpad=0.2,
-    )  # fmt: skip
+    return handles
 
 
 def _mark(kind: Mixing, side: float, colour: str, label: str) -> Line2D:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 
 from xfcost.counting.measured import Ratio
 from xfcost.counting.survey import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.document import Document, Gap, Items, Part, TableColumn, TextLines, table_of
+from xfcost.report.document import Document, Gap, Items, Part, TextLines, table_of
 from xfcost.report.style import letters_text
 from xfcost.spec.grammar import CLASSES
 
@@ -18,9 +17,9 @@ PAPER: Final = "Tay et al. 2022, Efficient Transformers: A Survey, Table 1"
 _WEIGHTS: Final = {True: "content", False: "static", None: "both"}
 _AGREES: Final = {"yes": "yes", "otherwise": "if so", "no": "no", None: units.DASH}
 _YES: Final = {True: "yes", False: "no", None: units.DASH}
-# Columns whose cells may take several lines, and how many characters they take at least.
-_FOLDED: Final = {"system": 12, "printed": 8, "derived": 8, "otherwise": 9, "mixing": 6, "reads": 8}
-_TEXTS: Final = (*_FOLDED, "class", "agrees", "decodes", "weights")
+_TEXT: Final = {"system": 12, "printed": 8, "derived": 8, "otherwise": 9, "mixing": 6, "reads": 8} | dict.fromkeys(
+    ("class", "agrees", "decodes", "weights"), 0
+)
 
 
 def document(found: Survey, *, verbose: bool = False) -> Document:
@@ -43,17 +42,13 @@ def _parts(found: Survey, *, verbose: bool) -> Iterator[Part]:
         timed = [_times(line.entry.system, line.time) for line in found.lines if line.time is not None]
         tables["Measured time over full attention's"] = timed
     for title, rows in tables.items():
-        yield from (table_of(rows, partial(_column, derived="derived" in rows[0]), title=title), Gap())
+        text = _TEXT if "derived" in rows[0] else _TEXT | {"system": 0}
+        yield from (table_of(rows, text, title=title), Gap())
     yield TextLines(list(notes(found)), ended=True)
     if verbose:
         yield from (Gap(), Items(list(explanations(found.lines))))
     else:
         yield TextLines(["--verbose explains every order"], "dim", only="terminal")
-
-
-def _column(head: str, *, derived: bool) -> TableColumn:
-    fold = 0 if head == "system" and not derived else _FOLDED.get(head, 0)
-    return TableColumn(head, right=head not in _TEXTS, fold=fold)
 
 
 def _orders(line: SurveyLine) -> dict[str, str]:

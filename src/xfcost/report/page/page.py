@@ -54,20 +54,11 @@ _SECTIONS: Final = (
 def page_html(content: PageContent) -> str:
     """The whole page."""
     environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        finalize=_shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, finalize=lambda value: visible(value) if type(value) is str else value,
+    )  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment.get_template("page.html.jinja").render(_values(content))
-
-
-def _shown(value: Any) -> Any:
-    """Text of a name without its control characters."""
-    return visible(value) if type(value) is str else value
 
 
 def _values(content: PageContent) -> dict[str, Any]:

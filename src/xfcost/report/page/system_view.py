@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal, NamedTuple, get_args
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from xfcost.counting.comparison import Comparison
 from xfcost.counting.crossovers import MOST_PAIRED
@@ -17,7 +17,6 @@ from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.roofline import Roofline
 from xfcost.report.compare import cost_texts, exponent_text, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
-from xfcost.report.document import TextLines
 from xfcost.report.header import header
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.quantities import QUANTITIES, figure_text
@@ -70,17 +69,15 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     if len(comparison.names) > MOST_PAIRED:
         return [*_extremes(comparison), *input_warnings(metadata)]
     texts = (*cost_texts(comparison), *compared_prediction_texts(comparison))
-    return [*_plain(texts), *input_warnings(metadata)]
+    return [*(text.plain.strip() for text in texts), *input_warnings(metadata)]
 
 
 def crossover_lines(comparison: Comparison) -> list[str]:
     """The N, and the image sizes, at which one system overtakes another; nothing of one system."""
     if len(comparison.names) == 1:
         return []
-    return [
-        *_plain(crossover_texts(comparison, verbose=False)),
-        *_plain(size_crossover_texts(comparison, verbose=False)),
-    ]
+    texts = (*crossover_texts(comparison, verbose=False), *size_crossover_texts(comparison, verbose=False))
+    return [text.plain.strip() for text in texts]
 
 
 def _extremes(comparison: Comparison) -> Iterator[str]:
@@ -95,11 +92,6 @@ def _extremes(comparison: Comparison) -> Iterator[str]:
             none = f"none in {names_text(zero)}; of the others " if zero else ""
             times = units.ratio(some[most] / some[least])
             yield f"{word}: {none}{least} has the least, {low}, {most} the most, {high} ({times})"
-
-
-def _plain(texts: Iterable[TextLines]) -> Iterator[str]:
-    for text in texts:
-        yield text.plain.strip()
 
 
 def system_lines(comparison: Comparison, place: int) -> list[str]:
@@ -141,211 +133,118 @@ def _growth(comparison: Comparison, place: int) -> Iterator[str]:
     yield f"growth{forward_part(comparison)}, e of cost ~ N^e {span}: {exponents}"
 
 
-class OperationLine(NamedTuple):
-    """A line of the table of operations; figures are over all its blocks."""
-
-    title: str
-    block: str
-    times: int
-    kind: Mixing
-    kind_word: str
-    order: str
-    reads: str
-    params: PageFigure
-    macs: PageFigure
-    memory: PageFigure
-
-
-class KindLine(NamedTuple):
-    """A line of the table by mixing kind."""
-
-    kind: Mixing
-    word: str
-    macs: PageFigure
-    params: PageFigure
-
-
-class FormLine(NamedTuple):
-    """A closed form in letters, and where it holds."""
-
-    word: str
-    text: str
-    where: str
-
-
-class SystemView(NamedTuple):
-    """One system on the page."""
-
-    place: int
-    name: str
-    paper: str
-    source: str
-    lines: list[str]
-    totals: dict[str, PageFigure]
-    kinds: list[KindLine]
-    operations: list[OperationLine]
-    letters: str
-    tree: tuple[Node, ...]
-    forms: list[FormLine]
-    notes: list[str]
-    moved: int
-    """Operations that only move data, which the tables leave out."""
+def system_view(content: PageContent, place: int) -> dict[str, Any]:
+    """The view of the system at `place`, as the templates take it."""
+    comparison, sizes, ledger = content.comparison, content.sizes, content.comparison.ledgers[place]
+    figures = Figures(ledger, place)
+    kinds = [kind for kind in KINDS if kind != "unknown" or any(row.mixing == kind for row in ledger.rows)]
+    operations = [
+        {"title": row.title, "block": row.block, "times": row.times, "kind": row.mixing}
+        | {"kind_word": WORDS[row.mixing], "order": order_cell(row), "reads": row.reads or units.DASH}
+        | {"params": figures.of_rows("params", [at]), "macs": figures.of_rows("macs", [at])}
+        | {"memory": figures.of_rows("attention_bytes", [at])}
+        for at, row in enumerate(ledger.rows)
+        if not row.only_moves
+    ]
+    return {
+        "place": place,
+        "name": comparison.names[place],
+        "paper": ledger.metadata.paper or "",
+        "source": ledger.metadata.source,
+        "lines": system_lines(comparison, place),
+        "totals": {quantity: figures.total(quantity) for quantity in TOTAL_WORDS},
+        "kinds": [
+            {"kind": kind, "word": WORDS[kind]}
+            | {"macs": figures.of_kind("macs", kind), "params": figures.of_kind("params", kind)}
+            for kind in kinds
+        ],
+        "operations": operations,
+        "letters": letters_text(row.order for row in ledger.rows),
+        "tree": tree(ledger, figures),
+        "forms": [] if isinstance(sizes, str) else list(_forms(sizes, sizes.systems[place])),
+        "notes": list(ledger.metadata.notes),
+        "moved": len(ledger.rows) - len(operations),
+    }
 
 
-def system_view(content: PageContent, place: int) -> SystemView:
-    """The view of the system at `place`."""
-    comparison = content.comparison
-    ledger, figures = comparison.ledgers[place], Figures(comparison.ledgers[place], place)
-    operations = list(_operations(ledger, figures))
-    sizes = content.sizes
-    return SystemView(
-        place=place,
-        name=comparison.names[place],
-        paper=ledger.metadata.paper or "",
-        source=ledger.metadata.source,
-        lines=system_lines(comparison, place),
-        totals={quantity: figures.total(quantity) for quantity in TOTAL_WORDS},
-        kinds=list(_kinds(ledger, figures)),
-        operations=operations,
-        letters=letters_text(row.order for row in ledger.rows),
-        tree=tree(ledger, figures),
-        forms=[] if isinstance(sizes, str) else list(_forms(sizes, sizes.systems[place])),
-        notes=list(ledger.metadata.notes),
-        moved=len(ledger.rows) - len(operations),
-    )
-
-
-def _operations(ledger: Ledger, figures: Figures) -> Iterator[OperationLine]:
-    for place, row in enumerate(ledger.rows):
-        if row.only_moves:
-            continue
-        yield OperationLine(
-            title=row.title,
-            block=row.block,
-            times=row.times,
-            kind=row.mixing,
-            kind_word=WORDS[row.mixing],
-            order=order_cell(row),
-            reads=row.reads or units.DASH,
-            params=figures.of_rows("params", [place]),
-            macs=figures.of_rows("macs", [place]),
-            memory=figures.of_rows("attention_bytes", [place]),
-        )
-
-
-def _kinds(ledger: Ledger, figures: Figures) -> Iterator[KindLine]:
-    """All three kinds; operations whose kind is not known where there are any."""
-    for kind in KINDS:
-        if kind != "unknown" or any(row.mixing == kind for row in ledger.rows):
-            yield KindLine(kind, WORDS[kind], figures.of_kind("macs", kind), figures.of_kind("params", kind))
-
-
-def _forms(sizes: PageSizes, found: SizeForms) -> Iterator[FormLine]:
-    """The forms of the totals that hold at the page's own N."""
+def _forms(sizes: PageSizes, found: SizeForms) -> Iterator[dict[str, str]]:
+    """The closed forms of the totals that hold at the page's own N, in letters, and where they hold."""
     for quantity, word in TOTAL_WORDS.items():
         text = found.form_text((TOTAL, quantity), sizes.own)
         if text is not None:
             first, last = found.held((TOTAL, quantity), sizes.own)
-            where = (
-                f"counted and equal at {last - first + 1:,} N from {sizes.tokens[first]:,} to {sizes.tokens[last]:,}"
-            )
-            yield FormLine(word, text, where)
-
-
-class PageFigure(NamedTuple):
-    """A quantity of a system: of the whole, of a mixing kind, or summed over some rows."""
-
-    text: str
-    value: int | None
-    quantity: Quantity
-    system: int
-    """The system's place."""
-    whole: str = ""
-    """`total`, or the mixing kind."""
-    rows: str = ""
-    """The places of the rows, `0 3 7`."""
-    share: str = ""
-    """Of the system's MACs; empty of other quantities."""
+            span = f"{sizes.tokens[first]:,} to {sizes.tokens[last]:,}"
+            where = f"counted and equal at {last - first + 1:,} N from {span}"
+            yield {"word": word, "text": text, "where": where}
 
 
 class Figures:
-    """The figures of one system."""
+    """The figures of one system: of the whole, of a mixing kind, or summed over some rows, as the templates take them.
+
+    `system` is the system's place, `whole` is `total` or the mixing kind, `rows` the places of the rows (`0 3 7`), and
+    `share` that of the system's MACs.
+    """
 
     def __init__(self, ledger: Ledger, place: int) -> None:
         self._ledger, self._place = ledger, place
         self._rows = [row_figures(row, ledger.bytes_per_element) for row in ledger.rows]
         self._macs = ledger.total("macs") or 0
 
-    def of_rows(self, quantity: Literal["params", "macs", "attention_bytes"], rows: Iterable[int]) -> PageFigure:
+    def of_rows(self, quantity: Literal["params", "macs", "attention_bytes"], places: Sequence[int]) -> dict[str, Any]:
         """`quantity` over the rows at these places."""
-        places = list(rows)
         value = sum(self._rows[place][quantity] for place in places)
-        return self._figure(quantity, value)._replace(rows=" ".join(map(str, places)))
+        return self._figure(quantity, value) | {"rows": " ".join(map(str, places))}
 
-    def of_kind(self, quantity: Literal["params", "macs"], kind: Mixing) -> PageFigure:
+    def of_kind(self, quantity: Literal["params", "macs"], kind: Mixing) -> dict[str, Any]:
         """`quantity` of all operations of a mixing kind."""
         value = self._ledger.total(quantity, lambda row: row.mixing == kind) or 0
-        return self._figure(quantity, value)._replace(whole=kind)
+        return self._figure(quantity, value) | {"whole": kind}
 
-    def total(self, quantity: Quantity) -> PageFigure:
+    def total(self, quantity: Quantity) -> dict[str, Any]:
         """`quantity` of the whole."""
         value = self._ledger.total("params") or 0 if quantity == "params" else GROWING[quantity](self._ledger)
-        return self._figure(quantity, value)._replace(whole=TOTAL)
+        return self._figure(quantity, value) | {"whole": TOTAL}
 
-    def _figure(self, quantity: Quantity, value: int | None) -> PageFigure:
+    def _figure(self, quantity: Quantity, value: int | None) -> dict[str, Any]:
         share = units.percent(value or 0, self._macs) if quantity == "macs" else ""
-        return PageFigure(page_text(quantity, value), value, quantity, self._place, share=share)
+        text = "0" if value == 0 else figure_text(quantity, value)  # of bytes too
+        given = {"text": text, "value": value, "quantity": quantity, "system": self._place, "share": share}
+        return given | {"whole": "", "rows": ""}
 
 
-def page_text(quantity: str, value: int | None) -> str:
-    """`22.41 G`, `112.5 MiB`, `0`, of bytes too; a dash where there is none."""
-    return "0" if value == 0 else figure_text(quantity, value)
+def tree(ledger: Ledger, figures: Figures) -> list[dict[str, Any]]:
+    """The nodes below the whole system: stages, blocks, modules and operations."""
+    places = [(_parents(row, ledger), place) for place, row in enumerate(ledger.rows) if not row.only_moves]
+    return list(_nodes(places, 0, ledger.rows, figures))
 
 
-class Node(NamedTuple):
-    """A stage, a block, a module or an operation."""
-
-    name: str
-    times: int
-    """How often it stands there; 1 where its operations differ in that."""
-    macs: PageFigure
-    params: PageFigure
-    inside: tuple[Node, ...]
-    kind: str = ""
-    """The mixing kind, of an operation."""
-
-
-def tree(ledger: Ledger, figures: Figures) -> tuple[Node, ...]:
-    """The nodes below the whole system."""
-    places = [(tuple(_parents(row, ledger)), place) for place, row in enumerate(ledger.rows) if not row.only_moves]
-    return tuple(_nodes(places, 0, ledger.rows, figures))
-
-
-def _parents(row: Operation, ledger: Ledger) -> Iterator[str]:
+def _parents(row: Operation, ledger: Ledger) -> list[str]:
     """The names above an operation, from the outermost."""
     if ledger.module is not None:
-        yield from (row.component or ledger.metadata.name).split(".")
-        return
-    yield row.stage
-    if row.block != row.stage:
-        yield row.block.removeprefix(f"{row.stage} · ")
+        return (row.component or ledger.metadata.name).split(".")
+    return [row.stage, *([row.block.removeprefix(f"{row.stage} · ")] if row.block != row.stage else [])]
 
 
 def _nodes(
-    places: Sequence[tuple[tuple[str, ...], int]], depth: int, rows: Sequence[Operation], figures: Figures
-) -> Iterator[Node]:
-    """Those at one depth, in order of first appearance; operations where no name is left."""
-    groups: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+    places: Sequence[tuple[list[str], int]], depth: int, rows: Sequence[Operation], figures: Figures
+) -> Iterator[dict[str, Any]]:
+    """Those at one depth, in order of first appearance; operations, which have a kind, where no name is left.
+
+    `times` is how often a node stands there, 1 where its operations differ in that.
+    """
+
+    def node(name: str, own: list[int], times: int, kind: str = "") -> dict[str, Any]:
+        macs, params = figures.of_rows("macs", own), figures.of_rows("params", own)
+        return {"name": name, "times": times, "macs": macs, "params": params, "inside": [], "kind": kind}
+
+    groups: dict[str, list[tuple[list[str], int]]] = {}
     for parents, place in places:
         if len(parents) > depth:
             groups.setdefault(parents[depth], []).append((parents, place))
-            continue
-        row = rows[place]
-        macs, params = figures.of_rows("macs", [place]), figures.of_rows("params", [place])
-        yield Node(row.title, 1, macs, params, (), row.mixing)
+        else:
+            yield node(rows[place].title, [place], 1, rows[place].mixing)
     for name, inside in groups.items():
         own = [place for _, place in inside]
         repeated = {rows[place].times for place in own}
         times = repeated.pop() if len(repeated) == 1 else 1
-        macs, params = figures.of_rows("macs", own), figures.of_rows("params", own)
-        yield Node(name, times, macs, params, tuple(_nodes(inside, depth + 1, rows, figures)))
+        yield node(name, own, times) | {"inside": list(_nodes(inside, depth + 1, rows, figures))}
