@@ -16,6 +16,7 @@ from xfcost.api import option_readers as read
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.execution import CHECKPOINTS, MOST_BATCH, MOST_DEVICES, Checkpoint, Execution, Logits, Mode
 from xfcost.ledger.quantities import whole_number
+from xfcost.ledger.quantization import CACHE_FORMATS, WEIGHT_FORMATS
 from xfcost.ledger.timing_plan import USUAL
 
 P = ParamSpec("P")
@@ -167,6 +168,48 @@ class DeviceOptions(TypedDict, total=False):
             read=read.share("of the memory's bandwidth", "0.6", "60%"),
         ),
     ]
+    weights: Annotated[
+        str | None,
+        Option(
+            "Quantised matrices of linear layers and experts, with their scales: int4, fp8, mxfp4 or int8.",
+            metavar="FORMAT",
+            read=read.one_of(WEIGHT_FORMATS),
+            words=tuple(WEIGHT_FORMATS),
+        ),
+    ]
+    cache: Annotated[
+        str | None,
+        Option(
+            "Quantised keys and values: fp8 or int8.",
+            metavar="FORMAT",
+            read=read.one_of(CACHE_FORMATS),
+            words=tuple(CACHE_FORMATS),
+        ),
+    ]
+    tensor_parallel: Annotated[
+        int | str | None,
+        Option(
+            "With --on: devices that share heads, MLPs and vocabulary; in training and in inference.",
+            metavar="INT",
+            read=read.integer(MOST_DEVICES, "8", prefixed=False),
+        ),
+    ]
+    pipeline: Annotated[
+        int | str | None,
+        Option(
+            "With --on: pipeline stages; in training one forward, one backward.",
+            metavar="INT",
+            read=read.integer(MOST_DEVICES, "8", prefixed=False),
+        ),
+    ]
+    expert_parallel: Annotated[
+        int | str | None,
+        Option(
+            "With --on, in inference: devices that hold each expert once.",
+            metavar="INT",
+            read=read.integer(MOST_DEVICES, "8", prefixed=False),
+        ),
+    ]
     peak: Annotated[
         float | str | None,
         Option(
@@ -251,25 +294,9 @@ class TrainingOptions(TypedDict, total=False):
             words=CHECKPOINTS,
         ),
     ]
-    tensor_parallel: Annotated[
-        int | str | None,
-        Option(
-            "With --on: devices that share heads, MLPs and vocabulary.",
-            metavar="INT",
-            read=read.integer(MOST_DEVICES, "8", prefixed=False),
-        ),
-    ]
     sequence_parallel: Annotated[
         bool,
         Option("With --tensor-parallel: they share norms and residuals too.", default=False),
-    ]
-    pipeline: Annotated[
-        int | str | None,
-        Option(
-            "With --on: pipeline stages (one forward, one backward).",
-            metavar="INT",
-            read=read.integer(MOST_DEVICES, "8", prefixed=False),
-        ),
     ]
     global_batch: Annotated[
         int | str | None,

@@ -24,6 +24,7 @@ from xfcost.api.options import (
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import MESH_FIELDS, Mesh, RunPlan
 from xfcost.spec.architecture import PROMPTED
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
 _TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
 _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
+_SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
-_OF_MODULES: Final = ("N", "size", "mode", "optimizer", "on", "mfu", "mbu")
+_OF_MODULES: Final = ("N", "size", "mode", "optimizer", "on", "mfu", "mbu", "weights", "cache", *_SHARED)
 
 
 class Refusal(NamedTuple):
@@ -69,6 +71,16 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given.get("on") is not None,
         ),
         Refusal(
+            ("weights", "cache"),
+            "{value}: a training run computes in --dtype; leave it out",
+            lambda given: not _is_train(given),
+        ),
+        Refusal(
+            ("cache",),
+            "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
+            lambda given: given.get("mode") not in ("forward", None),
+        ),
+        Refusal(
             ("new_tokens",),
             "{value}: only --mode generate writes; add it, or leave --new-tokens out",
             lambda given: given.get("mode") == "generate",
@@ -85,12 +97,17 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: _is_train(given) or _named(given, _OF_TRAINING) != ["mfu"],
         ),
         Refusal(
-            _OF_TRAINING,
+            ("expert_parallel",),
+            "{value}: a training plan divides experts as other linear maps; leave it out",
+            lambda given: not _is_train(given),
+        ),
+        Refusal(
+            tuple(name for name in _OF_TRAINING if name not in _SHARED),
             "{all}: {they are} of training; add --mode train, or leave it out",
             _is_train,
         ),
         Refusal(
-            tuple(MESH_FIELDS),
+            (*MESH_FIELDS, "expert_parallel"),
             "{first}: how devices share a run; say which they are, as in --on a100-sxm-80x8",
             lambda given: given.get("on") is not None,
         ),
@@ -190,7 +207,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given["against"],
         ),
         Refusal(
-            _DEVICES,
+            (*_DEVICES, "expert_parallel"),
             "{all}: check takes devices with --mode train and --max-memory, the memory of one of them; `xfcost analyze "
             "--on` says whether another run fits",
             lambda given: given["of_memory"] and _is_train(given),
@@ -203,7 +220,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "diff": (
         Refusal(
-            (*_DEVICES, *_TIMES),
+            (*_DEVICES, *_TIMES, "weights", "cache", "expert_parallel"),
             "{all}: diff compares counts and bytes of one model, not of devices; `xfcost analyze` does",
         ),
     ),
@@ -212,6 +229,16 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             (*OPTIONS, "settings", "predict"),
             "{all}: both sides are saved, and have the runs of their files; leave it out",
         ),
+    ),
+    "a run on a device": (
+        Refusal(
+            ("weights", "cache"),
+            "{value}: what runs here is in --dtype; leave out {first}, or --device and --predict",
+        ),
+    ),
+    "find": (
+        Refusal(("weights", "cache"), "{value}: find counts weights and caches in --dtype; `xfcost analyze` takes it"),
+        Refusal(_SHARED, "{value}: find divides work perfectly among devices; `xfcost analyze` takes it"),
     ),
     "find without --vary": (
         Refusal(
@@ -350,6 +377,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
             raise TypeError(f"unexpected keyword argument {name!r}")
     given: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()} | dict(options)
     names = ("dtype", "attention", "mode", "batch", "memory_level")
+    formats = {f"{name.removesuffix('s')}_format": read_option(name, given[name]) for name in ("weights", "cache")}
     checked = {name: read_option(name, given[name]) for name in names}
     if given["N"] is not None and given["size"] is not None:
         raise UsageError("--N and --size: both say how large the input is; give one of them")
@@ -363,7 +391,9 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     refuse("a run", given | {"mfu": None} if estimated else given)
     if mode == "generate" and given["new_tokens"] is None:
         raise UsageError(f"--new-tokens is missing: expected how many tokens to generate, 1 to {MOST_NEW}")
+    parallelism = _parallelism(on, given) if on is not None and mode != "train" else None
     run = Run(
+        parallelism=parallelism,
         tokens=read_option("N", given["N"]),
         size=read_option("size", given["size"]),
         new_tokens=int(read_option("new_tokens", given["new_tokens"])) if mode == "generate" else 1,
@@ -375,8 +405,25 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         else None,
         mbu=read_option("mbu", given["mbu"]),
         **checked,
+        **formats,
     )
     return run if run.mode in LANGUAGE_MODEL_MODES else with_defaults(run, ())
+
+
+def _parallelism(on: DeviceGroup, given: Mapping[str, Any]) -> Parallelism | None:
+    """How devices share a model in inference; None where no degree is given.
+
+    Raises:
+        UsageError: a degree is no number, or does not divide the devices.
+    """
+    degrees = {name.removesuffix("_parallel"): read_option(name, given[name]) for name in _SHARED if given[name]}
+    if not degrees:
+        return None
+    from xfcost.counting.parallel import check_degrees
+
+    plan = Parallelism(**degrees)
+    check_degrees(plan, on)
+    return plan
 
 
 def make_plan(mode: str, **given: Any) -> RunPlan | None:

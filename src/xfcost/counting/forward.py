@@ -68,6 +68,7 @@ def _table_row(name: str, architecture: Architecture, *, orders: bool) -> Operat
         order=in_letters,
         params=rows * columns,
         weights_read=WeightsRead(0),
+        vocabulary=rows in {getattr(stream.input, "vocabulary", None) for stream in architecture.streams},
         bound=name in architecture.bound_tables,
         shared=name,
     )
@@ -151,6 +152,7 @@ def _placed(row: Operation, labelled: LabelledPart, batch: int, order: str | Non
         stage=labelled.stage,
         block=labelled.block,
         in_block=labelled.in_block,
+        weight_matrices=row.weight_matrices if labelled.in_block else (),
         times=labelled.times * row.times,
     )
 
@@ -196,7 +198,8 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
 
 # Fields of the metadata that an architecture has by the same names.
 _RUN: Final = (
-    "batch", "dtype", "attention", "mode", "logits", "memory_level", "source", "settings",
+    "batch", "dtype", "attention", "mode", "logits", "weight_format", "cache_format", "memory_level", "source",
+    "settings",
 )  # fmt: skip
 
 

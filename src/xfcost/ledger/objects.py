@@ -178,6 +178,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "timing": timing,
         **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
         **mode_objects(ledger),
+        **formats_object(ledger),
         **({} if ledger.on is None else {"on": on_object(ledger.on)}),
         **({"choices": [choice_record(choice) for choice in ledger.choices]} if ledger.choices else {}),
         "training": training_object(ledger),
@@ -186,6 +187,13 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "versions": metadata.versions,
         **({} if ledger.module is None else {"module": msgspec.to_builtins(ledger.module)}),
     }
+
+
+def formats_object(ledger: Ledger) -> dict[str, Any]:
+    """The key `quantised`: formats of weights and cache, and the bytes of all weights; {} where neither has one."""
+    metadata = ledger.metadata
+    formats = {"weights": metadata.weight_format, "cache": metadata.cache_format}
+    return {"quantised": formats | {"weight_bytes": ledger.held_bytes}} if any(formats.values()) else {}
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
@@ -225,9 +233,11 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "device": device.name,
         "count": found.on.count,
         "dtype": found.dtype,
+        "quantised_flops": found.time.quantised_flops,
+        "quantised_flops_per_second": found.time.quantised_peak,
         "peak_flops_per_second": found.on.peak(found.dtype),
         "bytes_per_second": found.on.bytes_per_second,
-        "ridge_point": device.ridge_point(found.dtype),
+        "ridge_point": found.time.mean_peak / found.time.bandwidth,
         "flops": found.time.flops,
         "bytes": found.time.bytes,
         "expected_bytes": found.time.expected_bytes,
@@ -239,10 +249,24 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "mfu": found.mfu,
         "mbu": found.mbu,
         "estimated_seconds": found.estimate,
+        **sharing_object(found),
         "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
         "compute_bound_batch": None if closing is None else closing.batch,
         "tf32": tf32,
         "notes": [*found.notes, *device.notes],
+    }
+
+
+def sharing_object(found: OnDevices) -> dict[str, Any]:
+    """The keys `parallelism` and `communication`, with degrees of parallelism; {} without."""
+    if found.parallelism is None or found.exchange is None:
+        return {}
+    time, plan = found.time, found.parallelism
+    return {
+        "parallelism": msgspec.to_builtins(plan) | {"replicas": plan.replicas(found.on.count)},
+        "communication": msgspec.to_builtins(found.exchange)
+        | {"link_bytes": time.link_bytes, "link_seconds": time.link_seconds}
+        | {"expected_link_bytes": time.expected_link_bytes, "expected_link_seconds": time.expected_link_seconds},
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from xfcost.ledger import units
-from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure
+from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure, Link
 from xfcost.ledger.objects import json_text
 from xfcost.report.document import Document, Gap, Part, TextLines, table_of
 
@@ -97,14 +97,23 @@ def figures(device: Device) -> Iterator[Described]:
             text = f"{units.count(figure.value)}{what}"
             yield Described(f"peak {dtype}", text, figure, device.ridge_point(dtype))
     if device.link is not None:
-        yield Described(f"link ({device.link.name})", f"{units.count(device.link.rate.value)}B/s", device.link.rate)
+        joins = "" if device.node is None else f", joins {device.node}"
+        yield Described(f"link ({device.link.name}{joins})", _rate(device.link), device.link.rate)
+    if device.network is not None:
+        yield Described(f"network ({device.network.name})", _rate(device.network), device.network.rate)
+
+
+def _rate(link: Link) -> str:
+    return f"{units.count(link.rate.value)}B/s"
 
 
 def _record(device: Device) -> dict[str, Any]:
     """One plain dict of raw values."""
-    names, link = ("title", "vendor", "year", "memory_bytes", "memory_kind", "bytes_per_second"), device.link
+    names = ("title", "vendor", "year", "memory_bytes", "memory_kind", "bytes_per_second")
     found: dict[str, Any] = {"device": device.name} | {name: getattr(device, name) for name in names}
     for dtype in PEAK_DTYPES:
         found[f"peak_{dtype}"] = device.peaks[dtype].value if dtype in device.peaks else None
-    found |= {"link": link and link.name, "link_bytes_per_second": link and link.rate.value}
+    for name, one in (("link", device.link), ("network", device.network)):
+        found |= {name: one and one.name, f"{name}_bytes_per_second": one and one.rate.value}
+        found |= {"link_devices": device.node} if name == "link" else {}
     return found | {"price_per_hour": device.price_per_hour, "sources": " ".join(device.sources)}

@@ -21,6 +21,7 @@ from xfcost.report.on_devices import (
     rate_texts,
     step_answers,
     time_texts,
+    weights_texts,
 )
 from xfcost.report.timing import reached_texts
 from xfcost.report.training import plan_answers, training_answers
@@ -55,6 +56,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from training_answers(ledger, at_least(ledger))
     yield from fit_texts(ledger)
     yield from cache_answers(ledger)
+    yield from weights_texts(ledger)
     yield from time_texts(ledger)
     yield from rate_texts(ledger)
     yield from reached_texts(ledger) if ledger.training is None else ()

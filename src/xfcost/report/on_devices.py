@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from xfcost.ledger import units
-from xfcost.ledger.device import Device
+from xfcost.ledger.device import Device, DeviceGroup
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
+from xfcost.ledger.parallelism import Exchange, Parallelism
+from xfcost.ledger.quantization import WEIGHT_FORMATS
 from xfcost.ledger.roofs import Bound
 from xfcost.report.document import DataTable, TextLines, line, numbers
 
@@ -23,6 +25,25 @@ def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
         yield generation_text(ledger.generation)
     if ledger.cache is not None:
         yield cache_text(ledger.cache, ledger.metadata)
+
+
+def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """How quantised weights are stored, and which ones are."""
+    name = ledger.metadata.weight_format
+    if name is None:
+        return
+    stored, dtype = ledger.storage, ledger.metadata.dtype
+    matrices = sum(one.elements * row.times for row in ledger.rows for one in stored.quantised(row))
+    params = ledger.total("params") or 0
+    which = (
+        "experts"
+        if stored.experts_alone
+        else "linear layers"
+        + (" and experts" if any(one.count > 1 for row in ledger.rows for one in row.weight_matrices) else "")
+    )
+    words = f"{units.size(ledger.held_bytes)}; {units.percent(matrices, params)} of the parameters, the matrices of "
+    words += f"{which}, in {WEIGHT_FORMATS[name].words}; others in {dtype}"
+    yield line(words, head=f"{name} weights: ")
 
 
 def step_answers(ledger: Ledger) -> Iterator[TextLines]:
@@ -47,7 +68,10 @@ def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
     if cache.bytes_per_token:
         growth = f"{units.size(cache.bytes_per_token)} more per token of a sample"
         growth += f"; {units.size(cache.state_bytes)} do not grow with N" if cache.state_bytes else ""
-    size = f"{units.size(cache.bytes)} {metadata.dtype}, batch {metadata.batch}"
+    dtype = metadata.cache_format or metadata.dtype
+    if metadata.cache_format is not None and cache.recurrent_bytes:
+        dtype += f" ({units.size(cache.recurrent_bytes)} of recurrent state in {metadata.dtype})"
+    size = f"{units.size(cache.bytes)} {dtype}, batch {metadata.batch}"
     return line(f"{size}; {growth}", head=f"{cache_name(cache)}: ")
 
 
@@ -127,6 +151,7 @@ def fit_words(found: OnDevices) -> str:
     if need.spare is None or need.available is None:
         return f"takes {units.size(need.needed)}; its memory is not known"
     kind = "" if found.on.device.memory_kind == "usable" else f" ({found.on.device.memory_kind})"
+    kind += " of each" if need.of_each else ""
     if need.spare >= 0:
         return f"fits, {units.size(need.spare)} of {units.size(need.available)}{kind} to spare"
     return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}"
@@ -227,6 +252,9 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
     if found is None:
         return
     yield memory_text(ledger, found.memory)
+    if found.parallelism is not None and found.exchange is not None:
+        yield line(_sharing(found.parallelism, found.on), head="shared: ")
+        yield line(_exchanged(found, found.exchange, ledger), head="communication: ")
     if reaches := _reaches(found.memory, ledger.metadata.batch):
         yield line(reaches)
     if found.compute_bound_batch is not None:
@@ -248,7 +276,41 @@ def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
     """`memory: weights 131.4 GiB + KV cache 156.2 GiB; no other activations`."""
     parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, "attention matrices": need.attention}
     words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
-    return line(f"{words}; no other activations", head="memory: ")
+    each = " on the device that needs most" if need.of_each else ""
+    return line(f"{words}{each}; no other activations", head="memory: ")
+
+
+def _sharing(plan: Parallelism, on: DeviceGroup) -> str:
+    """`tensor-parallel 4 × pipeline 2, 2 replicas with a part of the samples each`."""
+    degrees = {"tensor-parallel": plan.tensor, "pipeline": plan.pipeline}
+    words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+    replicas = plan.replicas(on.count)
+    texts = [" × ".join(words)] if words else []
+    texts += [f"{replicas} replicas, each with its part of the samples"] if replicas > 1 else []
+    texts += [f"whole experts on {plan.expert} devices"] if plan.expert > 1 else []
+    return ", ".join(texts) or "one device"
+
+
+def _exchanged(found: OnDevices, exchange: Exchange, ledger: Ledger) -> str:
+    """What each device receives, and how long that takes at least."""
+    time, per = found.time, " per step" if ledger.metadata.mode == "decode" else ""
+    parts = []
+    if exchange.all_reduces:
+        parts.append(f"{exchange.all_reduces} all-reduces (a ring moves {exchange.ring:.3g}× as much)")
+    parts += ["activations from stage to stage"] if exchange.stage_bytes else []
+    parts += ["tokens to experts and back, as expected"] if exchange.all_to_all_bytes else []
+    if not parts:
+        return "none"
+    size = f"each device receives {units.size(round(time.expected_link_bytes))}{per}: {', '.join(parts)}"
+    if exchange.rate is None or exchange.link is None:
+        return f"{size}; its link is not known"
+    where = f"at {units.count(exchange.rate)}B/s ({exchange.link})"
+    device = found.on.device
+    if device.node is None or (device.network is None and found.on.count > device.node):
+        where += ", if it joins all of them"
+    elif exchange.all_to_all_bytes and device.network is not None and found.on.count > device.node:
+        where += f", beyond {device.node} devices {units.count(device.network.rate.value)}B/s ({device.network.name})"
+    return f"{size}; {units.seconds(time.expected_link_seconds)} {where}"
 
 
 def _reaches(need: MemoryNeed, batch: int) -> str | None:
@@ -285,10 +347,23 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     shared = (
         "" if found.on.count == 1 else f", if perfectly divided among {found.on.count:,}; communication not counted"
     )
+    if found.parallelism is not None:
+        shared = " of each device; the longest of products, memory and communication"
+    products = peaks_text(device, dtype)
+    if (faster := found.time.quantised_peak) is not None:
+        share = units.percent(found.time.quantised_flops, found.time.flops)
+        products += f", {share} of them with {_quantised_words(ledger)} at {units.count(faster / found.on.count)}FLOP/s"
     return (
-        f"bound: products at {peaks_text(device, dtype)}, weights{cache.get(mode, ' once')} at "
+        f"bound: products at {products}, weights{cache.get(mode, ' once')} at "
         f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
     )
+
+
+def _quantised_words(ledger: Ledger) -> str:
+    """`fp8 weights and cache`."""
+    weights, cache = ledger.metadata.weight_format, ledger.metadata.cache_format
+    known = [f"{name} {what}" for name, what in ((weights, "weights"), (cache, "cache")) if name is not None]
+    return " and ".join(known)
 
 
 def peaks_text(device: Device, dtype: str) -> str:

@@ -12,14 +12,14 @@ from xfcost.report.figure import (
     TICKS,
     Captions,
     LabelBox,
+    PanelSize,
     PointName,
     Ticks,
-    caption_heights,
-    draw_captions,
+    as_file,
+    draw_legend,
     draw_names,
-    log_frame,
-    look,
-    to_bytes,
+    label_axes,
+    log_panels,
 )
 from xfcost.report.on_devices import EXPECTED
 from xfcost.report.plot import STYLES
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Inches: the axes, the margins beside them, a row of the legend.
-_ACROSS, _UP, _LEFT, _RIGHT, _LEGEND_ROW = 7.4, 4.4, 0.85, 0.25, 0.22
+_SIZE: Final = PanelSize(7.4, 4.4, right=0.25, above=0.2)
+# Inches of a row of the legend.
+_LEGEND_ROW: Final = 0.22
 _NAME_SIZE: Final = 8
 # Axes with less than this ratio of top to bottom get ticks at 1, 2 and 5.
 _NARROW: Final = 1000
@@ -40,24 +41,9 @@ _APART: Final = 1.5
 _ROOM: Final = 2.5
 
 
-def throughput_bytes(curves: Sequence[ThroughputCurve], form: str) -> bytes:
-    """The figure as a file of the format `form` (an ending)."""
-    with look():
-        return to_bytes(throughput_figure(curves), form)
-
-
 def throughput_figure(curves: Sequence[ThroughputCurve]) -> Figure:
     """Lines on logarithmic axes, the batches at their powers of four, and where the memory ends."""
-    from matplotlib.figure import Figure
-
-    captions = _captions(curves)
-    above, below = caption_heights(captions)
-    head = above + _LEGEND_ROW * len(curves) + 0.2
-    width, height = _LEFT + _ACROSS + _RIGHT, head + _UP + below
-    figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((_LEFT / width, below / height, _ACROSS / width, _UP / height))
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    figure, (axes,) = log_panels(_captions(curves), 1, _SIZE, _LEGEND_ROW * len(curves))
     for number, curve in enumerate(curves):
         _draw_curve(axes, curve, number, curve_name(curve, curves))
     _label_axes(axes)
@@ -67,11 +53,11 @@ def throughput_figure(curves: Sequence[ThroughputCurve]) -> Figure:
         for one in named(curve)
     ]
     draw_names(axes, names, list(_lines(axes, curves)), _NAME_SIZE)
-    draw_captions(figure, captions, _LEFT)
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.008, 1.0), frameon=False, fontsize=9, handlelength=3.2, borderaxespad=0.3
-    )
+    draw_legend(axes, _SIZE, 1)
     return figure
+
+
+throughput_bytes = as_file(throughput_figure)
 
 
 def curve_name(curve: ThroughputCurve, curves: Sequence[ThroughputCurve]) -> str:
@@ -106,7 +92,7 @@ def _label_axes(axes: Axes) -> None:
     for axis, label in ((axes.xaxis, "tokens/s of each sample"), (axes.yaxis, "tokens/s of all samples")):
         low, high = axis.get_view_interval()
         ticks.append(Ticks(label, TICKS["count"], (1.0, 2.0, 5.0) if high / low < _NARROW else (1.0,)))
-    log_frame(axes, ticks[0], ticks[1])
+    label_axes(axes, ticks[0], ticks[1])
 
 
 def _lines(axes: Axes, curves: Sequence[ThroughputCurve]) -> Iterator[LabelBox]:

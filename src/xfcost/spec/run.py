@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import CACHED, Execution, Logits, Mode
+from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.grammar import Spec, TokenInput
 
@@ -26,6 +27,9 @@ class Run(NamedTuple):
     """A fraction that multiplies the sides of every input (or of its folded grid)."""
     memory_level: int | None = None
     """Bytes of on-chip memory for which the main-memory traffic of attention is computed."""
+    weight_format: str | None = None
+    """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
+    cache_format: str | None = None
     mode: Mode = "forward"
     new_tokens: int = 1
     """m, in the mode `generate`."""
@@ -39,6 +43,8 @@ class Run(NamedTuple):
     """Devices that are set side by side, in place of `on`."""
     tokens_per_user: float | None = None
     """Tokens per second that the largest batch of decode steps gives each sample on them."""
+    parallelism: Parallelism | None = None
+    """How they share the model, where that is given."""
     mfu: float | None = None
     """The shares of `on`'s peak and bandwidth that an estimate takes; None where none is asked for."""
     mbu: float | None = None
