@@ -52,7 +52,7 @@ def test_rows_of_a_generation_are_those_of_all_its_decode_steps():
     small = load("gpt2", ["stages.0.depth=2", "stages.0.dim=48"])
     prompt, step = (place(small, Run(tokens=(8,), mode=mode, attention="eager")) for mode in ("prefill", "decode"))
     ready = passes(prompt, step, range(8, 11), "cpu", Ticks(), compile_=False)
-    seconds = ready.rows()
+    seconds = ready.rows().rows
     # a tick in each of 2 blocks: once in the prefill, in three decode steps thrice
     assert seconds["prefill.stages.0.block.0.scores"] == 2.0
     assert seconds["decode.stages.0.block.0.scores"] == 6.0

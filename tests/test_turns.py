@@ -16,6 +16,7 @@ from xfcost.torch_models.timing.devices import (
     usable_cpus,
     withheld_seconds,
 )
+from xfcost.torch_models.timing.kernels import RowSeconds
 from xfcost.torch_models.timing.turns import Subject, take_turns, timing_of
 
 # A call of a second is its own block: torch's timer calls it once to see that, and once more to measure it.
@@ -133,7 +134,7 @@ def test_rows_are_measured_between_the_turns_and_summed_over_passes_by_their_med
 
     def rows():
         machine.calls.append("rows")
-        return next(passes)
+        return RowSeconds(next(passes))
 
     (found,) = take_turns([Subject({"": machine.taking("A", 1.0)}, rows)], "cpu", TimingPlan(runs=3), machine.meters)
     assert machine.calls == ["A", *["A", "A", "rows"] * 3]
@@ -143,9 +144,9 @@ def test_rows_are_measured_between_the_turns_and_summed_over_passes_by_their_med
 def test_rows_are_measured_in_twenty_turns_at_most():
     machine = Machine()
     passes = []
-    subject = Subject({"": machine.taking("A", 1.0)}, lambda: passes.append(1) or {"a": 1.0})
+    subject = Subject({"": machine.taking("A", 1.0)}, lambda: passes.append(1) or RowSeconds({"a": 1.0}))
     (found,) = take_turns([subject], "cpu", TimingPlan(runs=23), machine.meters)
-    assert (len(found.times), len(found.rows["a"]), len(passes)) == (23, 20, 20)
+    assert (len(found.times), len(found.passes), len(passes)) == (23, 20, 20)
 
 
 def test_the_load_is_what_others_used_meanwhile():

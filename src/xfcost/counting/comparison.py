@@ -247,6 +247,8 @@ def _time_figures(ledger: Ledger) -> dict[str, int | float | None]:
     figures |= {f"seconds_{kind}": found[kind] if known else None for kind in MIXINGS}
     figures |= {"seconds_unknown": found["unknown"]} if found["unknown"] else {}
     figures["seconds_update"] = ledger.timing.update_seconds
+    if (lanes := ledger.timing.lanes) is not None:
+        figures |= {"seconds_kernels": lanes.kernels, "seconds_host": lanes.host, "seconds_copies": lanes.copies}
     figures["seconds_not_attributed"] = ledger.timing.not_attributed
     return figures
 

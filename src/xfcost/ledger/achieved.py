@@ -16,13 +16,14 @@ Bounded = TypeVar("Bounded", TrainingPlan, OnDevices)
 
 NOT_ATTRIBUTED: Final = "not attributed"
 UPDATE: Final = "update"
+COPIES: Final = "copies and fills"
 OF_PEAK: Final = "of_peak"
 ACHIEVED: Final = ("operand_bytes", "flops_per_second", "bytes_per_second")
 _FLOPS_PER_MAC: Final = 2
 
 
 def beside_rows(ledger: Ledger) -> dict[str, dict[str, float]]:
-    """What is no row's: of a training step the optimizer's update, of a timed one also what is not attributed.
+    """What is no row's: a training step's update, a GPU's copies between operations, what a timed run can't attribute.
 
     Each has `seconds`, `predicted_seconds`, or both.
     """
@@ -30,6 +31,7 @@ def beside_rows(ledger: Ledger) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     if timing is not None and timing.not_attributed is not None:
         found |= {} if timing.update_seconds is None else {UPDATE: {"seconds": timing.update_seconds}}
+        found |= {COPIES: {"seconds": timing.lanes.copies}} if timing.lanes and timing.lanes.copies else {}
         found[NOT_ATTRIBUTED] = {"seconds": timing.not_attributed}
     if prediction is not None and prediction.update_seconds is not None:
         found = {UPDATE: found.get(UPDATE, {}) | {"predicted_seconds": prediction.update_seconds}} | {

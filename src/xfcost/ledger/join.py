@@ -101,14 +101,16 @@ def with_seconds(
     """`ledger` with what was measured: seconds, and bytes of inputs and outputs, of each row over all its blocks.
 
     Without `row_bytes` the rows keep the bytes that they have.
-    What the whole takes beyond its rows, and beyond the `update` of a training step, is `not_attributed`.
+    What the whole takes beyond its rows, beyond copies and fills on a GPU, and beyond the `update` of a training step,
+    is `not_attributed`.
     """
     rows = []
     for row in (ledger if row_bytes is None else with_operand_bytes(ledger, row_bytes)).rows:
         spent = seconds.get(row.path)
         rows.append(msgspec.structs.replace(row, seconds=None if spent is None else spent / row.times))
     timed = [row.seconds * row.times for row in rows if row.seconds is not None]
-    rest = timing.seconds - math.fsum(timed) - (update or 0.0) if timed else None
+    beside = (update or 0.0) + (timing.lanes.copies if timing.lanes else 0.0)
+    rest = timing.whole - math.fsum(timed) - beside if timed else None
     timing = msgspec.structs.replace(timing, not_attributed=rest, update_seconds=update)
     return msgspec.structs.replace(ledger, rows=tuple(rows), timing=timing)
 

@@ -100,6 +100,24 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[float, float] | None = None
 
 
+class Lanes(msgspec.Struct, frozen=True, kw_only=True):
+    """The two lanes of a run on a GPU, in seconds: the longer one is about what the run takes."""
+
+    host: float
+    """Until the host had issued everything; it did not wait for the GPU."""
+    kernels: float
+    """Of all kernels, copies and fills on the GPU."""
+    copies: float
+    """Those of copies and fills that no operation launched."""
+    launches: int
+    """The number of kernels, copies and fills."""
+
+    @property
+    def host_bound(self) -> bool:
+        """Does the GPU wait for the host?"""
+        return self.host > self.kernels
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The real model on a real device: median seconds of a forward, and their spread (interquartile range)."""
 
@@ -136,11 +154,18 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     update_seconds: float | None = None
     """Of the optimizer, in a training step."""
     not_attributed: float | None = None
-    """`seconds` less those of all rows; negative where measuring the rows costs more than what runs between them."""
+    """`whole` less the seconds of all rows; negative where measuring them costs more than what runs between them."""
+    lanes: Lanes | None = None
+    """On a GPU, the seconds of the host and of the kernels; the seconds of rows are those of their kernels then."""
     roofs: Roofs | None = None
     """What the machine was calibrated to reach; None where that is not known."""
     not_calibrated: str | None = None
     """Why it is not known, where it was looked for."""
+
+    @property
+    def whole(self) -> float:
+        """The seconds that those of the rows are shares of: of all kernels, or of the run."""
+        return self.seconds if self.lanes is None else self.lanes.kernels
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,14 +15,20 @@ _MISSED: Final = 0.1
 _SLOW: Final = 0.5
 
 
-def noise_text(measured: Estimate, load: Load, threads: int, plan: TimingPlan) -> str | None:
-    """Why a measurement is not to be trusted, and what to do; None where nothing speaks against it."""
+def noise_text(
+    measured: Estimate, load: Load, threads: int, plan: TimingPlan, *, host_bound: bool = False
+) -> str | None:
+    """Why a measurement is not to be trusted, and what to do; None where nothing speaks against it.
+
+    Of a `host_bound` run on a GPU the host varies.
+    """
     disturbed = list(_disturbances(load, threads))
     reached = precision(measured)
     if reached is None:
         return _text([*disturbed, "fewer than 6 measurements give no interval"], plan)
     if reached > plan.precision:
-        disturbed.append(f"the 95 % interval is ±{_percent(reached)}, and more than ±{_percent(plan.precision)}")
+        cause = ", because the host issues kernels at a varying rate" if host_bound else ""
+        disturbed.append(f"the 95 % interval is ±{_percent(reached)}, and more than ±{_percent(plan.precision)}{cause}")
     return _text(disturbed, plan) if disturbed else None
 
 

@@ -125,9 +125,9 @@ def points_of(rows: Iterable[Operation], whole: float, *, predicted: bool) -> tu
 
 
 def _whole(ledger: Ledger) -> tuple[float, float]:
-    """Seconds of the whole run, and those of no operation."""
+    """Seconds of the whole run, on a GPU of its kernels, and those of no operation."""
     if ledger.timing is not None:
-        return ledger.timing.seconds, ledger.timing.not_attributed or 0.0
+        return ledger.timing.whole, ledger.timing.not_attributed or 0.0
     if ledger.on is not None:
         return sum((row.predicted_seconds or 0) * row.times for row in ledger.rows), 0.0
     if ledger.prediction is None:

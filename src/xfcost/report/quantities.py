@@ -175,6 +175,11 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     "seconds_unknown": ReportQuantity(
         "  time, mixing not known", "measured time of operations whose kind was not found", style=TERMINAL["unknown"]
     ),
+    "seconds_host": ReportQuantity("  host", "measured seconds until the host has issued every kernel of a GPU"),
+    "seconds_kernels": ReportQuantity("  kernels", "measured time of all kernels, copies and fills of a GPU"),
+    "seconds_copies": ReportQuantity(
+        "  copies and fills", "measured time of a GPU's copies and fills between operations"
+    ),
     "seconds_update": ReportQuantity("  time of the update", "measured time of the optimizer's update"),
     "seconds_not_attributed": ReportQuantity("  not attributed", "the whole less the time of all operations"),
     "backward_macs": ReportQuantity(

@@ -123,7 +123,7 @@ def mixing_table(ledger: Ledger) -> DataTable:
         for group in _groups(ledger, "mixing")
     ]
     total: dict[str, Any] = dict(ledger.totals())
-    total |= {"seconds": ledger.timing.seconds} | whole_of_peak(ledger) if ledger.timing else {}
+    total |= {"seconds": ledger.timing.whole} | whole_of_peak(ledger) if ledger.timing else {}
     total |= {"predicted_seconds": ledger.prediction.seconds} if ledger.prediction else {}
     return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
 
@@ -144,7 +144,7 @@ def _totals_table(
         share = units.DASH if figures["macs"] is None else units.percent(figures["macs"], macs)
         if timing is not None and timed:
             spent = figures["seconds"]
-            part = units.DASH if spent is None else units.percent(spent, timing.seconds)
+            part = units.DASH if spent is None else units.percent(spent, timing.whole)
             reached = [units.DASH if figures[OF_PEAK] is None else units.percent(figures[OF_PEAK], 1)] if peak else []
             others = [units.seconds(spent), part, *reached, *others]
         if predicted:
@@ -364,7 +364,7 @@ def _totals(ledger: Ledger) -> Totals:
             for row in ledger.rows
             if row.ran is not None and any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
         )
-    seconds = ledger.timing.seconds if ledger.timing else 0.0
+    seconds = ledger.timing.whole if ledger.timing else 0.0
     macs, trained = ledger.total("macs") or 0, ledger.training is not None
     return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger), row_bounds(ledger))
 

@@ -29,6 +29,7 @@ def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
     yield line(f"time: {units.seconds(timing.seconds)} {_what_ran(ledger)}, {spread_text(timing)}")
     peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
     yield line(f"on {where_text(timing)}{peak}")
+    yield from _lane_texts(timing)
     if timing.noisy:
         yield line(f"noisy: {timing.noisy}", "bold yellow")
     if timing.composed:
@@ -102,9 +103,26 @@ def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[TextLines]:
         yield line(f"achieved: {units.count(rate, 3)}FLOP/s, {share} of the peak of {units.count(peak, 3)}FLOP/s")
 
 
+def _lane_texts(timing: Timing) -> Iterator[TextLines]:
+    """Which of the two lanes of a GPU is the longer one."""
+    if (lanes := timing.lanes) is None:
+        return
+    kernels = f"kernels take {units.seconds(lanes.kernels)} ({lanes.launches:,} launches)"
+    idle = units.percent(max(0.0, timing.seconds - lanes.kernels), timing.seconds)
+    if lanes.host_bound:
+        yield line(f"host-bound: the GPU is idle {idle} of the time; {kernels}, the host {units.seconds(lanes.host)}")
+    else:
+        yield line(f"device-bound: {kernels}, the host issues them in {units.seconds(lanes.host)}")
+
+
 def _beside_texts(timing: Timing) -> Iterator[TextLines]:
     """What the sum of the operations leaves, in words."""
     rest = timing.not_attributed
+    if (lanes := timing.lanes) is not None:
+        own = units.percent(lanes.kernels - lanes.copies - (rest or 0.0), lanes.kernels)
+        copies = f", copies and fills between operations {units.percent(lanes.copies, lanes.kernels)}"
+        yield line(f"times of operations are those of their kernels, {own} of all kernels{copies}", "dim")
+        return
     if rest is None:
         return
     share = units.percent(abs(rest), timing.seconds)

@@ -66,7 +66,8 @@ from xfcost.torch_models.running.recorder import Recorder, differentiate
 from xfcost.torch_models.running.surroundings import shapes_on_meta
 from xfcost.torch_models.shared.private_torch import is_compiled_in_place, pytree
 from xfcost.torch_models.timing.devices import Clock, check_device, on_device, waiting_clock
-from xfcost.torch_models.timing.systems import UPDATE, measured_in_turns
+from xfcost.torch_models.timing.kernels import RowSeconds, recorded_kernels
+from xfcost.torch_models.timing.systems import measured_in_turns
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, timing_of
 
 # A run of more seconds is repeated at other N on demand alone.
@@ -246,9 +247,8 @@ def module_ledger(
     taken = update = None
     if how.device is not None:
         taken = how.taken or _timed_alone(found, title, dtype, how, on_cpu)
-        seconds: dict[Any, float] = dict(taken.measured.row_seconds())
-        update = seconds.pop(UPDATE, None)
-        give_seconds(works, seconds, "seconds")
+        update = taken.measured.update
+        give_seconds(works, taken.measured.row_seconds(), "seconds")
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
     rows, unused = module_rows(works, found.elements, traced, title, tokens=tokens_in(given), training=training)
     eager, fused = (any(getattr(work, one) for work in works) for one in ("fused_statistics", "fused_entries"))
@@ -498,8 +498,10 @@ class ModuleOnDevice:
 
             if self._optimizer is not None:
                 with _steps_on(device, model, given, self._optimizer) as steps:
-                    by_operation = own(partial(steps.by_operation, clock))
-                    yield Subject({"": own(steps)}, by_operation, partial(steps.peak, device))
+                    by_operation = own(partial(steps.by_operation, device, clock))
+                    yield Subject(
+                        {"": own(steps)}, None if device == "mps" else by_operation, partial(steps.peak, device)
+                    )
                 return
             with stand_ins("real", model, *given, device=device) as inputs:
                 leaves, made = pytree.tree_leaves(inputs), copier("real")
@@ -510,14 +512,11 @@ class ModuleOnDevice:
                     with torch.no_grad():
                         return model(*args, **kwargs)
 
-                def by_operation() -> dict[Any, float]:
-                    recorder = Recorder(clock=clock)
-                    with recorder.of(model):
-                        call()
-                    return RecordedOperations(recorder.run).seconds
+                def by_operation() -> RowSeconds:
+                    return _by_operation(model, device, clock, lambda recorder: call())
 
                 peak = partial(peak_on, device, call, model, reached(inputs))
-                yield Subject({"": own(call)}, own(by_operation), peak)
+                yield Subject({"": own(call)}, None if device == "mps" else own(by_operation), peak)
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         if self._ledger is None:
@@ -547,14 +546,37 @@ class _ModuleSteps(Stepping):
     def backward(self, loss: Any) -> None:
         differentiate(loss)
 
-    def by_operation(self, clock: Clock) -> dict[Any, float]:
+    def by_operation(self, device: str, clock: Clock) -> RowSeconds:
         """Seconds of every operation, its backward pass with it, in one step; and of the update."""
-        recorder = Recorder(clock=clock)
-        with recorder.of(self.model):
+
+        def both(recorder: Recorder) -> None:
             recorder.differentiate(self.forward())
+
+        return _by_operation(self.model, device, clock, both, self.update)
+
+
+def _by_operation(
+    model: nn.Module, device: str, clock: Clock, call: Callable[[Recorder], object],
+    update: Callable[[], object] | None = None,
+) -> RowSeconds:  # fmt: skip
+    """Seconds of every operation of `call`, by its kernels on a GPU and by a clock elsewhere; and of the update."""
+    on_cuda = device.startswith("cuda")
+    recorder = Recorder(clock=None if on_cuda else clock)
+
+    def run() -> float:
+        with recorder.of(model):
+            call(recorder)
         began = clock()
-        self.update()
-        return RecordedOperations(recorder.run).seconds | {UPDATE: clock() - began}
+        if update is not None:
+            update()
+        return clock() - began
+
+    found = recorded_kernels(recorder, run, device) if on_cuda else RowSeconds({}, run())
+    rows = RecordedOperations(recorder.run).seconds
+    if not on_cuda:
+        return RowSeconds(rows, None if update is None else found.update)
+    # operations that have no row copy: the kernels of a `contiguous`
+    return found._replace(rows=rows, copies=found.copies + sum(found.rows.values()) - sum(rows.values()))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import msgspec
 import torch
 from torch import nn
 
+from xfcost.ledger.achieved import UPDATE
 from xfcost.ledger.calibration import Calibration, Network, Overhead, training_steps
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Phase, Prediction
@@ -24,7 +25,7 @@ from xfcost.torch_models.running.prediction_calls import LayoutCall, calls_by_pl
 from xfcost.torch_models.running.record import RecordedCall, RunRecord
 from xfcost.torch_models.running.recorder import Clock, Recorder
 from xfcost.torch_models.shared.private_torch import disable_current_modes, no_compiler
-from xfcost.torch_models.timing.systems import DECODE, PREFILL, UPDATE, TimedSystem
+from xfcost.torch_models.timing.systems import DECODE, PREFILL, TimedSystem
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.
 _SHARE: Final = 0.9

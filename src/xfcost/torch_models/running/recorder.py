@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -119,6 +119,8 @@ class Recorder(TorchDispatchMode):
         self.is_saving = False
         numbered = model is not None or not calls
         self.storages = _Storages(self.run.changes, live) if numbered else None
+        self.around: Callable[[int], AbstractContextManager[Any]] | None = None
+        """Gives a context in which the call of this number runs."""
         self.again: list[float] | None = None
         """Seconds of the calls of a run that repeats the recorded one."""
         if model is not None:
@@ -148,7 +150,8 @@ class Recorder(TorchDispatchMode):
         if self.numbers_on_meta and func is _READ_NUMBER and args[0].is_meta:
             result: Any = 1.0
         else:
-            result = self._shapes.result(func, args, given)
+            with nullcontext() if self.around is None else self.around(self.run.ran):
+                result = self._shapes.result(func, args, given)
         spent = 0.0 if clock is None else clock() - began
         if self.for_prediction:
             result = as_on_cpu(str(func.overloadpacket), args, result)
@@ -296,6 +299,7 @@ class Recorder(TorchDispatchMode):
         """Record in another thread, for the module of this path, which gave it work."""
         own = self.another()
         own.clock, own.run, own.stacks, own.lock, own.phase = self.clock, self.run, self.stacks, self.lock, self.phase
+        own.around = self.around
         own.running = own.stacks[threading.get_ident()] = [path]
         if self.is_saving:
             self.run.missing["saved activations of another thread"] += 1
@@ -313,7 +317,7 @@ class Recorder(TorchDispatchMode):
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """A loop over tokens: all its steps, or of very many a few, the others alike."""
-        if self.whole_loops or not self.calls or self.clock is not None:
+        if self.whole_loops or not self.calls or self.clock is not None or self.around is not None:
             return loop(*args)
         return extrapolated(self, loop, shapes, args)
 

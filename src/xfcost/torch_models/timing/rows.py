@@ -1,15 +1,15 @@
 """Seconds and bytes of every row, over all its blocks, noted around the leaves of a model.
 
-A leaf that is called several times counts the sum. Clocks wait for the device, so that operations on a GPU no longer
-overlap; the seconds of a backward pass are those of the autograd nodes that a leaf made. A recorder in the place of
-these hooks would stand between the small calls of a loop, which would take twice as long.
+A leaf that is called several times counts the sum. On a GPU the seconds are those of kernels, elsewhere those of a
+clock; those of a backward pass are of the autograd nodes that a leaf made. A recorder in the place of these hooks would
+stand between the small calls of a loop, which would take twice as long.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import count as count_from
 from typing import Any, Final
@@ -31,6 +31,7 @@ from xfcost.torch_models.running.recorder import Recorder, strided_parts
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.private_torch import next_node, no_compiler, node_number, pytree, storage_identity
 from xfcost.torch_models.timing.devices import Clock
+from xfcost.torch_models.timing.kernels import RowSeconds, kernels_of, launched_by
 
 # Steps at which bytes are looked at; where sums take more, rows have none.
 _MOST_STEPS: Final = 512
@@ -49,6 +50,21 @@ def _around_leaves(live: BuiltModel, leave: Callable[..., None], enter: Callable
             hooks.enter_context(module.register_forward_pre_hook(lambda *_, path=path: enter(path)))
             hooks.enter_context(module.register_forward_hook(partial(leave, path), with_kwargs=True))
         yield
+
+
+def kernel_seconds(live: BuiltModel, call: Callable[[], object], device: str) -> RowSeconds:
+    """Seconds of the kernels of each row in one `call` on a GPU, its backward pass and the optimizer's step with it."""
+    entered: list[AbstractContextManager[Any]] = []
+
+    def enter(path: str) -> None:
+        entered.append(launched_by(path))
+        entered[-1].__enter__()
+
+    def leave(*_: Any) -> None:
+        entered.pop().__exit__(None, None, None)
+
+    with _around_leaves(live, leave, enter):
+        return kernels_of(call, device)
 
 
 def row_seconds(

@@ -28,11 +28,16 @@ from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.environment import with_versions
 from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.devices import Clock, check_device, on_device, waiting_clock
-from xfcost.torch_models.timing.rows import generation_bytes, row_bytes, row_seconds, training_bytes
+from xfcost.torch_models.timing.kernels import RowSeconds
+from xfcost.torch_models.timing.rows import (
+    generation_bytes,
+    kernel_seconds,
+    row_bytes,
+    row_seconds,
+    training_bytes,
+)
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, take_turns, timing_of
 
-UPDATE: Final = "update"
-"""The key of the optimizer's update among a training step's rows."""
 PREFILL: Final = "prefill"
 DECODE: Final = "decode"
 
@@ -59,12 +64,22 @@ def passes(
 
         calls[DECODE] = steps
 
-    def rows() -> dict[str, float]:
-        found = {phase: row_seconds(lives[phase], call, clock) for phase, call in calls.items()}
-        return {f"{phase}.{path}".lstrip("."): each for phase, paths in found.items() for path, each in paths.items()}
+    def rows() -> RowSeconds:
+        if device.startswith("cuda"):
+            found = {phase: kernel_seconds(lives[phase], call, device) for phase, call in calls.items()}
+        else:
+            found = {phase: RowSeconds(row_seconds(lives[phase], call, clock)) for phase, call in calls.items()}
+        launches = [one.launches for one in found.values() if one.launches is not None]
+        return RowSeconds(
+            {f"{phase}.{path}".lstrip("."): each for phase, one in found.items() for path, each in one.rows.items()},
+            copies=sum(one.copies for one in found.values()),
+            others=sum(one.others for one in found.values()),
+            launches=sum(launches) if launches else None,
+        )
 
     model, inputs = lives[phase].model, lives[phase].inputs
-    return Subject(calls, None if compile_ else rows, lambda: peak_on(device, lambda: model(*inputs), model, inputs))
+    seen = None if compile_ or device == "mps" else rows  # mps has no kernels that can be told apart
+    return Subject(calls, seen, lambda: peak_on(device, lambda: model(*inputs), model, inputs))
 
 
 def training_step(architecture: Architecture, optimizer: str, device: str, clock: Clock, *, compile_: bool) -> Subject:
@@ -74,18 +89,20 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
     if compile_:
         stepping.call = torch.compile(stepping.model)
 
-    def rows() -> dict[str, float]:
+    def rows() -> RowSeconds:
+        if on_cuda:
+            return kernel_seconds(live, stepping, device)
         seconds = row_seconds(live, stepping.forward, clock, backward=True)
         began = clock()
         stepping.update()
-        return seconds | {UPDATE: clock() - began}
+        return RowSeconds(seconds, clock() - began)
 
     def peak() -> int:
         if not on_cuda:
             stepping.call = stepping.model
         return stepping.peak(device)
 
-    return Subject({"": stepping}, None if compile_ else rows, peak)
+    return Subject({"": stepping}, None if compile_ or device == "mps" else rows, peak)
 
 
 def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:
@@ -231,9 +248,7 @@ class SystemOnDevice:
             measured, predicted = composed(measured, times), None
             held = {path: nbytes * times.get(path, 1) for path, nbytes in held.items()}
         timing = timing_of(measured, self.device, peak, predicted, self.plan)
-        seconds = measured.row_seconds()
-        update = seconds.pop(UPDATE, None)
-        ledger = with_seconds(with_versions(counted), seconds, held, timing, update)
+        ledger = with_seconds(with_versions(counted), measured.row_seconds(), held, timing, measured.update)
         if ledger.generation is None:
             return ledger
         phases = {phase.name: phase.seconds for phase in timing.phases}
@@ -266,8 +281,17 @@ def composed(measured: Measured, times: Mapping[str, int]) -> Measured:
 
     What stands between the rows grows as the rows do.
     """
-    rows = {path: tuple(spent * times.get(path, 1) for spent in each) for path, each in measured.rows.items()}
-    once, whole = (math.fsum(math.fsum(each) for each in one.values()) for one in (measured.rows, rows))
-    factor = whole / once if once else 1.0
+    rows = [{path: spent * times.get(path, 1) for path, spent in one.rows.items()} for one in measured.passes]
+    once = math.fsum(math.fsum(one.rows.values()) for one in measured.passes)
+    factor = math.fsum(math.fsum(one.values()) for one in rows) / once if once else 1.0
+    passes = tuple(
+        one._replace(
+            rows=each,
+            copies=one.copies * factor,
+            others=one.others * factor,
+            launches=None if one.launches is None else round(one.launches * factor),
+        )
+        for one, each in zip(measured.passes, rows, strict=True)
+    )
     phases = {name: tuple(spent * factor for spent in spans) for name, spans in measured.phases.items()}
-    return measured._replace(rows=rows, phases=phases)
+    return measured._replace(passes=passes, phases=phases, host=tuple(spent * factor for spent in measured.host))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from xfcost.ledger.metadata import Load, Phase, Timing
+from xfcost.ledger.metadata import Lanes, Load, Phase, Timing
 from xfcost.ledger.noise import noise_text
 from xfcost.ledger.statistics import interquartile_range, median, precision
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
@@ -25,13 +25,14 @@ from xfcost.torch_models.timing.devices import (
     threads_set,
     waiting_clock,
 )
+from xfcost.torch_models.timing.kernels import RowSeconds
 
 # Six measurements are the fewest that give an interval; after --max-time three are enough, and are reported as noisy.
 _FEWEST: Final = 6
 _FEWEST_LATE: Final = 3
 # Turns of a system in --min-time.
 _TURNS: Final = 10
-# Passes with a clock around every operation, one after each of the first turns.
+# Passes that are looked at operation by operation, one after each of the first turns.
 _ROW_PASSES: Final = 20
 
 
@@ -40,8 +41,8 @@ class Subject(NamedTuple):
 
     calls: Mapping[str, Callable[[], object]]
     """By phase; the name of a single call is empty."""
-    rows: Callable[[], dict[str, float]] | None = None
-    """A pass with a clock around every operation -> seconds of each row, over all its blocks."""
+    rows: Callable[[], RowSeconds] | None = None
+    """A pass that is looked at operation by operation."""
     peak: Callable[[], int | None] = lambda: None
     """Measures its peak bytes, once its times are taken."""
 
@@ -51,23 +52,32 @@ class Measured(NamedTuple):
 
     phases: dict[str, tuple[float, ...]]
     """Seconds of each call, by turn."""
-    rows: dict[str, tuple[float, ...]]
-    """Seconds of each row over all its blocks, by pass."""
+    passes: tuple[RowSeconds, ...]
+    """What each pass gave that was looked at operation by operation."""
     warm_up: float
     """Seconds of the first calls, which are not measured otherwise."""
     load: Load
     threads: int
     in_turns: bool
     """Were several subjects timed?"""
+    host: tuple[float, ...] = ()
+    """On a GPU, seconds until the host had issued everything, by turn."""
 
     @property
     def times(self) -> tuple[float, ...]:
         """Seconds of all calls together, by turn."""
         return _together(self.phases)
 
-    def row_seconds(self) -> dict[str, float]:
+    def row_seconds(self) -> dict[Any, float]:
         """The median of every row over all its blocks."""
-        return {path: statistics.median(spent) for path, spent in self.rows.items()}
+        paths = {path: None for one in self.passes for path in one.rows}
+        return {path: statistics.median(one.rows.get(path, 0.0) for one in self.passes) for path in paths}
+
+    @property
+    def update(self) -> float | None:
+        """The median of the optimizer's step."""
+        found = [one.update for one in self.passes if one.update is not None]
+        return statistics.median(found) if found else None
 
 
 class Meters(NamedTuple):
@@ -87,7 +97,8 @@ def take_turns(
     threads = plan.threads or cores()
     with threads_set(threads):
         clock = waiting_clock(device, meters.clock)
-        timed = [_Timed(subject, clock, threads) for subject in subjects]
+        issued = meters.clock if device.startswith("cuda") else None
+        timed = [_Timed(subject, clock, threads, issued) for subject in subjects]
         start, began = meters.read(), clock()
         for one in timed:  # the first call of each phase loads code and takes memory; with a compiler it compiles
             warming = clock()
@@ -103,11 +114,12 @@ def take_turns(
     return [
         Measured(
             phases={phase: tuple(times) for phase, times in one.phases.items()},
-            rows={path: tuple(each.get(path, 0.0) for each in one.passes) for each in one.passes for path in each},
+            passes=tuple(one.passes),
             warm_up=one.warm_up,
             load=load,
             threads=threads,
             in_turns=len(subjects) > 1,
+            host=tuple(one.host),
         )
         for one in timed
     ]
@@ -116,7 +128,7 @@ def take_turns(
 class _Timed:
     """One subject with its timers and what they measured so far."""
 
-    def __init__(self, subject: Subject, clock: Clock, threads: int) -> None:
+    def __init__(self, subject: Subject, clock: Clock, threads: int, issued: Clock | None) -> None:
         from torch.utils import benchmark  # its import takes half as long as a trace
 
         self.subject = subject
@@ -125,7 +137,9 @@ class _Timed:
             for phase, call in subject.calls.items()
         }
         self.phases: dict[str, list[float]] = {phase: [] for phase in subject.calls}
-        self.passes: list[dict[str, float]] = []
+        self.passes: list[RowSeconds] = []
+        self.host: list[float] = []
+        self._clock, self._issued = clock, issued
         self.warm_up = 0.0
 
     def take_turn(self, seconds: float) -> None:
@@ -135,8 +149,16 @@ class _Timed:
         """
         for phase, timer in self.timers.items():
             self.phases[phase].append(timer.blocked_autorange(min_run_time=seconds).median)
+        if self._issued is not None:
+            self.host.append(sum(self._host_seconds(call, self._issued) for call in self.subject.calls.values()))
         if self.subject.rows is not None and len(self.passes) < _ROW_PASSES:
             self.passes.append(self.subject.rows())
+
+    def _host_seconds(self, call: Callable[[], object], issued: Clock) -> float:
+        self._clock()  # the GPU has finished what came before
+        began = issued()
+        call()
+        return issued() - began
 
 
 def _together(phases: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
@@ -163,6 +185,17 @@ def timing_of(
     times = measured.times
     found = median(times)
     threads = measured.threads if device.startswith("cpu") else 1
+    by_kernel = [one for one in measured.passes if one.launches is not None]
+    lanes = (
+        Lanes(
+            host=statistics.median(measured.host),
+            kernels=statistics.median(one.total for one in by_kernel),
+            copies=statistics.median(one.copies for one in by_kernel),
+            launches=by_kernel[-1].launches or 0,
+        )
+        if by_kernel and measured.host
+        else None
+    )
     return Timing(
         device=device,
         machine=machine(device),
@@ -180,7 +213,8 @@ def timing_of(
         compiled=plan.compile,
         composed=plan.composed,
         load=measured.load,
-        noisy=noise_text(found, measured.load, threads, plan),
+        noisy=noise_text(found, measured.load, threads, plan, host_bound=lanes is not None and lanes.host_bound),
+        lanes=lanes,
         phases=tuple(
             Phase(name=name, seconds=(each := median(spent)).value, interval=each.interval)
             for name, spent in measured.phases.items()

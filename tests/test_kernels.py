@@ -1,0 +1,196 @@
+"""Kernels belong to the rows that launched them, held to traces that an H100 recorded; no GPU is needed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from xfcost.counting.forward import count
+from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows
+from xfcost.ledger.join import with_seconds
+from xfcost.ledger.metadata import Load
+from xfcost.report.timing import timing_texts
+from xfcost.spec.load import load
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.any_model.ledger import _by_operation
+from xfcost.torch_models.build import build
+from xfcost.torch_models.timing import kernels, turns
+from xfcost.torch_models.timing.kernels import RowSeconds, attributed
+from xfcost.torch_models.timing.rows import kernel_seconds
+from xfcost.torch_models.timing.turns import Measured, timing_of
+
+DATA = Path(__file__).parent / "data" / "gpu"
+
+
+def recorded(name: str) -> RowSeconds:
+    with gzip.open(DATA / f"{name}.json.gz", "rt", encoding="utf-8") as file:
+        return attributed(json.load(file)["traceEvents"])
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "launches", "rows", "fc2"),
+    [
+        # sums of the same runs by another script, by leaf: of all kernels, all leaves, the second product of the MLP
+        ("vit-s8", 2623.1, 174, 2593.6, 684.04),
+        ("swin-t-fused", 4274.0, 302, 4111.2, 1005.96),
+    ],
+)
+def test_kernels_of_a_forward_belong_to_its_leaves(name, total, launches, rows, fc2):
+    found = recorded(name)
+    assert found.total * 1e6 == pytest.approx(total, abs=0.1)
+    assert found.launches == launches
+    assert sum(found.rows.values()) * 1e6 == pytest.approx(rows, abs=0.1)
+    products = [spent for path, spent in found.rows.items() if path.endswith(".inner.fc2")]
+    assert sum(products) * 1e6 == pytest.approx(fc2, abs=0.1)
+    # what is left are copies between operations
+    assert found.copies == pytest.approx(found.total - sum(found.rows.values()))
+    assert found.others == 0
+    assert sum(found.rows.values()) + found.copies >= 0.97 * found.total
+
+
+def test_kernels_of_a_training_step_belong_to_forward_operations_and_to_the_update():
+    found = recorded("vit-s16-train")
+    assert found.total * 1e6 == pytest.approx(10702.4, abs=0.1)
+    assert found.launches == 752
+    assert found.update is not None
+    assert found.others <= 0.05 * found.total
+    # a product's backward pass has two products of its size
+    first = sum(spent for path, spent in found.rows.items() if path.endswith(".inner.fc1"))
+    forward = 694.79e-6
+    assert 2.5 * forward < first < 4 * forward
+
+
+def event(cat, name, ts, dur, tid=1, **args):
+    return {"cat": cat, "name": name, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def launched(ts, correlation, dur, tid=1, cat="kernel"):
+    launch = event("cuda_runtime", "cudaLaunchKernel", ts, 1, tid, correlation=correlation)
+    return [launch, event(cat, "k", ts + 500, dur, 7, correlation=correlation)]
+
+
+def test_a_kernel_belongs_to_the_innermost_range_and_a_backward_kernel_to_its_forward_operation():
+    events = [
+        event("user_annotation", "xf::outer", 0, 100),
+        event("user_annotation", "xf::inner", 10, 20),
+        event("cpu_op", "aten::view", 11, 1, **{"Sequence number": 5, "Fwd thread id": 0}),
+        event("cpu_op", "aten::mm", 50, 10, **{"Sequence number": 5, "Fwd thread id": 0}),
+        *launched(15, 1, 3),  # inner
+        *launched(52, 2, 5),  # outer
+        *launched(120, 3, 7),  # after both, in no operation
+        event("cpu_op", "aten::copy_", 130, 10),
+        *launched(131, 4, 11),  # a copy between operations
+        *launched(150, 5, 13, cat="gpu_memset"),
+        # the node of `aten::mm`, which alone made one; its thread has ranges of its own
+        event(
+            "cpu_op", "autograd::engine::evaluate_function: MmBackward0", 200, 50, 2,
+            **{"Sequence number": 5, "Fwd thread id": 1},
+        ),
+        event("cpu_op", "aten::mm", 210, 5, 2),
+        *launched(211, 6, 17, 2),  # outer
+        event("user_annotation", "Optimizer.step#AdamW.step", 300, 50),
+        *launched(310, 7, 19),
+        event("kernel", "k", 900, 23, 7, correlation=99),  # its launch was not recorded
+    ]  # fmt: skip
+    found = attributed(events)
+    assert found.rows == pytest.approx({"inner": 3e-6, "outer": 22e-6})
+    assert found.update == pytest.approx(19e-6)
+    assert found.copies == pytest.approx(24e-6)
+    assert found.others == pytest.approx(30e-6)
+    assert found.launches == 8
+    assert found.total == pytest.approx(98e-6)
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Every product and every GELU of the CPU launches a kernel of a microsecond."""
+    launching = {f"aten::{name}" for name in ("addmm", "mm", "bmm", "mkldnn_convolution", "gelu")}
+
+    def with_kernels(events):
+        operations, more = [one for one in events if one.get("name") in launching], []
+        for number, one in enumerate(operations):
+            middle, end = one["ts"] + one["dur"] / 2, one["ts"] + one["dur"]
+            # under a dispatch mode an operation is called twice, once by the mode
+            if not any(other is not one and one["ts"] <= other["ts"] <= end for other in operations):
+                more.append(event("cuda_runtime", "launch", middle, 0, one["tid"], correlation=number))
+                more.append(event("kernel", "k", 0, 1, 7, correlation=number))
+        return attributed([*events, *more])
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    monkeypatch.setattr(kernels, "attributed", with_kernels)
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_every_operation_of_a_spec_has_a_range(as_on_a_gpu):
+    architecture = place(load("vit-ti32", ["stages.0.depth=2"]), Run())
+    live = build(architecture, "cpu")
+    with torch.no_grad():
+        found = kernel_seconds(live, lambda: live.model(*live.inputs), "cuda")
+    rows = count(architecture).rows
+    assert set(found.rows) <= {row.path for row in rows}
+    assert {row.path for row in rows if row.macs} <= set(found.rows)
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_operations_of_a_module_have_the_rows_of_the_clock(as_on_a_gpu):
+    model, x = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)), torch.randn(4, 8)
+    with torch.no_grad():
+        by_clock = _by_operation(model, "cpu", iter(range(1000)).__next__, lambda recorder: model(x))
+        by_kernel = _by_operation(model, "cuda", lambda: 0.0, lambda recorder: model(x))
+    assert set(by_kernel.rows) == set(by_clock.rows)
+    assert list(by_kernel.rows.values()) == pytest.approx([1e-6] * 3)
+    assert by_kernel.total == pytest.approx(3e-6)
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_a_backward_pass_belongs_to_the_operations_of_its_forward(as_on_a_gpu):
+    model, x = nn.Linear(8, 8, bias=False), torch.randn(4, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def both(recorder):
+        recorder.differentiate(model(x).sum())
+
+    found = _by_operation(model, "cuda", lambda: 0.0, both, optimizer.step)
+    (product,) = [spent for key, spent in found.rows.items() if key[1] == "aten::mm"]
+    # the product, and of its backward pass the product that gives the weight's gradient
+    assert product == pytest.approx(2e-6)
+
+
+def timed(seconds, host, rows, monkeypatch, **more):
+    monkeypatch.setattr(turns, "machine", lambda device: "H100")
+    found = Measured(
+        phases={"": (seconds,) * 6}, passes=(RowSeconds(rows, **more),), warm_up=0.0, load=Load(), threads=1,
+        in_turns=False, host=(host,) * 6,
+    )  # fmt: skip
+    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
+    return with_seconds(ledger, found.row_seconds(), None, timing_of(found, "cuda", None, None), found.update)
+
+
+def test_shares_are_of_the_kernels_and_the_longer_lane_is_named(monkeypatch):
+    rows = {"stages.0.block.0.scores": 1e-3}
+    ledger = timed(10e-3, 9e-3, rows, monkeypatch, update=0.5e-3, copies=0.25e-3, others=0.25e-3, launches=42)
+    beside = beside_rows(ledger)
+    # 2 ms of kernels = 1 ms of rows + 0.5 ms of the update + 0.25 ms of copies + 0.25 ms of others
+    assert beside[UPDATE]["seconds"] == pytest.approx(0.5e-3)
+    assert beside[COPIES]["seconds"] == pytest.approx(0.25e-3)
+    assert beside[NOT_ATTRIBUTED]["seconds"] == pytest.approx(0.25e-3)
+    told = [text.plain for text in timing_texts(ledger)]
+    assert (
+        "host-bound: the GPU is idle 80.0 % of the time; kernels take 2.00 ms (42 launches), the host 9.00 ms" in told
+    )
+    assert (
+        "times of operations are those of their kernels, 75.0 % of all kernels, copies and fills between operations "
+        "12.5 %" in told
+    )
+
+
+def test_kernels_that_take_longer_than_the_host_are_the_bound(monkeypatch):
+    ledger = timed(10e-3, 2e-3, {"stages.0.block.0.scores": 9.9e-3}, monkeypatch, launches=7)
+    told = [text.plain for text in timing_texts(ledger)]
+    assert "device-bound: kernels take 9.90 ms (7 launches), the host issues them in 2.00 ms" in told
