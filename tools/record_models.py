@@ -27,7 +27,7 @@ import msgspec
 from xfcost.api.accounts import module_run, named_module
 from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, placed
 from xfcost.importing import loaded_config
-from xfcost.ledger.errors import SpecError
+from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.models import config_of, models
 from xfcost.spec.targets import ModuleTarget
@@ -42,18 +42,19 @@ LedgerAt = Callable[[int, int], Ledger]
 
 _NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
 _MOST_TERMS: Final = 3
-# Of a piece without end. No batch is 1, at which fields have their defaults, but that of the last, which is the check.
-_OPEN: Final = ((1021, 4), (2085, 2), (1543, 3), (3001, 2), (4099, 5), (30011, 1))
-# Of a short piece, as shares of its length.
-_SHARES: Final = ((Fraction(1, 7), 4), (Fraction(3, 7), 2), (Fraction(2, 7), 3), (Fraction(5, 7), 2),
-                  (Fraction(6, 7), 5), (Fraction(4, 7), 1))  # fmt: skip
+# N of a piece without end, beyond its first; of one that ends, shares of its length. The last is the check.
+_OPEN: Final = (0, 1021, 3001, 2085, 30011)
+_SHARES: Final = (Fraction(0), Fraction(3, 7), Fraction(6, 7), Fraction(2, 7), Fraction(5, 7))
+# With these batches: experts are chosen by few tokens and by many.
+_BATCHES: Final = (1, 3, 64, 150, 11)
 # Fields of an attention's window or chunk in configs.
+_EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
 _EXPERTS_OF_A_TOKEN: Final = ("num_experts_per_tok", "top_k_experts", "moe_topk")
 # Tokens of a chunk of the gated delta rule in transformers.
 _CHUNK: Final = 64
 _WINDOWS: Final = ("sliding_window", "attention_chunk_size", "local_attention", "index_topk")
 # N so near to a window are each run; between windows that are less far apart nothing is fitted.
-_NEAR: Final = 3
+_NEAR: Final = 2
 _SHORT: Final = 16
 
 
@@ -70,11 +71,13 @@ def plain(ledger: Ledger) -> dict[str, Any]:
     for row in ledger.rows:
         usual = placed(row.path)
         values = _plain(row)
-        aten, inputs, outputs = (values["ran"].pop(name) for name in ("aten", "input_shapes", "output_shapes"))
-        values["ran"] = [aten, inputs, outputs, *filter(None, [values["ran"]])]
+        if ran := values.get("ran"):
+            values["ran"] = [ran.pop(name) for name in ("aten", "input_shapes", "output_shapes")]
+            values["ran"] += [ran] if ran else []
         rows.append({name: value for name, value in values.items() if usual.get(name) != value})
     values = _plain(msgspec.structs.replace(ledger, rows=(), step=None))
     values["metadata"] = {k: v for k, v in values["metadata"].items() if k not in ("versions", "source")}
+    values["metadata"]["batch"] = ledger.metadata.batch  # also where it is 1
     return values | {"rows": rows}
 
 
@@ -99,6 +102,9 @@ def with_forms(ledgers: Mapping[Point, Any], fit: Forms) -> Any:
     if all(other == first for other in others):
         return first
     if isinstance(first, dict):
+        if any("weights_read" in one for one in values):  # a table whose rows are all read has none
+            ledgers = {at: one if "weights_read" in one else one | _all_read(one) for at, one in ledgers.items()}
+            first, *others = ledgers.values()
         if any(other.keys() != first.keys() for other in others):
             raise UnfitError(f"fields {sorted(first.keys() ^ others[-1].keys())}")
         return {key: with_forms({at: one[key] for at, one in ledgers.items()}, fit) for key in first}
@@ -120,11 +126,16 @@ def with_forms(ledgers: Mapping[Point, Any], fit: Forms) -> Any:
     return text + first[end:]
 
 
+def _all_read(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"weights_read": {"elements": row.get("params", 0), "at_most": row.get("params", 0)}}
+
+
 class Letters(NamedTuple):
     """What forms may have beside N and B."""
 
     chunks: Mapping[str, int]
     logs: Mapping[str, str]
+    caps: Mapping[str, tuple[str, int]]
 
 
 class Forms:
@@ -135,6 +146,7 @@ class Forms:
         lengths = ["", "N", "N^2", *chunks, *(f"{one}^2" for one in chunks), *(f"N*{one}" for one in chunks)]
         names = [f"{one}*{batch}".strip("*") for one in lengths for batch in ("B", "")]
         names += [name for one in letters.logs for name in (f"{one}*B", f"{one}*N*B")]
+        names += letters.caps
         at = [letters_at(*point, *letters) for point in self.points]
         self.terms = {name or "1": [form_value(name or "1", one) for one in at] for name in names}
         self.known: dict[tuple[int, ...], str] = {}
@@ -176,57 +188,52 @@ class Forms:
 # ── the pieces of a mode ──
 
 
-def pieces(at: LedgerAt, first: int, windows: Sequence[int], letters: Letters) -> list[dict[str, Any]]:
+def pieces(
+    at: LedgerAt, first: int, windows: Sequence[int], letters: Letters, batches: Sequence[int] = _BATCHES
+) -> list[dict[str, Any]]:
     """The pieces from N = `first` on: fitted between the windows, then held against the N at their ends."""
-    ends = [first, *sorted({window for window in windows if window > first + _SHORT})]
-    fitted = [piece(at, end + _NEAR, then - _NEAR, letters) for end, then in itertools.pairwise(ends)]
-    fitted.append(piece(at, ends[-1] + _NEAR, None, letters))
-    found: list[dict[str, Any]] = []
-    for end, upper in zip(ends, fitted, strict=True):
-        for tokens in range(max(first, end - _NEAR + 1), end + _NEAR):
-            if found and _is_at(found[-1], at, tokens):
+    ends = sorted({window for window in windows if window > first + _SHORT})
+    starts = [first, *(end + _NEAR for end in ends)]
+    fitted = [piece(at, start, end - _NEAR, letters, batches) for start, end in zip(starts, ends, strict=False)]
+    fitted.append(piece(at, starts[-1], None, letters, batches))
+    found = [fitted[0]]
+    for end, upper in zip(ends, fitted[1:], strict=True):
+        for tokens in range(end - _NEAR + 1, end + _NEAR):
+            if _is_at(found[-1], at, tokens, batches[-1]):
                 found[-1]["last"] = tokens
-            elif _is_at(upper, at, tokens):
+            elif _is_at(upper, at, tokens, batches[-1]):
                 upper["first"] = min(upper["first"], tokens)
             else:
-                single = piece(at, tokens, tokens, letters)
-                for other in (*found[-1:], upper):
-                    single["rows"] = _as_in(other, single)
+                single = piece(at, tokens, tokens, letters, batches)
+                for other in (found[-1], upper):
+                    single["rows"] = _as_in(other, single, single["points"])
                 found.append(single)
-        lower = found[-1] if found else None
-        if (
-            lower is not None
-            and upper["first"] == lower["last"] + 1
-            and all(_is_at(upper, at, *point) for point in lower["points"])
+        lower = found[-1]
+        if upper["first"] == lower["last"] + 1 and all(
+            _is_at(upper, at, *point) for point in lower["points"]
         ):  # a window makes no difference
             upper["first"] = found.pop()["first"]
         found.append(upper)
-    for one in found:
-        one.pop("points")
     return found
 
 
-def _as_in(other: Mapping[str, Any], single: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a piece of one N, those of another piece in their place where these are the same there."""
-    if len(other["rows"]) != len(single["rows"]):
-        return list(single["rows"])
-    at = [letters_at(single["first"], batch, single["chunks"], single["logs"]) for batch in (2, 5, 7)]
+def _as_in(other: Mapping[str, Any], own: Mapping[str, Any], points: Sequence[Point]) -> list[dict[str, Any]]:
+    """The rows of a piece, those of another in their place where these are the same at some points."""
+    if len(other["rows"]) != len(own["rows"]):
+        return list(own["rows"])
+    at = [letters_at(*point, own["chunks"], own["logs"], own["caps"]) for point in points]
 
     def values(row: dict[str, Any]) -> list[str]:
         return [filled(json.dumps(row, ensure_ascii=False), letters) for letters in at]
 
-    pairs = zip(other["rows"], single["rows"], strict=True)
-    return [row if values(row) == values(own) else own for row, own in pairs]
+    pairs = zip(other["rows"], own["rows"], strict=True)
+    return [theirs if values(theirs) == values(ours) else ours for theirs, ours in pairs]
 
 
-def piece(at: LedgerAt, first: int, last: int | None, letters: Letters) -> dict[str, Any]:
+def piece(at: LedgerAt, first: int, last: int | None, letters: Letters, batches: Sequence[int]) -> dict[str, Any]:
     """One piece, its forms checked at a further point."""
-    if last is None:
-        points = [(first - 1 + tokens, batch) for tokens, batch in _OPEN]
-    elif first == last:
-        points = [(first, batch) for batch in (2, 5, 7, 3, 1)]
-    else:
-        points = [(first + int((last - first) * share), batch) for share, batch in _SHARES]
+    beyond = _OPEN if last is None else [int((last - first) * share) for share in _SHARES]
+    points = [(first + tokens, batch) for tokens, batch in zip(beyond, batches, strict=True)]
     *points, check = points
     forms = with_forms({point: plain(at(*point)) for point in points}, Forms(points, letters))
     made = {"first": first, "last": last, **letters._asdict(), "rows": forms.pop("rows"), "ledger": forms,
@@ -236,7 +243,7 @@ def piece(at: LedgerAt, first: int, last: int | None, letters: Letters) -> dict[
     return made
 
 
-def _is_at(made: Mapping[str, Any], at: LedgerAt, tokens: int, batch: int = 2) -> bool:
+def _is_at(made: Mapping[str, Any], at: LedgerAt, tokens: int, batch: int) -> bool:
     """Are the counts those of the forms?"""
     mode = made["ledger"]["metadata"].get("mode", "forward")
     file = shared_rows({"tokens": tokens, "modes": {mode: [made | {"first": 1, "last": None}]}})
@@ -250,7 +257,8 @@ def shared_rows(file: Mapping[str, Any]) -> dict[str, Any]:
 
     def without(made: Mapping[str, Any]) -> dict[str, Any]:
         texts = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in made["rows"]]
-        return {**made, "rows": [places.setdefault(text, len(places)) for text in texts]}
+        kept = {name: value for name, value in made.items() if name != "points"}
+        return {**kept, "rows": [places.setdefault(text, len(places)) for text in texts]}
 
     modes = {mode: [without(one) for one in found] for mode, found in file["modes"].items()}
     return {**file, "modes": modes, "rows": [msgspec.Raw(text.encode()) for text in places]}
@@ -304,8 +312,24 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
         sorted_ = "B" if mode == "decode" else "B*N"
         logs = {letter: f"{number}*{sorted_}" for letter, number in zip("LM", sorted(experts), strict=False)}
         chunked = "linear_attention" in (values.get("layer_types") or ()) and mode != "decode"
-        letters = Letters({"C": _CHUNK} if chunked else {}, logs)
-        found[mode] = pieces(of_mode(mode), 2 if mode == "decode" else 1, windows, letters)
+        most = max(numbers_of(values, _EXPERTS), default=0)
+        caps = {letter: (form, most) for letter, form in zip("XY", logs.values(), strict=False)}
+        if mode != "decode":
+            caps["V"] = ("B*N", next(numbers_of(values, ("vocab_size",))))
+        letters = Letters({"C": _CHUNK} if chunked else {}, logs, caps)
+        at, first = of_mode(mode), 2
+        try:
+            if experts and mode == "decode":  # a single token reads the experts that it chooses
+                alone = pieces(at, first, windows, letters, (1,) * len(_BATCHES))
+                several = pieces(at, first, windows, letters, (2, *_BATCHES[1:]))
+                for one, other in itertools.product(alone, several):
+                    one["rows"] = _as_in(other, one, one["points"])
+                found[mode] = [one | {"batches": (1, 1)} for one in alone]
+                found[mode] += [one | {"batches": (2, None)} for one in several]
+            else:
+                found[mode] = pieces(at, first, windows, letters)
+        except (UnfitError, UsageError) as error:
+            print(f"{config.stem}: no counts in the mode {mode}: {error}", file=sys.stderr)
     return shared_rows({"tokens": tokens, "positions": positions, "modes": found})
 
 

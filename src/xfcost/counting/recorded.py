@@ -2,8 +2,8 @@
 
 A file of counts has for every mode the ledger of a run as JSON, in pieces of N between which rows differ (a window is
 full, say). Numbers that vary stand in it as `"«16384*B*N+5»"`, and within a text as `«B*N:»`: sums of products of N, of
-the batch B, of N rounded up to chunks, and of logarithms. `tools/record_models.py` writes it, out of runs at several N
-and batches, checked at further ones.
+the batch B, of N rounded up to chunks, of logarithms, and of numbers of experts. `tools/record_models.py` writes it,
+out of runs at several N and batches, checked at further ones.
 """
 
 from __future__ import annotations
@@ -40,10 +40,13 @@ _OF_ROW: Final[dict[str, Any]] = {"matrix": Matrix, "core": AttentionCore, "weig
 _TERM: Final = re.compile(r"[+-]?[^+-]+")
 
 
-def letters_at(tokens: int, batch: int, chunks: Mapping[str, int], logs: Mapping[str, str]) -> dict[str, int]:
+def letters_at(
+    tokens: int, batch: int, chunks: Mapping[str, int], logs: Mapping[str, str], caps: Mapping[str, tuple[str, int]]
+) -> dict[str, int]:
     """What the letters of forms stand for; errors are those of `form_value`."""
     letters = {"N": tokens, "B": batch} | {one: -(-tokens // size) * size for one, size in chunks.items()}
-    return letters | {one: (form_value(form, letters) - 1).bit_length() for one, form in logs.items()}
+    letters |= {one: (form_value(form, letters) - 1).bit_length() for one, form in logs.items()}
+    return letters | {one: min(form_value(form, letters), most) for one, (form, most) in caps.items()}
 
 
 def filled(text: str, letters: Mapping[str, int]) -> str:
@@ -79,14 +82,23 @@ class RecordedPiece(msgspec.Struct, frozen=True, kw_only=True):
     first: int = 1
     last: int | None = None
     """Every larger N where it is None."""
+    batches: tuple[int, int | None] = (1, None)
+    """The same of batches: a single token reads the experts that it chooses, several share some."""
     chunks: dict[str, int] = {}
     """A letter -> what N is rounded up to a multiple of."""
     logs: dict[str, str] = {}
     """A letter -> the form whose ⌈log₂⌉ it is: comparisons for each number that is sorted."""
+    caps: dict[str, tuple[str, int]] = {}
+    """A letter -> a form, and the most that it is: experts that tokens can choose."""
     ledger: msgspec.Raw
     """Without rows."""
     rows: list[int]
     """The places of its rows among those of the file."""
+
+    def has(self, tokens: int, batch: int) -> bool:
+        """Is it that of this N and batch?"""
+        least, most = self.batches
+        return self.first <= tokens <= (self.last or tokens) and least <= batch <= (most or batch)
 
 
 class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,13 +118,12 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: none of its runs has so few tokens.
         """
-        pieces = self.modes[mode]
-        piece = next((one for one in pieces if one.first <= tokens <= (one.last or tokens)), None)
+        piece = next((one for one in self.modes[mode] if one.has(tokens, batch)), None)
         if piece is None:
-            raise UsageError(f"--mode {mode}: expected --N from {pieces[0].first}, got {tokens}")
+            raise UsageError(f"--mode {mode}: expected --N from {self.modes[mode][0].first}, got {tokens}")
         text = b",".join([bytes(piece.ledger), *(bytes(self.rows[place]) for place in piece.rows)]).decode()
         values, *rows = msgspec.json.decode(
-            "[" + filled(text, letters_at(tokens, batch, piece.chunks, piece.logs)) + "]"
+            "[" + filled(text, letters_at(tokens, batch, piece.chunks, piece.logs, piece.caps)) + "]"
         )
         structs = {name: msgspec.convert(one, _OF_LEDGER[name]) for name, one in values.items()}
         ledger = Ledger(rows=tuple(_row(row) for row in rows), **structs)
@@ -121,9 +132,13 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 def _row(values: Mapping[str, Any]) -> Operation:
     parts = {name: msgspec.convert(values[name], kind) for name, kind in _OF_ROW.items() if name in values}
-    aten, inputs, outputs, *more = values["ran"]
-    ran = RanOperation(aten=aten, input_shapes=inputs, output_shapes=outputs, **dict(*more))
-    return Operation(**{**placed(values["path"]), **values, **parts, "ran": ran})
+    read = parts.get("weights_read")
+    if read is not None and read.routed is None and read.elements == values.get("params", 0):
+        parts["weights_read"] = None  # as of every row that reads all its parameters
+    if "ran" in values:
+        aten, inputs, outputs, *more = values["ran"]
+        parts["ran"] = RanOperation(aten=aten, input_shapes=inputs, output_shapes=outputs, **dict(*more))
+    return Operation(**{**placed(values["path"]), **values, **parts})
 
 
 def placed(path: str) -> dict[str, str]:
