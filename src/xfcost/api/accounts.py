@@ -27,6 +27,7 @@ from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
+from xfcost.spec.models import models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run, as_language_model, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from xfcost.counting.on_devices import SizedRun
+    from xfcost.counting.recorded import RecordedModel
     from xfcost.torch_models.any_model.inputs import Lengths
     from xfcost.torch_models.any_model.ledger import How
     from xfcost.torch_models.any_model.system import AnyModule
@@ -406,6 +408,21 @@ def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run)
 
     sizes = sizes_of(of, ledger, lengths)
     return _with_choices(on_devices(ledger, run, sizes), run, sizes)
+
+
+def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> RecordedModel | None:
+    """The model of the list that a target names, where its recorded counts answer; None where its class has to run.
+
+    It runs to be timed, predicted, traced, trained and looked into, and in another dtype or attention.
+    """
+    runs = ("device", "predict", "trace", "mixing", "inputs", "build", "tokens_of", "settings", "probe")
+    if target is None or target.text not in models() or any(given.get(name) for name in runs):
+        return None
+    from xfcost.counting.recorded import recorded
+
+    run = module_run({name: value for name, value in given.items() if name != "N"}, "config")
+    found = recorded(target.text, int(read_option("batch", given.get("batch", 1))), run.mode)
+    return found if found is not None and found.answers(run.dtype, run.attention) else None
 
 
 def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:

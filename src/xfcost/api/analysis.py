@@ -19,6 +19,8 @@ from xfcost.api.accounts import (
     module_account,
     module_run,
     named_module,
+    one_number,
+    recorded_model,
     refuse_class,
     settings_texts,
     spec_name,
@@ -110,6 +112,10 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
     name, settings = spec_name(spec), given.get("settings")
     target = module_target(name)
+    if (found := recorded_model(target, options)) is not None:
+        tokens, run = one_number(given.get("N")), module_run(given, "config")
+        run = run._replace(tokens=None if tokens is None else (tokens,))
+        return found.account(run, orders=given.get("closed_form") is not False)
     loaded = imported(target, settings, how.progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()
@@ -161,7 +167,7 @@ def compare(
 
     how = account_options(options)._replace(orders=thorough)
     run = make_run(**run_options(options))
-    systems = open_systems(specs, options, how.progress, patient=thorough)
+    systems = open_systems(specs, options, how.progress, patient=thorough, counted=True)
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = shared_run(run, systems)

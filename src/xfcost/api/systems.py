@@ -23,6 +23,7 @@ from xfcost.api.accounts import (
     module_on_devices,
     named_module,
     ready_to_time,
+    recorded_model,
     settings_texts,
     spec_name,
     torch_there,
@@ -30,6 +31,7 @@ from xfcost.api.accounts import (
 from xfcost.api.options import Progress, read_option
 from xfcost.api.predictions import predictors
 from xfcost.api.runs import refuse
+from xfcost.counting.recorded import RecordedModel
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, printable, shown
@@ -52,19 +54,22 @@ _SIDES: Final = (512, 448, 224, 256)
 
 
 def open_systems(
-    given: Sequence[Any], options: Mapping[str, Any], progress: Progress | None = None, *, patient: bool = False
-) -> list[System]:
+    given: Sequence[Any], options: Mapping[str, Any], progress: Progress | None = None, *, patient: bool = False,
+    counted: bool = False,
+) -> list[System]:  # fmt: skip
     """The systems that a user gives: names of presets, paths, targets and patterns, modules, (module, inputs) pairs.
 
     `options` are those of a command: settings, and what modules are given. With `patient`, modules are counted at every
-    size of a search, however long that takes.
+    size of a search, however long that takes. With `counted`, of published models their recorded counts are enough.
 
     Raises:
         XfcostError: a spec can't be read; inputs are of no module.
     """
     settings, examples = options.get("settings"), options.get("example_inputs")
     entries = [one if _is_pair(one) or is_module(one) else spec_name(one) for one in given]
-    targets = {place: target for place, one in enumerate(entries, 1) if (target := _target(one, settings, progress))}
+    targets = {
+        place: target for place, one in enumerate(entries, 1) if (target := _target(one, options, progress, counted))
+    }
     named = {place: target for place, target in targets.items() if isinstance(target, ModuleTarget)}
     modules = {place: target.text for place, target in named.items()}
     of_modules = ModuleTexts(_texts(options.get("inputs")), _texts(options.get("build")))
@@ -79,7 +84,7 @@ def open_systems(
             run = as_built(Run(mode=options.get("mode") or "forward", **chosen))
             named_one = named_module(named[place], *texts[place], options.get("batch", 1), run)
             systems.append(_module_system(named_one, patient=patient))
-        elif isinstance(spec := targets.get(place), SpecSystem):
+        elif isinstance(spec := targets.get(place), SpecSystem | RecordedModel):
             systems.append(spec)
         elif isinstance(one, str):
             names = expanded([*before, one])[len(before) :]  # a pattern gives no preset twice
@@ -127,9 +132,13 @@ def _is_pair(one: Any) -> bool:
     return isinstance(one, tuple) and len(one) == _PAIR and is_module(one[0])
 
 
-def _target(one: Any, settings: Sequence[str] | None, progress: Progress | None) -> ModuleTarget | SpecSystem | None:
+def _target(
+    one: Any, options: Mapping[str, Any], progress: Progress | None, counted: bool
+) -> ModuleTarget | SpecSystem | RecordedModel | None:
     """The module that a name stands for; of a config.json its spec, where there is one; None of specs."""
-    target = module_target(one) if isinstance(one, str) else None
+    target, settings = module_target(one) if isinstance(one, str) else None, options.get("settings")
+    if counted and (found := recorded_model(target, options)) is not None:
+        return found
     loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
     return target if loaded is None else SpecSystem(loaded)
 
@@ -148,8 +157,10 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
     """
     if isinstance(system, SpecSystem):
         return account(system.loaded, run, how)
+    check_options(system.name, run, device=how.device, predict=how.predict, modes=_COUNTED_MODES)
+    if isinstance(system, RecordedModel):
+        return system.account(run, orders=how.orders)
     module = cast("ModuleSystem", system)
-    check_options(module.name, run, device=how.device, predict=how.predict, modes=_COUNTED_MODES)
     if how.mixing and run.mode != "decode":
         how.say(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
@@ -221,7 +232,7 @@ def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, pr
     Raises:
         XfcostError: it can have none of them; the error is that of the first.
     """
-    if isinstance(system, SpecSystem):
+    if isinstance(system, SpecSystem | RecordedModel):
         return
     how = AccountOptions(orders=False, strict=strict, mixing=mixing_seconds(mixing, None), progress=progress)
     failed: UsageError | None = None
@@ -251,7 +262,7 @@ def first_sizes(axis: SizeAxis, span: tuple[int, int], mark: int | None = None) 
 
 def with_remarks(system: System, ledger: Ledger) -> Ledger:
     """The ledger with notes on how a module is counted at other sizes."""
-    if isinstance(system, SpecSystem):
+    if isinstance(system, SpecSystem | RecordedModel):
         return ledger
     module = cast("ModuleSystem", system)
     with running(system):

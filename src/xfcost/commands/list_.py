@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from xfcost.commands import options as shared
+from xfcost.ledger.errors import UsageError
 
 # A list of names is no table of a paper: no LaTeX.
 FORMATS: Final = ("table", "json", "csv", "markdown")
@@ -14,16 +15,21 @@ FORMATS: Final = ("table", "json", "csv", "markdown")
 
 def run(
     totals: Annotated[bool, typer.Option("--totals", help="Count every preset: parameters, MACs, tokens.")] = False,
+    models: Annotated[
+        bool, typer.Option("--models", help="Published models: their parameters, and the source of each config.")
+    ] = False,
     format_: Annotated[str | None, shared.format_option(FORMATS)] = None,
 ) -> None:
-    """The presets that come with xfcost.
+    """The presets that come with xfcost, or published models whose config it knows by name.
 
-    With `--totals` every one is counted: parameters and MACs at its own size.
+    With `--totals` every preset is counted: parameters and MACs at its own size.
 
-    Example: xfcost list --totals
+    Example: xfcost list --models
     """
-    from xfcost.counting.gallery import gallery_rows
-    from xfcost.report.gallery import document
+    from xfcost.counting.gallery import gallery_rows, model_rows
+    from xfcost.report.gallery import document, models_document
 
+    if totals and models:
+        raise UsageError("--totals is of presets; --models lists the parameters that are published")
     target = shared.target_of({"format_": format_}, FORMATS)
-    target.document(document(gallery_rows(totals=totals)))
+    target.document(models_document(model_rows()) if models else document(gallery_rows(totals=totals)))

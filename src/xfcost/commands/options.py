@@ -84,10 +84,11 @@ def any_of(words: Sequence[str]) -> str:
 
 
 def presets_from(incomplete: str) -> list[str]:
-    """The presets whose names begin so, for the shell's completion; of a path there is none, and the shell's own."""
+    """The presets and models whose names begin so, for the shell's completion; of a path none, and the shell's own."""
     from xfcost.spec.load import preset_names
+    from xfcost.spec.models import models
 
-    return [name for name in preset_names() if name.startswith(incomplete)]
+    return [name for name in (*preset_names(), *models()) if name.startswith(incomplete)]
 
 
 def devices_from(incomplete: str) -> list[str]:

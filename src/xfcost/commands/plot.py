@@ -244,7 +244,7 @@ def run(  # noqa: PLR0913 - options
     if metric == "scores":  # fused attention keeps none
         given["attention"] = "eager"
     how = make_run(**run_options(given) | {"mode": _mode(metric, given["mode"])})
-    systems = open_systems(specs, given, say)
+    systems = open_systems(specs, given, say, counted=True)
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)

@@ -1,4 +1,4 @@
-"""The presets, and what each costs at its own size."""
+"""The presets, and what each costs at its own size; the published models that are known by name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from xfcost.counting.forward import count
 from xfcost.spec.load import load, preset_files
+from xfcost.spec.models import models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -23,3 +24,11 @@ def gallery_rows(*, totals: bool) -> list[dict[str, Any]]:
             row |= {quantity: ledger.total(quantity) for quantity in QUANTITIES}
         rows.append(row)
     return rows
+
+
+def model_rows() -> list[dict[str, Any]]:
+    """One plain dict per published model."""
+    return [
+        {"model": name, "name": one.title, "params": one.params, "source": one.source, "config": one.config}
+        for name, one in models().items()
+    ]

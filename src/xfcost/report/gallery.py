@@ -34,3 +34,16 @@ def _parts(rows: list[dict[str, Any]]) -> Iterator[Part]:
         ]
         yield DataTable([TableColumn("family", fold=8), TableColumn("presets", fold=8)], listed, only="terminal")
     yield table_of([{key: str(value) for key, value in row.items()} for row in rows], only="paper")
+
+
+def models_document(rows: list[dict[str, Any]]) -> Document:
+    """One line per published model."""
+    return Document(parts=lambda: _model_parts(rows), records=lambda: rows, json=lambda: json_text(rows))
+
+
+def _model_parts(rows: list[dict[str, Any]]) -> Iterator[Part]:
+    columns = [TableColumn("model", fold=8), TableColumn("name", fold=8), TableColumn("parameters", right=True, fold=8)]
+    columns.append(TableColumn("config", fold=8))
+    cells = [[row["model"], row["name"], row["params"] or units.DASH, row["config"]] for row in rows]
+    yield DataTable(columns, cells, only="terminal")
+    yield table_of([{key: str(value or "") for key, value in row.items()} for row in rows], only="paper")

@@ -24,6 +24,7 @@ from xfcost.ledger.errors import (
 )
 from xfcost.spec.files import Expected, check_inside, read_file
 from xfcost.spec.grammar import Spec, converted
+from xfcost.spec.models import config_of, models
 from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Source, YamlPath, read, shown_value
 from xfcost.spec.targets import module_target
@@ -271,11 +272,15 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
         path = Path(name) if base is None else base.parent / name
         return path, printable(name if base is None else str(path), most=200)
     files = _unordered_files()
+    if name in models():
+        raise UsageError(
+            f"{name}: expected a spec; that is a published model (`xfcost list --models`), which analyze, compare and "
+            f"plot take; its config is {config_of(name)}"
+        )
     if name not in files:
         hint = f"; a file is meant by its path: ./{name}" if os.path.exists(name) else ""
-        raise UsageError(
-            f"there is no preset {shown_value(name)}; {nearest(name, preset_files())}{hint} (`xfcost list` shows all)"
-        )
+        near = nearest(name, [*preset_files(), *models()])
+        raise UsageError(f"there is no preset {shown_value(name)}; {near}{hint} (`xfcost list` shows all)")
     return Path(files[name]), f"{name}.yaml"
 
 

@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from xfcost.ledger.errors import UsageError, printable
+from xfcost.spec.models import config_of, models
 
 _PYTHON_FILE: Final = re.compile(r"(?P<place>.+\.py)(:|\Z)", re.DOTALL)
 _IN_FILE: Final = re.compile(r"(?P<place>.+\.py):(?P<name>[^\W\d][\w.]*)\Z", re.DOTALL)
@@ -38,7 +39,7 @@ class ModuleTarget(msgspec.Struct, frozen=True):
 
 
 def module_target(text: str) -> ModuleTarget | None:
-    """The module that `text` names: `model.py:Net`, `package.module:Net` or `config.json`; None of a spec.
+    """The module that `text` names: `model.py:Net`, `package.module:Net`, `config.json`, `qwen3-32b`; None of a spec.
 
     Raises:
         UsageError: a Python file without a name in it.
@@ -53,6 +54,8 @@ def module_target(text: str) -> ModuleTarget | None:
             f"{printable(text, 200)}: expected a name in the file, as in {printable(file, 80)}:Net "
             "(a module, or a class or function that makes one)"
         )
+    if text in models():
+        return ModuleTarget("config", str(config_of(text)), "", text)
     return ModuleTarget("config", text, "", text) if text.endswith(".json") else None
 
 

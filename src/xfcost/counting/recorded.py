@@ -1,0 +1,256 @@
+"""The counts of a published model, evaluated at any N and batch: rows that runs of its class had, as forms in N and B.
+
+A file of counts has for every mode the ledger of a run as JSON, in pieces of N between which rows differ (a window is
+full, say). Numbers that vary stand in it as `"«16384*B*N+5»"`, and within a text as `«B*N:»`: sums of products of N, of
+the batch B, of N rounded up to chunks, of logarithms, and of numbers of experts. `tools/record_models.py` writes it,
+out of runs at several N and batches, checked at further ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from fractions import Fraction
+from typing import Any, Final
+
+import msgspec
+
+from xfcost.counting.fitted import closed_form
+from xfcost.counting.on_devices import SizedRun, on_devices
+from xfcost.counting.system import CURVES, Grown, first_scores
+from xfcost.ledger.accounts import WeightsRead
+from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.execution import Mode
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.matrices import AttentionCore, Matrix
+from xfcost.ledger.metadata import Agreement, Metadata
+from xfcost.ledger.modes import CacheBytes
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.ran import ModuleRun, RanOperation
+from xfcost.spec.models import FOLDER, models
+from xfcost.spec.run import Run
+
+_HOLE: Final = re.compile('"«([^»:]+)»"|«([^»:]+):(,?)»')
+# The structs of a ledger, and of a row, that a run on `meta` has.
+_OF_LEDGER: Final[dict[str, Any]] = {
+    "metadata": Metadata, "agreement": Agreement, "cache": CacheBytes, "module": ModuleRun,
+}  # fmt: skip
+_OF_ROW: Final[dict[str, Any]] = {"matrix": Matrix, "core": AttentionCore, "weights_read": WeightsRead}
+_TERM: Final = re.compile(r"[+-]?[^+-]+")
+
+
+def letters_at(
+    tokens: int, batch: int, chunks: Mapping[str, int], logs: Mapping[str, str], caps: Mapping[str, tuple[str, int]]
+) -> dict[str, int]:
+    """What the letters of forms stand for; errors are those of `form_value`."""
+    letters = {"N": tokens, "B": batch} | {one: -(-tokens // size) * size for one, size in chunks.items()}
+    letters |= {one: (form_value(form, letters) - 1).bit_length() for one, form in logs.items()}
+    return letters | {one: min(form_value(form, letters), most) for one, (form, most) in caps.items()}
+
+
+def filled(text: str, letters: Mapping[str, int]) -> str:
+    """The text with the values of its forms."""
+    known: dict[str, int] = {}
+
+    def number(hole: re.Match[str]) -> str:
+        form, commas = hole[1] or hole[2], hole[3]
+        if form not in known:
+            known[form] = form_value(form, letters)
+        return f"{known[form]:,}" if commas else str(known[form])
+
+    return _HOLE.sub(number, text)
+
+
+def form_value(form: str, letters: Mapping[str, int]) -> int:
+    """`16384*B*N-1/2*N^2` where the letters are these numbers; what is no whole number there is a ValueError."""
+    total = Fraction(0)
+    for term in _TERM.findall(form):
+        product = Fraction(-1 if term[0] == "-" else 1)
+        for factor in term.lstrip("+-").split("*"):
+            letter, _, power = factor.partition("^")
+            product *= letters[letter] ** int(power or 1) if letter in letters else Fraction(letter)
+        total += product
+    if total.denominator != 1:
+        raise ValueError(f"{form} is {total} at {letters}")
+    return int(total)
+
+
+class RecordedPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """The ledger of one mode, for the N of a range."""
+
+    first: int = 1
+    last: int | None = None
+    """Every larger N where it is None."""
+    batches: tuple[int, int | None] = (1, None)
+    """The same of batches: a single token reads the experts that it chooses, several share some."""
+    chunks: dict[str, int] = {}
+    """A letter -> what N is rounded up to a multiple of."""
+    logs: dict[str, str] = {}
+    """A letter -> the form whose ⌈log₂⌉ it is: comparisons for each number that is sorted."""
+    caps: dict[str, tuple[str, int]] = {}
+    """A letter -> a form, and the most that it is: experts that tokens can choose."""
+    ledger: msgspec.Raw
+    """Without rows."""
+    rows: list[int]
+    """The places of its rows among those of the file."""
+
+    def has(self, tokens: int, batch: int) -> bool:
+        """Is it that of this N and batch?"""
+        least, most = self.batches
+        return self.first <= tokens <= (self.last or tokens) and least <= batch <= (most or batch)
+
+
+class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The file of counts of a model."""
+
+    tokens: int
+    """N where none is given."""
+    positions: int | None = None
+    """The most tokens that it has positions for."""
+    modes: dict[str, list[RecordedPiece]]
+    rows: list[msgspec.Raw]
+    """Each once: modes and pieces share many."""
+
+    def ledger(self, mode: Mode, tokens: int, batch: int) -> Ledger:
+        """The ledger of a run.
+
+        Raises:
+            UsageError: none of its runs has so few tokens.
+        """
+        piece = next((one for one in self.modes[mode] if one.has(tokens, batch)), None)
+        if piece is None:
+            raise UsageError(f"--mode {mode}: expected --N from {self.modes[mode][0].first}, got {tokens}")
+        text = b",".join([bytes(piece.ledger), *(bytes(self.rows[place]) for place in piece.rows)]).decode()
+        values, *rows = msgspec.json.decode(
+            "[" + filled(text, letters_at(tokens, batch, piece.chunks, piece.logs, piece.caps)) + "]"
+        )
+        structs = {name: msgspec.convert(one, _OF_LEDGER[name]) for name, one in values.items()}
+        ledger = Ledger(rows=tuple(_row(row) for row in rows), **structs)
+        return ledger if mode != "decode" else msgspec.structs.replace(ledger, step=ledger.decode_step())
+
+
+def _row(values: Mapping[str, Any]) -> Operation:
+    parts = {name: msgspec.convert(values[name], kind) for name, kind in _OF_ROW.items() if name in values}
+    read = parts.get("weights_read")
+    if read is not None and read.routed is None and read.elements == values.get("params", 0):
+        parts["weights_read"] = None  # as of every row that reads all its parameters
+    if "ran" in values:
+        aten, inputs, outputs, *more = values["ran"]
+        parts["ran"] = RanOperation(aten=aten, input_shapes=inputs, output_shapes=outputs, **dict(*more))
+    return Operation(**{**placed(values["path"]), **values, **parts})
+
+
+def placed(path: str) -> dict[str, str]:
+    """The fields of a row that its path usually has: `model.layers.*.mlp.up_proj.mm`."""
+    component, _, operation = path.rpartition(".")
+    stage = component.partition(".")[0]
+    block = component[: component.index("*") + 1] if "*" in component else stage
+    inside = component.removeprefix(block).removeprefix(".")
+    title = f"{inside} {operation}".strip()
+    return {"component": component, "stage": stage, "block": block, "title": title, "mixing": "unknown"}
+
+
+class RecordedModel:
+    """A model of the list that has counts, with a batch, and in a mode; a system of a comparison or a plot.
+
+    Args:
+        name: its name in the list.
+        counts: its file.
+        batch: samples.
+        mode: the mode of `ledger` and `costs`.
+    """
+
+    has_tokens: Final = True
+    has_images: Final = False
+    points: Final = 97
+
+    def __init__(self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward") -> None:
+        self.key, self.counts, self.batch, self.mode = name, counts, batch, mode
+        self._known: dict[tuple[int, Mode, int], Ledger] = {}
+
+    @property
+    def name(self) -> str:
+        return models()[self.key].title
+
+    def answers(self, dtype: str | None, attention: str | None) -> bool:
+        """Were its runs in this mode, dtype and attention? None is the default."""
+        if self.mode not in self.counts.modes:
+            return False
+        metadata = self._at(self.counts.tokens).metadata
+        return dtype in (None, metadata.dtype) and attention in (None, metadata.attention)
+
+    def account(self, run: Run, *, orders: bool = True) -> Ledger:
+        """Its ledger at the N of the run, with its closed form, on the devices of the run."""
+        tokens = self._tokens(run)
+        ledger = self._at(tokens)
+        if orders:
+            ledger = closed_form(tokens, ledger, self._at)
+        metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
+        ledger = msgspec.structs.replace(ledger, metadata=metadata)
+        if self.counts.positions is not None and tokens > self.counts.positions:
+            ledger = ledger.with_note(
+                f"N = {tokens:,} is beyond the {self.counts.positions:,} positions of its config; it may not run"
+            )
+        return on_devices(ledger, run, SizedRun(tokens, self.batch, self.at, positions=self.counts.positions))
+
+    def at(self, tokens: int, mode: Mode, batch: int) -> Ledger:
+        """The ledger of a run; errors are those of its counts."""
+        key = (tokens, mode, batch)
+        if key not in self._known:
+            ledger, found = self.counts.ledger(mode, tokens, batch), models()[self.key]
+            metadata = msgspec.structs.replace(
+                ledger.metadata, name=found.title, source=self.key, published=found.figures
+            )
+            self._known[key] = msgspec.structs.replace(ledger, metadata=metadata)
+        return self._known[key]
+
+    def _at(self, tokens: int) -> Ledger:
+        return self.at(tokens, self.mode, self.batch)
+
+    def _tokens(self, run: Run) -> int:
+        if run.tokens is not None and len(run.tokens) > 1:
+            raise UsageError(f"--N {','.join(map(str, run.tokens))}: expected one number, the tokens of the text")
+        return run.tokens[0] if run.tokens else self.counts.tokens
+
+    # ── as a system ──
+
+    def ledger(self, run: Run) -> Ledger:
+        return self._at(self._tokens(run))
+
+    def costs(self, run: Run) -> tuple[int, dict[str, int]]:
+        found = {name: curve(self.ledger(run)) for name, curve in CURVES.items()}
+        return self._tokens(run), {name: one for name, one in found.items() if one is not None}
+
+    def input_key(self, run: Run) -> Hashable:
+        return self._tokens(run)
+
+    def axes(self, run: Run) -> int:
+        return 1
+
+    def token_step(self) -> int:
+        return 1
+
+    def time_steps(self) -> int:
+        return 1
+
+    def pixels(self, run: Run) -> int:
+        raise UsageError(f"--size: the inputs of {self.name} are no image")
+
+    def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
+        """Which tokens are special is not known."""
+        return None, first_scores(ledger)
+
+    def grown(self, ledger: Ledger, run: Run) -> Grown | None:
+        """To twice as many tokens."""
+        with suppress(XfcostError):
+            return Grown(ledger, self._at(2 * self._tokens(run)), 2.0)
+        return None
+
+
+def recorded(name: str, batch: int = 1, mode: Mode = "forward") -> RecordedModel | None:
+    """A model of the list with its counts; None where it has none, because a spec is made of its config."""
+    file = FOLDER / f"{name}.counts.json"
+    if name not in models() or not file.is_file():
+        return None
+    return RecordedModel(name, msgspec.json.decode(file.read_bytes(), type=RecordedCounts), batch, mode)

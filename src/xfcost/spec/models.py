@@ -1,0 +1,45 @@
+"""The list of published models by name: where the config of each is, what is published of it, and by whom."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+# Of every model `NAME.json`, its config.json; and `NAME.counts.json`, what its runs counted, if no spec is made of it.
+FOLDER: Final = Path(__file__).parents[1] / "models"
+
+
+class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What is published of a model."""
+
+    title: str
+    """Its name in print: `Qwen3 32B`."""
+    params: str | None = None
+    """Its parameters as they are printed: `32.8B`; None where no source was found."""
+    source: str | None = None
+    """Where these are printed."""
+    config: str
+    """Where its config.json was taken from."""
+
+    @property
+    def figures(self) -> tuple[dict[str, Any], ...]:
+        """What is published, as the metadata of a ledger has it."""
+        if self.params is None:
+            return ()
+        scale = {"M": 10**6, "B": 10**9, "T": 10**12}[self.params[-1]]
+        return ({"params": float(self.params[:-1]) * scale, "source": self.source},)
+
+
+@cache
+def models() -> dict[str, PublishedModel]:
+    """Name -> what is published of it, in the order of the list."""
+    text = (FOLDER / "list.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, PublishedModel])
+
+
+def config_of(name: str) -> Path:
+    """The config.json of a model of the list."""
+    return FOLDER / f"{name}.json"

@@ -1,0 +1,370 @@
+"""Writes `src/xfcost/models/NAME.counts.json`: what runs of a published model count, as forms in N and B.
+
+    python tools/record_models.py qwen3-32b gemma-3-27b …     those; without names all that have no counts yet
+
+The config stands beside, as `NAME.json`. Every mode is run on `meta` at five pairs of N and batch of each piece of N
+(below a window, above it), which determine every number that varies, and check it: a form has at most three terms. A
+sixth run, far from the others, must give the evaluated ledger. Ends of pieces are found by runs around the window.
+Models whose config a spec is made of need no counts, and get none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import re
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from xfcost.api.accounts import module_run, named_module
+from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, placed
+from xfcost.importing import loaded_config
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.spec.models import config_of, models
+from xfcost.spec.targets import ModuleTarget
+from xfcost.torch_models.any_model.inputs import Lengths, text_tokens
+from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.shared.environment import collector_paused
+
+MODES: Final = ("decode", "prefill", "forward")
+Point = tuple[int, int]
+"""(N, batch)"""
+LedgerAt = Callable[[int, int], Ledger]
+
+_NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
+_MOST_TERMS: Final = 3
+# N of a piece without end, beyond its first; of one that ends, shares of its length. The last is the check.
+_OPEN: Final = (0, 1021, 3001, 2085, 30011)
+_SHARES: Final = (Fraction(0), Fraction(3, 7), Fraction(6, 7), Fraction(2, 7), Fraction(5, 7))
+# With these batches: experts are chosen by few tokens and by many.
+_BATCHES: Final = (1, 3, 64, 150, 11)
+# Fields of an attention's window or chunk in configs.
+_EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
+_EXPERTS_OF_A_TOKEN: Final = ("num_experts_per_tok", "top_k_experts", "moe_topk")
+# Tokens of a chunk of the gated delta rule in transformers.
+_CHUNK: Final = 64
+_WINDOWS: Final = ("sliding_window", "attention_chunk_size", "local_attention", "index_topk")
+# N so near to a window are each run; between windows that are less far apart nothing is fitted.
+_NEAR: Final = 2
+_SHORT: Final = 16
+
+
+class UnfitError(Exception):
+    """No form of few terms passes through the numbers, or the rows differ."""
+
+
+# ── a ledger as plain data, and its numbers as forms ──
+
+
+def plain(ledger: Ledger) -> dict[str, Any]:
+    """A ledger without what evaluation gives it: defaults, names that follow from a path, versions, the step."""
+    rows = []
+    for row in ledger.rows:
+        usual = placed(row.path)
+        values = _plain(row)
+        if ran := values.get("ran"):
+            values["ran"] = [ran.pop(name) for name in ("aten", "input_shapes", "output_shapes")]
+            values["ran"] += [ran] if ran else []
+        rows.append({name: value for name, value in values.items() if usual.get(name) != value})
+    values = _plain(msgspec.structs.replace(ledger, rows=(), step=None))
+    values["metadata"] = {k: v for k, v in values["metadata"].items() if k not in ("versions", "source")}
+    values["metadata"]["batch"] = ledger.metadata.batch  # also where it is 1
+    return values | {"rows": rows}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        pairs = ((name, getattr(value, name), default) for name, default in _defaults(type(value)).items())
+        return {name: _plain(one) for name, one, default in pairs if one != default}
+    return msgspec.to_builtins(value)
+
+
+@cache
+def _defaults(of: type[msgspec.Struct]) -> dict[str, Any]:
+    """Field -> its default; NODEFAULT of one that has none."""
+    fields = msgspec.structs.fields(of)
+    made = ((one.name, one.default, one.default_factory) for one in fields)
+    return {name: default if factory is msgspec.NODEFAULT else factory() for name, default, factory in made}
+
+
+def with_forms(ledgers: Mapping[Point, Any], fit: Forms) -> Any:
+    """One plain ledger whose numbers are forms where they vary."""
+    first, *others = values = list(ledgers.values())
+    if all(other == first for other in others):
+        return first
+    if isinstance(first, dict):
+        if any("weights_read" in one for one in values):  # a table whose rows are all read has none
+            ledgers = {at: one if "weights_read" in one else one | _all_read(one) for at, one in ledgers.items()}
+            first, *others = ledgers.values()
+        if any(other.keys() != first.keys() for other in others):
+            raise UnfitError(f"fields {sorted(first.keys() ^ others[-1].keys())}")
+        return {key: with_forms({at: one[key] for at, one in ledgers.items()}, fit) for key in first}
+    if isinstance(first, list | tuple):
+        if any(len(other) != len(first) for other in others):
+            raise UnfitError(f"lists of {sorted({len(one) for one in values})}")
+        return [with_forms({at: one[place] for at, one in ledgers.items()}, fit) for place in range(len(first))]
+    if type(first) is int:
+        return f"«{fit.form(ledgers)}»"
+    if not isinstance(first, str) or len({_NUMBER.sub("", one) for one in values}) > 1:
+        raise UnfitError(f"values {values}")
+    found = {at: list(_NUMBER.finditer(one)) for at, one in ledgers.items()}
+    text, end = "", 0
+    for place, hole in enumerate(found[next(iter(ledgers))]):
+        here = {at: int(all_[place][0].replace(",", "")) for at, all_ in found.items()}
+        text, end = text + first[end : hole.start()], hole.end()
+        commas = ":," if text.endswith("N = ") else ":"
+        text += hole[0] if len(set(here.values())) == 1 else f"«{fit.form(here)}{commas}»"
+    return text + first[end:]
+
+
+def _all_read(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"weights_read": {"elements": row.get("params", 0), "at_most": row.get("params", 0)}}
+
+
+class Letters(NamedTuple):
+    """What forms may have beside N and B."""
+
+    chunks: Mapping[str, int]
+    logs: Mapping[str, str]
+    caps: Mapping[str, tuple[str, int]]
+
+
+class Forms:
+    """The forms of few terms through numbers at some points."""
+
+    def __init__(self, points: Sequence[Point], letters: Letters) -> None:
+        self.points, chunks = list(points), letters.chunks
+        lengths = ["", "N", "N^2", *chunks, *(f"{one}^2" for one in chunks), *(f"N*{one}" for one in chunks)]
+        names = [f"{one}*{batch}".strip("*") for one in lengths for batch in ("B", "")]
+        names += [name for one in letters.logs for name in (f"{one}*B", f"{one}*N*B")]
+        names += letters.caps
+        at = [letters_at(*point, *letters) for point in self.points]
+        self.terms = {name or "1": [form_value(name or "1", one) for one in at] for name in names}
+        self.known: dict[tuple[int, ...], str] = {}
+
+    def form(self, numbers: Mapping[Point, int]) -> str:
+        """The form with the fewest terms; an UnfitError where none has few enough."""
+        key = tuple(numbers[at] for at in self.points)
+        if key not in self.known:
+            sizes = range(1, _MOST_TERMS + 1)
+            subsets = itertools.chain.from_iterable(itertools.combinations(self.terms, size) for size in sizes)
+            self.known[key] = next((text for one in subsets if (text := self._through(one, key))), "")
+        if not self.known[key]:
+            raise UnfitError(f"no form through {dict(zip(self.points, key, strict=True))}")
+        return self.known[key]
+
+    def _through(self, names: Sequence[str], numbers: Sequence[int]) -> str | None:
+        columns = [self.terms[name] for name in names]
+        rows = [[Fraction(column[place]) for column in columns] + [Fraction(number)]
+                for place, number in enumerate(numbers)]  # fmt: skip
+        for place in range(len(names)):  # Gauss; what is left of the rows below must be 0
+            pivot = next((row for row in rows[place:] if row[place]), None)
+            if pivot is None:
+                return None
+            rows.remove(pivot)
+            rows.insert(place, [one / pivot[place] for one in pivot])
+            for other in (*range(place), *range(place + 1, len(rows))):
+                factor = rows[other][place]
+                if factor:
+                    rows[other] = [a - factor * b for a, b in zip(rows[other], rows[place], strict=True)]
+        if any(any(row) for row in rows[len(names) :]):
+            return None
+        parts = [(rows[place][-1], name) for place, name in enumerate(names)]
+        if any(not number or number.denominator not in (1, 2) for number, _ in parts):
+            return None
+        texts = (f"{'+' * (number > 0)}{number}*{name}".removesuffix("*1") for number, name in parts)
+        return re.sub(r"(^|[+-])1\*", r"\1", "".join(texts).removeprefix("+"))
+
+
+# ── the pieces of a mode ──
+
+
+def pieces(
+    at: LedgerAt, first: int, windows: Sequence[int], letters: Letters, batches: Sequence[int] = _BATCHES
+) -> list[dict[str, Any]]:
+    """The pieces from N = `first` on: fitted between the windows, then held against the N at their ends."""
+    ends = sorted({window for window in windows if window > first + _SHORT})
+    starts = [first, *(end + _NEAR for end in ends)]
+    fitted = [piece(at, start, end - _NEAR, letters, batches) for start, end in zip(starts, ends, strict=False)]
+    fitted.append(piece(at, starts[-1], None, letters, batches))
+    found = [fitted[0]]
+    for end, upper in zip(ends, fitted[1:], strict=True):
+        for tokens in range(end - _NEAR + 1, end + _NEAR):
+            if _is_at(found[-1], at, tokens, batches[-1]):
+                found[-1]["last"] = tokens
+            elif _is_at(upper, at, tokens, batches[-1]):
+                upper["first"] = min(upper["first"], tokens)
+            else:
+                single = piece(at, tokens, tokens, letters, batches)
+                for other in (found[-1], upper):
+                    single["rows"] = _as_in(other, single, single["points"])
+                found.append(single)
+        lower = found[-1]
+        if upper["first"] == lower["last"] + 1 and all(
+            _is_at(upper, at, *point) for point in lower["points"]
+        ):  # a window makes no difference
+            upper["first"] = found.pop()["first"]
+        found.append(upper)
+    return found
+
+
+def _as_in(other: Mapping[str, Any], own: Mapping[str, Any], points: Sequence[Point]) -> list[dict[str, Any]]:
+    """The rows of a piece, those of another in their place where these are the same at some points."""
+    if len(other["rows"]) != len(own["rows"]):
+        return list(own["rows"])
+    at = [letters_at(*point, own["chunks"], own["logs"], own["caps"]) for point in points]
+
+    def values(row: dict[str, Any]) -> list[str]:
+        return [filled(json.dumps(row, ensure_ascii=False), letters) for letters in at]
+
+    pairs = zip(other["rows"], own["rows"], strict=True)
+    return [theirs if values(theirs) == values(ours) else ours for theirs, ours in pairs]
+
+
+def piece(at: LedgerAt, first: int, last: int | None, letters: Letters, batches: Sequence[int]) -> dict[str, Any]:
+    """One piece, its forms checked at a further point."""
+    beyond = _OPEN if last is None else [int((last - first) * share) for share in _SHARES]
+    points = [(first + tokens, batch) for tokens, batch in zip(beyond, batches, strict=True)]
+    *points, check = points
+    forms = with_forms({point: plain(at(*point)) for point in points}, Forms(points, letters))
+    made = {"first": first, "last": last, **letters._asdict(), "rows": forms.pop("rows"), "ledger": forms,
+            "points": points}  # fmt: skip
+    if not _is_at(made, at, *check):
+        raise UnfitError(f"the forms don't hold at N = {check[0]:,}, batch {check[1]}")
+    return made
+
+
+def _is_at(made: Mapping[str, Any], at: LedgerAt, tokens: int, batch: int) -> bool:
+    """Are the counts those of the forms?"""
+    mode = made["ledger"]["metadata"].get("mode", "forward")
+    file = shared_rows({"tokens": tokens, "modes": {mode: [made | {"first": 1, "last": None}]}})
+    evaluated = msgspec.json.decode(msgspec.json.encode(file), type=RecordedCounts).ledger(mode, tokens, batch)
+    return same(evaluated, at(tokens, batch))
+
+
+def shared_rows(file: Mapping[str, Any]) -> dict[str, Any]:
+    """A file of counts whose pieces have the places of their rows, each of which stands in it once."""
+    places: dict[str, int] = {}
+
+    def without(made: Mapping[str, Any]) -> dict[str, Any]:
+        texts = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in made["rows"]]
+        kept = {name: value for name, value in made.items() if name != "points"}
+        return {**kept, "rows": [places.setdefault(text, len(places)) for text in texts]}
+
+    modes = {mode: [without(one) for one in found] for mode, found in file["modes"].items()}
+    return {**file, "modes": modes, "rows": [msgspec.Raw(text.encode()) for text in places]}
+
+
+def same(evaluated: Ledger, counted: Ledger) -> bool:
+    """Are they the same but for the versions of libraries and the class's name?"""
+    ours, theirs = (plain(one) | {"step": one.step} for one in (evaluated, counted))
+    return ours == theirs
+
+
+# ── a model ──
+
+
+def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], int, int | None]:
+    """Mode -> its ledgers, N where none is given, and the model's positions."""
+
+    def of_mode(mode: str) -> LedgerAt:
+        run = module_run({"mode": mode}, "config")
+        module = named_module(ModuleTarget("config", str(config), "", config.stem), (), (), 1, run)
+        how, known = How(trace=False, closed_form=False, mode=mode), dict[Point, Ledger]()
+
+        def at(tokens: int, batch: int) -> Ledger:
+            if (tokens, batch) not in known:
+                with collector_paused():
+                    known[tokens, batch] = module.with_samples(batch).ledger(Lengths(tokens), how)
+            return known[tokens, batch]
+
+        return at
+
+    run = module_run({}, "config")
+    module = named_module(ModuleTarget("config", str(config), "", config.stem), (), (), 1, run)
+    model = module._model("meta", Lengths())[0]  # noqa: SLF001 - no counts are needed to know it
+    return of_mode, text_tokens(model, None) or 0, module.positions
+
+
+def numbers_of(values: Any, names: Collection[str]) -> Iterator[int]:
+    """Every number of a config under one of these names."""
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if key in names and type(value) is int:
+            yield value
+        yield from numbers_of(value, names)
+
+
+def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
+    """The file of counts of a config."""
+    of_mode, tokens, positions = runs_of(config)
+    values, found = json.loads(config.read_text(encoding="utf-8")), {}
+    windows, experts = list(numbers_of(values, _WINDOWS)), set(numbers_of(values, _EXPERTS_OF_A_TOKEN))
+    for mode in modes:
+        sorted_ = "B" if mode == "decode" else "B*N"
+        logs = {letter: f"{number}*{sorted_}" for letter, number in zip("LM", sorted(experts), strict=False)}
+        chunked = "linear_attention" in (values.get("layer_types") or ()) and mode != "decode"
+        most = max(numbers_of(values, _EXPERTS), default=0)
+        caps = {letter: (form, most) for letter, form in zip("XY", logs.values(), strict=False)}
+        if mode != "decode":
+            caps["V"] = ("B*N", next(numbers_of(values, ("vocab_size",))))
+        letters = Letters({"C": _CHUNK} if chunked else {}, logs, caps)
+        at, first = of_mode(mode), 2
+        try:
+            if experts and mode == "decode":  # a single token reads the experts that it chooses
+                alone = pieces(at, first, windows, letters, (1,) * len(_BATCHES))
+                several = pieces(at, first, windows, letters, (2, *_BATCHES[1:]))
+                for one, other in itertools.product(alone, several):
+                    one["rows"] = _as_in(other, one, one["points"])
+                found[mode] = [one | {"batches": (1, 1)} for one in alone]
+                found[mode] += [one | {"batches": (2, None)} for one in several]
+            else:
+                found[mode] = pieces(at, first, windows, letters)
+        except (UnfitError, UsageError) as error:
+            print(f"{config.stem}: no counts in the mode {mode}: {error}", file=sys.stderr)
+    return shared_rows({"tokens": tokens, "positions": positions, "modes": found})
+
+
+def written(file: Mapping[str, Any]) -> str:
+    """The file as text, with a line for each row and piece."""
+    text = lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # noqa: E731 - one line
+    sizes = "".join(f'"{name}":{text(file[name])},\n' for name in ("tokens", "positions"))
+    lines = ",\n"
+    modes = lines.join(f'"{mode}":[{lines.join(map(text, found))}]' for mode, found in file["modes"].items())
+    rows = lines.join(bytes(row).decode() for row in file["rows"])
+    return f'{{{sizes}"modes":{{\n{modes}}},\n"rows":[\n{rows}]}}\n'
+
+
+def main() -> None:
+    """Write the files of the models that are named."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--modes", default=",".join(MODES))
+    asked = parser.parse_args()
+    for name in asked.names or models():
+        config = config_of(name)
+        file = config.with_suffix(".counts.json")
+        try:
+            loaded_config(config)
+        except SpecError:
+            pass
+        else:
+            print(f"{name}: a spec is made of its config", file=sys.stderr)
+            continue
+        if file.is_file() and not asked.names:
+            continue
+        began = perf_counter()
+        file.write_text(written(counts(config, asked.modes.split(","))), encoding="utf-8")
+        print(f"{name}: {file.stat().st_size:,} bytes, {perf_counter() - began:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
