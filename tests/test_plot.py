@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from helpers import error_of, stdout_of, table_of, xf
 from xfcost.api.runs import make_run
@@ -20,7 +21,7 @@ from xfcost.counting.sweep import records, slope, sweep, thinned
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import OutputError, SpecError, UsageError
 from xfcost.ledger.metadata import Timing
-from xfcost.report.figure import look
+from xfcost.report.figure import Captions, PanelSize, log_panels, look
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, ChartLine, chart_bytes, chart_figure, spread
 from xfcost.report.scaling import scaling_chart
@@ -359,3 +360,17 @@ def test_ticks_are_read_as_numbers_and_not_as_formulas():
         ticks = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
     assert "10⁹" in ticks
     assert not any("$" in tick for tick in ticks)
+
+
+@pytest.mark.parametrize(("count", "across"), [(1, 4.0), (1, 7.2), (1, 8.0), (2, 5.4), (3, 3.9)])
+def test_captions_of_any_length_stay_inside_the_figure_and_off_its_panels(count, across):
+    # 30·14 and 19·24 letters take two lines and more even where the figure is widest.
+    captions = Captions("Title", "NVIDIA H100 SXM, 67 TFLOP/s, " * 14, "attention matrices " * 24)
+    with look():
+        figure, panels = log_panels(captions, count, PanelSize(across, 3.0), legend=0.5)
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        boxes = [text.get_window_extent(renderer) for text in figure.texts]
+    assert len(boxes) >= 4
+    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert all(figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1 for box in boxes)
+    assert not any(box.overlaps(axes.bbox) for box in boxes for axes in panels)

@@ -73,17 +73,13 @@ def _budgets(every: Sequence[BudgetResult]) -> DataTable:
         value = _value(held)
         ours = f"{'at least ' if held.figure.at_least else ''}{value(held.figure.value)}"
         word = "over" if held.difference > 0 else "under"
-        distance = f"{value(abs(held.difference))} {word} ({_share(held)})" if held.difference else "exactly the limit"
+        excess = held.budget.excess(held.figure.value)
+        share = f"{abs(excess) * 100:.3g} %" if excess < _FAR else units.ratio(1 + excess)  # `4 %`, `11.1×`
+        distance = f"{value(abs(held.difference))} {word} ({share})" if held.difference else "exactly the limit"
         limit = BUDGETS[held.budget.quantity].shown(held.budget.limit)
         rows.append([Cell(held.verdict, _STYLES[held.verdict]), held.figure.words, ours, limit, distance])
     columns = [TableColumn("", named="verdict"), TableColumn("what", fold=20)]
     return DataTable([*columns, *(TableColumn(head, right=True) for head in ("ours", "limit", "by"))], rows)
-
-
-def _share(held: BudgetResult) -> str:
-    """`4 %`, or of what is far over the limit `11.1×`."""
-    excess = held.budget.excess(held.figure.value)
-    return f"{abs(excess) * 100:.3g} %" if excess < _FAR else units.ratio(1 + excess)
 
 
 # An excess beyond so many times the limit reads better as a factor.

@@ -241,10 +241,6 @@ class OverviewColumn(NamedTuple):
     """The quantity itself, over the first system's, its exponent in N, or where it becomes less than the first's."""
     style: str = ""
 
-    def typed(self) -> TableColumn:
-        """As a column of a table."""
-        return TableColumn(self.title, right=True, rank=self.rank, width=self.width, style=self.style)
-
     def cell(self, comparison: Comparison, name: str) -> str:
         """The text of a system's cell."""
         if self.what == "crossover":
@@ -349,7 +345,8 @@ def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
     columns = [one for one in COLUMNS if not (dense and one.quantity == "expected_seconds")]
     filled = [one for one in columns if any(one.cell(comparison, name) != units.DASH for name in short)]
     rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
-    table = DataTable([TableColumn("", fold=_NAME), *(column.typed() for column in filled)], rows)
+    typed = [TableColumn(one.title, right=True, rank=one.rank, width=one.width, style=one.style) for one in filled]
+    table = DataTable([TableColumn("", fold=_NAME), *typed], rows)
     yield from head
     yield Gap()
     yield table

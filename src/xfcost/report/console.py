@@ -84,7 +84,10 @@ _LAYOUT: Final = "line-height:1.2;white-space:pre;overflow-x:auto;color:inherit;
 def html(segments: Iterable[Segment]) -> str:
     """Rendered text as <pre>, with the style sheet of its colours."""
     simple = Segment.filter_control(Segment.simplify(segments))
-    text = "".join(_span(segment.text, segment.style) for segment in simple)
+    text = "".join(
+        f'<span style="{css}">{escape(one.text)}</span>' if (css := one.style and _css(one.style)) else escape(one.text)
+        for one in simple
+    )
     return f'<style>{style_sheet()}</style><pre class="xfcost" style="{_LAYOUT}">{text}</pre>'
 
 
@@ -96,11 +99,6 @@ def style_sheet() -> str:
         f'[data-jp-theme-light="true"] .xfcost,.vscode-light .xfcost{{{light}}}'
         f'[data-jp-theme-light="false"] .xfcost,.vscode-dark .xfcost{{{dark}}}'
     )
-
-
-def _span(text: str, style: Style | None) -> str:
-    css = _css(style) if style else ""
-    return f'<span style="{css}">{escape(text)}</span>' if css else escape(text)
 
 
 def _css(style: Style) -> str:

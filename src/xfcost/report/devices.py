@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -18,15 +18,6 @@ _SHOWN: Final = ("float32", "tf32", "bfloat16", "float16", "float8", "int8")
 _HIDDEN_FIRST: Final = ("tf32", "int8", "fp16", "link", "fp8", "fp32", "per hour", "bytes/s", "bf16")
 _TEXT: Final = {"device": 0, "figure": 0, "source": 30}
 _SHORT: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8"}
-
-
-class Described(NamedTuple):
-    """A figure of a device in words."""
-
-    name: str
-    text: str
-    figure: DeviceFigure
-    ridge_point: float | None = None
 
 
 def document(found: Sequence[Device]) -> Document:
@@ -70,41 +61,33 @@ def _one(device: Device) -> Iterator[Part]:
     measured = f"measured {device.calibrated}" if device.calibrated else ""
     more = "   ".join(str(part) for part in (device.name, device.vendor, device.year, measured) if part)
     yield TextLines([f"   {more}"], head=device.title)
-    rows = [
-        {
-            "figure": one.name,
-            "value": one.text,
-            "ridge point": units.DASH if one.ridge_point is None else f"{one.ridge_point:,.4g}",
-            "source": "; ".join(filter(None, (", ".join(one.figure.sources), one.figure.note))),
-        }
-        for one in figures(device)
-    ]
-    yield from (Gap(), table_of(rows, _TEXT), Gap())
+    yield from (Gap(), table_of(list(figures(device)), _TEXT), Gap())
     if device.price_per_hour is not None:
         yield TextLines([f"price per hour: {_price(device)} (your entry)"])
     yield TextLines([f"note: {note}" for note in device.notes], ended=True)
     yield TextLines([f"{key}: {one.title}{f', {one.url}' if one.url else ''}" for key, one in device.sources.items()])
 
 
-def figures(device: Device) -> Iterator[Described]:
+def figures(device: Device) -> Iterator[dict[str, str]]:
     """Every figure, in words."""
+
+    def row(name: str, text: str, figure: DeviceFigure, ridge_point: float | None = None) -> dict[str, str]:
+        ridge = units.DASH if ridge_point is None else f"{ridge_point:,.4g}"
+        source = "; ".join(filter(None, (", ".join(figure.sources), figure.note)))
+        return {"figure": name, "value": text, "ridge point": ridge, "source": source}
+
     if device.memory is not None:
-        yield Described(f"memory ({device.memory_kind})", units.size(int(device.memory.value)), device.memory)
-    yield Described("bandwidth", f"{units.count(device.bandwidth.value)}B/s", device.bandwidth)
+        yield row(f"memory ({device.memory_kind})", units.size(int(device.memory.value)), device.memory)
+    yield row("bandwidth", f"{units.count(device.bandwidth.value)}B/s", device.bandwidth)
     for dtype in PEAK_DTYPES:
         if (figure := device.peaks.get(dtype)) is not None:
-            what = "OP/s" if dtype == "int8" else "FLOP/s"
-            text = f"{units.count(figure.value)}{what}"
-            yield Described(f"peak {dtype}", text, figure, device.ridge_point(dtype))
-    if device.link is not None:
+            text = f"{units.count(figure.value)}{'OP/s' if dtype == 'int8' else 'FLOP/s'}"
+            yield row(f"peak {dtype}", text, figure, device.ridge_point(dtype))
+    if (link := device.link) is not None:
         joins = "" if device.node is None else f", joins {device.node}"
-        yield Described(f"link ({device.link.name}{joins})", _rate(device.link), device.link.rate)
-    if device.network is not None:
-        yield Described(f"network ({device.network.name})", _rate(device.network), device.network.rate)
-
-
-def _rate(link: Link) -> str:
-    return f"{units.count(link.rate.value)}B/s"
+        yield row(f"link ({link.name}{joins})", f"{units.count(link.rate.value)}B/s", link.rate)
+    if (network := device.network) is not None:
+        yield row(f"network ({network.name})", f"{units.count(network.rate.value)}B/s", network.rate)
 
 
 def _record(device: Device) -> dict[str, Any]:

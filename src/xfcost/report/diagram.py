@@ -171,7 +171,8 @@ class _Place(NamedTuple):
 
 def diagram_figure(diagram: Diagram) -> Figure:
     """The diagram as a figure, one unit of its axes being an inch."""
-    heights = [max(_height(box) for box in row if box) for row in diagram.rows]
+    sizes = ([_LINE * len(_texts(box)) + 2 * _PAD * bool(box.mixing) for box in row if box] for row in diagram.rows)
+    heights = list(map(max, sizes))
     count = len(diagram.columns)
     width = 2 * _MARGIN + count * _BOX + (count - 1) * _BETWEEN + (_TAG if diagram.differing else 0)
     long = dict.fromkeys(column.name for column in diagram.columns if len(column.name) > _NAME_LETTERS)
@@ -215,10 +216,6 @@ def _texts(box: BlockBox, inner: int = _DETAIL_LETTERS) -> list[str]:
     if box.mixing is None:
         return [f"{box.title} ({box.detail})"]
     return [box.title, *box_texts(box, box.mixing, inner)]
-
-
-def _height(box: BlockBox) -> float:
-    return _LINE * len(_texts(box)) + (2 * _PAD if box.mixing else 0)
 
 
 def _mark_band(axes: Axes, mark: str, top: float, tall: float, width: float) -> None:

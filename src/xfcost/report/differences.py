@@ -54,20 +54,13 @@ def _parts(found: Diff, *, verbose: bool) -> Iterator[Part]:
     yield Gap()
     yield TextLines(same)
     if totals := list(total_lines(found)):
-        columns = [
-            TableColumn("", named="quantity"),
-            TableColumn("change", right=True),
-            TableColumn("before → after"),
-            TableColumn("where", fold=20),
-        ]
+        columns = [TableColumn("", named="quantity"), TableColumn("change", right=True)]
+        columns += [TableColumn("before → after"), TableColumn("where", fold=20)]
         yield DataTable(columns, totals, headed=False)
     if shown:
         yield from (Gap(), table_of(_cells(shown), {"": 0, "block": _NAMES, "operation": _NAMES}, _HIDDEN_FIRST))
-    more = (
-        [f"{units.number_of(len(lines) - len(shown), 'smaller change')} more: --verbose"]
-        if len(lines) > len(shown)
-        else []
-    )
+    hidden = len(lines) - len(shown)
+    more = [f"{units.number_of(hidden, 'smaller change')} more: --verbose"] if hidden else []
     if found.operations:
         same_text = f"{found.same} operation{' costs' if found.same == 1 else 's cost'} the same"
         more.append(f"{same_text}; differences are of all blocks together")
@@ -128,17 +121,8 @@ def change_text(ratio: float | None) -> str:
 _TIMES: Final = 900
 
 
-class TotalLine(NamedTuple):
-    """A total: by how much it changed, from what to what, and where."""
-
-    quantity: str
-    change: str
-    values: str
-    where: str
-
-
-def total_lines(diff: Diff) -> Iterator[TotalLine]:
-    """The totals, where any operation changed; then the seconds."""
+def total_lines(diff: Diff) -> Iterator[tuple[str, str, str, str]]:
+    """By how much totals changed, from what to what, and where, if any operation changed; then the seconds."""
     for total in diff.totals if diff.operations else ():
         yield _total_line(diff, total)
     timed = ((diff.seconds, diff.before.timing, diff.after.timing), "time", "noise")
@@ -150,20 +134,20 @@ def total_lines(diff: Diff) -> Iterator[TotalLine]:
     for (found, before, after), word, noise in (timed, predicted):
         if found is not None and before is not None and after is not None:
             values = f"{units.seconds(before.seconds)} → {units.seconds(after.seconds)}"
-            yield TotalLine(word, change_text(found.ratio), values, verdict_text(found, noise))
+            yield word, change_text(found.ratio), values, verdict_text(found, noise)
 
 
-def _total_line(diff: Diff, total: Total) -> TotalLine:
+def _total_line(diff: Diff, total: Total) -> tuple[str, str, str, str]:
     word = QUANTITIES[total.quantity].name
     word += " of the forward" if diff.after.mode == "train" and total.quantity in ("macs", "flops") else ""
     before, after = (figure_text(total.quantity, value) for value in (total.before, total.after))
     if not total.difference:
-        return TotalLine(word, "same", after, "")
+        return word, "same", after, ""
     named = parts(diff.changes, total.quantity)[:_MOST_PARTS]
     blocks = without_repeated_stage([part.block for part in named])
     pairs = zip(blocks, named, strict=True)
     where = ", ".join(f"{block} {signed(total.quantity, part.difference)}" for block, part in pairs)
-    return TotalLine(word, change_text(total.ratio), f"{before} → {after}", f"in {where}" if where else "")
+    return word, change_text(total.ratio), f"{before} → {after}", f"in {where}" if where else ""
 
 
 def without_repeated_stage(blocks: Sequence[str]) -> list[str]:

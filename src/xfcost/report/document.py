@@ -177,7 +177,8 @@ class Document(NamedTuple):
 
             return plain_text(self.terminal)
         parts = self.paper(form) if self.paper else self.parts()
-        return in_paper((part for part in parts if part.only != "terminal"), form, prose=self.prose)
+        shown = (part for part in parts if part.only != "terminal")
+        return "\n\n".join(block for part in shown for block in _blocks(part, form, prose=self.prose)) + "\n"
 
 
 def line(text: str, style: str = "", head: str = "") -> TextLines:
@@ -376,11 +377,6 @@ def _longest(text: str) -> int:
 
 
 # ── text for papers and programs ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def in_paper(parts: Iterable[Part], form: Format, *, prose: bool) -> str:
-    """Markdown or LaTeX: every part set off by an empty line."""
-    return "\n\n".join(block for part in parts for block in _blocks(part, form, prose=prose)) + "\n"
 
 
 def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:

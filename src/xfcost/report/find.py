@@ -60,14 +60,8 @@ def answer(found: FindResult) -> list[str]:
 
 def _asked(found: FindResult) -> str:
     run = found.run
-    at = "".join(
-        f" at {text}"
-        for text in (
-            f"{run.size[0]}×{run.size[1]} px" if run.size else "",
-            f"N = {', '.join(f'{one:,}' for one in run.tokens)}" if run.tokens else "",
-        )
-        if text
-    )
+    at = f" at {run.size[0]}×{run.size[1]} px" if run.size else ""
+    at += f" at N = {', '.join(f'{one:,}' for one in run.tokens)}" if run.tokens else ""
     if found.spec is None:
         at = at or (" at its own size" if found.searched == 1 else " at their own sizes")
         presets = units.number_of(found.searched, "preset")

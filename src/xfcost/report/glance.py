@@ -50,7 +50,8 @@ def document(page: Glance) -> Document:
 def _parts(page: Glance) -> Iterator[Part]:
     yield _sections(page)
     yield _rounded(page)
-    yield from (Gap(), TextLines(_input_lines(page)))
+    inputs = [f"{name}: {circumstances(metadata)}" for name, metadata in page.inputs.items()]
+    yield from (Gap(), TextLines([*inputs, *input_warnings(page.inputs)]))
     kinds = [kind for kind in MIXING_FIRST if any(entry.mixing == kind for entry in page.entries)]
     for kind in kinds:
         yield TextLines([f"{WORDS[kind].capitalize()}: {_MEANING[kind]}."], TERMINAL[kind])
@@ -106,13 +107,6 @@ def _mixing_lines(page: Glance) -> Iterator[str]:
         found += [f"{words} in {', '.join(titles)}"] if titles else []
     if found:
         yield f"Weights of mixing: {'; '.join(found)}."
-
-
-def _input_lines(page: Glance) -> list[str]:
-    """A line per system: what it sees, and how it was run; then how the systems' inputs differ."""
-    return [f"{name}: {circumstances(metadata)}" for name, metadata in page.inputs.items()] + [
-        *input_warnings(page.inputs)
-    ]
 
 
 def records(page: Glance) -> list[dict[str, Any]]:

@@ -29,11 +29,7 @@ def document(table: LayerTable) -> Document:
 
 def _parts(table: LayerTable) -> Iterator[Part]:
     yield TextLines([f"n = {table.n:,}   d = {table.d:,}   k = {table.k:,}   r = {table.r:,}   printed: {PAPER}"])
-    for title, rows in (
-        ("Complexity per layer", [_complexity(line) for line in table.lines]),
-        ("Sequential operations", [_sequential(line, table.n) for line in table.lines]),
-        ("Maximum path length", [_path(line, table.n) for line in table.lines]),
-    ):
+    for title, rows in _tables(table).items():
         yield from (Gap(), table_of(rows, _TEXT, title=title))
     yield from (Gap(), Items(list(explanations(table))), Gap(), TextLines(_NOTES, ended=True))
 
@@ -54,54 +50,32 @@ _NOTES: Final = (
 )
 
 
-def _complexity(line: LayerLine) -> dict[str, str]:
-    agrees = "in part" if line.complexity_agrees is None else _AGREES[line.complexity_agrees]
-    return {
-        "layer type": line.title,
-        "printed": line.printed.complexity,
-        "derived": line.complexity,
-        "agrees": agrees,
-        "MACs": units.count(line.macs),
-        "projections": units.count(line.projection_macs),
-    }
-
-
-def _sequential(line: LayerLine, n: int) -> dict[str, str]:
-    return {
-        "layer type": line.title,
-        "printed": line.printed.sequential or units.DASH,
-        "derived": line.chain.order,
-        "agrees": _AGREES[line.sequential_agrees],
-        "longest chain": str(line.chain),
-        f"at n = {n:,}": f"{line.chain.at(n):,}",
-    }
-
-
-def _path(line: LayerLine, n: int) -> dict[str, str]:
-    return {
-        "layer type": line.title,
-        "printed": line.printed.path or units.DASH,
-        "derived": line.path_order,
-        "agrees": _AGREES[line.path_agrees],
-        f"at n = {n:,}": f"{line.path:,}",
-    }
+def _tables(table: LayerTable) -> dict[str, list[dict[str, str]]]:
+    """What is printed beside what is derived, and whether they agree; then the figures of that."""
+    tables: dict[str, list[dict[str, str]]] = {}
+    at = f"at n = {table.n:,}"
+    for line in table.lines:
+        work = {"MACs": units.count(line.macs), "projections": units.count(line.projection_macs)}
+        agrees = "in part" if line.complexity_agrees is None else _AGREES[line.complexity_agrees]
+        chain = {"longest chain": str(line.chain), at: f"{line.chain.at(table.n):,}"}
+        path, sequential_agrees, path_agrees = {at: f"{line.path:,}"}, line.sequential_agrees, line.path_agrees
+        for title, printed, derived, agree, more in (
+            ("Complexity per layer", line.printed.complexity, line.complexity, agrees, work),
+            ("Sequential operations", line.printed.sequential, line.chain.order, _AGREES[sequential_agrees], chain),
+            ("Maximum path length", line.printed.path, line.path_order, _AGREES[path_agrees], path),
+        ):
+            cells = {"layer type": line.title, "printed": printed or units.DASH, "derived": derived, "agrees": agree}
+            tables.setdefault(title, []).append(cells | more)
+    return tables
 
 
 def _record(line: LayerLine, n: int) -> dict[str, Any]:
     printed = {f"printed_{name}": value for name, value in msgspec.to_builtins(line.printed).items()}
-    return {
-        "layer": line.title,
-        "kind": line.kind,
-        **printed,
-        "complexity": line.complexity,
-        "complexity_without_projections": line.mixing,
-        "macs": line.macs,
-        "projection_macs": line.projection_macs,
-        "sequential": line.chain.order,
-        "sequential_operations": line.chain.at(n),
-        "path": line.path_order,
-        "path_length": line.path,
-    }
+    found: dict[str, Any] = {"layer": line.title, "kind": line.kind} | printed
+    found |= {"complexity": line.complexity, "complexity_without_projections": line.mixing}
+    found |= {"macs": line.macs, "projection_macs": line.projection_macs}
+    found |= {"sequential": line.chain.order, "sequential_operations": line.chain.at(n)}
+    return found | {"path": line.path_order, "path_length": line.path}
 
 
 def _object(table: LayerTable) -> dict[str, Any]:

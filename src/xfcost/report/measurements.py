@@ -38,7 +38,9 @@ def document(rows: Sequence[Measurement]) -> Document:
     return Document(
         parts=lambda: _parts(rows),
         records=lambda: [_record(row) for row in rows],
-        json=lambda: json_text({"rows": [_object(row) for row in rows]}),
+        json=lambda: json_text(
+            {"rows": [msgspec.to_builtins(row) | {"attention_share": row.attention_share} for row in rows]}
+        ),
     )
 
 
@@ -110,7 +112,7 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
         "time": units.seconds(timing.seconds) if timing else row.outcome.status,
         "±": precision_text(timing),
         "predicted s": units.seconds(row.predicted_seconds),
-        "error": _error_text(row),
+        "error": units.DASH if (error := _error(row)) is None else f"{error:+.1%}",
         "mixing": _mixing_text(row.outcome),
         "peak": units.size(memory.measured) if memory else units.DASH,
         "predicted": units.size(memory.predicted if memory else row.outcome.needed_bytes),
@@ -119,13 +121,8 @@ def _cells(row: Measurement, titles: Sequence[str]) -> list[str]:
     return [cells[title] for title in titles]
 
 
-def _error_text(row: Measurement) -> str:
-    """The predicted seconds over the measured ones, less 1."""
-    error = _error(row)
-    return units.DASH if error is None else f"{error:+.1%}"
-
-
 def _error(row: Measurement) -> float | None:
+    """The predicted seconds over the measured ones, less 1."""
     timing = row.outcome.timing
     return None if timing is None or row.predicted_seconds is None else row.predicted_seconds / timing.seconds - 1
 
@@ -170,12 +167,12 @@ def _shared_text(rows: Sequence[Measurement]) -> str:
             prefix = {"batch": "batch ", "mode": "mode "}.get(name, "")
             suffix = " attention" if name == "attention" else ""
             parts.append(f"{prefix}{values.pop()}{suffix}")
-    places = {f"{row.configuration.device} ({row.device_name}, {_threads_text(row)})" for row in rows}
+    places = {
+        f"{one.device} ({row.device_name}, {units.number_of(one.threads, 'thread')})"
+        for row in rows
+        for one in [row.configuration]
+    }
     return "   ".join([*parts, "; ".join(sorted(places))])
-
-
-def _threads_text(row: Measurement) -> str:
-    return units.number_of(row.configuration.threads, "thread")
 
 
 def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
@@ -201,11 +198,6 @@ def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
         "blocks that are too small for the next tensor, and workspaces of kernels such as convolutions, which are not "
         "counted; matrices: the share of attention matrices, as counted, in the predicted peak"
     )
-
-
-def _object(row: Measurement) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(row)
-    return fields | {"attention_share": row.attention_share}
 
 
 def _record(row: Measurement) -> dict[str, Any]:

@@ -154,13 +154,8 @@ def _cells(line: Line, *, several: bool, stages: bool) -> dict[str, str]:
         | {"block": line.label, "made of": ", ".join(line.first.kinds)}
         | ({"input": met.input} if several else {})
         | {"tokens": f"{line.last.tokens:,}", "smallest": f"{met.smallest:,}"}
-        | {"median": median_text(met), "largest": f"{met.largest:,}", "share": share}
+        | {"median": f"{met.median:,.1f}".removesuffix(".0"), "largest": f"{met.largest:,}", "share": share}
     )
-
-
-def median_text(met: Met) -> str:
-    """`588`, `512.5`."""
-    return f"{met.median:,.0f}" if float(met.median).is_integer() else f"{met.median:,.1f}"
 
 
 def records(reaches: Sequence[Reach]) -> list[dict[str, Any]]:

@@ -98,7 +98,7 @@ def _cells(step: StreamStep, columns: Sequence[str], between: str = " ") -> list
         "share": share_text(step.share),
         "cos Δ,X": cosine_text(step.cosine),
         "cos Δ,Δ": between.join(cosine_text(one) for one in step.cosines) or units.DASH,
-        "rows": "\n".join(filter(None, (rows_text(step.changed), _memory_text(step.changed_by_memory)))),
+        "rows": rows_text(step.changed) + (f"\nM {rows_text(memory)}" if (memory := step.changed_by_memory) else ""),
     }
     return [cells[name] for name in columns]
 
@@ -125,10 +125,6 @@ def cosine_text(value: float | None) -> str:
 def rows_text(changed: ChangedRows) -> str:
     """`98/197`."""
     return f"{changed.rows:,}/{changed.of_rows:,}"
-
-
-def _memory_text(changed: ChangedRows | None) -> str:
-    return "" if changed is None else f"M {rows_text(changed)}"
 
 
 def _rows(found: ResidualStream, columns: Sequence[str]) -> list[dict[str, str]]:

@@ -39,7 +39,10 @@ def _parts(found: Sequence[Roofline]) -> Iterator[Part]:
         yield Gap()
         yield from _head(one)
         yield _table(one)
-        yield from _notes(one)
+        if above := names_text(one.above_memory()):
+            yield line(f"above the memory roof: {above}; {ABOVE}", "dim")
+        if above := names_text(one.above_peak()):
+            yield line(f"above the peak: {above}; {ABOVE_PEAK}", "dim")
     yield Gap()
     yield from notes(default_notes(one.ledger.metadata for one in found), verbose=True)
     yield line(CONVENTION, "dim")
@@ -105,13 +108,6 @@ def _head(one: Roofline) -> Iterator[TextLines]:
     yield line(f"time: {units.seconds(one.seconds)} on {place_text(one)}, {spread_text(timing)}")
     if timing.noisy:
         yield line(f"noisy: {timing.noisy}", "bold yellow")
-
-
-def _notes(one: Roofline) -> Iterator[TextLines]:
-    if above := names_text(one.above_memory()):
-        yield line(f"above the memory roof: {above}; {ABOVE}", "dim")
-    if above := names_text(one.above_peak()):
-        yield line(f"above the peak: {above}; {ABOVE_PEAK}", "dim")
 
 
 def _table(one: Roofline) -> DataTable:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from xfcost.counting.measured import Ratio
 from xfcost.counting.survey import FULL_ATTENTION, Survey, SurveyLine, explanations
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
@@ -39,8 +38,13 @@ def _parts(found: Survey, *, verbose: bool) -> Iterator[Part]:
         "Attention memory, and parameters beyond full attention's": [_costs(line) for line in found.lines],
     }
     if found.timed is not None:
-        timed = [_times(line.entry.system, line.time) for line in found.lines if line.time is not None]
-        tables["Measured time over full attention's"] = timed
+        times = [(line.entry.system, line.time) for line in found.lines if line.time is not None]
+        tables["Measured time over full attention's"] = [
+            {"system": system, "time": f"{one.value:.3g}×"}
+            | {"95 % interval": f"{one.interval.low:.3g} to {one.interval.high:.3g}" if one.interval else units.DASH}
+            | {"at N": f"{one.x:,}"}
+            for system, one in times
+        ]
     for title, rows in tables.items():
         text = _TEXT if "derived" in rows[0] else _TEXT | {"system": 0}
         yield from (table_of(rows, text, title=title), Gap())
@@ -82,11 +86,6 @@ def _costs(line: SurveyLine) -> dict[str, str]:
     for n, number in line.added_params.items():
         cells[f"added {n // 1024}k"] = f"{'−' if number < 0 else ''}{units.count(abs(number), 3)}"
     return cells
-
-
-def _times(system: str, ratio: Ratio) -> dict[str, str]:
-    interval = f"{ratio.interval.low:.3g} to {ratio.interval.high:.3g}" if ratio.interval else units.DASH
-    return {"system": system, "time": f"{ratio.value:.3g}×", "95 % interval": interval, "at N": f"{ratio.x:,}"}
 
 
 def notes(found: Survey) -> Iterator[str]:

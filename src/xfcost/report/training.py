@@ -9,7 +9,7 @@ from xfcost.counting.distributed import SHARED_OUT, recomputed_scores
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.training import AtUtilisation, DeviceMemory, TrainingPlan, TrainingStep, WholeRun
+from xfcost.ledger.training import AtUtilisation, TrainingPlan, TrainingStep, WholeRun
 from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line, numbers
 from xfcost.report.on_devices import WITHOUT_TF32
 
@@ -326,7 +326,9 @@ def _least(plan: TrainingPlan) -> str:
 def _fits(plan: TrainingPlan) -> str:
     memory = plan.memory
     needed = units.size(memory.known) if memory.complete else f"at least {units.size(memory.known)}"
-    missing = "" if memory.complete else f"; {_unknown(memory)}: --trace finds them"
+    states = {"optimizer states": memory.optimizer, "saved activations": memory.activations}
+    unknown = " and ".join(name for name, size in states.items() if size is None)
+    missing = "" if memory.complete else f"; {unknown} are not known: --trace finds them"
     if plan.spare_bytes is None or plan.device_bytes is None:
         return f"{needed}{missing}"
     whole = f"{needed} of {units.size(plan.device_bytes)}"
@@ -336,11 +338,6 @@ def _fits(plan: TrainingPlan) -> str:
     if not memory.complete:
         return f"{whole}{missing}"
     return f"{whole}: fits, {units.size(plan.spare_bytes)} left for workspace and fragments"
-
-
-def _unknown(memory: DeviceMemory) -> str:
-    parts = {"optimizer states": memory.optimizer, "saved activations": memory.activations}
-    return " and ".join(name for name, size in parts.items() if size is None) + " are not known"
 
 
 def _layout(plan: TrainingPlan) -> str:

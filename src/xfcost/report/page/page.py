@@ -249,11 +249,10 @@ def roofline_view(found: Sequence[Roofline]) -> dict[str, Any] | None:
     return {
         "picture": base64.b64encode(roofline_bytes(found, ".svg")).decode(),
         "words": f"Roofline of {names}; {place_text(found[0])}; {roofs_text(found[0].roofs)}.",
-        "systems": [_roofline_system(one) for one in found],
+        "systems": [
+            {"name": one.name, "seconds": units.seconds(one.seconds)}
+            | {"how": "at the roofs" if one.bounded else "predicted" if one.predicted else "measured"}
+            | {"points": [dict(zip(_CELLS, point_cells(one, it), strict=True)) for it in one.drawn[:_MOST_POINTS]]}
+            for one in found
+        ],
     }
-
-
-def _roofline_system(one: Roofline) -> dict[str, Any]:
-    how = "at the roofs" if one.bounded else "predicted" if one.predicted else "measured"
-    points = [dict(zip(_CELLS, point_cells(one, point), strict=True)) for point in one.drawn[:_MOST_POINTS]]
-    return {"name": one.name, "how": how, "seconds": units.seconds(one.seconds), "points": points}
