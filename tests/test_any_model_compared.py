@@ -181,6 +181,7 @@ def test_a_plot_ends_where_a_module_does_not_run(compared_folder: Path) -> None:
     assert "Short: its line ends at N = 100: Short does not run on these inputs" in done.stderr
 
 
+@pytest.mark.rest
 def test_a_plot_over_sizes_of_images(compared_folder: Path) -> None:
     done = xf(
         "plot", "model.py:Image", "--input", "1x3xHxW", "--size", "32:128", "--metric", "macs", cwd=compared_folder

@@ -115,6 +115,7 @@ class TestAnalyze:
         told = json.loads(xf("analyze", "vit", "--set", "stages.0.depth=3", "--no-trace", "--format", "json").stdout)
         assert next(row["times"] for row in told["operations"] if row["operation"] == "scores") == 3
 
+    @pytest.mark.rest
     def test_an_encoder_decoder_takes_two_numbers(self):
         told = json.loads(xf("analyze", "transformer-base", "--N", "25,40", "--format", "json").stdout)
         assert told["grid"] == "encoder 25 + decoder 40"
@@ -480,6 +481,7 @@ class TestOthers:
         told = json.loads(xf("list", "--format", "json").stdout)
         assert {"vit", "swin", "gpt2", "gpt3", "transformer-big"} <= {row["preset"] for row in told}
 
+    @pytest.mark.rest
     def test_list_totals(self):
         told = json.loads(xf("list", "--totals", "--format", "json").stdout)
         assert next(row for row in told if row["preset"] == "swin")["macs"] == 4_490_566_656

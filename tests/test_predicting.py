@@ -494,6 +494,7 @@ def test_a_generation_is_predicted_phase_by_phase(calibrated_here):
     assert 2 * prefill.seconds < decode.seconds < 3 * prefill.seconds
 
 
+@pytest.mark.rest
 def test_commands_predict(calibrated_here):
     alone = xf("analyze", "vit-ti32", "--no-trace", "--predict", "--threads", "1").stdout
     assert "predicted: " in alone
