@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import xfcost
-from helpers import environment, report_text, words_of, xf
+from helpers import environment, report_text, stdout_of, words_of, xf
 from xfcost.cli import COMMANDS, app, command
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.join import join
@@ -236,9 +236,8 @@ class TestCircumstances:
         spec = tmp_path / "odd.yaml"
         spec.write_text('extends: vit-ti16\nname: "Net [v2] [/x]"\n')
         for words in (["analyze", spec, "--no-trace"], ["compare", spec, "vit"], ["glance", spec], ["diagram", spec]):
-            done = xf(*words)
-            assert done.returncode == 0, done.stderr
-            assert "Net [v2] [/x]" in done.stdout
+            text = stdout_of(*words)
+            assert "Net [v2] [/x]" in text
 
     @pytest.mark.parametrize("words", [["analyze", "vit-ti32"], ["compare", "vit-ti32", "vit-s32", "--trace"]])
     def test_disagreement_ends_with_one(self, words, monkeypatch):
