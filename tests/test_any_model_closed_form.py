@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import xfcost
 from any_models import GEMMA, Attention
-from helpers import xf
+from helpers import stdout_of, xf
 from polynomials import read
 from strategies import as_yaml
 from xfcost.counting.fitted import CountedSizes, closed_form
@@ -348,14 +348,11 @@ def test_a_period_of_whole_patches_is_one_of_pixels() -> None:
 
 
 def test_it_is_printed(tmp_path: Any) -> None:
-    from helpers import xf
 
     (tmp_path / "model.py").write_text(
         "from torch import nn\n\n\ndef Net():\n    return nn.Conv2d(3, 8, 3, padding=1)\n"
     )
-    done = xf("analyze", "model.py:Net", "--input", "1x3xHxW", "--size", "32", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    text = " ".join(done.stdout.split())
+    text = " ".join(stdout_of("analyze", "model.py:Net", "--input", "1x3xHxW", "--size", "32", cwd=tmp_path).split())
     assert "in P = H·W: 216·P MACs counted at P = " in text
     assert "growth, e of cost ~ P^e between P = 1,024 and 4,096: MACs 1.00" in text
 

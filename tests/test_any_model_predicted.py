@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import xfcost
 from any_models import TOKENS, Model, two_blocks
 from calibrated import calibration, keep_calibration
-from helpers import report_text, xf
+from helpers import report_text, stdout_of, xf
 from xfcost.api.runs import make_run
 from xfcost.ledger.calibration import Overhead
 from xfcost.ledger.errors import UsageError
@@ -177,9 +177,8 @@ def test_the_commands(calibrated_here, folder):
 
 def test_predicted_and_timed(calibrated_here, folder):
     words = ("compare", "full.yaml", *NET, "--N", "16", "--predict", "--device", "cpu", "--runs", "3")
-    done = xf(*words, "--format", "json", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    for one in json.loads(done.stdout)["systems"]:
+    text = stdout_of(*words, "--format", "json", cwd=folder)
+    for one in json.loads(text)["systems"]:
         assert one["timing"]["in_turns"]
         assert one["prediction"]["seconds"] > 0
 
@@ -187,9 +186,8 @@ def test_predicted_and_timed(calibrated_here, folder):
 @pytest.mark.rest
 def test_predicted_lines_of_a_plot(calibrated_here, folder):
     words = ("plot", "full.yaml", *NET, "--metric", "time", "--predict", "--N", "16:256", "-o", "time.csv")
-    done = xf(*words, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert "Net, predicted: slope" in done.stdout
+    text = stdout_of(*words, cwd=folder)
+    assert "Net, predicted: slope" in text
 
 
 def test_what_is_not_predicted_is_one_error(calibrated_here, folder):

@@ -10,7 +10,7 @@ import torch
 
 import xfcost
 from any_models import GEMMA
-from helpers import xf
+from helpers import stdout_of, xf
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Lengths, inputs_from
@@ -64,9 +64,8 @@ def code(tmp_path: Path) -> Path:
 
 
 def macs(*words: object) -> int:
-    told = xf("analyze", *words, "--format", "json")
-    assert told.returncode == 0, told.stderr
-    return json.loads(told.stdout)["totals"]["macs"]
+    told = stdout_of("analyze", *words, "--format", "json")
+    return json.loads(told)["totals"]["macs"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import xfcost
 from any_models import TOKENS, Model, two_blocks
-from helpers import report_text, xf
+from helpers import report_text, stdout_of, xf
 from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.runs import make_run
 from xfcost.ledger.errors import DeviceError, UsageError
@@ -193,9 +193,8 @@ def test_a_module_that_runs_on_meta_and_not_there():
 
 def test_timing_the_command():
     words = ("torch.nn:Linear", "--build", "in_features=4", "--build", "out_features=6", "--input", "3x4")
-    done = xf("analyze", *words, "--device", "cpu", "--runs", "3", "--by", "module", "--format", "csv")
-    assert done.returncode == 0, done.stderr
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    text = stdout_of("analyze", *words, "--device", "cpu", "--runs", "3", "--by", "module", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["module"] for row in rows] == ["", "not attributed"]
     assert float(rows[0]["seconds"]) > 0
 
@@ -353,9 +352,8 @@ def test_in_turns_the_command(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(CODE)
     (tmp_path / "full.yaml").write_text(two_blocks("Full", {"kind": "full", "heads": 2}))
     words = ["compare", "full.yaml", "model.py:Net", "--N", "16", "--input", "1xNx8", "--device", "cpu", "--runs", "6"]
-    done = xf(*words, "--threads", "1", "--format", "json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    text = stdout_of(*words, "--threads", "1", "--format", "json", cwd=tmp_path)
+    found = json.loads(text)
     assert [one["timing"]["in_turns"] for one in found["systems"]] == [True, True]
     assert found["time_ratios"]["Net"]["in_turns"] is True
     assert found["figures"]["Net"]["seconds_local"] == 0

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from any_models import TOKENS, Attention, Model, Pair
-from helpers import report_text, xf
+from helpers import report_text, stdout_of, xf
 from specs import WHOLE, architecture_of, thinned
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.training import RunPlan
@@ -305,9 +305,8 @@ def test_a_preset_looked_at_without_its_spec(name):
 
 def test_the_command(tmp_path):
     words = ("analyze", "torch.nn:Linear", "--build", "in_features=4", "--build", "out_features=6", "--input", "3x4")
-    done = xf(*words, "--mode", "train", "--optimizer", "sgd", "--format", "json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    text = stdout_of(*words, "--mode", "train", "--optimizer", "sgd", "--format", "json")
+    told = json.loads(text)
     assert (told["mode"], told["totals"]["backward_macs"], told["training"]["step"]["optimizer_bytes"]) == (
         "train",
         72,

@@ -67,6 +67,7 @@ def test_compare_in_python():
     assert comparison.figures["Swin-T"]["score_dot_products"] == 784 * 49
 
 
+@pytest.mark.rest
 def test_fused_and_eager_cost_the_same_and_keep_different_memory():
     eager, fused = (xfcost.analyze("vit", attention=how) for how in ("eager", "fused"))
     for quantity in ("params", "macs", "flops", "traced_macs", "traced_flops"):

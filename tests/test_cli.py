@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import xfcost
-from helpers import environment, report_text, words_of, xf
+from helpers import environment, report_text, stdout_of, words_of, xf
 from xfcost.cli import COMMANDS, app, command
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.join import join
@@ -115,6 +115,7 @@ class TestAnalyze:
         told = json.loads(xf("analyze", "vit", "--set", "stages.0.depth=3", "--no-trace", "--format", "json").stdout)
         assert next(row["times"] for row in told["operations"] if row["operation"] == "scores") == 3
 
+    @pytest.mark.rest
     def test_an_encoder_decoder_takes_two_numbers(self):
         told = json.loads(xf("analyze", "transformer-base", "--N", "25,40", "--format", "json").stdout)
         assert told["grid"] == "encoder 25 + decoder 40"
@@ -235,9 +236,8 @@ class TestCircumstances:
         spec = tmp_path / "odd.yaml"
         spec.write_text('extends: vit-ti16\nname: "Net [v2] [/x]"\n')
         for words in (["analyze", spec, "--no-trace"], ["compare", spec, "vit"], ["glance", spec], ["diagram", spec]):
-            done = xf(*words)
-            assert done.returncode == 0, done.stderr
-            assert "Net [v2] [/x]" in done.stdout
+            text = stdout_of(*words)
+            assert "Net [v2] [/x]" in text
 
     @pytest.mark.parametrize("words", [["analyze", "vit-ti32"], ["compare", "vit-ti32", "vit-s32", "--trace"]])
     def test_disagreement_ends_with_one(self, words, monkeypatch):
@@ -480,6 +480,7 @@ class TestOthers:
         told = json.loads(xf("list", "--format", "json").stdout)
         assert {"vit", "swin", "gpt2", "gpt3", "transformer-big"} <= {row["preset"] for row in told}
 
+    @pytest.mark.rest
     def test_list_totals(self):
         told = json.loads(xf("list", "--totals", "--format", "json").stdout)
         assert next(row for row in told if row["preset"] == "swin")["macs"] == 4_490_566_656

@@ -50,6 +50,7 @@ def walked(costs: Callable[[int], tuple[int, ...]], first: int, last: int) -> tu
     return tuple(map(sum, zip(*map(costs, range(first, last + 1)), strict=True)))
 
 
+@pytest.mark.rest
 @settings(deadline=None)
 @given(
     st.integers(1, 500), st.integers(0, 6000), st.integers(2, 70), st.integers(2, 9), st.integers(1, 3000), coefficients

@@ -18,6 +18,7 @@ def served():
     return serving.served()
 
 
+@pytest.mark.rest
 def test_no_measured_figure_beats_the_bound(served):
     measured = [one for one in served if one.line["what"] == "measured"]
     assert len(measured) == 99

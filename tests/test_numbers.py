@@ -144,6 +144,7 @@ def stage(dim: int, depth: int, heads: int, size: int) -> str:
     return f"{{{entry}dim: {dim}, depth: {depth}, pattern: [[{plain}, {{kind: mlp}}], [{shifted}, {{kind: mlp}}]]}}"
 
 
+@pytest.mark.rest
 def test_swin_with_windows_of_8_at_256(tmp_path):
     stages = [stage(96 << i, depth, 3 << i, 8) for i, depth in enumerate((2, 2, 6, 2))]
     text = f"extends: swin-t\nname: Swin-T, windows of 8\ninput: {{size: 256}}\nstages: [{', '.join(stages)}]\n"

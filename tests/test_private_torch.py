@@ -88,6 +88,7 @@ self._own, cls._own, super()._own, struct._replace(a=1), torch.public, torch.__v
     assert {int(one.partition(": ")[0]) for one in private_names(source)} == set(range(2, 14))
 
 
+@pytest.mark.rest
 def test_one_file_has_every_private_name() -> None:
     files = [file for file in PACKAGE.rglob("*.py") if file != FILE]
     found = {
@@ -131,6 +132,7 @@ def test_this_torch_has_every_name(path: str) -> None:
     assert hasattr(_owner(path), path.rpartition(".")[2])
 
 
+@pytest.mark.rest
 def test_a_compiled_module_has_its_original() -> None:
     layer = nn.Linear(1, 1)
     assert private_torch.original(torch.compile(layer)) is layer

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import xfcost
-from helpers import xf
+from helpers import stdout_of, xf
 from xfcost.report.reach_figure import _coarser, _panel, reach_bytes
 
 
@@ -90,8 +90,7 @@ def test_markdown_and_latex_have_the_answer_and_the_lines():
 
 def test_the_ending_says_the_format(tmp_path):
     for name in ("a.json", "a.md", "a.svg", "a.png"):
-        done = xf("reach", "vit", "-o", tmp_path / name)
-        assert done.returncode == 0, done.stderr
+        stdout_of("reach", "vit", "-o", tmp_path / name)
         assert (tmp_path / name).stat().st_size > 100
     assert "every token depends on" in xf("reach", "vit", "-o", tmp_path / "b.svg").stdout  # a picture and the table
     assert xf("reach", "vit", "-o", tmp_path / "a.gif").returncode == 2

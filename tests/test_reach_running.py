@@ -92,6 +92,7 @@ def test_what_compressed_keys_leave_out_is_handed_on_by_the_residual() -> None:
     assert differing(composed(architecture), running(architecture, range(2))) == []
 
 
+@pytest.mark.rest
 def test_a_window_off_its_place_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Window.reads
 
