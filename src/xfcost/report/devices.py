@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.ledger import units
-from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure, Link
+from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure
 from xfcost.ledger.objects import json_text
 from xfcost.report.document import Document, Gap, Part, TextLines, table_of
 
@@ -81,7 +81,6 @@ def figures(device: Device) -> Iterator[dict[str, str]]:
     yield row("bandwidth", f"{units.count(device.bandwidth.value)}B/s", device.bandwidth)
     for dtype in PEAK_DTYPES:
         if (figure := device.peaks.get(dtype)) is not None:
-<<<<<<< HEAD
             text = f"{units.count(figure.value)}{'OP/s' if dtype == 'int8' else 'FLOP/s'}"
             yield row(f"peak {dtype}", text, figure, device.ridge_point(dtype))
     if (link := device.link) is not None:
@@ -89,25 +88,10 @@ def figures(device: Device) -> Iterator[dict[str, str]]:
         yield row(f"link ({link.name}{joins})", f"{units.count(link.rate.value)}B/s", link.rate)
     if (network := device.network) is not None:
         yield row(f"network ({network.name})", f"{units.count(network.rate.value)}B/s", network.rate)
-=======
-            what = "OP/s" if dtype == "int8" else "FLOP/s"
-            text = f"{units.count(figure.value)}{what}"
-            yield Described(f"peak {dtype}", text, figure, device.ridge_point(dtype))
-    if device.link is not None:
-        joins = "" if device.node is None else f", joins {device.node}"
-        yield Described(f"link ({device.link.name}{joins})", _rate(device.link), device.link.rate)
-    if device.network is not None:
-        yield Described(f"network ({device.network.name})", _rate(device.network), device.network.rate)
-
-
-def _rate(link: Link) -> str:
-    return f"{units.count(link.rate.value)}B/s"
->>>>>>> h-E
 
 
 def _record(device: Device) -> dict[str, Any]:
     """One plain dict of raw values."""
-<<<<<<< HEAD
     names = ("title", "vendor", "year", "memory_bytes", "memory_kind", "bytes_per_second")
     found: dict[str, Any] = {"device": device.name} | {name: getattr(device, name) for name in names}
     for dtype in PEAK_DTYPES:
@@ -116,22 +100,3 @@ def _record(device: Device) -> dict[str, Any]:
         found |= {name: one and one.name, f"{name}_bytes_per_second": one and one.rate.value}
         found |= {"link_devices": device.node} if name == "link" else {}
     return found | {"price_per_hour": device.price_per_hour, "sources": " ".join(device.sources)}
-=======
-    return {
-        "device": device.name,
-        "title": device.title,
-        "vendor": device.vendor,
-        "year": device.year,
-        "memory_bytes": device.memory_bytes,
-        "memory_kind": device.memory_kind,
-        "bytes_per_second": device.bytes_per_second,
-        **{f"peak_{dtype}": device.peaks[dtype].value if dtype in device.peaks else None for dtype in PEAK_DTYPES},
-        "link": None if device.link is None else device.link.name,
-        "link_bytes_per_second": None if device.link is None else device.link.rate.value,
-        "link_devices": device.node,
-        "network": None if device.network is None else device.network.name,
-        "network_bytes_per_second": None if device.network is None else device.network.rate.value,
-        "price_per_hour": device.price_per_hour,
-        "sources": " ".join(device.sources),
-    }
->>>>>>> h-E
