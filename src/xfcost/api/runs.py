@@ -39,7 +39,7 @@ _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
-_OF_MODULES: Final = ("N", "size", "mode", "optimizer", "on", "mfu", "mbu")
+_OF_MODULES: Final = ("N", "size", "mode", "new_tokens", "optimizer", "on", "mfu", "mbu")
 
 
 class Refusal(NamedTuple):
