@@ -21,6 +21,8 @@ from helpers import report_text
 from transformers_models import transformers
 from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
+from xfcost.api.roofline import bounded_rooflines
+from xfcost.api.systems import open_systems
 from xfcost.counting.choosing import at_batch
 from xfcost.counting.devices import read_devices
 from xfcost.counting.on_devices import memory_need, step_bound
@@ -375,7 +377,8 @@ def test_eager_attention_of_a_prompt_is_bound_with_all_pairs(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"mode": "generate"}, "--mode prefill and --mode decode"),
+        ({"mode": "generate"}, "--new-tokens is missing"),
+        ({"mode": "generate", "new_tokens": 2, "device": "cpu"}, "--device"),
         ({"mode": "decode", "N": 1}, "expected --N from 2"),
         ({"mode": "decode", "device": "cpu"}, "--device"),
         ({"mode": "decode", "predict": True}, "--predict"),
@@ -385,6 +388,79 @@ def test_what_a_step_can_not_be_is_refused(options: dict[str, Any], words: str) 
     inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
     with pytest.raises(UsageError, match=words):
         xfcost.analyze(Decoder(), example_inputs=inputs, **({"N": N} | options))
+
+
+# A prompt and the steps after it ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_generation_is_a_prompt_and_its_steps() -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    ledger = xfcost.analyze(Decoder(), example_inputs=inputs, N=N, mode="generate", new_tokens=40, on="h100-sxm")
+    found = ledger.generation
+    assert found is not None
+    assert found.decode is not None
+    assert ledger.cache is not None
+    assert ledger.on is not None
+    # 16 MACs of the map for each token, and 4 of each score; tokens 13 to 51 follow 12
+    assert found.prefill.macs == B * (16 * 12 + 4 * 12 * 12)
+    assert found.decode.macs == B * sum(16 + 4 * tokens for tokens in range(13, 52))
+    assert found.without_cache.macs == B * sum(16 * tokens + 4 * tokens * tokens for tokens in range(12, 52))
+    assert ledger.total("macs") == found.prefill.macs + found.decode.macs
+    assert ledger.total("params") == 5 * 4 + 4 * 4 + 4
+    assert ledger.cache.bytes == B * 51 * 4 * 4
+    assert ledger.on.outputs == B * 40
+    assert [one.time.flops for one in ledger.on.phases] == [2 * found.prefill.macs, 2 * found.decode.macs]
+
+
+@pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM", "FalconMambaForCausalLM"])
+def test_the_steps_of_a_generation_are_those_of_the_real_model(name: str, tmp_path: Path) -> None:
+    ledger = step(config_of(tmp_path, name), mode="generate", N=2, new_tokens=8)  # windows of 4 fill on the way
+    assert ledger.generation is not None
+    assert ledger.generation.decode is not None
+    assert ledger.generation.decode.macs == sum(ran(name, tokens)[0] for tokens in range(3, 10))
+    assert ledger.cache is not None
+    assert ledger.cache.bytes == ran(name, 9)[1]
+
+
+def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path: Path) -> None:
+    fields = json.loads((Path(__file__).parent / "data" / "configs" / "llama-3.2-1b.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | {"num_hidden_layers": 2}))
+    run = as_built(Run(mode="generate", batch=B, new_tokens=70))
+    module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
+    ledgers = (
+        step(str(path), mode="generate", new_tokens=70, dtype="bfloat16"),
+        module_account(module, {"N": N}, account_options({"trace": False}), run),
+    )
+    spec, found = (one.generation for one in ledgers)
+    assert spec is not None
+    assert found is not None
+    assert [one and one.macs for one in (found.prefill, found.decode, found.without_cache)] == [
+        one and one.macs for one in (spec.prefill, spec.decode, spec.without_cache)
+    ]
+    assert ledgers[0].cache == ledgers[1].cache
+
+
+def test_a_generation_needs_an_n_of_its_own(tmp_path: Path) -> None:
+    given = {"input_ids": torch.zeros(B, N, dtype=torch.long)}
+    with pytest.raises(UsageError, match="have no letter N"):
+        xfcost.analyze(Decoder(), example_inputs=given, mode="generate", new_tokens=2)
+    path = tmp_path / "config.json"
+    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4, "vocab_size": 29}
+    path.write_text(json.dumps({"model_type": "umt5", **sizes}))
+    with pytest.raises(UsageError, match="of its encoder's text and of its decoder's"):
+        step(str(path), mode="generate", new_tokens=2)
+
+
+def test_a_step_has_a_roofline(tmp_path: Path) -> None:
+    options = {"mode": "decode", "dtype": "bfloat16", "batch": B}
+    systems = open_systems([config_of(tmp_path, "Qwen3ForCausalLM")], options)
+    run = Run(tokens=(N,), mode="decode", batch=B, dtype="bfloat16", on=read_devices("h100-sxm"))
+    [found] = bounded_rooflines(systems, run)
+    head = next(one for one in found.points if one.title == "lm_head.mm")
+    # 2 samples meet 29 maps of 16 numbers: 2·2·29·16 FLOPs, and 2 bytes of each number, at 3.35 TB/s
+    assert (head.flops, head.operand_bytes) == (4 * 29 * 16, 2 * 29 * 16)
+    assert head.seconds == pytest.approx(2 * 29 * 16 / 3.35e12)
 
 
 # Alike layers, of which the first ones run alone at other sizes ─────────────────────────────────────────────────────

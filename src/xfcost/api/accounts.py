@@ -20,7 +20,7 @@ from xfcost.counting.decoding import check_generation, run_at, traced_steps, wit
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
-from xfcost.ledger.execution import CACHED
+from xfcost.ledger.execution import CACHED, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
@@ -337,6 +337,8 @@ def check_texts(texts: Sequence[str], tokens: Any) -> None:
 
 
 ModuleKind = Literal["given", "named", "config"]
+# Modes of a module that takes a cache.
+_WITH_CACHE: Final = (*CACHED, "generate")
 # Options of the run that only some modules take: transformers builds a config in any dtype and attention.
 _TAKEN: Final[dict[ModuleKind, tuple[str, ...]]] = {
     "given": (), "named": ("batch",), "config": ("batch", "dtype", "attention"),
@@ -351,9 +353,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind) -> Run:
     """
     refuse("a module", {name: value for name, value in given.items() if name not in _TAKEN[kind]})
     mode = read_option("mode", given.get("mode") or "forward")
-    if mode == "generate":
-        raise UsageError("--mode generate: that is of specs; of a module --mode prefill and --mode decode are counted")
-    if mode in CACHED:
+    if mode in _WITH_CACHE:
         refuse("a module with a cache", given)
     run = make_run(**run_options({name: value for name, value in given.items() if name not in ("N", "size")}))
     return as_built(run) if kind == "config" else run
@@ -361,7 +361,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind) -> Run:
 
 def as_built(run: Run) -> Run:
     """`run` with the dtype in which the model of a config is built; its attention is by default the class's best."""
-    if run.mode not in CACHED:
+    if run.mode not in _WITH_CACHE:
         return run
     return as_language_model(run)._replace(attention=run.attention)
 
@@ -388,14 +388,28 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
             closed_form=given.get("closed_form"), tokens_of=tuple(given.get("tokens_of") or ()), say=options.say
         )
         lengths = Lengths(one_number(given.get("N")), read_option("size", given.get("size")))
-        ledger = of.ledger(lengths, how)
+        ledger = _generated(of, lengths, run, how) if run.mode == "generate" else of.ledger(lengths, how)
         metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
-        if run.mode in CACHED and of.positions is not None and metadata.grid_tokens > of.positions:
+        last = metadata.grid_tokens + run.new_tokens - 1
+        if run.mode in _WITH_CACHE and of.positions is not None and last > of.positions:
             ledger = ledger.with_note(
-                f"N = {metadata.grid_tokens:,} is beyond the {of.positions:,} positions of its config; it may not run"
+                f"N = {last:,} is beyond the {of.positions:,} positions of its config; it may not run"
             )
         return module_on_devices(of, ledger, lengths, run)
+
+
+def _generated(of: AnyModule, lengths: Lengths, run: Run, how: How) -> Ledger:
+    """The ledger of a prompt and of the decode steps after it."""
+    from xfcost.torch_models.any_model.generation import generated
+
+    bare = how._replace(trace=False, mixing=0, closed_form=False, strict=False)
+
+    def at(tokens: int, mode: Mode) -> Ledger:
+        return of.ledger(lengths._replace(tokens=tokens), bare._replace(mode=mode))
+
+    how.say(f"counting decode steps of {of.title} …")
+    return generated(of.ledger(lengths, how._replace(mode="prefill", closed_form=False)), run.new_tokens, at)
 
 
 def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run) -> Ledger:
@@ -442,7 +456,7 @@ def named_module(
         config = (
             ConfigOptions()
             if run is None or target.kind != "config"
-            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in CACHED)
+            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in _WITH_CACHE)
         )
         return NamedModule(target, inputs, build, int(read_option("batch", batch)), config)
 

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from xfcost.api.accounts import AccountOptions, account
+from xfcost.api.accounts import AccountOptions
 from xfcost.api.predictions import calibration_of
+from xfcost.api.systems import system_ledger
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
@@ -76,16 +77,13 @@ def under_roofs(ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, 
 
 
 def bounded_rooflines(systems: Sequence[System], run: Run) -> list[Roofline]:
-    """The operations of each system at the roofs of the run's devices; nothing is run, and torch is not needed.
+    """The operations of each system at the roofs of the run's devices; nothing is timed.
 
     Raises:
-        XfcostError: bad input, a torch module; bytes of products are not known in closed form.
+        XfcostError: bad input; bytes of products are not known in closed form.
     """
-    for one in systems:
-        if not isinstance(one, SpecSystem):
-            raise UsageError(f"roofline --on: {one.name} is a torch module; run it (--device cpu) or predict it")
-    loaded = [one.loaded for one in systems if isinstance(one, SpecSystem)]
-    return [bounded_roofline(account(one, run, trace=False, orders=False)) for one in loaded]
+    how = AccountOptions(orders=False)
+    return [bounded_roofline(system_ledger(one, run, how)) for one in systems]
 
 
 def bounded_roofline(ledger: Ledger) -> Roofline:

@@ -43,7 +43,7 @@ _TIMING: Final = tuple(TIMING_OPTIONS)
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
-_OF_MODULES: Final = ("N", "size", "mode", "optimizer", "on", "mfu", "mbu", "weights", "cache", *_SHARED)
+_OF_MODULES: Final = ("N", "size", "mode", "new_tokens", "optimizer", "on", "mfu", "mbu", "weights", "cache", *_SHARED)
 
 
 class Refusal(NamedTuple):

@@ -1,0 +1,117 @@
+"""A prompt and the decode steps after it, of a module that is counted at any N: exact sums over N of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from typing import Any, Final
+
+import msgspec
+
+from xfcost.counting.decoding import in_phase
+from xfcost.counting.sums import Costs, last_true, sum_over_sizes
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.execution import Mode
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.modes import Generation, PassWork
+from xfcost.ledger.operation import Operation, without_trace
+
+_SUMMED: Final = ("macs", "flops", "comparisons", "moved")
+# Of the prompt: rows of steps hold none of them again.
+_ONCE: Final[dict[str, Any]] = {
+    "params": 0, "idle_params": 0, "attention_entries": 0, "matrix": None, "pairs": None, "weights_read": None,
+}  # fmt: skip
+_IDS: Final = ("input_ids", "decoder_input_ids")
+
+
+def generated(prefill: Ledger, new_tokens: int, at: Callable[[int, Mode], Ledger]) -> Ledger:
+    """The rows of a `prefill` and of the decode steps after it together, and the work without a cache.
+
+    `at` counts the module at an N in a mode. The first of the new tokens is the prefill's.
+
+    Raises:
+        UsageError: its inputs are those of one N, or an encoder reads the same N.
+    """
+    _check_grows(prefill, at)
+    prompt, last = prefill.metadata.grid_tokens, prefill.metadata.grid_tokens + new_tokens - 1
+    step = cache(lambda tokens: at(tokens, "decode"))
+
+    def one_pass(tokens: int) -> Costs:
+        rows = [row for row in (prefill if tokens == prompt else at(tokens, "prefill")).rows if not _of_encoder(row)]
+        return _work(rows)
+
+    passes = sum_over_sizes(one_pass, prompt, last)
+    encoder, first = _work(row for row in prefill.rows if _of_encoder(row)), _work(prefill.rows)
+    steps = _summed(step, prompt + 1, last)
+    decode = _work(steps)
+    return msgspec.structs.replace(
+        prefill,
+        metadata=msgspec.structs.replace(prefill.metadata, mode="generate"),
+        rows=(
+            *(in_phase("prefill", without_trace(row)) for row in prefill.rows),
+            *(in_phase("decode", row) for row in steps),
+        ),
+        cache=step(last).cache if new_tokens > 1 else prefill.cache,
+        generation=Generation(
+            prompt=prompt,
+            new_tokens=new_tokens,
+            prefill=PassWork(macs=first[0], flops=first[1]),
+            decode=PassWork(macs=decode[0], flops=decode[1]),
+            without_cache=PassWork(macs=passes[0] + encoder[0], flops=passes[1] + encoder[1]),
+        ),
+    )
+
+
+def _check_grows(prefill: Ledger, at: Callable[[int, Mode], Ledger]) -> None:
+    inputs = () if prefill.module is None else prefill.module.inputs
+    if all(any(text.startswith(f"{name}:") for text in inputs) for name in _IDS):
+        raise UsageError(
+            f"--mode generate: N of {prefill.metadata.name} is the length of its encoder's text and of its decoder's; "
+            "--mode prefill and --mode decode count it at one N"
+        )
+    more = prefill.metadata.grid_tokens + 2  # the step after a given prompt is at one more
+    if at(more, "decode").metadata.grid_tokens != more:
+        raise UsageError(
+            f"--mode generate: the inputs of {prefill.metadata.name} are given and have no letter N, as in --input "
+            "input_ids=1xN:int64, or in example_inputs that are a function of N"
+        )
+
+
+def _of_encoder(row: Operation) -> bool:
+    return "encoder" in row.component.split(".")
+
+
+def _work(rows: Iterable[Operation]) -> Costs:
+    """MACs and FLOPs of all blocks."""
+    found = [(row.macs * row.times, row.flops * row.times) for row in rows]
+    return sum(macs for macs, _ in found), sum(flops for _, flops in found)
+
+
+def _summed(step: Callable[[int], Ledger], first: int, last: int) -> list[Operation]:
+    """The rows of all steps from first to last together. Once windows are full, other layers may be alike."""
+    found: dict[Any, Operation] = {}
+    while first <= last:
+        alike = partial(_alike, step, first)
+        end = last if alike(last) else last_true(alike, first, last)
+        sums = iter(sum_over_sizes(partial(_row_costs, step, first), first, end))
+        for row in step(end).rows:
+            before = found.get((row.path, row.times))
+            added = {one: next(sums) + (getattr(before, one) if before else 0) for one in _SUMMED}
+            found[row.path, row.times] = msgspec.structs.replace(row, **added, **_ONCE)
+        first = end + 1
+    return [row for row in found.values() if any(getattr(row, one) for one in _SUMMED)]
+
+
+def _alike(step: Callable[[int], Ledger], first: int, tokens: int) -> bool:
+    """Have the steps at two N the same rows?"""
+    one, other = ([(row.path, row.times) for row in step(at).rows] for at in (first, tokens))
+    return one == other
+
+
+def _row_costs(step: Callable[[int], Ledger], first: int, tokens: int) -> Costs:
+    if not _alike(step, first, tokens):
+        raise UsageError(
+            f"--mode generate: the operations of the steps at N = {first:,} and {tokens:,} differ; take fewer "
+            "--new-tokens"
+        )
+    return tuple(getattr(row, quantity) for row in step(tokens).rows for quantity in _SUMMED)
