@@ -72,6 +72,7 @@ class LayerList(NamedTuple):
                 one, path=path, place=one.place and (path, *one.place[1:]),
                 weights=dict.fromkeys(self.renamed(place, name) or name for name in one.weights),
                 weights_read=frozenset(self.renamed(place, name) or name for name in one.weights_read),
+                matrices={self.renamed(place, name) or name: each for name, each in one.matrices.items()},
             )
             for place in range(self.kept, len(self.first_alike)) for one in works
             if (path := self.renamed(place, one.path)) is not None
@@ -233,4 +234,5 @@ def _ran(path: str, length: int, works: Sequence[Work]) -> list[Any]:
 def _signature(work: Work, inside: str = "") -> tuple[Any, ...]:
     """What it does; names are those `inside` a layer."""
     names = [[name.removeprefix(inside) for name in one] for one in (work.weights, sorted(work.weights_read))]
-    return (f"{work.path}.".removeprefix(inside), *names, *(getattr(work, name) for name in _FIELDS))
+    own = (f"{work.path}.".removeprefix(inside), *names, list(work.matrices.values()))
+    return (*own, *(getattr(work, name) for name in _FIELDS))
