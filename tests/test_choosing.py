@@ -246,8 +246,13 @@ def test_every_format_has_the_table() -> None:
     assert "device    fits  takes" in terminal
     assert "t4: no bfloat16 peak is known" in terminal
     assert "batch: the largest that gives each sample 30 tokens/s" in terminal
-    assert stdout_of(*words, "--format", "markdown").startswith("| device   | fits   | takes   |")
-    assert "\\begin{tabular}" in stdout_of(*words, "--format", "latex")
+    markdown, latex = (stdout_of(*words, "--format", form) for form in ("markdown", "latex"))
+    assert "\n| device   | fits   | takes   |" in markdown
+    assert "\\begin{tabular}" in latex
+    for text in (markdown, latex):  # a table alone does not say what it is of
+        assert "Llama 3 70B" in text
+        assert "tokens 32,000, batch 16, bfloat16" in text
+        assert "times are of as many as are given, or else as it takes" in text
     rows = csv_of(*words)
     assert [(row["device"], row["fits"], row["takes"]) for row in rows] == [
         ("h100-sxm", "False", "4"), ("l40s", "False", "7"), ("t4", "False", "20")

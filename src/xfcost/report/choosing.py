@@ -22,7 +22,7 @@ def document(ledger: Ledger, *, verbose: bool = False) -> Document:
         parts=lambda: _parts(ledger, verbose=verbose),
         records=lambda: [choice_record(choice) for choice in ledger.choices],
         json=ledger.to_json,
-        paper=lambda _: [choices_table(ledger)],
+        paper=lambda _: [*run_texts(ledger.metadata), choices_table(ledger), *map(_endnote, _endnotes(ledger))],
     )
 
 
