@@ -123,10 +123,15 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "{value}: it is of decode steps; add --mode decode, or leave it out",
             lambda given: given.get("mode") == "decode",
         ),
+        Refusal(
+            ("tokens_per_user",),
+            "{value}: it takes devices that divide everything perfectly; leave out how they share the model",
+            lambda given: not _named(given, _SHARED),
+        ),
     ),
     "devices side by side": (
         Refusal(
-            ("device", "predict", "probe", "memory_level", *MESH_FIELDS),
+            ("device", "predict", "probe", "memory_level", *MESH_FIELDS, "expert_parallel"),
             "{first}: it is of one device, and --on has {devices}; give one in --on, or leave {first} out",
         ),
     ),

@@ -83,7 +83,10 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
 
     def seconds_at(self, mfu: float | None, mbu: float | None) -> float:
         """With the expected number of experts, at shares of the peak and of the bandwidth; None is all of it."""
-        return max(self.compute_seconds / (mfu or 1), self.expected_memory_seconds / (mbu or 1))
+        rolled = max(self.compute_seconds / (mfu or 1), self.expected_memory_seconds / (mbu or 1))
+        if mfu is None and mbu is None:
+            return max(rolled, self.expected_link_seconds)
+        return rolled + self.expected_link_seconds
 
     def at(self, mfu: float | None, mbu: float | None) -> TimeEstimate | None:
         """The estimate at shares of the peak and of the bandwidth; None where the share of what bounds it is missing.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SIZE: Final = PanelSize(7.4, 4.4, right=0.25, above=0.2)
+_SIZE: Final = PanelSize(7.4, 4.4, right=0.25, above=0.0)
 # Inches of a row of the legend.
 _LEGEND_ROW: Final = 0.22
 _NAME_SIZE: Final = 8
@@ -43,7 +43,7 @@ _ROOM: Final = 2.5
 
 def throughput_figure(curves: Sequence[ThroughputCurve]) -> Figure:
     """Lines on logarithmic axes, the batches at their powers of four, and where the memory ends."""
-    figure, (axes,) = log_panels(_captions(curves), 1, _SIZE, _LEGEND_ROW * len(curves))
+    figure, (axes,) = log_panels(_captions(curves), 1, _SIZE, legend=_LEGEND_ROW * len(curves) + 0.2)
     for number, curve in enumerate(curves):
         _draw_curve(axes, curve, number, curve_name(curve, curves))
     _label_axes(axes)
