@@ -27,7 +27,7 @@ from record_models import counts, runs_of, same, written
 
 WITH_COUNTS = [name for name in models() if config_of(name).with_suffix(".counts.json").is_file()]
 TINY = {
-    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 100, "hidden_size": 16,
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 1000, "hidden_size": 16,
     "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
     "max_position_embeddings": 4096,
 }  # fmt: skip

@@ -496,7 +496,10 @@ def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Pro
     from xfcost.importing import loaded_config
 
     try:
-        return loaded_config(Path(target.place), settings_texts(settings))
+        loaded, known = loaded_config(Path(target.place), settings_texts(settings)), models().get(target.text)
+        if known is None:
+            return loaded
+        return msgspec.structs.replace(loaded, spec=msgspec.structs.replace(loaded.spec, name=known.title))
     except SpecError as error:
         if not _has_model_type(target.place):
             raise

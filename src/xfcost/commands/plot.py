@@ -214,6 +214,7 @@ def run(  # noqa: PLR0913 - options
     """
     from xfcost.api.runs import make_run, run_options, timing_plan
     from xfcost.api.systems import first_sizes, open_systems, shared_run
+    from xfcost.counting.recorded import RecordedModel
     from xfcost.counting.sweep import span_of
     from xfcost.counting.system import SpecSystem
     from xfcost.report.figure import FIGURES
@@ -244,12 +245,12 @@ def run(  # noqa: PLR0913 - options
     if metric == "scores":  # fused attention keeps none
         given["attention"] = "eager"
     how = make_run(**run_options(given) | {"mode": _mode(metric, given["mode"])})
-    systems = open_systems(specs, given, say, counted=True)
+    systems = open_systems(specs, given | {"mode": how.mode}, say, counted=True)
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
     for one in systems:
-        if not isinstance(one, SpecSystem):
+        if not isinstance(one, SpecSystem | RecordedModel):
             start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
     narrow = N is None and size is None
     sweeps = _sweeps(systems, how, axis, span, at, narrow=narrow)
