@@ -28,6 +28,7 @@ from xfcost.counting.devices import read_devices
 from xfcost.counting.on_devices import memory_need, step_bound
 from xfcost.ledger.device import DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
@@ -512,6 +513,21 @@ def test_at_other_n_the_first_alike_layers_run_alone(options: dict[str, bool], l
     short = own.ledger(Lengths(40), bare)
     assert Stack.ran == layers
     whole = fresh.ledger(Lengths(40), bare)
+    assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_first_alike_layers_stand_for_all(name: str, mode: Mode, tmp_path: Path) -> None:
+    more: dict[str, Any] = {"num_hidden_layers": 8}
+    more |= {"layer_types": ["conv", "full_attention", "conv", "conv"] * 2} if name == "Lfm2ForCausalLM" else {}
+    more |= {"sliding_window": 20} if name == "Gemma3ForCausalLM" else {}  # not yet full at N
+    path, bare = config_of(tmp_path, name, **more), How(trace=False, closed_form=False, mode=mode)
+    run = as_built(Run(mode=mode, batch=B))
+    own, fresh = (named_module(ModuleTarget("config", path, "", path), (), (), B, run) for _ in range(2))
+    own.ledger(Lengths(N), bare)
+    short, whole = own.ledger(Lengths(41), bare), fresh.ledger(Lengths(41), bare)
     assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
 
 

@@ -8,6 +8,7 @@ where that run, repeated so, gives the same operations and the same cache.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -196,7 +197,7 @@ def _layer_lists(model: nn.Module, works: Sequence[Work]) -> Iterator[LayerList]
 def _entries(config: Any, length: int) -> Iterator[Sequence[Any]]:
     """Lists of a config, and of the configs in it, that have an entry for each of so many layers."""
     for value in vars(config).values() if hasattr(config, "to_dict") else ():
-        if isinstance(value, list | tuple) and len(value) == length:
+        if isinstance(value, list | tuple) and len(value) == length and not _are_numbers([*enumerate(value)]):
             yield value
         elif hasattr(value, "to_dict"):
             yield from _entries(value, length)
@@ -213,12 +214,19 @@ def _attributes(layers: nn.ModuleList) -> list[Any]:
         }
         for layer in layers
     ]
-    numbers = {
-        key
-        for key, first in (found[0].items() if found else ())
-        if type(first) is int and all(one.get(key) == first + place for place, one in enumerate(found))
-    }
+    places: dict[Any, list[tuple[int, Any]]] = defaultdict(list)
+    for place, one in enumerate(found):
+        for key, value in one.items():
+            places[key].append((place, value))
+    numbers = {key for key, each in places.items() if _are_numbers(each)}
     return [{key: value for key, value in one.items() if key not in numbers} for one in found]
+
+
+def _are_numbers(values: Sequence[tuple[int, Any]]) -> bool:
+    """Is the value of each layer its own number, from 0, 1 or any other on?"""
+    return len(values) > 1 and all(
+        type(value) is int and value - place == values[0][1] - values[0][0] for place, value in values
+    )
 
 
 def _ran(path: str, length: int, works: Sequence[Work]) -> list[Any]:
