@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.component import (
     ComponentError,
+    Grid,
     Heads,
     Mixer,
     MultiHead,
@@ -20,6 +21,7 @@ from xfcost.formulas.component import (
     single_token,
     tag_of,
 )
+from xfcost.formulas.letters import lettered
 from xfcost.formulas.rows import decode_step, linear, move, on_raw_input, rotary
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.tensors import Tensors
@@ -178,10 +180,33 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
         return "multi-query " if self.kv_heads == 1 else "grouped-query "
 
 
-# Global mixing with static weights ───────────────────────────────────────────────────────────────────────────────────
-
-
 # Sequences in chunks of one size, the last one padded ────────────────────────────────────────────────────────────────
+
+
+class ChunkedMixer(Mixer, frozen=True, kw_only=True):
+    """A causal mixer that can be computed in chunks, or recurrently: the numbers are the same."""
+
+    default_chunk: ClassVar[int]
+    if TYPE_CHECKING:
+        chunk: int | None
+
+    def chunks(self, grid: Grid) -> tuple[Number, Number]:
+        """Number of chunks, and tokens per chunk (at most N)."""
+        size = lesser(self.chunk or self.default_chunk, grid.total)
+        return ceil_div(grid.total, size), size
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        component, lettered_place = super().in_letters(place)
+        return msgspec.structs.replace(component, chunk=lettered(self.chunk or self.default_chunk, "b")), lettered_place
+
+    @property
+    def recurrent(self) -> Self:
+        """The same mechanism in its recurrent form."""
+        return msgspec.structs.replace(self, form="recurrent", chunk=None)
+
+    def step(self, place: Place) -> Iterator[Operation]:
+        """One step of the recurrent form, whatever the form."""
+        return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
 
 def chunk_mixing(size: Number) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd
-from typing import Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -41,6 +41,9 @@ from xfcost.formulas.tensors import view
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import WIDEST_ASPECT, near_square, nearest_shapes, sides_text
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
@@ -92,7 +95,32 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
         yield from norm(self.norm, "norm", grid.tokens, d)
 
 
-class ConvEmbed(Embed, frozen=True, kw_only=True, tag="conv"):
+class KernelEmbed(Embed, frozen=True, kw_only=True):
+    """A kernel that slides over the grid."""
+
+    if TYPE_CHECKING:
+        size: int | list[int]
+        stride: int | list[int]
+        padding: int | list[int] | None
+
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return kernel_of(Grid(sides), self.size, self.stride, self.padding).input_sides(sides)
+
+    def kernel(self, place: Place) -> ConvKernel:
+        """The kernel on the place's grid."""
+        return kernel_of(place.grid, self.size, self.stride, self.padding)
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
+
+    def sources(self, place: Place) -> Sources:
+        return Sources(kernel=self.kernel(place))
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from unread_note(self.kernel(place), place.grid)
+
+
+class ConvEmbed(KernelEmbed, frozen=True, kw_only=True, tag="conv"):
     """A convolution, then a norm and an activation if any: a stem, an overlapping patch embedding, a down-sampling.
 
         conv   N'·k·(d/g)·d' MACs, N' output positions, k of the kernel, g groups
@@ -121,13 +149,6 @@ class ConvEmbed(Embed, frozen=True, kw_only=True, tag="conv"):
     act: ActKind | Literal["none"] = "none"
     """Activation function after the norm."""
 
-    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        return kernel_of(Grid(sides), self.size, self.stride, self.padding).input_sides(sides)
-
-    def kernel(self, place: Place) -> ConvKernel:
-        """The kernel on the place's grid."""
-        return kernel_of(place.grid, self.size, self.stride, self.padding)
-
     def check(self, place: Place) -> None:
         self.kernel(place).check(place.grid)
         for name, width in (("width", place.dim), ("channels", self.out(place)[1])):
@@ -137,12 +158,6 @@ class ConvEmbed(Embed, frozen=True, kw_only=True, tag="conv"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         width = place.out_dim if self.channels is None else self.channels
         return Grid(self.kernel(place).out(place.grid.sides)), width
-
-    def in_letters(self, place: Place) -> tuple[ConvEmbed, Place]:
-        return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
-
-    def sources(self, place: Place) -> Sources:
-        return Sources(kernel=self.kernel(place))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)
@@ -161,11 +176,8 @@ class ConvEmbed(Embed, frozen=True, kw_only=True, tag="conv"):
         if self.act != "none":
             yield elementwise("act", "Activation", self.act, grid.tokens * width)
 
-    def notes(self, place: Place) -> Iterator[str]:
-        yield from unread_note(self.kernel(place), place.grid)
 
-
-class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
+class Pool(KernelEmbed, frozen=True, kw_only=True, tag="pool"):
     """The maximum or the mean of `size` neighbours, every `stride` of them: static local mixing, no parameters.
 
     Per position that leaves, k comparisons (max) or additions (mean), k the kernel's positions, padding included.
@@ -182,13 +194,6 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     padding: Annotated[Paddings | None, Letter(None)] = None
     """Padding on both sides of every axis; by default half the window, and none where windows do not overlap."""
 
-    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        return kernel_of(Grid(sides), self.size, self.stride, self.padding).input_sides(sides)
-
-    def kernel(self, place: Place) -> ConvKernel:
-        """The kernel on the place's grid."""
-        return kernel_of(place.grid, self.size, self.stride, self.padding)
-
     def check(self, place: Place) -> None:
         kernel = self.kernel(place)
         kernel.check(place.grid)
@@ -200,18 +205,9 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim
 
-    def in_letters(self, place: Place) -> tuple[Pool, Place]:
-        return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
-
-    def sources(self, place: Place) -> Sources:
-        return Sources(kernel=self.kernel(place))
-
     def operations(self, place: Place) -> Iterator[Operation]:
         read, written = (grid.tokens * place.dim for grid in (place.grid, self.out(place)[0]))
         yield pooling("pool", self.form, self.kernel(place), written, read)
-
-    def notes(self, place: Place) -> Iterator[str]:
-        yield from unread_note(self.kernel(place), place.grid)
 
 
 class Fold(Embed, frozen=True, kw_only=True, tag="fold"):

@@ -98,25 +98,40 @@ class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
         yield elementwise("add", "Add token types", "add", n * d, of=(INPUT, "lookup"))
 
 
-class ClassToken(Embed, frozen=True, kw_only=True, tag="class_token"):
-    """[CLS]: one learned token before the grid's (Dosovitskiy et al. 2021, equation 1). d parameters."""
+class LearnedTokens(Embed, frozen=True):
+    """Learned tokens outside the grid, of d parameters each."""
+
+    row: ClassVar[tuple[str, str]]
+    """The operation that adds them, and its title."""
+
+    @property
+    def added(self) -> int:
+        """How many."""
+        return 1
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid._replace(special=place.grid.special + 1), place.dim
+        return place.grid._replace(special=place.grid.special + self.added), place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        tensors = copied((n, d), (n + 1, d))
-        yield Operation(path="prepend", title="Class token", params=d, moved=(n + 1) * d, tensors=tensors)
+        (grid, d), (path, title) = self.out(place), self.row
+        tensors = copied((place.grid.total, d), (grid.total, d))
+        yield Operation(path=path, title=title, params=self.added * d, moved=grid.total * d, tensors=tensors)
 
 
-class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_token"):
+class ClassToken(LearnedTokens, frozen=True, kw_only=True, tag="class_token"):
+    """[CLS]: one learned token before the grid's (Dosovitskiy et al. 2021, equation 1). d parameters."""
+
+    row: ClassVar[tuple[str, str]] = ("prepend", "Class token")
+
+
+class DistillationToken(LearnedTokens, frozen=True, kw_only=True, tag="distillation_token"):
     """One more learned token, which learns from a teacher (Touvron et al. 2021, DeiT, §4). d parameters.
 
     It stands behind the class token and before the grid; a head pools it by `pool: [class_token, distillation_token]`.
     """
 
     distillation: ClassVar[bool] = True
+    row: ClassVar[tuple[str, str]] = ("insert", "Distillation token")
 
     def check(self, place: Place) -> None:
         if not place.grid.special:
@@ -124,16 +139,8 @@ class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_toke
                 "kind", "there is no class token; the distillation token follows it: add {kind: class_token} before"
             )
 
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid._replace(special=place.grid.special + 1), place.dim
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        tensors = copied((n, d), (n + 1, d))
-        yield Operation(path="insert", title="Distillation token", params=d, moved=(n + 1) * d, tensors=tensors)
-
-
-class MemoryTokens(Embed, frozen=True, kw_only=True, tag="memory_tokens"):
+class MemoryTokens(LearnedTokens, frozen=True, kw_only=True, tag="memory_tokens"):
     """[mem]: m learned tokens before all others (Memory Transformer, Burtsev et al. 2020, §3.1). m·d parameters.
 
     They are special tokens: every layer works on N + m tokens. A class token comes after this component in `embed`, and
@@ -142,16 +149,11 @@ class MemoryTokens(Embed, frozen=True, kw_only=True, tag="memory_tokens"):
 
     count: Annotated[int, msgspec.Meta(ge=1, le=2**16), Letter("m")]
     """Number of memory tokens m."""
+    row: ClassVar[tuple[str, str]] = ("prepend", "Memory tokens")
+
+    @property
+    def added(self) -> int:
+        return self.count
 
     def check(self, place: Place) -> None:
         check_no_special_tokens(place.grid, "a head pools the first token", hint="; put it before 'class_token'")
-
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid._replace(special=place.grid.special + self.count), place.dim
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        grid, d = self.out(place)
-        tensors = copied((place.grid.total, d), (grid.total, d))
-        yield Operation(
-            path="prepend", title="Memory tokens", params=self.count * d, moved=grid.total * d, tensors=tensors
-        )

@@ -7,10 +7,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.component import (
     ComponentError,
-    Grid,
     Length,
     Letter,
     Number,
@@ -18,13 +16,10 @@ from xfcost.formulas.component import (
     Operation,
     PaddingNote,
     Place,
-    single_token,
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.letters import lettered
-from xfcost.formulas.mixers import CausalMixer, chunk_mixing, pad_to_chunks, pairs_in_chunks
+from xfcost.formulas.mixers import CausalMixer, ChunkedMixer, chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.rows import (
-    decode_step,
     elementwise,
     global_mixing,
     linear,
@@ -78,10 +73,9 @@ class RandomFeatures(Features, frozen=True, kw_only=True, tag="random"):
 
 
 Form = Literal["parallel", "chunked", "recurrent"]
-CHUNK = 64
 
 
-class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
+class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     """Attention whose weights are products of features, φ(q)·φ(k) (Katharopoulos et al. 2020, §3; Performer).
 
     N tokens, width d, h heads of width d_k, m features. Rows marked * are there for random features alone.
@@ -102,6 +96,8 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     leave the latter out, as it would depend on later tokens (public code leaks there): ωx - |x|²/2 never exceeds
     |ω|²/2, about d_k/2.
     """
+
+    default_chunk = 64
 
     features: EluPlusOne | RandomFeatures = EluPlusOne()
     """Feature map φ of queries and keys."""
@@ -132,15 +128,6 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     def label(self) -> str:
         name = "Linear attention" if isinstance(self.features, EluPlusOne) else "FAVOR+"
         return f"Causal {name[0].lower() if name[1].islower() else name[0]}{name[1:]}" if self.causal else name
-
-    def chunks(self, grid: Grid) -> tuple[Number, Number]:
-        """Number of chunks, and tokens per chunk (at most N)."""
-        size = lesser(self.chunk or CHUNK, grid.total)
-        return ceil_div(grid.total, size), size
-
-    def in_letters(self, place: Place) -> tuple[Kernel, Place]:
-        component, lettered_place = super().in_letters(place)
-        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
 
     def observed(self, place: Place) -> Observed:
         own = self.chunk if self.chunk and self.causal else 0  # the state before a chunk excludes the chunk itself
@@ -176,15 +163,6 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         title = "Divide by the normaliser"
         yield Operation(path="divide", title=title, flops=sizes.padded * inner * COSTS["multiply"], tensors=divided)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
-
-    @property
-    def recurrent(self) -> Kernel:
-        """The same mechanism in its recurrent form."""
-        return msgspec.structs.replace(self, form="recurrent", chunk=None)
-
-    def step(self, place: Place) -> Iterator[Operation]:
-        """One recurrent step on a state of m·h·(d_k + 1) numbers, whatever the form."""
-        return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -27,7 +27,30 @@ from xfcost.formulas.tensors import of_grid, of_input, reading, scaled_by_weight
 from xfcost.ledger.tensors import INPUT
 
 
-class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
+class PooledKeyMixer(Mixer, frozen=True, kw_only=True):
+    """A mixer whose keys and values can be max-pooled."""
+
+    if TYPE_CHECKING:
+        pool: int | list[int]
+
+    def keys(self, grid: Grid) -> PooledKeys:
+        """The pools of keys and values."""
+        return PooledKeys.on(grid, self.pool)
+
+    def check(self, place: Place) -> None:
+        self.keys(place.grid).check(place.grid)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.keys(grid).covered(grid)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * self.keys(grid).covers(grid)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from self.keys(place.grid).notes(place.grid)
+
+
+class NonLocal(PooledKeyMixer, frozen=True, kw_only=True, tag="non_local"):
     """The non-local operation, embedded Gaussian (Wang et al. 2018, §3.2 and §3.3): z = W_z·softmax(θᵀφ/√d')·g + x.
 
     N positions on a grid of one, two or three axes (space, or space and time), width d, inner width d'. Keys and values
@@ -58,22 +81,12 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
         """d'."""
         return width // 2 if self.width is None else self.width
 
-    def keys(self, grid: Grid) -> PooledKeys:
-        """The pools of keys and values."""
-        return PooledKeys.on(grid, self.pool)
-
     def check(self, place: Place) -> None:
         if self.width is None and place.dim % 2:
             raise ComponentError(
                 "width", f"is half the width where it isn't given, and {place.dim} is odd; give a width"
             )
-        self.keys(place.grid).check(place.grid)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.keys(grid).covered(grid)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * self.keys(grid).covers(grid)
+        super().check(place)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner, bias = place.grid.total, place.dim, self.inner(place.dim), self.projection_bias
@@ -93,11 +106,8 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
         yield linear("w_z", "Output W_z", n, inner, d, bias=bias)
         yield from norm(self.norm, "norm", n, d)
 
-    def notes(self, place: Place) -> Iterator[str]:
-        yield from self.keys(place.grid).notes(place.grid)
 
-
-class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
+class Sagan(PooledKeyMixer, frozen=True, kw_only=True, tag="sagan"):
     """Self-attention of SAGAN (Zhang et al. 2019, §3): y = γ·v(softmax(f(x)ᵀg(x))·h(x)) + x, γ one learned number.
 
     N positions on a grid, width d, keys d/r wide (r = 8), values d/s wide. Scores are not scaled. The paper has two
@@ -128,10 +138,6 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     pool: Annotated[Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)], Letter("W", least=2)] = 1
     """Positions along every axis (or along each) that are max-pooled to one key and value; 1 pools nothing."""
 
-    def keys(self, grid: Grid) -> PooledKeys:
-        """The pools of keys and values."""
-        return PooledKeys.on(grid, self.pool)
-
     def check(self, place: Place) -> None:
         for field in ("reduction", "value_reduction"):
             check_divides(field, getattr(self, field), place.dim, f"the width {place.dim}")
@@ -141,13 +147,7 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
                 f"without it values must be as wide as the output ({place.dim}), and they are "
                 f"{place.dim // self.value_reduction} wide; write value_reduction: 1",
             )
-        self.keys(place.grid).check(place.grid)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.keys(grid).covered(grid)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * self.keys(grid).covers(grid)
+        super().check(place)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, n, d = place.grid, place.grid.total, place.dim
@@ -167,6 +167,3 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
             yield linear("v", "v, output", n, values, d, bias=False)
         gamma = elementwise("gamma", "Scale by γ", "multiply", n * d, tensors=scaled_by_weights(n * d))
         yield msgspec.structs.replace(gamma, params=1)
-
-    def notes(self, place: Place) -> Iterator[str]:
-        yield from self.keys(place.grid).notes(place.grid)

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-import msgspec
-
-from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.component import (
-    Grid,
     Heads,
     Length,
     Number,
@@ -19,14 +15,12 @@ from xfcost.formulas.component import (
     Place,
     Width,
     check_heads,
-    single_token,
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.letters import Letter, lettered
-from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, pad_to_chunks, pairs_in_chunks
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.mixers import AlwaysCausalMixer, ChunkedMixer, chunk_mixing, pad_to_chunks, pairs_in_chunks
 from xfcost.formulas.rows import (
     ROTATED_KEYS,
-    decode_step,
     elementwise,
     global_mixing,
     linear,
@@ -41,10 +35,8 @@ from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors, Widened, merged_heads
 
-CHUNK = 512
 
-
-class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
+class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
     """Gated multi-scale retention (Sun et al. 2023, RetNet, §2.1 and §2.2), causal by its nature.
 
     N tokens of width d, h heads with queries and keys of d_k = d/h and values of d_v = v/h, v = `value_dim` (2d where
@@ -62,6 +54,8 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
 
     What the public code divides scores by, to keep them in the range of half precision, the norm cancels: left out.
     """
+
+    default_chunk = 512
 
     heads: Heads
     """Number of heads h."""
@@ -85,11 +79,6 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         """Size of the recurrent state: h states of d_k·d_v."""
         return width * self.values(width) // self.heads
 
-    def chunks(self, grid: Grid) -> tuple[Number, Number]:
-        """Number of chunks, and tokens per chunk (at most N)."""
-        size = lesser(self.chunk or CHUNK, grid.total)
-        return ceil_div(grid.total, size), size
-
     def check(self, place: Place) -> None:
         super().check(place)
         check_heads(self.heads, None, place.dim)
@@ -107,10 +96,6 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
             )
         if self.chunk and self.form != "chunkwise":
             raise ComponentError("chunk", f"the {self.form} form has no chunks; leave it out, or write form: chunkwise")
-
-    def in_letters(self, place: Place) -> tuple[Retention, Place]:
-        component, lettered_place = super().in_letters(place)
-        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
 
     def observed(self, place: Place) -> Observed:
         # the state before a chunk excludes the chunk itself
@@ -131,15 +116,6 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         tensors = gated("norm", BEFORE, n * values, act="silu")
         yield elementwise("gate", "Gate", "silu + multiply", n * values, tensors=tensors)
         yield linear("out", "Output projection W_O", n, values, d, bias=False)
-
-    @property
-    def recurrent(self) -> Retention:
-        """The same mechanism in its recurrent form."""
-        return msgspec.structs.replace(self, form="recurrent", chunk=None)
-
-    def step(self, place: Place) -> Iterator[Operation]:
-        """One recurrent step on h states of d_k·d_v numbers, whatever the form."""
-        return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)
