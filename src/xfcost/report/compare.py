@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.counting.comparison import Comparison
@@ -67,21 +67,29 @@ def _parts(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
     yield from _endnotes(comparison, verbose=verbose)
 
 
-def header(comparison: Comparison) -> list[TextLines]:
-    """One line per system, then the run, and a warning where inputs differ."""
-    lines = []
-    width = max(map(len, comparison.names))
+def header(comparison: Comparison) -> Iterator[Part]:
+    """A row per system, then the run, and a warning where inputs differ."""
     metadata = [ledger.metadata for ledger in comparison.ledgers]
-    for name, system in zip(comparison.names, metadata, strict=True):
-        seen = input_text(system) if system.inputs is None else circumstances(system)
-        lines.append(line(f"   {seen}", head=f"{name:<{width}}"))
-    if specs := [one for one in metadata if one.inputs is None]:
-        of_specs = "specs: " if len(specs) < len(metadata) else ""
-        lines += map(line, f"{of_specs}{run_text(specs)}".split("\n"))
-    if all(ledger.agreement is None for ledger in comparison.ledgers):
-        lines[-1] = lines[-1]._replace(tail=f"   {COUNTED_ONLY}")
+    yield _named_rows(
+        {
+            name: input_text(one) if one.inputs is None else circumstances(one)
+            for name, one in zip(comparison.names, metadata, strict=True)
+        },
+        TableColumn("", style="bold"),
+        gap=3,
+    )
+    specs = [one for one in metadata if one.inputs is None]
+    of_specs = "specs: " if len(specs) < len(metadata) else ""
+    run = f"{of_specs}{run_text(specs)}".split("\n") if specs else []
+    tail = f"   {COUNTED_ONLY}" if all(ledger.agreement is None for ledger in comparison.ledgers) else ""
+    yield TextLines(run or [""] * bool(tail), tail=tail)
     warnings = input_warnings(dict(zip(comparison.names, metadata, strict=True)))
-    return [*lines, *(line(warning, "bold yellow") for warning in warnings)]
+    yield TextLines(list(warnings), "bold yellow")
+
+
+def _named_rows(rows: Mapping[str, str], first: TableColumn, gap: int = 2) -> DataTable:
+    """Systems and what is said of each, side by side without headings."""
+    return DataTable([first, TableColumn("", fold=20)], list(rows.items()), headed=False, gap=gap)
 
 
 # Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
@@ -192,15 +200,15 @@ def _times_less(less: float, more: float) -> str:
     return "hardly less than" if times == "1×" else f"{times} less than"
 
 
-def growth_texts(comparison: Comparison) -> Iterator[TextLines]:
-    """Growth exponents in N, a line per system."""
-    words = growth_words(comparison.ledgers)
+def growth_texts(comparison: Comparison) -> Iterator[Part]:
+    """Growth exponents in N, a row per system."""
+    words, rows = growth_words(comparison.ledgers), dict[str, str]()
     yield line(f"growth{forward_part(comparison)}, e of cost ~ N^e:", "bold")
-    width = max(map(len, comparison.names))
     for name in comparison.names:
         growth = comparison.growth[name]
         exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
-        yield line(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
+        rows[f"  {name}"] = f"{exponents}{_between(growth['factor'])}"
+    yield _named_rows(rows, TableColumn(""))
 
 
 def growth_words(ledgers: Sequence[Ledger]) -> dict[str, str]:

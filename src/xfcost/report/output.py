@@ -40,36 +40,31 @@ def check_target(path: Path | None, *, force: bool) -> None:
     if path is None:
         return
     try:
-        _check(path, force=force)
+        if wrong := _why_not(path, force=force):
+            raise OutputError(f"-o {shown(path, 200)}: {wrong}")
     except OSError as error:  # a name that the system can't even look up
         raise OutputError(f"-o {shown(path, 200)}: can't be written: {error.strerror or error}") from None
 
 
-def _check(path: Path, *, force: bool) -> None:
-    if path.is_dir():
-        raise OutputError(f"-o {shown(path, 200)}: is a directory; expected a file")
-    if os.path.lexists(path) and not force:
-        raise OutputError(f"-o {shown(path, 200)}: already exists; take another name, or --force to overwrite it")
-    if path.exists() and not path.is_file():
-        raise OutputError(
-            f"-o {shown(path, 200)}: is a device or a pipe; expected a file (leave -o out to print to stdout)"
-        )
+def _why_not(path: Path, *, force: bool) -> str:
+    """Why the file can't be written; empty where it can."""
     folder = Path(os.path.realpath(path)).parent
+    if path.is_dir():
+        return "is a directory; expected a file"
+    if os.path.lexists(path) and not force:
+        return "already exists; take another name, or --force to overwrite it"
+    if path.exists() and not path.is_file():
+        return "is a device or a pipe; expected a file (leave -o out to print to stdout)"
     if not folder.is_dir():
-        raise OutputError(f"-o {shown(path, 200)}: there is no folder {shown(folder, 200)}; make it first")
+        return f"there is no folder {shown(folder, 200)}; make it first"
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise OutputError(f"-o {shown(path, 200)}: can't be written: permission denied")
-    _try_out(folder / path.name)
-
-
-def _try_out(target: Path) -> None:
-    """Make a file beside the target and remove it: some folders that look writable (/proc) take none."""
-    temporary = _temporary(target)
-    try:
-        handle, _ = _open_beside(target, temporary)
-        os.close(handle)
+        return "can't be written: permission denied"
+    temporary = _temporary(folder / path.name)
+    try:  # some folders that look writable (/proc) take no file
+        os.close(_open_beside(folder / path.name, temporary)[0])
     finally:
         temporary.unlink(missing_ok=True)
+    return ""
 
 
 def _temporary(target: Path) -> Path:

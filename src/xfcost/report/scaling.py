@@ -307,36 +307,24 @@ def _points(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetr
 
 def _line(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, curve: Curve) -> ChartLine:
     """What was predicted, or what was counted at the rate of the largest point; else the points joined."""
+    pairs, last = [(point.x, point.estimate.value) for point in points], points[-1]
     if reading.predicted:
-        return _predicted_memory(series, points, reading)
-    if curve.missing is not None:
-        return _joined(series, points, "its points joined, no formula")
-    last = points[-1]
-    if reading is MEASURED_METRICS["time"]:
-        counts, word = curve.work, work_of(last.row.counted)[1]
+        known = [(point.x, value) for point in points if (value := reading.beside(point.row))]
+        words, pairs = (", predicted", known) if known else (": its points joined, no prediction", pairs)
+    elif curve.missing is not None:
+        words = ": its points joined, no formula"
     else:
-        counts, word = curve.mixing_macs, "mixing MACs"
-    pairs = [(x, count) for x, count in zip(curve.xs, counts, strict=True) if count]
-    if dict(pairs).get(last.x) is None:
-        return _joined(series, points, f"its points joined, no {word}")
-    rate = dict(pairs)[last.x] / last.estimate.value
-    unit = "FLOP/s" if word == "FLOPs" else "MAC/s"
-    name = f"{word} at {units.count(rate, 3)}{unit}, the rate at {series.axis.word} = {last.x:,}"
-    xs, values = [x for x, _ in pairs], [count / rate for _, count in pairs]
-    return ChartLine(f"{series.name}: {name}", xs, values, slope(xs, values), scaled=True)
-
-
-def _predicted_memory(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric) -> ChartLine:
-    known = [(point.x, value) for point in points if (value := reading.beside(point.row))]
-    if not known:
-        return _joined(series, points, "its points joined, no prediction")
-    xs, values = [x for x, _ in known], [value for _, value in known]
-    return ChartLine(f"{series.name}, predicted", xs, values, slope(xs, values), scaled=True)
-
-
-def _joined(series: Series, points: Sequence[SeriesPoint], words: str) -> ChartLine:
-    xs, values = [point.x for point in points], [point.estimate.value for point in points]
-    return ChartLine(f"{series.name}: {words}", xs, values, slope(xs, values), scaled=True)
+        of_all = reading is MEASURED_METRICS["time"]
+        word = work_of(last.row.counted)[1] if of_all else "mixing MACs"
+        counts = dict(zip(curve.xs, curve.work if of_all else curve.mixing_macs, strict=True))
+        words = f": its points joined, no {word}"
+        if count := counts.get(last.x):
+            rate = count / last.estimate.value
+            unit = "FLOP/s" if word == "FLOPs" else "MAC/s"
+            words = f": {word} at {units.count(rate, 3)}{unit}, the rate at {series.axis.word} = {last.x:,}"
+            pairs = [(x, count / rate) for x, count in counts.items() if count]
+    xs, values = [x for x, _ in pairs], [value for _, value in pairs]
+    return ChartLine(f"{series.name}{words}", xs, values, slope(xs, values), scaled=True)
 
 
 def _footnotes(found: MeasuredSeries, reading: MeasuredMetric) -> Iterator[str]:
