@@ -33,10 +33,6 @@ def normalised_by_hand(self: Any, image: Tensor) -> Tensor:
     return self.map(patches)
 
 
-def over_tokens(self: Any, x: Tensor) -> Tensor:
-    return self.along(self.linear(x.transpose(1, 2)))
-
-
 def conditioned(self: Any, image: Tensor, condition: Tensor) -> Tensor:
     tokens = self.patches(image).flatten(2).transpose(1, 2)
     return self.linear(tokens * self.scale(condition)[:, None])
