@@ -217,7 +217,7 @@ CASES_IN_QUICK: Final = {
     "test_saved_activations.py::test_every_option_saves_what_autograd_saves_of_real_tensors": 12,
     "test_saved_activations.py::test_joined_heads_of_tokens_without_their_padding": 2,
     "test_saved_activations.py::test_what_is_declared_is_what_torch_saves_reads_and_writes": 2,
-    "test_saved_activations.py::test_what_no_preset_has": 3,
+    "test_saved_activations.py::test_what_no_preset_has": 6,
     "test_scaling.py::test_stages_by_alias_are_as_many_as_they_say": 0,
     "test_scaling.py::test_thousands_of_rows_are_printed_as_few_are": 0,
     "test_grammar.py::test_the_expanded_text_of_every_preset_is_the_same_model": 0,
