@@ -408,12 +408,3 @@ def mixer(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
     return x_BND + mlp(
         layer_norm(x_BND, *(w[f"{at}.1.residual_norm.{p}"] for p in ("weight", "bias"))), w, f"{at}.1.inner"
     )
-
-
-def gmlp(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
-    normed = layer_norm(x_BND, *(w[f"{at}.0.residual_norm.{one}"] for one in ("weight", "bias")))
-    at = f"{at}.0.inner"
-    u, v = F.gelu(normed @ w[f"{at}.fc1.weight"].T + w[f"{at}.fc1.bias"]).chunk(2, dim=-1)
-    v = layer_norm(v, w[f"{at}.gate.norm.weight"], w[f"{at}.gate.norm.bias"])
-    v = (v.mT @ w[f"{at}.gate.spatial.weight"].T + w[f"{at}.gate.spatial.bias"]).mT
-    return x_BND + (u * v) @ w[f"{at}.fc2.weight"].T + w[f"{at}.fc2.bias"]

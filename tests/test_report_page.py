@@ -216,6 +216,7 @@ def test_bad_input_ends_in_one_message(words, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.rest
 def test_a_module_without_n_has_a_page_without_slider(tmp_path):
     page = written([*LINEAR, "--input", "2x3"], tmp_path / "p.html")
     parsed = Strict(page)
@@ -231,6 +232,7 @@ def test_a_module_with_n_has_its_counts(tmp_path):
         assert evaluated(system, system["whole"]["total"]["macs"], place) == 12 * n
 
 
+@pytest.mark.rest
 def test_a_timed_system_has_its_roofline_as_picture_and_table():
     systems, found = [SpecSystem(load("tiny", ()))], measured()
     content = page_content(systems, make_run(), AccountOptions())._replace(rooflines=[found])
