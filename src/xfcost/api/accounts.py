@@ -387,6 +387,7 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
 
 def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run) -> Ledger:
     """The ledger of a module on the devices of the run; as it is without them."""
+    ledger = ledger.stored_as(run.weight_format, run.cache_format)
     if run.on is None:
         return ledger
     from xfcost.counting.on_devices import on_devices

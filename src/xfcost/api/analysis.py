@@ -45,12 +45,15 @@ __all__ = ["account", "analyze", "build", "compare", "register", "trace"]
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 
-def _check_one(run: Run, device: str | None) -> None:
-    """Refuse a timed run beside the bound of several devices: it is of one.
+def _check_one(run: Run, how: AccountOptions) -> None:
+    """Refuse a timed run beside the bound of several devices, or of another dtype: it is of one, in its own.
 
     Raises:
-        UsageError: there are several.
+        UsageError: there are several, or weights or cache are quantised.
     """
+    device = how.device
+    if device is not None or how.predict is not None:
+        refuse("a run on a device", {"weights": run.weight_format, "cache": run.cache_format})
     if device is not None and run.on is not None and run.on.count > 1:
         raise UsageError(
             f"--device {device} with --on {run.on.name}: one device is run and timed; give --on {run.on.device.name} "
@@ -99,6 +102,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     how, examples = account_options(given), (given.get("example_inputs"), given.get("example_kwargs"))
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         run = module_run(given, "given")
+        _check_one(run, how)
         check_letters(examples[0], given)
         return _with_roofs(module_account(given_module(spec, *examples), given, how, run), how)
     refuse_class(spec)
@@ -109,12 +113,13 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()
         run = module_run(given, "config" if target.kind == "config" else "named")
+        _check_one(run, how)
         named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run)
         check_texts(inputs, given.get("N"))
         return _with_roofs(module_account(named, given, how, run), how)
     refuse("a spec", {"tokens_of": given.get("tokens_of"), "inputs": given.get("inputs"), "build": given.get("build")})
     loaded, run = loaded or load(name, settings_texts(settings)), make_run(**run_options(given))
-    _check_one(run, how.device)
+    _check_one(run, how)
     refuse("a spec", {"probe": given.get("probe"), "mixing": given.get("mixing")}, mode=run.mode)
     ledger = _with_roofs(account(loaded, run, how), how)
     if given.get("probe"):
@@ -158,7 +163,7 @@ def compare(
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = shared_run(run, systems)
-    _check_one(run, how.device)
+    _check_one(run, how)
     check_mixing(systems, options)
     ledgers = system_ledgers(systems, run, how)
     noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]

@@ -77,6 +77,7 @@ def answer(
         top=whole_number("--top", given["top"], least=1, most=_MOST_TOP, example="50"),
         front=front_names(given["front"]),
     )
+    refuse("find", given)
     run = make_run(
         **{name: value for name, value in given.items() if name not in (*SearchOptions.__annotations__, "settings")}
     )

@@ -16,6 +16,7 @@ from xfcost.api import option_readers as read
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.execution import CHECKPOINTS, MOST_BATCH, MOST_DEVICES, Checkpoint, Execution, Logits, Mode
 from xfcost.ledger.quantities import whole_number
+from xfcost.ledger.quantization import CACHE_FORMATS, WEIGHT_FORMATS
 from xfcost.ledger.timing_plan import USUAL
 
 P = ParamSpec("P")
@@ -165,6 +166,24 @@ class DeviceOptions(TypedDict, total=False):
             "With --on: the share of the memory bandwidth that it gets (60%).",
             metavar="SHARE",
             read=read.share("of the memory's bandwidth", "0.6", "60%"),
+        ),
+    ]
+    weights: Annotated[
+        str | None,
+        Option(
+            "Quantised matrices of linear layers and experts, with their scales: int4, fp8, mxfp4 or int8.",
+            metavar="FORMAT",
+            read=read.one_of(WEIGHT_FORMATS),
+            words=tuple(WEIGHT_FORMATS),
+        ),
+    ]
+    cache: Annotated[
+        str | None,
+        Option(
+            "Quantised keys and values: fp8 or int8.",
+            metavar="FORMAT",
+            read=read.one_of(CACHE_FORMATS),
+            words=tuple(CACHE_FORMATS),
         ),
     ]
     peak: Annotated[

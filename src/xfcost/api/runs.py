@@ -39,7 +39,7 @@ _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
-_OF_MODULES: Final = ("N", "size", "mode", "optimizer", "on", "mfu", "mbu")
+_OF_MODULES: Final = ("N", "size", "mode", "optimizer", "on", "mfu", "mbu", "weights", "cache")
 
 
 class Refusal(NamedTuple):
@@ -65,6 +65,16 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("mbu",),
             "{value}: a share of which memory's bandwidth? Name the devices, as in --on h100-sxm",
             lambda given: given.get("on") is not None,
+        ),
+        Refusal(
+            ("weights", "cache"),
+            "{value}: a training run computes in --dtype; leave it out",
+            lambda given: not _is_train(given),
+        ),
+        Refusal(
+            ("cache",),
+            "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
+            lambda given: given.get("mode") not in ("forward", None),
         ),
         Refusal(
             ("new_tokens",),
@@ -183,7 +193,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "diff": (
         Refusal(
-            (*_DEVICES, *_TIMES),
+            (*_DEVICES, *_TIMES, "weights", "cache"),
             "{all}: diff compares counts and bytes of one model, not of devices; `xfcost analyze` does",
         ),
     ),
@@ -192,6 +202,15 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             (*OPTIONS, "settings", "predict"),
             "{all}: both sides are saved, and have the runs of their files; leave it out",
         ),
+    ),
+    "a run on a device": (
+        Refusal(
+            ("weights", "cache"),
+            "{value}: what runs here is in --dtype; leave out {first}, or --device and --predict",
+        ),
+    ),
+    "find": (
+        Refusal(("weights", "cache"), "{value}: find counts weights and caches in --dtype; `xfcost analyze` takes it"),
     ),
     "find without --vary": (
         Refusal(
@@ -264,6 +283,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
             raise TypeError(f"unexpected keyword argument {name!r}")
     given: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()} | dict(options)
     names = ("dtype", "attention", "mode", "batch", "memory_level")
+    formats = {f"{name.removesuffix('s')}_format": read_option(name, given[name]) for name in ("weights", "cache")}
     checked = {name: read_option(name, given[name]) for name in names}
     if given["N"] is not None and given["size"] is not None:
         raise UsageError("--N and --size: both say how large the input is; give one of them")
@@ -289,6 +309,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         else None,
         mbu=read_option("mbu", given["mbu"]),
         **checked,
+        **formats,
     )
     return run if run.mode in LANGUAGE_MODEL_MODES else with_defaults(run, ())
 

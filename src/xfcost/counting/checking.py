@@ -166,24 +166,29 @@ _OF_PARTS: Final = {
 
 def weights(ledger: Ledger, figure: BudgetFigure, budget: Budget) -> list[Weight]:
     """What every operation adds to a figure; of memory to its largest part, of all devices."""
-    param = 1  # in memory a parameter's own bytes, and in training those of its gradient and its states
-    if budget.quantity == "memory":
-        fixed = None if ledger.training is None else ledger.training.step.fixed_bytes
-        param = ledger.bytes_per_element if fixed is None else fixed // (ledger.total("params") or 1)
-    found = list(_values(ledger, growing(figure, budget), param))
+    fixed = None if ledger.training is None else ledger.training.step.fixed_bytes
+    of_memory = budget.quantity == "memory"
+    # of memory in training the bytes of a parameter, its gradient and its states
+    param = 1 if fixed is None or not of_memory else fixed // (ledger.total("params") or 1)
+    found = list(_values(ledger, growing(figure, budget), param, held=of_memory and fixed is None))
     summed = budget.quantity != "memory" or figure.of_a_device
     whole = sum(value for _, value in found) or 1 if summed else figure.value
     return [Weight(row.block, row.title, row.path, row.times, value, value / whole) for row, value in found]
 
 
-def _values(ledger: Ledger, quantity: str, param: int) -> Iterator[tuple[Operation, int]]:
-    """Every row and its value in all blocks, of parameters `param` each; MACs of a training step are of both passes."""
-    element = ledger.bytes_per_element
+def _values(ledger: Ledger, quantity: str, param: int, *, held: bool) -> Iterator[tuple[Operation, int]]:
+    """Every row and its value in all blocks, of parameters `param` each, or the bytes that inference holds of them.
+
+    MACs of a training step are of both passes.
+    """
+    element, stored = ledger.bytes_per_element, ledger.storage
     for row in ledger.rows:
         if quantity == "attention_bytes":
             value = 0 if row.matrix is None else row.matrix.alive_bytes(element)  # the largest alone is alive
         elif quantity == "cache_bytes":
-            value = row.cached * row.times * element
+            value = ledger.cached_bytes_of(row)
+        elif held and quantity == "params":
+            value = stored.held_bytes(row) * row.times
         else:
             value = (row.times_over(quantity) or 0) * (param if quantity == "params" else 1)
             value += (row.times_over("backward_macs") or 0) if quantity == "macs" and ledger.training else 0

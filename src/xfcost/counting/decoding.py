@@ -47,7 +47,7 @@ def cache_of(step: Ledger) -> CacheBytes:
     recurrent = step.part(row for row in step.rows if row.cache and row.cache.recurrent)
     return CacheBytes(
         bytes=step.cached_bytes,
-        bytes_per_token=(step.total("cached_per_token") or 0) * step.bytes_per_element,
+        bytes_per_token=(step.total("cached_per_token") or 0) * step.bytes_per_cached,
         state_bytes=states.cached_bytes,
         recurrent_bytes=recurrent.cached_bytes,
     )

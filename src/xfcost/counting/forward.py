@@ -151,6 +151,7 @@ def _placed(row: Operation, labelled: LabelledPart, batch: int, order: str | Non
         stage=labelled.stage,
         block=labelled.block,
         in_block=labelled.in_block,
+        weight_matrices=row.weight_matrices if labelled.in_block else (),
         times=labelled.times * row.times,
     )
 
@@ -196,7 +197,8 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
 
 # Fields of the metadata that an architecture has by the same names.
 _RUN: Final = (
-    "batch", "dtype", "attention", "mode", "logits", "memory_level", "source", "settings",
+    "batch", "dtype", "attention", "mode", "logits", "weight_format", "cache_format", "memory_level", "source",
+    "settings",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,7 @@ from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import MOST_BATCH, Mode
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.join import with_operand_bytes
-from xfcost.ledger.least_work import expected_weights, least_macs, least_weights
+from xfcost.ledger.least_work import expected_weight_bytes, kept_macs, kept_shares, least_weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, TimeBound
 from xfcost.spec.architecture import Architecture
@@ -32,7 +32,7 @@ from xfcost.spec.run import Run
 def memory_need(ledger: Ledger, available: int | None) -> MemoryNeed:
     """The bytes of a pass, a decode step or a generation."""
     return MemoryNeed(
-        weights=(ledger.total("params") or 0) * ledger.bytes_per_element,
+        weights=ledger.held_bytes,
         cache=cache_bytes(ledger),
         attention=ledger.attention_memory()["peak"],
         available=available,
@@ -166,14 +166,21 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
     on, dtype, mode = run.on, ledger.metadata.dtype, ledger.metadata.mode
     if on is None:
         return ledger
+    formats, counted = (run.weight_format, run.cache_format), sizes.ledger
+    sizes = sizes._replace(ledger=lambda *size: counted(*size).stored_as(*formats))
     on.peak(dtype)
     need, closing = memory_need(ledger, on.memory_bytes), None
     phases: tuple[PhaseBound, ...] = ()
     if mode == "generate":
         phases = tuple(_phases(sizes, run.new_tokens, on))
         times = [one.time for one in phases]
-        moved = sum(one.bytes for one in times), sum(one.expected_bytes for one in times)
-        time = _bound(on, dtype, sum(one.flops for one in times), moved)
+        time = msgspec.structs.replace(
+            times[0],
+            flops=sum(one.flops for one in times),
+            quantised_flops=sum(one.quantised_flops for one in times),
+            bytes=sum(one.bytes for one in times),
+            expected_bytes=sum(one.expected_bytes for one in times),
+        )
     else:
         time = step_bound(ledger, on)
     if mode == "decode":
@@ -198,16 +205,28 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
 
 def step_bound(ledger: Ledger, on: DeviceGroup) -> TimeBound:
     """The bound of one pass or decode step: its weights once, and its cache."""
-    weights = least_weights(ledger.rows), expected_weights(ledger.rows)
-    element, cache = ledger.bytes_per_element, cache_bytes(ledger)
-    moved = weights[0] * element + cache, weights[1] * element + cache
-    return _bound(on, ledger.metadata.dtype, FLOPS_PER_MAC * least_macs(ledger), moved)
+    cache = cache_bytes(ledger)
+    return TimeBound(
+        bytes=least_weight_bytes(ledger) + cache,
+        expected_bytes=expected_weight_bytes(ledger) + cache,
+        bandwidth=on.bytes_per_second,
+        **_compute(ledger, on),
+    )
 
 
-def _bound(on: DeviceGroup, dtype: str, flops: int, moved: tuple[int, int | float]) -> TimeBound:
-    """`moved` are the least bytes and the expected ones."""
-    peak, bandwidth = on.peak(dtype), on.bytes_per_second
-    return TimeBound(flops=flops, bytes=moved[0], expected_bytes=moved[1], peak=peak, bandwidth=bandwidth)
+def _compute(ledger: Ledger, on: DeviceGroup) -> dict[str, Any]:
+    """FLOPs that no implementation avoids and their peak; those of products with quantised operands, and theirs."""
+    stored, dtype, shares = ledger.storage, ledger.metadata.dtype, kept_shares(ledger.rows, ledger.metadata.batch)
+    flops: dict[float, int] = {on.device.peak(dtype): 0}
+    for row in ledger.rows:
+        if macs := row.times * kept_macs(row, shares):
+            peak = stored.peak(row, on.device, dtype)
+            flops[peak] = flops.get(peak, 0) + FLOPS_PER_MAC * macs
+    peak, *faster = flops
+    found: dict[str, Any] = {"flops": sum(flops.values()), "peak": on.count * peak}
+    if faster:
+        found |= {"quantised_flops": sum(flops[one] for one in faster), "quantised_peak": on.count * max(faster)}
+    return found
 
 
 def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[PhaseBound]:
@@ -216,20 +235,23 @@ def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[Phase
     prefill = sizes.ledger(prompt, "prefill", sizes.batch)
     written = cache_bytes(sizes.ledger(prompt, "decode", sizes.batch))
     first = step_bound(prefill, on)
-    moved = first.bytes + written, first.expected_bytes + written
-    yield PhaseBound(name="prefill", time=_bound(on, prefill.metadata.dtype, first.flops, moved))
+    yield PhaseBound(
+        name="prefill",
+        time=msgspec.structs.replace(first, bytes=first.bytes + written, expected_bytes=first.expected_bytes + written),
+    )
     if new_tokens == 1:
         return
 
     def costs(tokens: int) -> Costs:
         bound = step_bound(sizes.ledger(tokens, "decode", sizes.batch), on)
-        return bound.flops, bound.bytes
+        return bound.flops, bound.quantised_flops, bound.bytes
 
     last = prompt + new_tokens - 1
-    flops, least = sum_over_sizes(costs, prompt + 1, last, set(sizes.lengths))
+    flops, quantised, least = sum_over_sizes(costs, prompt + 1, last, set(sizes.lengths))
     step = step_bound(sizes.ledger(last, "decode", sizes.batch), on)
     more = (new_tokens - 1) * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
-    yield PhaseBound(name="decode", time=_bound(on, prefill.metadata.dtype, flops, (least, least + more)))
+    steps = {"flops": flops, "quantised_flops": quantised, "bytes": least, "expected_bytes": least + more}
+    yield PhaseBound(name="decode", time=msgspec.structs.replace(step, **steps))
 
 
 def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
@@ -238,17 +260,17 @@ def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
     B·f / P ≥ (w(B) + B·c) / b, with w(B) of the experts that B tokens are expected to choose. w grows ever more slowly,
     so that what is true of a batch stays true of larger ones. `single` is the step of one sample.
     """
-    ridge = on.device.ridge_point(single.metadata.dtype)
-    flops, cache = FLOPS_PER_MAC * least_macs(single), cache_bytes(single)
+    one, cache = step_bound(single, on), cache_bytes(single)
 
     def memory_bound(batch: int) -> bool:
-        weights = expected_weights(single.rows, batch) * single.bytes_per_element
-        moved = 0, weights + batch * cache
-        return _bound(on, single.metadata.dtype, batch * flops, moved).expected_bound == "memory-bound"
+        moved = expected_weight_bytes(single, batch) + batch * cache
+        return moved / one.bandwidth > batch * one.compute_seconds
 
     last = largest_true(memory_bound, 1, MOST_BATCH)
     return ComputeBoundBatch(
-        batch=None if last is None else last + 1, intensity=flops / cache if cache else None, ridge_point=ridge
+        batch=None if last is None else last + 1,
+        intensity=one.flops / cache if cache else None,
+        ridge_point=one.mean_peak / one.bandwidth,
     )
 
 

@@ -179,8 +179,7 @@ def _figures(ledger: Ledger | None, own: Ledger) -> dict[Key, int | None] | None
     found[OWN_OPERATIONS] = alike = int(_operations(ledger) == _operations(own))
     for row in ledger.rows:
         figures = row_figures(row, ledger.bytes_per_element)
-        cached = row.cached * row.times * ledger.bytes_per_element
-        for name, value in (*figures.items(), ("cache_bytes", cached)):
+        for name, value in (*figures.items(), ("cache_bytes", ledger.cached_bytes_of(row))):
             found[TOTAL, name] = found[TOTAL, name] + value
         for name in BY_KIND:
             found[row.mixing, name] = found[row.mixing, name] + figures[name]

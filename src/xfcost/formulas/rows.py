@@ -17,6 +17,7 @@ from xfcost.formulas.component import NormKind, Number, Operation
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.tensors import by_element, convolved, mapped, normed, of_input, saving_input
 from xfcost.ledger.accounts import Cached, WeightsRead
+from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
 
 
@@ -30,6 +31,7 @@ def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Numbe
         macs=macs,
         flops=2 * macs + (tokens * outputs * FLOPS_PER_ELEMENT["add"] if bias else 0),
         tensors=mapped((tokens, inputs), (tokens, outputs)),
+        weight_matrices=(WeightMatrix(inputs, outputs),),
     )
 
 
@@ -118,6 +120,7 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
         params=weights + (out_width if bias else 0),
         flops=row.flops + (outputs * out_width * FLOPS_PER_ELEMENT["add"] if bias else 0),
         tensors=convolved((outputs if inputs is None else inputs, width), (outputs, out_width)),
+        weight_matrices=(),
     )
     if not overlaps or all(side == 1 for side in kernel):
         return row

@@ -213,13 +213,15 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             row,
             title=f"{row.title} (experts)",
             params=every,
+            weight_matrices=tuple(msgspec.structs.replace(one, count=self.experts) for one in row.weight_matrices),
             idle_params=row.params * (self.experts - self.active),
             weights_read=WeightsRead(every if slots else lesser(chosen, every), every, None if slots else tokens),
         )
 
     def _routing(self, n: Number, d: Number) -> Iterator[Operation]:
         every = n * self.experts
-        yield on_raw_input(linear("router", "Router", n, d, self.experts, bias=False))
+        router = on_raw_input(linear("router", "Router", n, d, self.experts, bias=False))
+        yield msgspec.structs.replace(router, weight_matrices=())  # no format quantises it
         yield elementwise("probabilities", f"Router's {self.router}", self.router, every)
         if self.correction:
             yield elementwise("correction", "Bias of the choice", "add", every)

@@ -172,7 +172,7 @@ class InferenceMemory(NamedTuple):
     """
 
     weights: int
-    """All parameters, in the model's dtype."""
+    """All parameters, in the model's dtype or a quantised format."""
     attention: int
     """The most attention matrices that are alive at once: scores and their softmax, for example."""
     cache: int
@@ -187,7 +187,7 @@ class InferenceMemory(NamedTuple):
 def inference_memory(ledger: Ledger) -> InferenceMemory:
     """The memory of one pass without a backward pass."""
     return InferenceMemory(
-        weights=(ledger.total("params") or 0) * ledger.bytes_per_element,
+        weights=ledger.held_bytes,
         attention=ledger.attention_memory()["peak"],
         cache=ledger.cache.bytes if ledger.cache is not None else 0,
     )

@@ -118,10 +118,10 @@ def with_operand_bytes(ledger: Ledger, row_bytes: Mapping[str, int]) -> Ledger:
 
     `row_bytes` are those of inputs and outputs, over all its blocks.
     """
-    rows = []
+    rows, stored = [], ledger.storage
     for row in ledger.rows:
         held = row_bytes.get(row.path)
-        operands = None if held is None else held // row.times + weights_read(row) * ledger.bytes_per_element
+        operands = None if held is None else held // row.times + int(stored.read_bytes(row, weights_read(row)))
         rows.append(msgspec.structs.replace(row, operand_bytes=operands))
     return msgspec.structs.replace(ledger, rows=tuple(rows))
 

@@ -55,9 +55,18 @@ def kept_shares(rows: Iterable[Operation], batch: int = 1) -> dict[str, Fraction
     return shares
 
 
-def least_weights(rows: Iterable[Operation]) -> int:
+def least_weight_bytes(ledger: Ledger) -> int:
     """Weights that a pass reads, each once: of experts those of one token, for all tokens may choose the same."""
-    return sum(row.times * least_weights_of(row) for row in rows)
+    stored = ledger.storage
+    return sum(row.times * int(stored.read_bytes(row, least_weights_of(row))) for row in ledger.rows)
+
+
+def expected_weight_bytes(ledger: Ledger, samples: int = 1) -> int | float:
+    """The same of the expected number of experts; of the ledger of one sample, for so many `samples`."""
+    stored = ledger.storage
+    return sum(
+        row.times * stored.read_bytes(row, expected_weights_of(row, 1 if row.once else samples)) for row in ledger.rows
+    )
 
 
 def expected_weights(rows: Iterable[Operation], samples: int = 1) -> int | float:
@@ -92,13 +101,15 @@ def row_bytes(row: Operation, ledger: Ledger) -> tuple[int, int | float] | None:
     A fused attention core: queries, keys, values and outputs, each once. Another operation of a decode step: its
     weights, whose activations of one token stay on chip. Of a traced or timed one: all its operands.
     """
-    element = ledger.bytes_per_element
-    least, expected = least_weights_of(row) * element, expected_weights_of(row) * element
+    element, stored = ledger.bytes_per_element, ledger.storage
+    least = int(stored.read_bytes(row, least_weights_of(row)))
+    expected = stored.read_bytes(row, expected_weights_of(row))
     if row.operand_bytes is not None:  # with the expected weights
         fewer = round(expected) - least if row.idle_params else 0
         return row.operand_bytes - fewer, row.operand_bytes
     if row.core is not None and row.fused:
-        moved = int(row.core.times * (row.core.queries + row.core.keys) * row.core.key_value_width) * element
+        keys = ledger.bytes_per_cached if ledger.metadata.mode == "decode" else element
+        moved = int(row.core.times * (row.core.queries * element + row.core.keys * keys) * row.core.key_value_width)
         return moved, moved
     if ledger.metadata.mode != "decode" or row.mixes:
         return None
@@ -125,7 +136,8 @@ def row_bound(row: Operation, ledger: Ledger) -> RowBound | None:
     if ledger.on is None or (moved := row_bytes(row, ledger)) is None or not all(moved):
         return None
     on, dtype = ledger.on.on, ledger.on.dtype
-    compute, (least, expected) = row.flops / on.peak(dtype), (each / on.bytes_per_second for each in moved)
+    peak = on.count * ledger.storage.peak(row, on.device, dtype)
+    compute, (least, expected) = row.flops / peak, (each / on.bytes_per_second for each in moved)
     bound: Bound = "memory-bound" if expected > compute else "compute-bound"
     return RowBound(*moved, row.flops / moved[1], bound, max(compute, least), max(compute, expected))
 

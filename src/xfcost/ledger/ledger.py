@@ -13,13 +13,14 @@ import msgspec
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.errors import UsageError, nearest, shown
-from xfcost.ledger.least_work import expected_weights, least_weights
+from xfcost.ledger.least_work import expected_weight_bytes, expected_weights, least_weight_bytes
 from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Prediction, Timing
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
 from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.probe import Probe
+from xfcost.ledger.quantization import CACHE_BYTES, Storage, quantised_cache, storage
 from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.training import Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
@@ -147,7 +148,40 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of the KV cache and recurrent state: those that its rows write; of a module those that it returned."""
         if self.module is not None and self.cache is not None:
             return self.cache.bytes
-        return (self.total("cached") or 0) * self.bytes_per_element
+        return sum(self.cached_bytes_of(row) for row in self.rows)
+
+    def cached_bytes_of(self, row: Operation) -> int:
+        """Bytes of the KV cache or recurrent state that all blocks of a row write."""
+        recurrent = row.cache is not None and row.cache.recurrent
+        return row.cached * row.times * (self.bytes_per_element if recurrent else self.bytes_per_cached)
+
+    @property
+    def bytes_per_cached(self) -> int:
+        """Bytes of one element of its keys and values."""
+        return self.bytes_per_element if self.metadata.cache_format is None else CACHE_BYTES
+
+    @property
+    def storage(self) -> Storage:
+        """How its weights and cache are stored."""
+        metadata = self.metadata
+        return storage(self.bytes_per_element, self.rows, metadata.weight_format, metadata.cache_format)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all its parameters."""
+        stored = self.storage
+        return sum(stored.held_bytes(row) * row.times for row in self.rows)
+
+    def stored_as(self, weight_format: str | None, cache_format: str | None) -> Ledger:
+        """This ledger, in the run's dtype so far, with weights and cache in quantised formats."""
+        if (weight_format, cache_format) == (self.metadata.weight_format, self.metadata.cache_format):
+            return self
+        formats = msgspec.structs.replace(self.metadata, weight_format=weight_format, cache_format=cache_format)
+        cache = self.cache
+        if cache is not None and cache_format is not None:
+            cache = quantised_cache(cache, self.bytes_per_element)
+        found = msgspec.structs.replace(self, metadata=formats, cache=cache)
+        return found if self.step is None else msgspec.structs.replace(found, step=found.decode_step())
 
     def weights_read(self) -> int | float:
         """Weights that this pass reads, each once for the whole batch: of tables the rows used, of experts as expected.
@@ -159,8 +193,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     def decode_step(self) -> DecodeStep:
         """What this pass reads and computes, as a decode step."""
         return DecodeStep(
-            weight_bytes=self.weights_read() * self.bytes_per_element,
-            least_weight_bytes=least_weights(self.rows) * self.bytes_per_element,
+            weight_bytes=expected_weight_bytes(self),
+            least_weight_bytes=least_weight_bytes(self),
             cache_bytes=self.cached_bytes,
             flops=self.total("flops") or 0,
         )

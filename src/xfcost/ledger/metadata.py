@@ -28,6 +28,9 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "forward"
     logits: str | None = None
     """The positions whose logits are computed, `last` or `all`; None where no head predicts the next token."""
+    weight_format: str | None = None
+    """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
+    cache_format: str | None = None
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for, with `--memory-level`."""
     source: str = ""

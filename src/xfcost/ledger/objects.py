@@ -177,6 +177,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "timing": timing,
         **({} if ledger.prediction is None else {"prediction": msgspec.to_builtins(ledger.prediction)}),
         **mode_objects(ledger),
+        **formats_object(ledger),
         **({} if ledger.on is None else {"on": on_object(ledger.on)}),
         "training": training_object(ledger),
         **probe_object(ledger),
@@ -184,6 +185,13 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "versions": metadata.versions,
         **({} if ledger.module is None else {"module": msgspec.to_builtins(ledger.module)}),
     }
+
+
+def formats_object(ledger: Ledger) -> dict[str, Any]:
+    """The key `quantised`: formats of weights and cache, and the bytes of all weights; {} where neither has one."""
+    metadata = ledger.metadata
+    formats = {"weights": metadata.weight_format, "cache": metadata.cache_format}
+    return {"quantised": formats | {"weight_bytes": ledger.held_bytes}} if any(formats.values()) else {}
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
@@ -223,9 +231,11 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "device": device.name,
         "count": found.on.count,
         "dtype": found.dtype,
+        "quantised_flops": found.time.quantised_flops,
+        "quantised_flops_per_second": found.time.quantised_peak,
         "peak_flops_per_second": found.on.peak(found.dtype),
         "bytes_per_second": found.on.bytes_per_second,
-        "ridge_point": device.ridge_point(found.dtype),
+        "ridge_point": found.time.mean_peak / found.time.bandwidth,
         "flops": found.time.flops,
         "bytes": found.time.bytes,
         "expected_bytes": found.time.expected_bytes,

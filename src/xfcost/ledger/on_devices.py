@@ -25,11 +25,22 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     """FLOP/s of all devices."""
     bandwidth: float
     """Bytes/s of all devices."""
+    quantised_flops: int = 0
+    """The part of `flops` whose operands have fewer bits, where the devices are faster with these."""
+    quantised_peak: float | None = None
+    """FLOP/s of that part."""
 
     @property
     def compute_seconds(self) -> float:
-        """FLOPs at the peak."""
-        return self.flops / self.peak
+        """FLOPs at their peaks."""
+        if self.quantised_peak is None:
+            return self.flops / self.peak
+        return (self.flops - self.quantised_flops) / self.peak + self.quantised_flops / self.quantised_peak
+
+    @property
+    def mean_peak(self) -> float:
+        """FLOP/s of all of `flops`, each at its peak."""
+        return self.peak if not self.quantised_flops else self.flops / self.compute_seconds
 
     @property
     def memory_seconds(self) -> float:

@@ -12,6 +12,7 @@ import msgspec
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import FIGURES, AccountFigures, Cached, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.matrices import AttentionCore, Matrix
+from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import RanOperation
 from xfcost.ledger.tensors import Tensors
 from xfcost.ledger.units import count, number_of
@@ -82,6 +83,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     cache: Cached | None = None
     weights_read: WeightsRead | None = None
     """The weights that it reads, where they are not exactly its parameters."""
+    weight_matrices: tuple[WeightMatrix, ...] = ()
+    """Those of its parameters that a quantised format may store: of linear maps and experts inside a block."""
     bound: bool = False
     """Do the shapes of its weights depend on the input size, so that another N needs new weights?"""
     once: bool = False

@@ -130,7 +130,9 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         # Each saves its input, the sine before it
         shape = t.of_layers(t.layers)
         tensors = Tensors((Tensor(_SINES, shape),), (Tensor(OUTPUT, shape),), (Saved(_SINES),))
-        yield msgspec.structs.replace(row, params=layers * row.params, tensors=tensors)
+        yield msgspec.structs.replace(
+            row, params=layers * row.params, weight_matrices=layers * row.weight_matrices, tensors=tensors
+        )
         last = linear("filter_out", "Filter network, last map", tokens, hidden, filters, bias=False)
         yield reading(last, "filter_sin")
         # The window is fixed: it alone is saved

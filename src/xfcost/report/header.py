@@ -13,7 +13,15 @@ from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line
 from xfcost.report.input_description import circumstances
-from xfcost.report.on_devices import cache_answers, cache_name, fit_texts, included_texts, step_answers, time_texts
+from xfcost.report.on_devices import (
+    cache_answers,
+    cache_name,
+    fit_texts,
+    included_texts,
+    step_answers,
+    time_texts,
+    weights_texts,
+)
 from xfcost.report.timing import reached_texts
 from xfcost.report.training import plan_answers, training_answers
 
@@ -44,6 +52,7 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from training_answers(ledger, at_least(ledger))
     yield from fit_texts(ledger)
     yield from cache_answers(ledger)
+    yield from weights_texts(ledger)
     yield from time_texts(ledger)
     yield from reached_texts(ledger) if ledger.training is None else ()
     yield from included_texts(ledger)

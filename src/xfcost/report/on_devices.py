@@ -11,6 +11,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
+from xfcost.ledger.quantization import WEIGHT_FORMATS
 from xfcost.ledger.roofs import Bound
 from xfcost.report.document import DataTable, TextLines, line, numbers
 
@@ -23,6 +24,25 @@ def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
         yield generation_text(ledger.generation)
     if ledger.cache is not None:
         yield cache_text(ledger.cache, ledger.metadata)
+
+
+def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """How quantised weights are stored, and which ones are."""
+    name = ledger.metadata.weight_format
+    if name is None:
+        return
+    stored, dtype = ledger.storage, ledger.metadata.dtype
+    matrices = sum(one.elements * row.times for row in ledger.rows for one in stored.quantised(row))
+    params = ledger.total("params") or 0
+    which = (
+        "experts"
+        if stored.experts_alone
+        else "linear layers"
+        + (" and experts" if any(one.count > 1 for row in ledger.rows for one in row.weight_matrices) else "")
+    )
+    words = f"{units.size(ledger.held_bytes)}; {units.percent(matrices, params)} of the parameters, the matrices of "
+    words += f"{which}, in {WEIGHT_FORMATS[name].words}; others in {dtype}"
+    yield line(words, head=f"{name} weights: ")
 
 
 def step_answers(ledger: Ledger) -> Iterator[TextLines]:
@@ -47,7 +67,10 @@ def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
     if cache.bytes_per_token:
         growth = f"{units.size(cache.bytes_per_token)} more per token of a sample"
         growth += f"; {units.size(cache.state_bytes)} do not grow with N" if cache.state_bytes else ""
-    size = f"{units.size(cache.bytes)} {metadata.dtype}, batch {metadata.batch}"
+    dtype = metadata.cache_format or metadata.dtype
+    if metadata.cache_format is not None and cache.recurrent_bytes:
+        dtype += f" ({units.size(cache.recurrent_bytes)} of recurrent state in {metadata.dtype})"
+    size = f"{units.size(cache.bytes)} {dtype}, batch {metadata.batch}"
     return line(f"{size}; {growth}", head=f"{cache_name(cache)}: ")
 
 
@@ -252,10 +275,21 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     shared = (
         "" if found.on.count == 1 else f", if perfectly divided among {found.on.count:,}; communication not counted"
     )
+    products = peaks_text(device, dtype)
+    if (faster := found.time.quantised_peak) is not None:
+        share = units.percent(found.time.quantised_flops, found.time.flops)
+        products += f", {share} of them with {_quantised_words(ledger)} at {units.count(faster / found.on.count)}FLOP/s"
     return (
-        f"bound: products at {peaks_text(device, dtype)}, weights{cache.get(mode, ' once')} at "
+        f"bound: products at {products}, weights{cache.get(mode, ' once')} at "
         f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
     )
+
+
+def _quantised_words(ledger: Ledger) -> str:
+    """`fp8 weights and cache`."""
+    weights, cache = ledger.metadata.weight_format, ledger.metadata.cache_format
+    known = [f"{name} {what}" for name, what in ((weights, "weights"), (cache, "cache")) if name is not None]
+    return " and ".join(known)
 
 
 def peaks_text(device: Device, dtype: str) -> str:

@@ -30,7 +30,7 @@ from xfcost.report.document import (
 )
 from xfcost.report.header import active_params, at_least, header, probe_parts
 from xfcost.report.input_description import circumstances, default_notes
-from xfcost.report.on_devices import fit_texts, generation_table, time_texts
+from xfcost.report.on_devices import fit_texts, generation_table, time_texts, weights_texts
 from xfcost.report.output import Format
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 from xfcost.report.timing import prediction_texts, rates_text, timing_texts
@@ -514,7 +514,7 @@ def preamble(ledgers: Sequence[Ledger]) -> TextLines:
             for quantity in ("params", *active, "macs", "flops")
         )
         texts.append(f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}")
-        texts += [text.plain for text in (*fit_texts(ledger), *time_texts(ledger))]
+        texts += [text.plain for text in (*fit_texts(ledger), *weights_texts(ledger), *time_texts(ledger))]
     return TextLines([*texts, CONVENTION])
 
 

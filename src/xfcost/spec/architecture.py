@@ -138,6 +138,9 @@ class Architecture(msgspec.Struct, frozen=True):
     dtype_note: str | None = None
     """The same of the dtype alone, for a system without attention."""
     mode: Mode = "forward"
+    weight_format: str | None = None
+    """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
+    cache_format: str | None = None
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for."""
     settings: tuple[str, ...] = ()

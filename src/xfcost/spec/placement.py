@@ -217,6 +217,8 @@ class Placement:
             batch=run.batch,
             **self.chosen._asdict(),
             mode=run.mode,
+            weight_format=run.weight_format,
+            cache_format=run.cache_format,
             memory_level=run.memory_level,
             settings=settings,
             own_size=own_size,

@@ -26,6 +26,9 @@ class Run(NamedTuple):
     """A fraction that multiplies the sides of every input (or of its folded grid)."""
     memory_level: int | None = None
     """Bytes of on-chip memory for which the main-memory traffic of attention is computed."""
+    weight_format: str | None = None
+    """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
+    cache_format: str | None = None
     mode: Mode = "forward"
     new_tokens: int = 1
     """m, in the mode `generate`."""

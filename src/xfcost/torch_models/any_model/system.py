@@ -135,14 +135,17 @@ class ModuleSystem:
             if lengths.size is not None and self.has_images:
                 side = lengths.size[0]
                 square = lengths.size == (side, side)
-                return _at_lengths(self._counts["side"].ledger(side) if square else self._at(lengths), lengths)
+                counted = self._counts["side"].ledger(side) if square else self._at(lengths)
+                return _at_lengths(counted, lengths).stored_as(run.weight_format, run.cache_format)
             if lengths.tokens is not None and self.has_tokens:
-                return _at_lengths(self._counts["N"].ledger(lengths.tokens), lengths)
+                return _at_lengths(self._counts["N"].ledger(lengths.tokens), lengths).stored_as(
+                    run.weight_format, run.cache_format
+                )
         except XfcostError as error:
             raise SizeError(str(error)) from error
         if lengths.size is not None:
             self._check_images()
-        return self.own
+        return self.own.stored_as(run.weight_format, run.cache_format)
 
     def _check_images(self) -> None:
         if not self.has_images:

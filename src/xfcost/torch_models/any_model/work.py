@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
+import msgspec
 import torch
 
 from xfcost.ledger.accounts import RUN, TrainingFigures, WeightsRead
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.module_rows import ModuleRow, collapsed, insert_parameters, labelled, parts_of, with_trace
 from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import RanOperation
 from xfcost.torch_models.running.costs import does_work
 from xfcost.torch_models.running.on_meta import attention_operands
@@ -30,6 +32,7 @@ Key = tuple[Any, ...]
 _MOST_SHAPES: Final = 4
 # Products of experts, of rows sorted by the expert that they chose.
 _GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm")
+_PRODUCTS: Final = (*_GROUPED, "mm", "addmm", "bmm", "baddbmm")
 
 
 @dataclass(eq=False, slots=True)
@@ -54,6 +57,8 @@ class Work:
     """The parameters that it takes, in order, or what was computed from them alone."""
     weights_read: frozenset[str] = frozenset()
     """Those that it reads itself."""
+    matrices: dict[str, WeightMatrix] = field(default_factory=dict)
+    """Those of the parameters that it multiplies by activations: linear maps, and experts."""
     entries: int = 0
     """Attention scores that it makes, of all calls."""
     fused_entries: int = 0
@@ -244,6 +249,17 @@ class RecordedOperations:
             found = self._lineages[tensor]
             work.weights.update(dict.fromkeys(sorted(found.weights)))
             work.weights_read |= frozenset() if found.computed else found.weights
+        if work.name in _PRODUCTS:
+            self._add_matrix(work, call)
+
+    def _add_matrix(self, work: Work, call: RecordedCall) -> None:
+        """Add the parameter that is the second operand of a product, of shape (inputs, outputs), of experts each."""
+        weight = call.args[2 if getattr(call.func, "overloadpacket", None) in _ADDED_FIRST else 1]
+        found = self._lineages[weight] if isinstance(weight, TensorRecord) else Lineage(varies=True)
+        if found.varies or len(found.weights) != 1 or len(weight.shape) < 2:  # noqa: PLR2004 - no matrix
+            return
+        inputs, outputs = weight.shape[-2:]
+        work.matrices.setdefault(next(iter(found.weights)), WeightMatrix(inputs, outputs, weight.shape[:-2].numel()))
 
     def _maker(self, node: int | None) -> Key:
         return self._owners.owner(node) or _NOBODY
@@ -393,17 +409,34 @@ def module_rows(
             numbers[id(home[weight])] += number
         else:
             loose[weight.rpartition(".")[0]] += number
+    matrices = _matrices_of_blocks(works, home)
     rows, seen = list[ModuleRow](), Counter[tuple[str, str]]()
     for work in works:  # operations of the same name in a module get numbers: `bmm`, `bmm_2`
         seen[work.path, work.name] += 1
         number = seen[work.path, work.name]
         title = work.name if number == 1 else f"{work.name}_{number}"
-        rows.append(_placed(work, title, numbers[id(work)], elements, tokens, training=training))
+        one = _placed(work, title, numbers[id(work)], elements, tokens, training=training)
+        held = msgspec.structs.replace(one.row, weight_matrices=matrices.get(id(work), ()))
+        rows.append(one._replace(row=held))
     for path, number in loose.items():
         insert_parameters(rows, path, number)
     rows = with_trace(rows, costs_by_module(works), traced)
     taken = {weight for work in works for weight in work.weights}
     return [labelled(one, name) for one in collapsed(rows)], [one for one in elements if one not in taken]
+
+
+def _matrices_of_blocks(works: Sequence[Work], home: Mapping[str, Work]) -> dict[int, tuple[WeightMatrix, ...]]:
+    """`id` of an operation in a numbered block -> the matrices that live in its row, without a router of experts."""
+    experts = {
+        (work.path.rpartition(".")[0], one.count) for work in works for one in work.matrices.values() if one.count > 1
+    }
+    found: dict[int, tuple[WeightMatrix, ...]] = {}
+    for work in works:
+        if any(part.isdecimal() for part in parts_of(work.path)):
+            around = work.path.rpartition(".")[0]
+            own = (one for name, one in work.matrices.items() if home.get(name) is work)
+            found[id(work)] = tuple(one for one in own if one.count > 1 or (around, one.outputs) not in experts)
+    return found
 
 
 def shapes_text(shapes: Shapes) -> str:

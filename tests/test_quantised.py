@@ -1,0 +1,202 @@
+"""`--weights` and `--cache`: bytes of quantised weights and caches by hand and in print, and peaks of products."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+
+import xfcost
+from helpers import csv_of, error_of, stdout_of, xf
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightMatrix
+
+DECODE = {"mode": "decode", "trace": False, "dtype": "bfloat16", "attention": "fused"}
+
+
+@pytest.mark.parametrize(
+    ("name", "nbytes"),
+    [
+        # a matrix of 300 inputs and 200 outputs: 60,000 weights
+        ("int4", 60_000 // 2 + 200 * 3 * 20 // 8),  # three groups of 128 inputs, the last of 44
+        ("mxfp4", 60_000 // 2 + 200 * 10),  # ten blocks of 32 inputs, the last of 12
+        ("fp8", 60_000 + 2 * 3 * 4),  # two by three blocks of 128×128
+        ("int8", 60_000 + 200 * 4),
+    ],
+)
+def test_the_bytes_of_a_matrix_by_hand(name, nbytes):
+    assert WEIGHT_FORMATS[name].bytes(WeightMatrix(300, 200)) == nbytes
+    assert WEIGHT_FORMATS[name].bytes(WeightMatrix(300, 200, 8)) == 8 * nbytes
+
+
+# Llama 3.1 8B: 32 layers of width 4096; Q, K, V and O, three matrices of the MLP. Beside them a table and a head of
+# 128,256·4096, and 65 norms.
+LAYER = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
+OTHERS = 2 * (2 * 128_256 * 4096 + 65 * 4096)
+
+
+@pytest.mark.parametrize(
+    ("weights", "nbytes"),
+    [
+        ("int4", 32 * LAYER * (4 * 128 + 20) // 128 // 8),
+        ("mxfp4", 32 * LAYER * 17 // 32),
+        ("fp8", 32 * (LAYER + LAYER // 128**2 * 4)),
+        ("int8", 32 * (LAYER + 4 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096))),
+        (None, 32 * LAYER * 2),
+    ],
+)
+def test_the_weights_of_an_8b_by_hand(weights, nbytes):
+    found = xfcost.analyze("llama3.1-8b", N=1000, weights=weights, on="h100-sxm", **DECODE)
+    assert found.on.memory.weights == found.held_bytes == nbytes + OTHERS
+    # of the table one row of the sample is read
+    assert found.on.time.bytes == found.step.bytes_read == nbytes + OTHERS - 2 * 128_255 * 4096 + found.cache.bytes
+
+
+def test_bias_and_router_stay_in_the_dtype():
+    # GPT-2's block: 12·768² weights with 9·768 biases and 4·768 of norms; tables of 50,257 and 1,024 rows
+    found = xfcost.analyze("gpt2", N=100, weights="int8", on="h100-sxm", **DECODE)
+    scales = 4 * (3 * 768 + 768 + 4 * 768 + 768)
+    others = 12 * 13 * 768 + 2 * 768 + (50_257 + 1_024) * 768
+    assert found.held_bytes == 12 * (12 * 768**2 + scales) + 2 * others
+    # Mixtral 8x7B: 32 layers, eight experts of three matrices of 4096·14336; the router has 8·4096
+    found = xfcost.analyze("mixtral-8x7b", N=100, weights="mxfp4", **DECODE)
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert found.held_bytes == experts * 17 // 32 + 2 * (46_702_792_704 - experts)
+    # 17/32 of a byte for each weight of the two experts of one token
+    step = xfcost.analyze("mixtral-8x7b", N=100, **DECODE).step
+    assert step.least_weight_bytes - found.step.least_weight_bytes == experts // 4 * 2 - experts // 4 * 17 // 32
+
+
+def test_expected_experts_are_read_in_their_format():
+    plain, quantised = (
+        xfcost.analyze("mixtral-8x7b", N=100, batch=8, weights=weights, **DECODE).step for weights in (None, "int4")
+    )
+    expert = 32 * 3 * 4096 * 14336
+    expected = 8 * (1 - 0.75**8) - 2
+    assert plain.weight_bytes - plain.least_weight_bytes == pytest.approx(2 * expert * expected)
+    assert quantised.weight_bytes - quantised.least_weight_bytes == pytest.approx(expert * expected * 133 / 256)
+
+
+def test_fewer_bits_are_fewer_bytes_and_less_time():
+    found = [
+        xfcost.analyze("llama3.1-8b", N=1000, weights=weights, on="h100-sxm", **DECODE).on
+        for weights in ("int4", "mxfp4", "fp8", "int8", None)
+    ]
+    for less, more in pairwise(found):
+        assert less.memory.weights < more.memory.weights
+        assert less.seconds < more.seconds
+        assert less.memory.largest_batch >= more.memory.largest_batch
+
+
+def test_keys_and_values_have_a_byte_and_states_do_not():
+    plain, quantised = (
+        xfcost.analyze("llama3.1-8b", N=1000, batch=4, cache=cache, on="h100-sxm", **DECODE) for cache in (None, "fp8")
+    )
+    assert quantised.cache.bytes == plain.cache.bytes // 2 == 4 * 1000 * 32 * 2 * 1024
+    assert quantised.cache.bytes_per_token == 65_536
+    assert plain.on.time.bytes - quantised.on.time.bytes == quantised.cache.bytes
+    assert quantised.on.memory.largest_tokens == pytest.approx(2 * plain.on.memory.largest_tokens, rel=1e-3)
+    states = [xfcost.analyze("mamba-130m", N=100, cache=cache, **DECODE).cache for cache in (None, "int8")]
+    assert states[0] == states[1]
+    written = [
+        xfcost.analyze("llama3.1-8b", N=64, cache=cache, **DECODE | {"mode": "prefill"}) for cache in (None, "fp8")
+    ]
+    assert written[0].cache.bytes == 2 * written[1].cache.bytes
+
+
+def test_products_of_quantised_operands_have_their_peak_where_the_device_has_one():
+    def bound(on, **formats):
+        return xfcost.analyze("llama3.1-8b", N=4096, on=on, **DECODE | {"mode": "prefill"}, **formats).on.time
+
+    formats = {}, {"weights": "fp8"}, {"weights": "fp8", "cache": "fp8"}
+    plain, weights, both = (bound("h100-sxm", **one) for one in formats)
+    # of all tokens the matrices of 32 layers; the head scores the last token alone, half of all pairs are masked
+    of_matrices, of_pairs = 2 * 4096 * 32 * LAYER, 2 * 32 * 2 * 4096 * 4096 * 4097 // 2
+    of_head = 2 * 4096 * 128_256
+    assert plain.flops == weights.flops == of_matrices + of_pairs + of_head
+    assert (weights.quantised_flops, both.quantised_flops) == (of_matrices, of_matrices + of_pairs)
+    assert weights.compute_seconds == pytest.approx(of_matrices / 1978.9e12 + (of_pairs + of_head) / 989.4e12, rel=1e-3)
+    assert both.compute_seconds < weights.compute_seconds < plain.compute_seconds
+    # no float8 on an A100, and none of 4 bits: products are in bfloat16
+    assert bound("a100-sxm-80", weights="fp8").compute_seconds == bound("a100-sxm-80").compute_seconds
+    assert bound("h100-sxm", weights="int4").compute_seconds == plain.compute_seconds
+
+
+def test_a_generation_adds_its_phases_in_their_formats():
+    formats = {"weights": "fp8", "cache": "fp8", "on": "h100-sxm"}
+    whole = xfcost.analyze("llama3.1-8b", N=64, new_tokens=3, **DECODE | {"mode": "generate"}, **formats).on
+    steps = [xfcost.analyze("llama3.1-8b", N=n, **DECODE, **formats).on.time for n in (65, 66)]
+    decode = whole.phases[1].time
+    assert decode.bytes == sum(one.bytes for one in steps)
+    assert decode.quantised_flops == sum(one.quantised_flops for one in steps)
+    assert decode.compute_seconds == pytest.approx(sum(one.compute_seconds for one in steps))
+
+
+WORDS = ["analyze", "llama3.1-8b", "--mode", "decode", "--N", "8k", "--batch", "16", "--on", "h100-sxm"]
+
+
+def test_the_report_says_what_is_quantised():
+    told = " ".join(stdout_of(*WORDS, "--weights", "fp8", "--cache", "fp8").split())
+    for line in (
+        "KV cache: 7.812 GiB fp8, batch 16; 64 KiB more per token of a sample",
+        "fp8 weights: 8.459 GiB; 86.9 % of the parameters, the matrices of linear layers, in 8 bits, and of 128×128 a",
+        "float32 scale (DeepSeek-V3); others in bfloat16",
+        "% of them with fp8 weights and fp8 cache at 1.979 PFLOP/s",
+    ):
+        assert line in told
+    report = json.loads(stdout_of(*WORDS, "--weights", "int4", "--format", "json"))
+    assert report["quantised"] == {"weights": "int4", "cache": None, "weight_bytes": 5_727_854_592}
+    assert report["on"]["memory"]["weights"] == 5_727_854_592
+    assert "quantised" not in json.loads(stdout_of(*WORDS, "--format", "json"))
+    rows = {row["operation"]: row for row in csv_of(*WORDS, "--weights", "int4")}
+    # 4096 inputs, 6,144 outputs
+    assert int(rows["qkv"]["least_bytes"]) == 4096 * 6144 * 133 // 256
+    assert int(rows["linear"]["least_bytes"]) == 2 * 4096 * 128_256
+    assert "int4 weights" in stdout_of(*WORDS, "--weights", "int4", "--format", "markdown")
+
+
+def test_check_holds_quantised_weights_against_a_budget():
+    words = ["check", "llama3.1-8b", "--mode", "decode", "--N", "1k", "--max-memory", "6GiB", "--no-trace"]
+    assert xf(*words).returncode == 1
+    assert xf(*words, "--weights", "int4").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--weights", "int3"], "--weights int3: "),
+        (["--weights", "fp8", "--mode", "train"], "--weights fp8: a training run computes in --dtype; leave it out"),
+        (["--cache", "fp8"], "--cache fp8: --mode forward has no cache; add --mode decode, prefill or generate"),
+        (["--weights", "int8", "--device", "cpu"], "--weights int8: what runs here is in --dtype; leave out --weights"),
+    ],
+)
+def test_formats_that_cannot_be_are_refused(words, message):
+    assert message in error_of("analyze", "gpt2", *words, "--N", "64")
+
+
+def test_find_and_diff_refuse_formats():
+    with pytest.raises(UsageError, match="^--weights int8: find counts weights and caches in --dtype"):
+        xfcost.find(weights="int8", max_params="1G")
+    with pytest.raises(UsageError, match="^--weights: diff compares counts and bytes"):
+        xfcost.diff("gpt2", weights="int8")
+
+
+GPT_OSS = {
+    "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "head_dim": 64, "vocab_size": 201_088,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "num_experts_per_tok": 4, "sliding_window": 128,
+    "attention_bias": True, "tie_word_embeddings": False, "max_position_embeddings": 131_072,
+}  # fmt: skip
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize(
+    ("layers", "experts", "in_print", "gib"), [(24, 32, 13_761_264_768, 12.8), (36, 128, 65_248_815_744, 60.8)]
+)
+def test_a_published_checkpoint_has_as_many_bytes(layers, experts, in_print, gib, tmp_path):
+    # gpt-oss 20B and 120B: `total_size` of their model.safetensors.index.json; GiB of arXiv:2508.10925, table 1
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(GPT_OSS | {"num_hidden_layers": layers, "num_local_experts": experts}))
+    found = xfcost.analyze(str(config), mode="decode", N=64, weights="mxfp4", on="h100-sxm")
+    assert found.on.memory.weights == found.held_bytes == in_print
+    assert round(in_print / 2**30, 1) == gib
