@@ -22,7 +22,7 @@ DEVICES: dict[str, dict[str, Any]] = {
         "on": {}, "zero": {"zero": 3}, "checkpoint": {"checkpoint": "full"}, "tensor_parallel": {"tensor_parallel": 2},
         "sequence_parallel": {"tensor_parallel": 2, "sequence_parallel": True}, "pipeline": {"pipeline": 2},
         "gradients": {"gradients": "float32"}, "global_batch": {"global_batch": "1M"}, "mfu": {"mfu": "40%"},
-        "mbu": {"mbu": "60%"},
+        "mbu": {"mbu": "60%"}, "expert_parallel": {"expert_parallel": 8},
     }.items()
 }  # fmt: skip
 RATES: dict[str, dict[str, Any]] = {
@@ -36,10 +36,23 @@ RATES: dict[str, dict[str, Any]] = {
 OF_COUNTS = {
     "N", "size", "batch", "dtype", "attention", "mode", "new_tokens", "logits", "optimizer", "memory_level", "rate",
 }  # fmt: skip
+# Those that change bytes of `check`; `diff` refuses them.
+OF_BYTES = {"weights": "int8", "cache": "fp8"}
 
 
 def test_every_option_is_looked_at():
-    assert {*DEVICES, *RATES, *OF_COUNTS} == set(OPTIONS)
+    assert {*DEVICES, *RATES, *OF_COUNTS, *OF_BYTES} == set(OPTIONS)
+
+
+@pytest.mark.parametrize(("name", "given"), OF_BYTES.items())
+def test_quantised_bytes_are_of_check_alone(name, given):
+    plain, quantised = (
+        xfcost.check("gpt2", max_memory="1TiB", mode="decode", N=64, trace=False, **options).checked[0].held[0]
+        for options in ({}, {name: given})
+    )
+    assert quantised.figure.value < plain.figure.value
+    with pytest.raises(UsageError, match=f"--{name}: diff compares counts .*`xfcost analyze`"):
+        diff("gpt2", "gpt2-m", mode="decode", **{name: given})
 
 
 def test_the_table_names_options():

@@ -509,7 +509,7 @@ def test_bad_input_ends_in_one_message(options, message):
 
 
 def test_options_of_a_plan_need_training_and_devices():
-    for name, value in (("zero", 0), ("checkpoint", "full"), ("tensor_parallel", 2), ("sequence_parallel", True)):
+    for name, value in (("zero", 0), ("checkpoint", "full"), ("gradients", "float32"), ("sequence_parallel", True)):
         flag = f"--{name.replace('_', '-')}"
         with pytest.raises(UsageError, match=f"{flag}: it is of training; add --mode train"):
             xfcost.analyze("gpt2", trace=False, **{name: value})

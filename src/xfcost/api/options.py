@@ -186,6 +186,30 @@ class DeviceOptions(TypedDict, total=False):
             words=tuple(CACHE_FORMATS),
         ),
     ]
+    tensor_parallel: Annotated[
+        int | str | None,
+        Option(
+            "With --on: devices that share heads, MLPs and vocabulary; in training and in inference.",
+            metavar="INT",
+            read=read.integer(MOST_DEVICES, "8", prefixed=False),
+        ),
+    ]
+    pipeline: Annotated[
+        int | str | None,
+        Option(
+            "With --on: pipeline stages; in training one forward, one backward.",
+            metavar="INT",
+            read=read.integer(MOST_DEVICES, "8", prefixed=False),
+        ),
+    ]
+    expert_parallel: Annotated[
+        int | str | None,
+        Option(
+            "With --on, in inference: devices that hold each expert once.",
+            metavar="INT",
+            read=read.integer(MOST_DEVICES, "8", prefixed=False),
+        ),
+    ]
     peak: Annotated[
         float | str | None,
         Option(
@@ -248,25 +272,9 @@ class TrainingOptions(TypedDict, total=False):
             words=CHECKPOINTS,
         ),
     ]
-    tensor_parallel: Annotated[
-        int | str | None,
-        Option(
-            "With --on: devices that share heads, MLPs and vocabulary.",
-            metavar="INT",
-            read=read.integer(MOST_DEVICES, "8", prefixed=False),
-        ),
-    ]
     sequence_parallel: Annotated[
         bool,
         Option("With --tensor-parallel: they share norms and residuals too.", default=False),
-    ]
-    pipeline: Annotated[
-        int | str | None,
-        Option(
-            "With --on: pipeline stages (one forward, one backward).",
-            metavar="INT",
-            read=read.integer(MOST_DEVICES, "8", prefixed=False),
-        ),
     ]
     global_batch: Annotated[
         int | str | None,

@@ -22,6 +22,7 @@ from xfcost.api.options import (
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import MESH_FIELDS, Mesh, RunPlan
 from xfcost.spec.architecture import PROMPTED
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
 _TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
 _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
+_SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
-_OF_MODULES: Final = ("N", "size", "mode", "optimizer", "on", "mfu", "mbu", "weights", "cache")
+_OF_MODULES: Final = ("N", "size", "mode", "optimizer", "on", "mfu", "mbu", "weights", "cache", *_SHARED)
 
 
 class Refusal(NamedTuple):
@@ -93,12 +95,17 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: _is_train(given) or _named(given, _OF_TRAINING) != ["mfu"],
         ),
         Refusal(
-            _OF_TRAINING,
+            ("expert_parallel",),
+            "{value}: a training plan divides experts as other linear maps; leave it out",
+            lambda given: not _is_train(given),
+        ),
+        Refusal(
+            tuple(name for name in _OF_TRAINING if name not in _SHARED),
             "{all}: {they are} of training; add --mode train, or leave it out",
             _is_train,
         ),
         Refusal(
-            tuple(MESH_FIELDS),
+            (*MESH_FIELDS, "expert_parallel"),
             "{first}: how devices share a run; say which they are, as in --on a100-sxm-80x8",
             lambda given: given.get("on") is not None,
         ),
@@ -180,7 +187,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             lambda given: given["against"],
         ),
         Refusal(
-            _DEVICES,
+            (*_DEVICES, "expert_parallel"),
             "{all}: check takes devices with --mode train and --max-memory, the memory of one of them; `xfcost analyze "
             "--on` says whether another run fits",
             lambda given: given["of_memory"] and _is_train(given),
@@ -193,7 +200,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "diff": (
         Refusal(
-            (*_DEVICES, *_TIMES, "weights", "cache"),
+            (*_DEVICES, *_TIMES, "weights", "cache", "expert_parallel"),
             "{all}: diff compares counts and bytes of one model, not of devices; `xfcost analyze` does",
         ),
     ),
@@ -211,6 +218,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "find": (
         Refusal(("weights", "cache"), "{value}: find counts weights and caches in --dtype; `xfcost analyze` takes it"),
+        Refusal(_SHARED, "{value}: find divides work perfectly among devices; `xfcost analyze` takes it"),
     ),
     "find without --vary": (
         Refusal(
@@ -297,7 +305,9 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     refuse("a run", given | {"mfu": None} if estimated else given)
     if mode == "generate" and given["new_tokens"] is None:
         raise UsageError(f"--new-tokens is missing: expected how many tokens to generate, 1 to {MOST_NEW}")
+    parallelism = _parallelism(on, given) if on is not None and mode != "train" else None
     run = Run(
+        parallelism=parallelism,
         tokens=read_option("N", given["N"]),
         size=read_option("size", given["size"]),
         new_tokens=int(read_option("new_tokens", given["new_tokens"])) if mode == "generate" else 1,
@@ -312,6 +322,22 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         **formats,
     )
     return run if run.mode in LANGUAGE_MODEL_MODES else with_defaults(run, ())
+
+
+def _parallelism(on: DeviceGroup, given: Mapping[str, Any]) -> Parallelism | None:
+    """How devices share a model in inference; None where no degree is given.
+
+    Raises:
+        UsageError: a degree is no number, or does not divide the devices.
+    """
+    degrees = {name.removesuffix("_parallel"): read_option(name, given[name]) for name in _SHARED if given[name]}
+    if not degrees:
+        return None
+    from xfcost.counting.parallel import check_degrees
+
+    plan = Parallelism(**degrees)
+    check_degrees(plan, on)
+    return plan
 
 
 def make_plan(mode: str, **given: Any) -> RunPlan | None:

@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from xfcost.counting.parallel import NO_HEADS, check_replicas, check_stages
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, divisors_text
 from xfcost.ledger.errors import UsageError
@@ -49,22 +50,10 @@ def check_mesh(mesh: Mesh, architecture: Architecture) -> None:
     Raises:
         UsageError: something doesn't; the message says what would.
     """
-    replicas, rest = divmod(mesh.on.count, mesh.tensor * mesh.pipeline)
-    if rest or not replicas:
-        both = mesh.tensor > 1 and mesh.pipeline > 1
-        options = f"--tensor-parallel {mesh.tensor} x --pipeline {mesh.pipeline} = {mesh.tensor * mesh.pipeline}"
-        single = f"--tensor-parallel {mesh.tensor}" if mesh.tensor > 1 else f"--pipeline {mesh.pipeline}"
-        raise UsageError(
-            f"{options if both else single}: {mesh.on.count} devices don't divide by it; expected a product of the two "
-            f"that is {divisors_text(mesh.on.count)}, or another number of devices in --on"
-        )
+    check_replicas(mesh.tensor, mesh.pipeline, mesh.on)
     _check_tensor_parallel(mesh, architecture)
     blocks = sum(len(stage.order) for stream in architecture.streams for stage in stream.stages)
-    if blocks % mesh.pipeline:
-        raise UsageError(
-            f"--pipeline {mesh.pipeline}: {blocks} blocks don't divide into so many stages; it could be "
-            f"{divisors_text(blocks)}"
-        )
+    check_stages(mesh.pipeline, blocks)
 
 
 def _check_tensor_parallel(mesh: Mesh, architecture: Architecture) -> None:
@@ -101,10 +90,7 @@ def _heads(architecture: Architecture) -> Iterator[tuple[str, int]]:
         heads = getattr(component, "heads", None)
         name = f"{component.label()} ({labelled.part.path})"
         if not isinstance(heads, int):
-            raise UsageError(
-                f"--tensor-parallel: it divides attention by heads (Shoeybi et al. 2019, §3), and {name} has none; "
-                "leave it out"
-            )
+            raise UsageError(NO_HEADS.format(name=name))
         yield f"{name}: `heads`", heads
         kv_heads = getattr(component, "kv_heads", None)
         if isinstance(kv_heads, int):

@@ -68,6 +68,7 @@ def _table_row(name: str, architecture: Architecture, *, orders: bool) -> Operat
         order=in_letters,
         params=rows * columns,
         weights_read=WeightsRead(0),
+        vocabulary=rows in {getattr(stream.input, "vocabulary", None) for stream in architecture.streams},
         bound=name in architecture.bound_tables,
         shared=name,
     )

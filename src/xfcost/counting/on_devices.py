@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
+from math import ceil
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
+from xfcost.counting.parallel import Shares, heads_of
 from xfcost.counting.saved_activations import saved_activations
 from xfcost.counting.sums import Costs, last_true, sum_over_sizes
+from xfcost.formulas.arithmetic import ceil_div
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import MOST_BATCH, Mode
@@ -23,14 +26,17 @@ from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import expected_weight_bytes, kept_macs, kept_shares, least_weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, TimeBound
+from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
 
-def memory_need(ledger: Ledger, available: int | None) -> MemoryNeed:
-    """The bytes of a pass, a decode step or a generation."""
+def memory_need(ledger: Ledger, available: int | None, shares: Shares | None = None) -> MemoryNeed:
+    """The bytes of a pass, a decode step or a generation; of one device where they share the model as given."""
+    if shares is not None:
+        return shares.need(ledger)
     return MemoryNeed(
         weights=ledger.held_bytes,
         cache=cache_bytes(ledger),
@@ -56,6 +62,10 @@ class SizedRun(NamedTuple):
     """Lengths at which costs may step."""
     positions: int | None = None
     """The most tokens of a module, whose N are counted one run each; None of a spec, which refuses what it can't be."""
+    heads: Callable[[], Mapping[str, HeadSharing]] = dict
+    """Component of a row -> the heads of its layer, for tensor parallelism; of a module its sub-layer."""
+    shares: Shares | None = None
+    """How the devices share the model, where that is given; `batch` is then that of a replica."""
 
 
 def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNeed:
@@ -66,6 +76,8 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
     tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
     each = (need.cache + need.attention) // sizes.batch  # as many times larger as the batch
     batch = max(0, min((need.available - need.weights) // each, MOST_BATCH)) if each else None
+    if batch is not None and sizes.shares is not None:
+        batch = min(batch * sizes.shares.replicas, MOST_BATCH)
     return msgspec.structs.replace(need, largest_batch=batch, largest_tokens=tokens, positions=positions)
 
 
@@ -76,7 +88,7 @@ def _largest_tokens(need: MemoryNeed, sizes: SizedRun) -> tuple[int | None, bool
     def at(tokens: int) -> MemoryNeed | None:
         """None where the model has no such positions."""
         try:
-            return memory_need(sizes.ledger(tokens, "decode", sizes.batch), need.available)
+            return memory_need(sizes.ledger(tokens, "decode", sizes.batch), need.available, sizes.shares)
         except (SpecError, UsageError):
             return None
 
@@ -98,9 +110,11 @@ def _largest_by_growth(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> tup
     fits: tuple[int, int] | None = None  # N and the bytes there
     exceeds: tuple[int, int] | None = None
     for _ in range(_MOST_RUNS):
-        held = memory_need(ledger, available)
+        held = memory_need(ledger, available, sizes.shares)
         matrices = 0 if ledger.metadata.attention == "fused" else held.attention // tokens  # statistics don't grow
         growth = Fraction((ledger.cache.bytes_per_token * sizes.batch if ledger.cache else 0) + matrices)
+        if sizes.shares is not None and ledger.cache is not None:  # of one device
+            growth = (growth - matrices) * sizes.shares.cache_copies() / sizes.shares.devices + matrices
         if not growth:
             return None, False
         if held.needed <= available:
@@ -154,7 +168,8 @@ def with_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Archite
         declared = saved_activations(ledger, architecture)
         ledger = ledger if declared is None else with_operand_bytes(ledger, declared.operands)
     tokens: int = architecture.streams[-1].grid.tokens
-    return on_devices(ledger, run, SizedRun(tokens, run.batch, counted, cost_lengths(architecture)))
+    heads = partial(heads_of, architecture)
+    return on_devices(ledger, run, SizedRun(tokens, run.batch, counted, cost_lengths(architecture), heads=heads))
 
 
 def on_devices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
@@ -169,18 +184,13 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
     formats, counted = (run.weight_format, run.cache_format), sizes.ledger
     sizes = sizes._replace(ledger=lambda *size: counted(*size).stored_as(*formats))
     on.peak(dtype)
+    if run.parallelism is not None:
+        return _on_sharing(ledger, run, sizes)
     need, closing = memory_need(ledger, on.memory_bytes), None
     phases: tuple[PhaseBound, ...] = ()
     if mode == "generate":
         phases = tuple(_phases(sizes, run.new_tokens, on))
-        times = [one.time for one in phases]
-        time = msgspec.structs.replace(
-            times[0],
-            flops=sum(one.flops for one in times),
-            quantised_flops=sum(one.quantised_flops for one in times),
-            bytes=sum(one.bytes for one in times),
-            expected_bytes=sum(one.expected_bytes for one in times),
-        )
+        time = _all_phases(phases)
     else:
         time = step_bound(ledger, on)
     if mode == "decode":
@@ -201,6 +211,86 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
         notes=tuple(_notes(ledger, on)),
     )
     return msgspec.structs.replace(ledger, on=found)
+
+
+def _on_sharing(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
+    """The same where the devices share the model as given: of one device, and what they exchange."""
+    plan, on, mode = run.parallelism, run.on, run.mode
+    if plan is None or on is None:
+        return ledger
+    shares = Shares(plan, on, sizes.heads() if plan.tensor > 1 else {})
+    shares.check(ledger)
+    whole, sizes = sizes.batch, sizes._replace(batch=shares.samples(sizes.batch), shares=shares)
+    mine = ledger if sizes.batch == whole else sizes.ledger(sizes.tokens, mode, sizes.batch)
+    need, phases = shares.need(mine), tuple[PhaseBound, ...]()
+    if mode == "generate":
+        phases = tuple(_phases(sizes, run.new_tokens, on))
+        time = _all_phases(phases)
+    else:
+        time = _bound_at(sizes, sizes.tokens, mode, on, mine)
+    if mode == "decode":
+        need = with_largest(need, mine, sizes)
+    outputs = {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1)
+    found = OnDevices(
+        on=on,
+        dtype=ledger.metadata.dtype,
+        mfu=run.mfu,
+        mbu=run.mbu,
+        time=time,
+        memory=need,
+        outputs=whole * outputs,
+        phases=phases,
+        notes=tuple(_notes_on_sharing(shares)),
+        parallelism=plan,
+        exchange=shares.exchange(mine),
+    )
+    return msgspec.structs.replace(ledger, on=found)
+
+
+def _notes_on_sharing(shares: Shares) -> Iterator[str]:
+    """Heads of keys and values that several devices hold, links that are not known."""
+    t = shares.plan.tensor
+    for found in dict.fromkeys((one.heads, one.kv_heads) for one in shares.heads.values()):
+        one = HeadSharing(*found)
+        copies = t * one.held(t)
+        if one.kv_heads == 1:
+            yield f"all {one.heads:,} heads read the same keys and values: each of {t} devices holds all of the cache"
+        elif copies > one.kv_heads:
+            yield f"{one.kv_heads} key and value heads on {t} devices: each holds {one.held(t)}, {copies} in all"
+    if shares.on.device.link is None and t * shares.plan.pipeline > 1:
+        yield f"{shares.on.device.name}: no link of it is known; communication is not counted"
+
+
+def _all_phases(phases: Sequence[PhaseBound]) -> TimeBound:
+    times = [one.time for one in phases]
+    names = ("flops", "quantised_flops", "bytes", "expected_bytes", "link_bytes", "expected_link_bytes")
+    return msgspec.structs.replace(times[0], **{name: sum(getattr(one, name) for one in times) for name in names})
+
+
+def _bound_at(sizes: SizedRun, tokens: int, mode: Mode, on: DeviceGroup, counted: Ledger | None = None) -> TimeBound:
+    """The bound of one pass or decode step of all samples; `counted` is that of all samples, or of a replica's."""
+    shares = sizes.shares
+    if shares is None:
+        return step_bound(counted or sizes.ledger(tokens, mode, sizes.batch), on)
+    stages = shares.plan.pipeline if mode == "decode" else 1
+    samples = ceil_div(sizes.batch, stages)
+    part = counted if counted is not None and samples == sizes.batch else sizes.ledger(tokens, mode, samples)
+    passes = stages * shares.replicas
+    (least, expected), cache = shares.weight_bytes(part), ceil(shares.cache_bytes(part))
+    compute = _compute(part, on)
+    for name in ("flops", "quantised_flops"):
+        compute |= {name: compute[name] * passes} if name in compute else {}
+    link = shares.exchange(part)
+    received = stages * (link.all_reduce_bytes + link.stage_bytes)
+    return TimeBound(
+        bytes=passes * (least + cache),
+        expected_bytes=passes * (expected + cache),
+        bandwidth=on.bytes_per_second,
+        link_bytes=received,
+        expected_link_bytes=received + stages * link.all_to_all_bytes,
+        link_rate=link.rate,
+        **compute,
+    )
 
 
 def step_bound(ledger: Ledger, on: DeviceGroup) -> TimeBound:
@@ -232,9 +322,11 @@ def _compute(ledger: Ledger, on: DeviceGroup) -> dict[str, Any]:
 def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[PhaseBound]:
     """The prefill, which gives the first of m tokens, and the steps that give the others."""
     prompt = sizes.tokens
-    prefill = sizes.ledger(prompt, "prefill", sizes.batch)
-    written = cache_bytes(sizes.ledger(prompt, "decode", sizes.batch))
-    first = step_bound(prefill, on)
+    # the prefill's ledger has no cache: what it writes is read from that of a step
+    first, filled = _bound_at(sizes, prompt, "prefill", on), sizes.ledger(prompt, "decode", sizes.batch)
+    written = cache_bytes(filled)
+    if sizes.shares is not None:
+        written = sizes.shares.replicas * ceil(sizes.shares.cache_bytes(filled))
     yield PhaseBound(
         name="prefill",
         time=msgspec.structs.replace(first, bytes=first.bytes + written, expected_bytes=first.expected_bytes + written),
@@ -243,15 +335,16 @@ def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[Phase
         return
 
     def costs(tokens: int) -> Costs:
-        bound = step_bound(sizes.ledger(tokens, "decode", sizes.batch), on)
+        bound = _bound_at(sizes, tokens, "decode", on)
         return bound.flops, bound.quantised_flops, bound.bytes
 
     last = prompt + new_tokens - 1
     flops, quantised, least = sum_over_sizes(costs, prompt + 1, last, set(sizes.lengths))
-    step = step_bound(sizes.ledger(last, "decode", sizes.batch), on)
-    more = (new_tokens - 1) * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
-    steps = {"flops": flops, "quantised_flops": quantised, "bytes": least, "expected_bytes": least + more}
-    yield PhaseBound(name="decode", time=msgspec.structs.replace(step, **steps))
+    step, steps = _bound_at(sizes, last, "decode", on), new_tokens - 1
+    more = steps * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
+    found = {"flops": flops, "quantised_flops": quantised, "bytes": least, "expected_bytes": least + more}
+    found |= {"link_bytes": steps * step.link_bytes, "expected_link_bytes": steps * step.expected_link_bytes}
+    yield PhaseBound(name="decode", time=msgspec.structs.replace(step, **found))
 
 
 def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:

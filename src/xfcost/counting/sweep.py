@@ -150,6 +150,11 @@ def sweep(
         SpecError: fewer than two points of the range are possible.
         UsageError: the range has fewer than two square grids or images; or sizes are given for a spec without image.
     """
+    if run.parallelism is not None:
+        raise UsageError(
+            "--tensor-parallel, --pipeline, --expert-parallel: a plot divides work perfectly among devices; leave them "
+            "out, or give `xfcost analyze` one N"
+        )
     sizes = possible_sizes(system, run, axis)
     steps = _steps(span, sizes, axis, system.points)
 

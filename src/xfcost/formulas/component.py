@@ -17,6 +17,7 @@ from xfcost.ledger.execution import Logits
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.parallelism import HeadSharing
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -274,6 +275,11 @@ class Mixer(SubLayer, frozen=True):
 
     def with_stream_defaults(self, *, decoder: bool) -> Self:
         return msgspec.structs.replace(self, causal=decoder) if getattr(self, "causal", False) is None else self
+
+    def head_sharing(self, place: Place) -> HeadSharing | None:
+        """What several devices that divide its heads must know; None where it has none."""
+        heads = getattr(self, "heads", None)
+        return HeadSharing(heads, heads) if isinstance(heads, int) else None
 
     def label(self) -> str:
         """Short name in the literature (`W-MSA`); overridden where options change it."""

@@ -21,6 +21,7 @@ from xfcost.formulas.component import (
     tag_of,
 )
 from xfcost.formulas.rows import decode_step, linear, move, on_raw_input, rotary
+from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.tensors import Tensors
 
 if TYPE_CHECKING:
@@ -138,6 +139,10 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
                 "position",
                 f"rope rotates pairs of columns; expected an even head width, got {width}: give an even `head_dim`",
             )
+
+    def head_sharing(self, place: Place) -> HeadSharing:
+        kept = self.kv_width(place.dim)
+        return HeadSharing(self.heads, self.kv_heads or self.heads, {self.inner(place.dim) + kept: kept})
 
     @property
     def shared(self) -> Number:

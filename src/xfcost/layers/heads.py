@@ -233,7 +233,8 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
         head = linear("linear", "Vocabulary scores", 1 if last else n, d, place.vocabulary, bias=self.bias)
         table = d * place.vocabulary if self.share else 0
         read = WeightsRead(head.params, at_most=head.params)
-        yield msgspec.structs.replace(head, params=head.params - table, weights_read=read, shared=self.share)
+        head = msgspec.structs.replace(head, params=head.params - table, weights_read=read)
+        yield msgspec.structs.replace(head, shared=self.share, vocabulary=True)
 
 
 class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):

@@ -61,6 +61,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
         yield Operation(
             path="lookup",
             title="Token embedding",
+            vocabulary=True,
             params=params,
             moved=place.grid.total * width,
             weights_read=WeightsRead(place.grid.total * width, at_most=place.vocabulary * width),

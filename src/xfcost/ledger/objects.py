@@ -247,10 +247,24 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "mfu": found.mfu,
         "mbu": found.mbu,
         "estimated_seconds": found.estimate,
+        **sharing_object(found),
         "memory": msgspec.to_builtins(memory) | {"kind": device.memory_kind} | fit,
         "compute_bound_batch": None if closing is None else closing.batch,
         "tf32": tf32,
         "notes": [*found.notes, *device.notes],
+    }
+
+
+def sharing_object(found: OnDevices) -> dict[str, Any]:
+    """The keys `parallelism` and `communication`, with degrees of parallelism; {} without."""
+    if found.parallelism is None or found.exchange is None:
+        return {}
+    time, plan = found.time, found.parallelism
+    return {
+        "parallelism": msgspec.to_builtins(plan) | {"replicas": plan.replicas(found.on.count)},
+        "communication": msgspec.to_builtins(found.exchange)
+        | {"link_bytes": time.link_bytes, "link_seconds": time.link_seconds}
+        | {"expected_link_bytes": time.expected_link_bytes, "expected_link_seconds": time.expected_link_seconds},
     }
 
 

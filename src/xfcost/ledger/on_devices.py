@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.roofs import Bound
 from xfcost.ledger.units import HOUR
 
@@ -29,6 +30,12 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `flops` whose operands have fewer bits, where the devices are faster with these."""
     quantised_peak: float | None = None
     """FLOP/s of that part."""
+    link_bytes: int = 0
+    """Bytes that each device receives at least from others that share the model with it."""
+    expected_link_bytes: int | float = 0
+    """The same with tokens that are expected to meet experts on other devices."""
+    link_rate: float | None = None
+    """Bytes/s of the link of one device in one direction; None where it is not known, or nothing is shared."""
 
     @property
     def compute_seconds(self) -> float:
@@ -48,14 +55,24 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
         return self.bytes / self.bandwidth
 
     @property
+    def link_seconds(self) -> float:
+        """What a device receives, at the full rate of its link."""
+        return 0.0 if self.link_rate is None else self.link_bytes / self.link_rate
+
+    @property
+    def expected_link_seconds(self) -> float:
+        """The same of the expected bytes."""
+        return 0.0 if self.link_rate is None else self.expected_link_bytes / self.link_rate
+
+    @property
     def seconds(self) -> float:
         """No run takes less."""
-        return max(self.compute_seconds, self.memory_seconds)
+        return max(self.compute_seconds, self.memory_seconds, self.link_seconds)
 
     @property
     def bound(self) -> Bound:
         """What it waits for, where all tokens choose the same experts."""
-        return "memory-bound" if self.memory_seconds > self.compute_seconds else "compute-bound"
+        return _bound_of(self.compute_seconds, self.memory_seconds, self.link_seconds)
 
     @property
     def expected_memory_seconds(self) -> float:
@@ -65,23 +82,31 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def expected_seconds(self) -> float:
         """The least time with the expected number of experts."""
-        return max(self.compute_seconds, self.expected_memory_seconds)
+        return max(self.compute_seconds, self.expected_memory_seconds, self.expected_link_seconds)
 
     @property
     def expected_bound(self) -> Bound:
         """What it waits for with the expected number of experts."""
-        return "memory-bound" if self.expected_memory_seconds > self.compute_seconds else "compute-bound"
+        return _bound_of(self.compute_seconds, self.expected_memory_seconds, self.expected_link_seconds)
 
     def at(self, mfu: float | None, mbu: float | None) -> TimeEstimate | None:
         """The estimate at shares of the peak and of the bandwidth; None where the share of what bounds it is missing.
 
-        The other one may be missing: even at its full rate it takes less.
+        The other one may be missing: even at its full rate it takes less. Communication, at the full rate of the link,
+        comes on top: a block waits for the sum of what its devices computed.
         """
         compute = self.compute_seconds / (mfu or 1)
         memory = self.expected_memory_seconds / (mbu or 1)
         bound: Bound = "memory-bound" if memory > compute else "compute-bound"
         share = mbu if bound == "memory-bound" else mfu
-        return None if share is None else TimeEstimate(seconds=max(compute, memory), bound=bound, share=share)
+        seconds = max(compute, memory) + self.expected_link_seconds
+        return None if share is None else TimeEstimate(seconds=seconds, bound=bound, share=share)
+
+
+def _bound_of(compute: float, memory: float, link: float) -> Bound:
+    if link > max(compute, memory):
+        return "link-bound"
+    return "memory-bound" if memory > compute else "compute-bound"
 
 
 class TimeEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +128,8 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     """The most attention matrices that are alive at once; other activations are not included."""
     available: int | None
     """Of all devices together; None where no figure is known."""
+    of_each: bool = False
+    """Is it of the device that needs most, and not of all together? So it is where they share the model as given."""
     largest_batch: int | None = None
     """The most samples with which a decode step fits; None in other modes, and where nothing grows with the batch."""
     largest_tokens: int | None = None
@@ -159,6 +186,10 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """Of a decode step."""
     phases: tuple[PhaseBound, ...] = ()
     notes: tuple[str, ...] = ()
+    parallelism: Parallelism | None = None
+    """How the devices share the model, where that is given; None: perfectly."""
+    exchange: Exchange | None = None
+    """What they exchange, of the last pass or step."""
 
     @property
     def parts(self) -> tuple[TimeBound, ...]:

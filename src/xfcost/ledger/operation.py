@@ -85,6 +85,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The weights that it reads, where they are not exactly its parameters."""
     weight_matrices: tuple[WeightMatrix, ...] = ()
     """Those of its parameters that a quantised format may store: of linear maps and experts inside a block."""
+    vocabulary: bool = False
+    """Are its parameters a table of the vocabulary, or the scores of its words, which devices can divide?"""
     bound: bool = False
     """Do the shapes of its weights depend on the input size, so that another N needs new weights?"""
     once: bool = False

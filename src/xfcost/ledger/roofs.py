@@ -12,7 +12,7 @@ import msgspec
 
 from xfcost.ledger.calibration import Baseline
 
-Bound = Literal["memory-bound", "compute-bound"]
+Bound = Literal["memory-bound", "compute-bound", "link-bound"]
 
 _FLOPS_PER_MAC = 2
 

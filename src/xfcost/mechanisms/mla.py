@@ -12,6 +12,7 @@ from xfcost.formulas.component import ComponentError, Letter, Number, Operation,
 from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, norm, on_raw_input, rotary
 from xfcost.formulas.tensors import reading
+from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors
 
 # The keys of all heads; the queries have the row's own name.
@@ -86,6 +87,9 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
     def latent(self) -> Number:
         """c + d_r: the cache per token."""
         return self.kv_rank + self.rope_dim
+
+    def head_sharing(self, place: Place) -> HeadSharing:
+        return HeadSharing(self.heads, 1, whole=frozenset({self.latent, self.q_rank or self.latent}))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, h = place.grid.total, place.dim, self.heads

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from xfcost.ledger import units
-from xfcost.ledger.device import Device
+from xfcost.ledger.device import Device, DeviceGroup
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
+from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.quantization import WEIGHT_FORMATS
 from xfcost.ledger.roofs import Bound
 from xfcost.report.document import DataTable, TextLines, line, numbers
@@ -150,6 +151,7 @@ def fit_words(found: OnDevices) -> str:
     if need.spare is None or need.available is None:
         return f"takes {units.size(need.needed)}; its memory is not known"
     kind = "" if found.on.device.memory_kind == "usable" else f" ({found.on.device.memory_kind})"
+    kind += " of each" if need.of_each else ""
     if need.spare >= 0:
         return f"fits, {units.size(need.spare)} of {units.size(need.available)}{kind} to spare"
     return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}"
@@ -218,6 +220,9 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
     if found is None:
         return
     yield line(_parts(ledger, found.memory), head="memory: ")
+    if found.parallelism is not None and found.exchange is not None:
+        yield line(_sharing(found.parallelism, found.on), head="shared: ")
+        yield line(_exchanged(found, found.exchange, ledger), head="communication: ")
     if reaches := _reaches(found.memory, ledger.metadata.batch):
         yield line(reaches)
     if found.compute_bound_batch is not None:
@@ -238,7 +243,35 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
 def _parts(ledger: Ledger, need: MemoryNeed) -> str:
     parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, "attention matrices": need.attention}
     words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
-    return f"{words}; no other activations"
+    return f"{words}{' on the device that needs most' if need.of_each else ''}; no other activations"
+
+
+def _sharing(plan: Parallelism, on: DeviceGroup) -> str:
+    """`tensor-parallel 4 × pipeline 2, 2 replicas with a part of the samples each`."""
+    degrees = {"tensor-parallel": plan.tensor, "pipeline": plan.pipeline}
+    words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+    replicas = plan.replicas(on.count)
+    texts = [" × ".join(words)] if words else []
+    texts += [f"{replicas} replicas, each with its part of the samples"] if replicas > 1 else []
+    texts += [f"whole experts on {plan.expert} devices"] if plan.expert > 1 else []
+    return ", ".join(texts) or "one device"
+
+
+def _exchanged(found: OnDevices, exchange: Exchange, ledger: Ledger) -> str:
+    """What each device receives, and how long that takes at least."""
+    time, per = found.time, " per step" if ledger.metadata.mode == "decode" else ""
+    parts = []
+    if exchange.all_reduces:
+        parts.append(f"{exchange.all_reduces} all-reduces (a ring moves {exchange.ring:.3g}× as much)")
+    parts += ["activations from stage to stage"] if exchange.stage_bytes else []
+    parts += ["tokens to experts and back, as expected"] if exchange.all_to_all_bytes else []
+    if not parts:
+        return "none"
+    size = f"each device receives {units.size(round(time.expected_link_bytes))}{per}: {', '.join(parts)}"
+    if exchange.rate is None or exchange.link is None:
+        return f"{size}; its link is not known"
+    seconds = units.seconds(time.expected_link_seconds)
+    return f"{size}; {seconds} at {units.count(exchange.rate)}B/s ({exchange.link}), if it joins all of them"
 
 
 def _reaches(need: MemoryNeed, batch: int) -> str | None:
@@ -275,6 +308,8 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     shared = (
         "" if found.on.count == 1 else f", if perfectly divided among {found.on.count:,}; communication not counted"
     )
+    if found.parallelism is not None:
+        shared = " of each device; the longest of products, memory and communication"
     products = peaks_text(device, dtype)
     if (faster := found.time.quantised_peak) is not None:
         share = units.percent(found.time.quantised_flops, found.time.flops)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import CACHED, Execution, Logits, Mode
+from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.grammar import Spec, TokenInput
 
@@ -38,6 +39,8 @@ class Run(NamedTuple):
     """The training run, in the mode `train`."""
     on: DeviceGroup | None = None
     """The devices whose least time and memory are asked for; in the mode `train` the plan has them too."""
+    parallelism: Parallelism | None = None
+    """How they share the model, where that is given."""
     mfu: float | None = None
     """The shares of `on`'s peak and bandwidth that an estimate takes; None where none is asked for."""
     mbu: float | None = None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.errors import SpecError, UsageError, printable
+from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import SHAPE
 from xfcost.torch_models.any_model.user_errors import OwnError, message, raised, refused
@@ -301,6 +302,25 @@ def positions_of(model: Any) -> int | None:
     config = getattr(model, "config", None)
     most = _of(config, "max_position_embeddings", "n_positions", "max_target_positions")
     return most if isinstance(most, int) and most > 0 else None
+
+
+def head_sharing_of(model: Any) -> HeadSharing | None:
+    """The heads of a model of transformers by its config; None where that does not say.
+
+    Its cache of MLA has keys and values of every head.
+    """
+    config = getattr(model, "config", None)
+    heads = _of(config, "num_attention_heads", "n_head", "num_heads", "decoder_attention_heads")
+    if not isinstance(heads, int) or heads < 1:
+        return None
+    if (rank := _of(config, "kv_lora_rank")) is not None:
+        latents = {_of(config, "q_lora_rank"), rank, rank + (_of(config, "qk_rope_head_dim") or 0)}
+        return HeadSharing(heads, heads, whole=frozenset(latents - {None}))
+    single = _of(config, "multi_query") and not _of(config, "new_decoder_architecture")
+    kv_heads = 1 if single else _of(config, "num_key_value_heads", "num_kv_heads") or heads
+    width = _of(config, "head_dim") or (_of(config, "hidden_size", "n_embd", "d_model") or 0) // heads
+    keys, all_of_them = kv_heads * width, (heads + 2 * kv_heads) * width
+    return HeadSharing(heads, kv_heads, {keys: keys, all_of_them: 2 * keys} if kv_heads < heads else {})
 
 
 def _tokens(model: Any, tokens: int | None) -> int:

@@ -13,12 +13,14 @@ import msgspec
 
 from xfcost.counting.fitted import CountedSizes
 from xfcost.counting.on_devices import SizedRun
+from xfcost.counting.parallel import NO_HEADS, sub_layer_of
 from xfcost.counting.system import CURVES, Grown, first_scores
 from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
@@ -45,6 +47,10 @@ class AnyModule(Protocol):
     @property
     def positions(self) -> int | None:
         """The most tokens that it has positions for; None where it does not say."""
+
+    @property
+    def heads(self) -> HeadSharing | None:
+        """Its heads of attention; None where it does not say."""
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths."""
@@ -269,7 +275,13 @@ def sizes_of(module: AnyModule, ledger: Ledger, lengths: Lengths) -> SizedRun:
         of = module if batch == ledger.metadata.batch else module.with_samples(batch)
         return of.ledger(lengths._replace(tokens=tokens), How(trace=False, closed_form=False, mode=mode))
 
-    return SizedRun(ledger.metadata.grid_tokens, ledger.metadata.batch, counted, positions=module.positions)
+    def heads() -> dict[str, HeadSharing]:
+        if (found := module.heads) is None:
+            raise UsageError(NO_HEADS.format(name=f"the config of {module.title}"))
+        return {sub_layer_of(row): found for row in ledger.rows if row.heads is not None}
+
+    tokens, batch = ledger.metadata.grid_tokens, ledger.metadata.batch
+    return SizedRun(tokens, batch, counted, positions=module.positions, heads=heads)
 
 
 def lengths_of(run: Run) -> Lengths:

@@ -33,11 +33,13 @@ from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, XfcostError
 from xfcost.ledger.execution import Execution
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import MeasuredMemory
+from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.inputs import (
     Lengths,
+    head_sharing_of,
     inputs_at,
     inputs_from,
     letters_in,
@@ -76,6 +78,11 @@ class GivenModule:
     def positions(self) -> int | None:
         """The most tokens that a model of transformers has positions for."""
         return positions_of(self.module)
+
+    @property
+    def heads(self) -> HeadSharing | None:
+        """Its heads of attention, of a model of transformers."""
+        return head_sharing_of(self.module)
 
     def with_samples(self, samples: int) -> GivenModule:
         """Refused: its inputs are given.
@@ -148,6 +155,11 @@ class NamedModule:
     def positions(self) -> int | None:
         """The most tokens that a model of transformers has positions for; it was counted before."""
         return positions_of(self._model(self._devices[0], Lengths())[0]) if not self._letters else None
+
+    @property
+    def heads(self) -> HeadSharing | None:
+        """Its heads of attention, of a model of transformers; it was counted before."""
+        return head_sharing_of(self._model(self._devices[0], Lengths())[0]) if not self._letters else None
 
     def with_samples(self, samples: int) -> NamedModule:
         """The same module with another batch."""

@@ -410,19 +410,31 @@ def module_rows(
         else:
             loose[weight.rpartition(".")[0]] += number
     matrices = _matrices_of_blocks(works, home)
+    # the last matrix outside the blocks scores the words of the vocabulary
+    words = next((found for work in reversed(works) if work.matrices and (found := _rows_of_table(work))), None)
     rows, seen = list[ModuleRow](), Counter[tuple[str, str]]()
     for work in works:  # operations of the same name in a module get numbers: `bmm`, `bmm_2`
         seen[work.path, work.name] += 1
         number = seen[work.path, work.name]
         title = work.name if number == 1 else f"{work.name}_{number}"
         one = _placed(work, title, numbers[id(work)], elements, tokens, training=training)
-        held = msgspec.structs.replace(one.row, weight_matrices=matrices.get(id(work), ()))
+        of_words = _rows_of_table(work) == words and not matrices.get(id(work)) and words is not None
+        held = msgspec.structs.replace(one.row, weight_matrices=matrices.get(id(work), ()), vocabulary=of_words)
         rows.append(one._replace(row=held))
     for path, number in loose.items():
         insert_parameters(rows, path, number)
     rows = with_trace(rows, costs_by_module(works), traced)
     taken = {weight for work in works for weight in work.weights}
     return [labelled(one, name) for one in collapsed(rows)], [one for one in elements if one not in taken]
+
+
+def _rows_of_table(work: Work) -> int | None:
+    """Rows of a look-up table, or outputs of a matrix, outside the blocks."""
+    if any(part.isdecimal() for part in parts_of(work.path)):
+        return None
+    if work.name == "embedding" and work.inputs:
+        return work.inputs[0][0]
+    return next((int(one.outputs) for one in work.matrices.values()), None)
 
 
 def _matrices_of_blocks(works: Sequence[Work], home: Mapping[str, Work]) -> dict[int, tuple[WeightMatrix, ...]]:

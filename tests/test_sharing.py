@@ -1,0 +1,239 @@
+"""Tensor, pipeline and expert parallelism in inference: bytes of a device, bytes read and exchanged, by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import xfcost
+from helpers import error_of, stdout_of
+from xfcost.ledger.parallelism import HeadSharing
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+import serving
+
+DECODE = {"mode": "decode", "trace": False, "dtype": "bfloat16", "attention": "fused"}
+
+
+def on(spec, devices, **options):
+    return xfcost.analyze(spec, on=devices, **DECODE | {"N": 1000} | options).on
+
+
+# Llama 3.1 8B: 32 layers of width 4096 with 32 heads of queries and 8 of keys and values; 65 norms
+KEYS = 4096 * 2048
+LAYER = 2 * 4096 * 4096 + KEYS + 3 * 4096 * 14336
+VOCABULARY, NORMS = 2 * 128_256 * 4096, 65 * 4096
+
+
+@pytest.mark.parametrize(("tensor", "repeated"), [(1, 0), (2, 0), (8, 0), (16, 1), (32, 3)])
+def test_the_weights_and_the_cache_of_a_device(tensor, repeated):
+    found = on("llama3.1-8b", f"h100-sxmx{tensor}", tensor_parallel=tensor, batch=4)
+    shared = 32 * (LAYER + repeated * KEYS) + VOCABULARY
+    assert found.memory.weights == 2 * (shared // tensor + NORMS)
+    # a token's keys and values: 2·8·128 numbers of 32 layers; above 8 devices each holds one head
+    assert found.memory.cache == 4 * 1000 * 32 * 2048 * 2 // min(tensor, 8)
+    assert found.memory.available == 84942979072
+    read = tensor * 2 * NORMS + 2 * (shared - VOCABULARY // 2) + 4 * 2 * 4096  # rows of the table for four samples
+    assert found.time.bytes == read + 4 * 1000 * 32 * 2048 * 2 * (1 + repeated)
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "tensor", "held"),
+    # twelve heads of queries, three for each of keys: of six devices the second has heads 2 and 3, of two of keys
+    [(12, 4, 6, 2), (12, 4, 4, 1), (12, 4, 12, 1), (12, 4, 2, 2), (12, 12, 3, 4), (12, 1, 4, 1), (12, 4, 3, 2)],
+)
+def test_the_most_key_heads_of_a_device(heads, kv_heads, tensor, held):
+    assert HeadSharing(heads, kv_heads).held(tensor) == held
+
+
+def test_a_latent_is_held_by_every_device():
+    # DeepSeek-V2-Lite: 27 layers of 2048, a latent of 512 + 64 that every device computes and caches; norms; 26 routers
+    # of 64 experts
+    whole = 27 * (2048 * 576 + 2 * 2048 + 512) + 2048 + 26 * 2048 * 64
+    one, four = (on("deepseek-v2-lite", f"h100-sxmx{t}", tensor_parallel=t, batch=8) for t in (1, 4))
+    assert four.memory.weights == pytest.approx((one.memory.weights - 2 * whole) / 4 + 2 * whole, abs=64)
+    assert four.memory.cache == one.memory.cache == 8 * 1000 * 27 * 576 * 2
+    assert "each of 4 devices holds all of the cache" in four.notes[0]
+
+
+def test_all_reduces_are_those_of_32_attentions_and_32_mlps_and_the_embedding():
+    found = on("llama3.1-8b", "h100-sxmx8", tensor_parallel=8, batch=16)
+    assert found.exchange.all_reduces == 65
+    assert found.time.link_bytes == 65 * 16 * 4096 * 2
+    assert found.time.link_seconds == found.time.link_bytes / 450e9
+    assert found.exchange.ring == 1.75
+    prefill = on("llama3.1-8b", "l40sx4", tensor_parallel=4, mode="prefill", N=2000)
+    assert prefill.time.link_bytes == 65 * 2000 * 4096 * 2
+    # PCIe 4.0 x16
+    assert prefill.time.link_seconds == pytest.approx(prefill.time.link_bytes / 31.5e9)
+    assert on("mixtral-8x7b", "h100-sxmx8", tensor_parallel=8).exchange.all_reduce_bytes == 65 * 4096 * 2
+
+
+def test_a_slow_link_bounds_a_long_prompt():
+    options = {"mode": "prefill", "N": 4000, "weights": "fp8", "mfu": 0.5}
+    found = on("llama3.1-8b", "l40sx8", tensor_parallel=8, **options)
+    assert found.time.bound == "link-bound"
+    assert found.seconds == found.time.link_seconds
+    assert found.estimate == pytest.approx(2 * found.time.compute_seconds + found.time.link_seconds)
+
+
+def test_replicas_divide_the_samples():
+    single, two = on("llama3.1-8b", "h100-sxm", batch=4), on("llama3.1-8b", "h100-sxmx2", tensor_parallel=1, batch=8)
+    assert two.seconds == pytest.approx(single.seconds)
+    assert two.outputs == 2 * single.outputs
+    assert two.memory.weights == single.memory.weights
+    assert two.memory.cache == single.memory.cache
+    assert two.memory.largest_batch == 2 * single.memory.largest_batch
+    assert two.memory.largest_tokens == single.memory.largest_tokens
+    # of seven samples a replica has four
+    assert on("llama3.1-8b", "h100-sxmx2", tensor_parallel=1, batch=7).seconds == pytest.approx(single.seconds)
+
+
+def test_stages_of_a_decode_step_follow_each_other():
+    one, two = on("llama3.1-8b", "h100-sxm", batch=4), on("llama3.1-8b", "h100-sxmx2", pipeline=2, batch=8)
+    assert two.time.memory_seconds == pytest.approx(one.time.memory_seconds)
+    assert two.time.compute_seconds == pytest.approx(one.time.compute_seconds)
+    # 16 of 32 blocks with the table or the head, and the last norm
+    assert two.memory.weights == 2 * (16 * LAYER + 32 * 4096 + VOCABULARY // 2 + 4096)
+    assert two.memory.cache == one.memory.cache
+    # a vector of each of four samples, twice
+    assert two.time.link_bytes == 2 * 4 * 4096 * 2
+    # a prompt fills the stages with its chunks
+    prefill = on("llama3.1-8b", "h100-sxmx2", pipeline=2, mode="prefill", N=4000)
+    assert prefill.seconds == on("llama3.1-8b", "h100-sxmx2", mode="prefill", N=4000).seconds
+
+
+def test_experts_are_whole_on_their_devices():
+    # Mixtral 8x7B: 32 layers, eight experts of 3·4096·14336; the rest is on each of eight replicas
+    experts = 32 * 8 * 3 * 4096 * 14336
+    found = on("mixtral-8x7b", "h100-sxmx8", tensor_parallel=1, expert_parallel=8, batch=64)
+    assert found.memory.weights == 2 * (46_702_792_704 - experts + experts // 8)
+    # a token meets two of eight experts, 7/8 of them elsewhere: there and back, 32 layers, eight samples of a device
+    assert found.time.expected_link_bytes == pytest.approx(2 * 2 * 7 / 8 * 8 * 4096 * 2 * 32)
+    assert found.time.link_bytes == 0
+    # all devices together read each expert once, which 64 tokens are expected to choose
+    read = found.time.expected_bytes - 8 * found.memory.cache
+    others = 8 * 2 * (46_702_792_704 - experts - 32_000 * 4096 + 8 * 4096)
+    assert read == pytest.approx(2 * experts * (1 - 0.75**64) + others, rel=1e-6)
+    # within eight devices that divide the attention, sums of experts are those of any MLP
+    inside = on("mixtral-8x7b", "h100-sxmx8", tensor_parallel=8, expert_parallel=8, batch=64)
+    assert inside.time.expected_link_bytes == inside.time.link_bytes == 65 * 64 * 4096 * 2
+    others = 46_702_792_704 - experts
+    assert inside.memory.weights == pytest.approx(found.memory.weights - 2 * 7 / 8 * others, rel=2e-3)
+
+
+@pytest.mark.parametrize("spec", ["llama3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt2-xl"])
+@pytest.mark.parametrize("mode", ["decode", "prefill"])
+def test_no_sharing_beats_the_perfect_one(spec, mode):
+    perfect = on(spec, "h100-sxmx4", batch=8, mode=mode, N=256)
+    for options in ({"tensor_parallel": 1}, {"tensor_parallel": 4}, {"tensor_parallel": 2}):
+        if spec == "gpt2-xl":  # 25 heads
+            options = {"tensor_parallel": 1, "pipeline": 4}  # noqa: PLW2901 - another degree
+        found = on(spec, "h100-sxmx4", batch=8, mode=mode, N=256, **options)
+        assert found.seconds >= perfect.seconds * (1 - 1e-9)
+        assert 4 * found.memory.needed >= perfect.memory.needed
+
+
+def test_a_generation_adds_its_phases():
+    options = {"tensor_parallel": 4, "batch": 6}
+    whole = on("llama3.1-8b", "h100-sxmx8", mode="generate", N=64, new_tokens=3, **options)
+    steps = [on("llama3.1-8b", "h100-sxmx8", N=n, **options).time for n in (65, 66)]
+    for name in ("bytes", "flops", "link_bytes"):
+        assert getattr(whole.phases[1].time, name) == sum(getattr(one, name) for one in steps)
+    assert whole.outputs == 18
+
+
+WORDS = ["analyze", "llama3-70b", "--mode", "decode", "--N", "8k", "--batch", "16", "--on", "h100-sxmx16"]
+
+
+def test_the_report_says_how_the_devices_share():
+    told = " ".join(stdout_of(*WORDS, "--tensor-parallel", "8").split())
+    for line in (
+        "16 × NVIDIA H100 SXM 80 GB: fits, 60.24 GiB of 79.11 GiB of each to spare",
+        "memory: weights 16.43 GiB + KV cache 2.441 GiB + attention matrices 256 B on the device that needs most",
+        "shared: tensor-parallel 8, 2 replicas, each with its part of the samples",
+        "communication: each device receives 20.12 MiB per step: 161 all-reduces (a ring moves 1.75× as much); 46.9 µs",
+        "at 450.0 GB/s (NVLink 4)",
+        "the longest of products, memory and communication",
+    ):
+        assert line in told
+    report = json.loads(stdout_of(*WORDS, "--tensor-parallel", "16", "--format", "json"))["on"]
+    assert report["parallelism"] == {"tensor": 16, "pipeline": 1, "expert": 1, "replicas": 1}
+    assert report["communication"]["link_bytes"] == 161 * 16 * 8192 * 2
+    assert report["memory"]["of_each"] is True
+    assert "8 key and value heads on 16 devices: each holds 1, 16 in all" in report["notes"]
+    assert "of each to spare" in stdout_of(*WORDS, "--tensor-parallel", "8", "--format", "markdown")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tensor-parallel", "3"], "--tensor-parallel 3: 8 devices don't divide by it"),
+        (["--tensor-parallel", "4", "--pipeline", "4"], "--tensor-parallel 4 x --pipeline 4 = 16: 8 devices don't"),
+        (
+            ["--tensor-parallel", "8"],
+            "--tensor-parallel 8: 12 heads don't divide by it; it could be 1, 2, 3, 4",
+        ),
+        (["--pipeline", "8"], "--pipeline 8: 12 blocks don't divide into so many stages"),
+        (["--expert-parallel", "3"], "--expert-parallel 3: a pipeline stage has 8 devices, which don't divide by it"),
+        (["--expert-parallel", "8"], "--expert-parallel 8: GPT-2 (124M) has no experts; leave it out"),
+        (["--mode", "train", "--expert-parallel", "8"], "--expert-parallel 8: a training plan divides experts"),
+    ],
+)
+def test_degrees_that_do_not_divide_are_refused(words, message):
+    assert message in error_of("analyze", "gpt2", "--N", "64", "--on", "h100-sxmx8", *words)
+
+
+def test_degrees_need_devices_and_heads():
+    assert "--tensor-parallel: how devices share a run" in error_of("analyze", "gpt2", "--tensor-parallel", "8")
+    words = ["--tensor-parallel", "2", "--on", "h100-sxmx2", "--mode", "decode"]
+    assert "it divides attention by heads" in error_of("analyze", "mamba-130m", *words)
+
+
+QWEN3 = {
+    "model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 16,
+    "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 1000, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.mark.rest
+def test_a_model_of_transformers_is_shared_as_a_spec(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(QWEN3))
+    keys = 2 * 64 * 32
+    layer, vocabulary = 2 * 64 * 64 + keys + 3 * 64 * 128, 2 * 1000 * 64
+    norms = 4 * (2 * 64 + 2 * 16) + 64  # of queries and keys too
+    for tensor, repeated in ((2, 0), (4, 1)):
+        options = {"mode": "decode", "N": 100, "batch": 3, "on": f"h100-sxmx{tensor}", "tensor_parallel": tensor}
+        found = xfcost.analyze(str(config), **options).on
+        assert found.memory.weights == 2 * ((4 * (layer + repeated * keys) + vocabulary) // tensor + norms)
+        assert found.memory.cache == 3 * 100 * 4 * 2 * 32 * 2 // 2
+        assert found.time.link_bytes == 9 * 3 * 64 * 2
+    options = {"mode": "decode", "N": 100, "batch": 4, "on": "h100-sxmx2", "pipeline": 2}
+    found = xfcost.analyze(str(config), **options).on
+    assert found.memory.weights == 2 * (2 * layer + vocabulary // 2 + (norms - 64) // 2 + 64)
+
+
+@pytest.mark.rest
+def test_no_measured_figure_beats_the_bound_with_its_format_and_its_devices():
+    """Of published serving figures with fewer bits, on several devices, or both: as quantised and shared as there."""
+    formats = {("8", "int8"): "int8", ("8", "float8"): "fp8", ("4", "int8"): "int4"}
+    looked = 0
+    for one in serving.served():
+        line = one.line
+        weights, devices = formats.get((line["bits"], line["peak"])), int(line["devices"])
+        if line["what"] != "measured" or line["compute_only"] or line["mode"] == "generate":
+            continue
+        if weights is None and devices == 1:
+            continue
+        options = {"weights": weights, "tensor_parallel": devices, "batch": line["batch"], "N": line["N"]}
+        options |= {"dtype": one.on.dtype, "mode": line["mode"], "settings": line["settings"].split()}
+        found = on(line["preset"], f"{line['device']}x{devices}", **options)
+        share = found.seconds / one.value if line["unit"] == "ms" else one.value / (found.outputs / found.seconds)
+        assert 0.09 < share < 0.9, (line["id"], share)
+        looked += 1
+    assert looked > 20
