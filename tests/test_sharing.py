@@ -73,6 +73,19 @@ def test_all_reduces_are_those_of_32_attentions_and_32_mlps_and_the_embedding():
     assert on("mixtral-8x7b", "h100-sxmx8", tensor_parallel=8).exchange.all_reduce_bytes == 65 * 4096 * 2
 
 
+def test_beyond_a_node_a_network_joins_the_devices():
+    inside, beyond = (on("llama3.1-8b", f"h100-sxmx{t}", tensor_parallel=t, batch=16).time for t in (8, 16))
+    assert inside.link_bytes == beyond.link_bytes
+    # eight ports of 50 GB/s receive the sum for a node
+    assert beyond.link_seconds == pytest.approx(beyond.link_bytes / 400e9)
+    # Mixtral on two nodes of eight replicas: a token's two experts are on 16 devices, of which seven others are near
+    options = {"tensor_parallel": 1, "expert_parallel": 8, "batch": 64}
+    near = on("mixtral-8x7b", "h100-sxmx8", **options).time
+    assert near.expected_link_seconds == pytest.approx(near.expected_link_bytes / 450e9)
+    far = on("deepseek-v2-lite", "h100-sxmx16", **options | {"expert_parallel": 16}).time
+    assert far.expected_link_seconds == pytest.approx(far.expected_link_bytes * 8 / 15 / 50e9)
+
+
 def test_a_slow_link_bounds_a_long_prompt():
     options = {"mode": "prefill", "N": 4000, "weights": "fp8", "mfu": 0.5}
     found = on("llama3.1-8b", "l40sx8", tensor_parallel=8, **options)

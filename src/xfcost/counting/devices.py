@@ -26,7 +26,9 @@ from xfcost.ledger.units import number_of
 from xfcost.spec.files import Expected, read_file
 from xfcost.spec.reader import YamlPath, read, shown_value
 
-_KEYS: Final = ("title", "vendor", "year", "memory", "bandwidth", "peaks", "link", "price_per_hour", "notes")
+_KEYS: Final = (
+    "title", "vendor", "year", "memory", "bandwidth", "peaks", "link", "node", "network", "price_per_hour", "notes",
+)  # fmt: skip
 _NEEDED: Final = ("bandwidth", "peaks")
 _MOST_PRICE: Final = 1e9
 OWN: Final = "own"
@@ -125,6 +127,8 @@ class DeviceFile:
             "bandwidth": lambda given, at: self._figure(given, at, _RATE),
             "peaks": lambda given, at: (dict(base.peaks) if base else {}) | self._peaks(given, at),
             "link": self._link,
+            "network": self._link,
+            "node": self._node,
             "price_per_hour": self._price,
             "notes": self._notes,
         }
@@ -188,6 +192,11 @@ class DeviceFile:
             name=self._text(parts["name"], (*path, "name")), rate=self._figure(parts["rate"], (*path, "rate"), _RATE)
         )
 
+    def _node(self, given: Any, path: YamlPath) -> int:
+        if isinstance(given, bool) or not isinstance(given, int) or not 2 <= given <= MOST_DEVICES:  # noqa: PLR2004 - a link
+            raise self._source.error(path, f"{shown_value(given)}: expected how many devices the link joins, as in 8")
+        return given
+
     def _price(self, given: Any, path: YamlPath) -> float:
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _MOST_PRICE:
             raise self._source.error(path, f"{shown_value(given)}: expected a price per hour of one device, as in 2.5")
@@ -214,8 +223,8 @@ class DeviceFile:
         return given
 
     def _used(self, fields: Mapping[str, Any]) -> dict[str, DeviceSource]:
-        link = fields.get("link")
-        figures = [*fields.get("peaks", {}).values(), fields.get("memory"), fields.get("bandwidth"), link and link.rate]
+        rates = [link.rate for link in (fields.get("link"), fields.get("network")) if link is not None]
+        figures = [*fields.get("peaks", {}).values(), fields.get("memory"), fields.get("bandwidth"), *rates]
         known = self._sources | ({OWN: DeviceSource(title=self._name)} if self._own else {})
         return {key: known[key] for figure in figures if figure for key in figure.sources if key in known}
 

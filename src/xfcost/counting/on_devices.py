@@ -261,9 +261,13 @@ def _notes_on_sharing(shares: Shares) -> Iterator[str]:
         yield f"{shares.on.device.name}: no link of it is known; communication is not counted"
 
 
+# What a step exchanges, which does not grow with N.
+_LINK: Final = ("link_bytes", "expected_link_bytes", "link_seconds", "expected_link_seconds")
+
+
 def _all_phases(phases: Sequence[PhaseBound]) -> TimeBound:
     times = [one.time for one in phases]
-    names = ("flops", "quantised_flops", "bytes", "expected_bytes", "link_bytes", "expected_link_bytes")
+    names = ("flops", "quantised_flops", "bytes", "expected_bytes", *_LINK)
     return msgspec.structs.replace(times[0], **{name: sum(getattr(one, name) for one in times) for name in names})
 
 
@@ -281,14 +285,14 @@ def _bound_at(sizes: SizedRun, tokens: int, mode: Mode, on: DeviceGroup, counted
     for name in ("flops", "quantised_flops"):
         compute |= {name: compute[name] * passes} if name in compute else {}
     link = shares.exchange(part)
-    received = stages * (link.all_reduce_bytes + link.stage_bytes)
     return TimeBound(
         bytes=passes * (least + cache),
         expected_bytes=passes * (expected + cache),
         bandwidth=on.bytes_per_second,
-        link_bytes=received,
-        expected_link_bytes=received + stages * link.all_to_all_bytes,
-        link_rate=link.rate,
+        link_bytes=stages * link.bytes,
+        expected_link_bytes=stages * (link.bytes + link.all_to_all_bytes),
+        link_seconds=stages * link.seconds,
+        expected_link_seconds=stages * (link.seconds + link.all_to_all_seconds),
         **compute,
     )
 
@@ -343,7 +347,7 @@ def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[Phase
     step, steps = _bound_at(sizes, last, "decode", on), new_tokens - 1
     more = steps * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
     found = {"flops": flops, "quantised_flops": quantised, "bytes": least, "expected_bytes": least + more}
-    found |= {"link_bytes": steps * step.link_bytes, "expected_link_bytes": steps * step.expected_link_bytes}
+    found |= {name: steps * getattr(step, name) for name in _LINK}
     yield PhaseBound(name="decode", time=msgspec.structs.replace(step, **found))
 
 

@@ -225,20 +225,40 @@ class Shares(NamedTuple):
         width, tokens = next(((one.width, one.tokens) for one in ends.values()), (0, 0))
         vectors = width * tokens * ledger.bytes_per_element
         table = any(row.vocabulary for row in ledger.rows)
-        all_to_all = sum(
-            2 * self._remote(row, e // t) * tokens * row.times * width * ledger.bytes_per_element
-            for row in _first_of_experts(ledger)
-        )
-        link = self.on.device.link
+        sent = 0.0
+        if e > t:
+            rows = _first_of_experts(ledger)
+            sent = sum(2 * self._remote(row, e // t) * row.times for row in rows) * vectors / (t * p)
+        link, rate = self._link(t if p == 1 else t * p)
         return Exchange(
             all_reduces=(sum(one.times for one in ends.values()) + table) if t > 1 else 0,
             all_reduce_bytes=(ceil_div(moved, p) + vectors * table) if t > 1 else 0,
-            all_to_all_bytes=all_to_all / t / p if e > t else 0,
+            all_to_all_bytes=sent,
             stage_bytes=ceil_div(vectors, t) if p > 1 else 0,
             ring=2 * (t - 1) / t,
-            link=None if link is None else link.name,
-            rate=None if link is None else link.rate.value,
+            link=link,
+            rate=rate,
+            all_to_all_seconds=self._all_to_all_seconds(sent),
         )
+
+    def _link(self, devices: int) -> tuple[str | None, float | None]:
+        """What joins so many devices, and the bytes/s of each: a node's devices receive a sum for it together."""
+        link, node, network = self.on.device.link, self.on.device.node, self.on.device.network
+        if link is None:
+            return None, None
+        if node is None or network is None or devices <= node or node * network.rate.value >= link.rate.value:
+            return link.name, link.rate.value
+        return f"{node} × {network.name}", node * network.rate.value
+
+    def _all_to_all_seconds(self, sent: float) -> float:
+        """Of tokens that a device sends to experts of all replicas: those of other nodes at the network's rate."""
+        link, node, network = self.on.device.link, self.on.device.node, self.on.device.network
+        if link is None or not sent:
+            return 0.0
+        groups = self.plan.expert // self.plan.tensor
+        near = groups if node is None or network is None else min(groups, max(1, node // self.plan.tensor))
+        inside = sent * (near - 1) / (groups - 1)
+        return max(inside / link.rate.value, 0.0 if network is None else (sent - inside) / network.rate.value)
 
     def _remote(self, row: Operation, groups: int) -> float:
         """Replicas, but for its own, that a token is expected to be sent to: its experts are on `groups` of them."""

@@ -58,6 +58,10 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     peaks: dict[str, DeviceFigure]
     """Dense FLOP/s by dtype; float64, float32: of matrix products where the vendor has units for them."""
     link: Link | None = None
+    node: int | None = None
+    """How many devices the link joins; None where that is not known, or of no concern."""
+    network: Link | None = None
+    """What joins nodes, for each device."""
     price_per_hour: float | None = None
     """The user's own entry."""
     notes: tuple[str, ...] = ()

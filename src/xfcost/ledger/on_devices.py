@@ -34,8 +34,10 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that each device receives at least from others that share the model with it."""
     expected_link_bytes: int | float = 0
     """The same with tokens that are expected to meet experts on other devices."""
-    link_rate: float | None = None
-    """Bytes/s of the link of one device in one direction; None where it is not known, or nothing is shared."""
+    link_seconds: float = 0.0
+    """How long that takes at the full rate of the link; 0 where it is not known, or nothing is shared."""
+    expected_link_seconds: float = 0.0
+    """The same of the expected bytes."""
 
     @property
     def compute_seconds(self) -> float:
@@ -53,16 +55,6 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     def memory_seconds(self) -> float:
         """Bytes at the full bandwidth."""
         return self.bytes / self.bandwidth
-
-    @property
-    def link_seconds(self) -> float:
-        """What a device receives, at the full rate of its link."""
-        return 0.0 if self.link_rate is None else self.link_bytes / self.link_rate
-
-    @property
-    def expected_link_seconds(self) -> float:
-        """The same of the expected bytes."""
-        return 0.0 if self.link_rate is None else self.expected_link_bytes / self.link_rate
 
     @property
     def seconds(self) -> float:

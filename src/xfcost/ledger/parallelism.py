@@ -55,4 +55,16 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """How many times more a ring moves in an all-reduce: 2·(t - 1)/t (Patarasuk and Yuan 2009)."""
     link: str | None
     rate: float | None
-    """Bytes/s of the link in one direction; None where it is not known."""
+    """Bytes/s of one direction, for each device; None where it is not known. All-reduces beyond a node: of a node."""
+    all_to_all_seconds: float = 0.0
+    """Beyond a node, those of its network."""
+
+    @property
+    def seconds(self) -> float:
+        """Without tokens sent to experts, at the full rate."""
+        return 0.0 if self.rate is None else (self.all_reduce_bytes + self.stage_bytes) / self.rate
+
+    @property
+    def bytes(self) -> int:
+        """That a device receives, without tokens sent to experts."""
+        return self.all_reduce_bytes + self.stage_bytes

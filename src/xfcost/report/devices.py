@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from xfcost.ledger import units
-from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure
+from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure, Link
 from xfcost.ledger.objects import json_text
 from xfcost.report.document import Document, Gap, Part, TableColumn, TextLines, table_of
 
@@ -102,7 +102,14 @@ def figures(device: Device) -> Iterator[Described]:
             text = f"{units.count(figure.value)}{what}"
             yield Described(f"peak {dtype}", text, figure, device.ridge_point(dtype))
     if device.link is not None:
-        yield Described(f"link ({device.link.name})", f"{units.count(device.link.rate.value)}B/s", device.link.rate)
+        joins = "" if device.node is None else f", joins {device.node}"
+        yield Described(f"link ({device.link.name}{joins})", _rate(device.link), device.link.rate)
+    if device.network is not None:
+        yield Described(f"network ({device.network.name})", _rate(device.network), device.network.rate)
+
+
+def _rate(link: Link) -> str:
+    return f"{units.count(link.rate.value)}B/s"
 
 
 def _record(device: Device) -> dict[str, Any]:
@@ -118,6 +125,9 @@ def _record(device: Device) -> dict[str, Any]:
         **{f"peak_{dtype}": device.peaks[dtype].value if dtype in device.peaks else None for dtype in PEAK_DTYPES},
         "link": None if device.link is None else device.link.name,
         "link_bytes_per_second": None if device.link is None else device.link.rate.value,
+        "link_devices": device.node,
+        "network": None if device.network is None else device.network.name,
+        "network_bytes_per_second": None if device.network is None else device.network.rate.value,
         "price_per_hour": device.price_per_hour,
         "sources": " ".join(device.sources),
     }

@@ -270,8 +270,13 @@ def _exchanged(found: OnDevices, exchange: Exchange, ledger: Ledger) -> str:
     size = f"each device receives {units.size(round(time.expected_link_bytes))}{per}: {', '.join(parts)}"
     if exchange.rate is None or exchange.link is None:
         return f"{size}; its link is not known"
-    seconds = units.seconds(time.expected_link_seconds)
-    return f"{size}; {seconds} at {units.count(exchange.rate)}B/s ({exchange.link}), if it joins all of them"
+    where = f"at {units.count(exchange.rate)}B/s ({exchange.link})"
+    device = found.on.device
+    if device.node is None or (device.network is None and found.on.count > device.node):
+        where += ", if it joins all of them"
+    elif exchange.all_to_all_bytes and device.network is not None and found.on.count > device.node:
+        where += f", beyond {device.node} devices {units.count(device.network.rate.value)}B/s ({device.network.name})"
+    return f"{size}; {units.seconds(time.expected_link_seconds)} {where}"
 
 
 def _reaches(need: MemoryNeed, batch: int) -> str | None:
