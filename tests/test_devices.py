@@ -315,7 +315,7 @@ def test_one_device_is_shown_with_its_sources():
     shown = xf("devices", "a100-sxm-80").stdout
     assert "peak bfloat16" in shown
     assert "composer: MosaicML Composer" in shown
-    assert re.search(r"link \(NVLink 3\) +300\.0 GB/s", shown)
+    assert re.search(r"link \(NVLink 3, joins 8\) +300\.0 GB/s", shown)
 
 
 @pytest.mark.parametrize(("width", "hidden"), [(60, True), (80, True), (100, False), (140, False)])
