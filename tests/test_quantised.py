@@ -145,6 +145,8 @@ def test_the_report_says_what_is_quantised():
         "% of them with fp8 weights and fp8 cache at 1.979 PFLOP/s",
     ):
         assert line in told
+    told = " ".join(stdout_of(*WORDS, "--weights", "int4", "--cache", "fp8").split())
+    assert "% of them with fp8 cache at 1.979 PFLOP/s" in told  # int4's are in bfloat16
     report = json.loads(stdout_of(*WORDS, "--weights", "int4", "--format", "json"))
     assert report["quantised"] == {"weights": "int4", "cache": None, "weight_bytes": 5_727_854_592}
     assert report["on"]["memory"]["weights"] == 5_727_854_592

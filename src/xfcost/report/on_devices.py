@@ -12,7 +12,7 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
 from xfcost.ledger.parallelism import Exchange, Parallelism
-from xfcost.ledger.quantization import WEIGHT_FORMATS
+from xfcost.ledger.quantization import CACHE_FORMATS, WEIGHT_FORMATS
 from xfcost.ledger.roofs import Bound
 from xfcost.report.document import DataTable, TextLines, line, numbers
 
@@ -318,18 +318,21 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     products = peaks_text(device, dtype)
     if (faster := found.time.quantised_peak) is not None:
         share = units.percent(found.time.quantised_flops, found.time.flops)
-        products += f", {share} of them with {_quantised_words(ledger)} at {units.count(faster / found.on.count)}FLOP/s"
+        products += f", {share} of them with {_quantised_words(found, ledger)} at {units.count(faster / found.on.count)}FLOP/s"
     return (
         f"bound: products at {products}, weights{cache.get(mode, ' once')} at "
         f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
     )
 
 
-def _quantised_words(ledger: Ledger) -> str:
-    """`fp8 weights and cache`."""
-    weights, cache = ledger.metadata.weight_format, ledger.metadata.cache_format
-    known = [f"{name} {what}" for name, what in ((weights, "weights"), (cache, "cache")) if name is not None]
-    return " and ".join(known)
+def _quantised_words(found: OnDevices, ledger: Ledger) -> str:
+    """`fp8 weights and fp8 cache`: those whose products the device computes faster."""
+    metadata, device = ledger.metadata, found.on.device
+    weights = None if metadata.weight_format is None else WEIGHT_FORMATS[metadata.weight_format].products
+    cache = None if metadata.cache_format is None else CACHE_FORMATS[metadata.cache_format]
+    known = ((weights, f"{metadata.weight_format} weights"), (cache, f"{metadata.cache_format} cache"))
+    peak = device.peak(found.dtype)
+    return " and ".join(words for dtype, words in known if dtype in device.peaks and device.peak(dtype) > peak)
 
 
 def peaks_text(device: Device, dtype: str) -> str:
