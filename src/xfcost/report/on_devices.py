@@ -318,7 +318,8 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     products = peaks_text(device, dtype)
     if (faster := found.time.quantised_peak) is not None:
         share = units.percent(found.time.quantised_flops, found.time.flops)
-        products += f", {share} of them with {_quantised_words(found, ledger)} at {units.count(faster / found.on.count)}FLOP/s"
+        rate = f"{units.count(faster / found.on.count)}FLOP/s"
+        products += f", {share} of them with {_quantised_words(found, ledger)} at {rate}"
     return (
         f"bound: products at {products}, weights{cache.get(mode, ' once')} at "
         f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
