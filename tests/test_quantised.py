@@ -10,7 +10,8 @@ import pytest
 import xfcost
 from helpers import csv_of, error_of, stdout_of, xf
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightMatrix
+from xfcost.ledger.modes import CacheBytes
+from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightMatrix, quantised_cache
 
 DECODE = {"mode": "decode", "trace": False, "dtype": "bfloat16", "attention": "fused"}
 
@@ -66,6 +67,23 @@ def test_bias_and_router_stay_in_the_dtype():
     # 17/32 of a byte for each weight of the two experts of one token
     step = xfcost.analyze("mixtral-8x7b", N=100, **DECODE).step
     assert step.least_weight_bytes - found.step.least_weight_bytes == experts // 4 * 2 - experts // 4 * 17 // 32
+
+
+def test_a_router_is_not_quantised():
+    # Mixtral 8x7B, a layer: Q and O of 4096², K and V of 4096·1024, eight experts; a scale of each output
+    attention, scales = 2 * 4096**2 + 2 * 4096 * 1024, 2 * 4096 + 2 * 1024
+    experts, more = 8 * 3 * 4096 * 14336, 8 * (2 * 14336 + 4096)
+    quantised = 32 * (attention + experts)
+    found = xfcost.analyze("mixtral-8x7b", N=100, weights="int8", **DECODE)
+    assert found.held_bytes == quantised + 4 * 32 * (scales + more) + 2 * (46_702_792_704 - quantised)
+
+
+def test_of_a_module_s_cache_keys_and_values_alone_have_a_byte():
+    # float32: 4,000 bytes of states, 8,000 of full windows, 20,000 that grow by 400 a token
+    cache = CacheBytes(bytes=32_000, bytes_per_token=400, state_bytes=12_000, recurrent_bytes=4_000)
+    found = quantised_cache(cache, 4)
+    assert (found.bytes, found.bytes_per_token) == (4_000 + 7_000, 100)
+    assert (found.state_bytes, found.recurrent_bytes) == (4_000 + 2_000, 4_000)
 
 
 def test_expected_experts_are_read_in_their_format():
