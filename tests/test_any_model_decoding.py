@@ -30,6 +30,7 @@ from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
+from xfcost.torch_models.any_model import decoding
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.targets import GivenModule
@@ -498,6 +499,18 @@ def test_the_first_alike_layers_stand_for_all(name: str, mode: Mode, tmp_path: P
     own.ledger(Lengths(N), bare)
     short, whole = own.ledger(Lengths(41), bare), fresh.ledger(Lengths(41), bare)
     assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
+
+
+@pytest.mark.parametrize("name", ["JambaForCausalLM", "FalconMambaForCausalLM"])
+def test_a_long_prompt_of_recurrences_runs_for_a_few_tokens(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = config_of(tmp_path, name)
+    whole = step(path, N=70, closed_form=False)
+    monkeypatch.setattr(decoding, "_MOST_CALLS", 2000)
+    short = step(path, N=70, closed_form=False)
+    assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
+    assert step(path, N=1_000_000, closed_form=False).cache is not None  # in which a loop would run 10⁶ times
 
 
 def test_a_module_without_a_cache_is_refused() -> None:
