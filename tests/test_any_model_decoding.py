@@ -5,6 +5,7 @@ References run the model itself on the CPU, with real numbers and attention as p
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from helpers import report_text
+from helpers import report_text, xf
 from transformers_models import transformers
 from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
@@ -432,6 +433,17 @@ def test_a_step_has_a_roofline(tmp_path: Path) -> None:
     # 2 samples meet 29 maps of 16 numbers: 2·2·29·16 FLOPs, and 2 bytes of each number, at 3.35 TB/s
     assert (head.flops, head.operand_bytes) == (4 * 29 * 16, 2 * 29 * 16)
     assert head.seconds == pytest.approx(2 * 29 * 16 / 3.35e12)
+
+
+@pytest.mark.rest
+def test_the_cache_of_a_config_is_plotted(tmp_path: Path) -> None:
+    config_of(tmp_path, "Qwen3ForCausalLM")
+    done = xf("plot", "config.json", "--N", "8:16", "--metric", "cache", "-o", "a.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "a.csv").open() as stream:
+        found = {int(one["N"]): int(one["cache_bytes"]) for one in csv.DictReader(stream)}
+    # keys and values of 3 layers, 2 heads of 4 numbers in 2 bytes
+    assert found == {tokens: tokens * 2 * 3 * 2 * 4 * 2 for tokens in range(8, 17)}
 
 
 # Alike layers, of which the first ones run alone at other sizes ─────────────────────────────────────────────────────
