@@ -221,7 +221,7 @@ BAD = [
     (("plot", "model.py:Net", "vit", "--input", "1x16x8", "--N", "8:64", "--metric", "macs"),
      "have no letter N, as in"),
     (("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "--metric", "cache"),
-     "of which one forward is counted"),
+     "takes no cache; expected parameters use_cache"),
     (("show", "model.py:Net"), "a torch module has no YAML"),
     (("compare", "full.yaml", "near.yaml", "--mixing"), "a spec declares how its operations mix tokens"),
 ]  # fmt: skip

@@ -5,6 +5,7 @@ References run the model itself on the CPU, with real numbers and attention as p
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from helpers import report_text
+from helpers import report_text, xf
 from transformers_models import transformers
 from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
@@ -32,6 +33,7 @@ from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
+from xfcost.torch_models.any_model import decoding
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.targets import GivenModule
@@ -464,6 +466,17 @@ def test_a_step_has_a_roofline(tmp_path: Path) -> None:
     assert head.seconds == pytest.approx(2 * 29 * 16 / 3.35e12)
 
 
+@pytest.mark.rest
+def test_the_cache_of_a_config_is_plotted(tmp_path: Path) -> None:
+    config_of(tmp_path, "Qwen3ForCausalLM")
+    done = xf("plot", "config.json", "--N", "8:16", "--metric", "cache", "-o", "a.csv", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "a.csv").open() as stream:
+        found = {int(one["N"]): int(one["cache_bytes"]) for one in csv.DictReader(stream)}
+    # keys and values of 3 layers, 2 heads of 4 numbers in 2 bytes
+    assert found == {tokens: tokens * 2 * 3 * 2 * 4 * 2 for tokens in range(8, 17)}
+
+
 # Alike layers, of which the first ones run alone at other sizes ─────────────────────────────────────────────────────
 
 
@@ -529,6 +542,18 @@ def test_the_first_alike_layers_stand_for_all(name: str, mode: Mode, tmp_path: P
     own.ledger(Lengths(N), bare)
     short, whole = own.ledger(Lengths(41), bare), fresh.ledger(Lengths(41), bare)
     assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
+
+
+@pytest.mark.parametrize("name", ["JambaForCausalLM", "FalconMambaForCausalLM"])
+def test_a_long_prompt_of_recurrences_runs_for_a_few_tokens(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = config_of(tmp_path, name)
+    whole = step(path, N=70, closed_form=False)
+    monkeypatch.setattr(decoding, "_MOST_CALLS", 2000)
+    short = step(path, N=70, closed_form=False)
+    assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
+    assert step(path, N=1_000_000, closed_form=False).cache is not None  # in which a loop would run 10⁶ times
 
 
 def test_a_module_without_a_cache_is_refused() -> None:

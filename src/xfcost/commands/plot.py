@@ -244,8 +244,9 @@ def run(  # noqa: PLR0913 - options
     timing = timing_plan((device or ("cpu" if predict else None)) if metric == "time" else None, given)
     if metric == "scores":  # fused attention keeps none
         given["attention"] = "eager"
-    how = make_run(**run_options(given) | {"mode": _mode(metric, given["mode"])})
-    systems = open_systems(specs, given | {"mode": how.mode}, say, counted=True)
+    given["mode"] = _mode(metric, given["mode"])
+    how = make_run(**run_options(given))
+    systems = open_systems(specs, given, say, counted=True)
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
@@ -268,14 +269,10 @@ def start_module(one: System, runs: Sequence[Run], metric: str, *, strict: bool)
     """Count a module once, at the first of `runs` at which it runs.
 
     Raises:
-        UsageError: it runs at none, or the metric is of specs alone.
+        UsageError: it runs at none.
     """
     from xfcost.api.systems import start
 
-    if METRICS[metric].mode is not None:
-        raise UsageError(
-            f"--metric {metric}: {one.name} is a torch module, of which one forward is counted; give specs alone"
-        )
     try:
         start(one, runs, mixing=metric == "mixing", strict=strict, progress=say)
     except NoNumbersError as error:

@@ -6,8 +6,12 @@ name. A decode step at N is the call for the N-th token, on the cache that a run
 
 from __future__ import annotations
 
+import copy
 import inspect
+import re
+import sys
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -26,12 +30,13 @@ from xfcost.torch_models.any_model.run import (
     RecordedModule,
     TensorKind,
     cache_in,
+    named_tensors,
     run,
     stand_ins,
     storage_bytes,
 )
 from xfcost.torch_models.any_model.user_errors import message, refused
-from xfcost.torch_models.running.on_meta import RepeatedShapes
+from xfcost.torch_models.running.on_meta import RepeatedShapes, TooManyCallsError
 from xfcost.torch_models.running.surroundings import WithoutPadding, shapes_on_meta, without_autocast
 from xfcost.torch_models.shared.private_torch import no_compiler
 
@@ -89,11 +94,7 @@ def step_after(model: nn.Module, prompt: Given, *, how: TensorKind = "meta") -> 
         UsageError: the prompt does not run, or returns no cache.
     """
     try:
-        with (
-            stand_ins(how, model, *prompt) as (_, inputs), shapes_on_meta(), without_autocast(), no_compiler(),
-            WithoutPadding(), RepeatedShapes(),
-        ):  # fmt: skip
-            outputs = model(**inputs)
+        outputs, inputs = _outputs(model, prompt, how)
     except (Exception, SystemExit) as error:
         real = not any(tensor.is_meta for tensor in model.parameters())
         if how == "meta" and real and "meta" in message(error).lower():  # as torch words it
@@ -110,8 +111,65 @@ def step_after(model: nn.Module, prompt: Given, *, how: TensorKind = "meta") -> 
     step: dict[str, Any] = {next(name for name in CACHES if name in takes): cache, "use_cache": True}
     step[name] = torch.zeros_like(inputs[name][:, -1:])
     if name == "decoder_input_ids":
-        step["encoder_outputs"] = (outputs["encoder_last_hidden_state"],)
+        states = outputs["encoder_last_hidden_state"]
+        transformers = sys.modules.get("transformers.modeling_outputs")
+        step["encoder_outputs"] = (
+            (states,) if transformers is None else transformers.BaseModelOutput(last_hidden_state=states)
+        )
     return Given((), step)
+
+
+def _outputs(model: nn.Module, prompt: Given, how: TensorKind) -> tuple[Any, dict[str, Any]]:
+    """What a prompt returns, and its inputs. A long prompt that runs token by token returns its cache alone."""
+    ids: Any = prompt.kwargs.get("input_ids")
+    others = [one for name, one in prompt.kwargs.items() if name != "input_ids" and isinstance(one, Tensor)]
+    can_grow = how == "meta" and ids is not None and not others and not _has_windows(getattr(model, "config", None))
+    tokens = ids.shape[1] if can_grow else 0
+
+    def first(number: int | None, most: float = inf) -> tuple[Any, dict[str, Any]]:
+        kwargs = prompt.kwargs | ({} if number is None else {"input_ids": ids[:, :number]})
+        with (
+            stand_ins(how, model, (), kwargs) as (_, inputs), shapes_on_meta(), without_autocast(), no_compiler(),
+            WithoutPadding(), RepeatedShapes(most),
+        ):  # fmt: skip
+            return model(**inputs), inputs
+
+    try:
+        return first(None, _MOST_CALLS if tokens > _FEW_TOKENS + 1 else inf)
+    except TooManyCallsError:
+        caches = [cache_in(first(number)[0]) for number in (_FEW_TOKENS, _FEW_TOKENS + 1)]
+    grown = _grown(caches[0], caches[1], tokens - _FEW_TOKENS)
+    if grown is None:
+        return first(None)
+    return {next(name for name in CACHES if name in inspect.signature(model.forward).parameters): grown}, prompt.kwargs
+
+
+# A longer prompt that makes more calls, as one whose recurrences run token by token, is run for a few tokens.
+_MOST_CALLS: Final = 100_000
+_FEW_TOKENS: Final = 61
+
+
+def _has_windows(config: Any) -> bool:
+    """Does a config, or one in it, name a window of more than a few tokens? Its cache stops growing there."""
+    fields = vars(config).items() if hasattr(config, "to_dict") else ()
+    return any(
+        _has_windows(value) or (re.search("window|attention_chunk", name) and type(value) is int and value > 1)
+        for name, value in fields
+    )
+
+
+def _grown(cache: Any, next_one: Any, more: int) -> Any:
+    """A cache on `meta` with so many `more` tokens; `next_one` has one token more. None if an axis grows otherwise."""
+    before, after = list(named_tensors(cache)), list(named_tensors(next_one))
+    if [(name, one.dim()) for name, one in before] != [(name, one.dim()) for name, one in after]:
+        return None
+    copies = dict[int, Tensor]()
+    for (_, one), (_, other) in zip(before, after, strict=True):
+        steps = [its - own for own, its in zip(one.shape, other.shape, strict=True)]
+        if not one.is_meta or not {*steps} <= {0, 1} or sum(steps) > 1:
+            return None
+        copies[id(one)] = one.new_empty([own + more * step for own, step in zip(one.shape, steps, strict=True)])
+    return copy.deepcopy(cache, copies)
 
 
 def tokens_in(given: Given) -> int | None:

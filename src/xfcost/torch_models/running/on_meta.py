@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import inf
 from typing import Any, Final
 
 import torch
@@ -45,15 +46,20 @@ def check_indices(func: Any, args: Sequence[Any]) -> None:
         raise RuntimeError(message.format(args[place].dtype))
 
 
+class TooManyCallsError(Exception):
+    """A run makes more calls than it may."""
+
+
 class RepeatedShapes(TorchDispatchMode):
     """Operations on `meta` whose inputs have the shapes, strides and dtypes of a call before make such results again.
 
     Many of torch's shape formulas are written in Python and take 0.1 ms; a model calls them with the same shapes in
-    every layer. Views, and what writes to its inputs, always run.
+    every layer. Views, and what writes to its inputs, always run. As a mode it refuses more than `most` calls.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = inf) -> None:
         super().__init__()
+        self._left = most
         self._layouts: dict[Any, list[Layout] | None] = {}
         """Operation and inputs -> how what it makes is laid out; None where it runs again."""
 
@@ -63,6 +69,9 @@ class RepeatedShapes(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyCallsError
         return self.result(func, args, kwargs or {})
 
     def result(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
