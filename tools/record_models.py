@@ -33,6 +33,7 @@ from xfcost.spec.models import config_of, models
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.inputs import Lengths, text_tokens
 from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.system import AnyModule
 from xfcost.torch_models.shared.environment import collector_paused
 
 MODES: Final = ("decode", "prefill", "forward")
@@ -273,8 +274,8 @@ def same(evaluated: Ledger, counted: Ledger) -> bool:
 # ── a model ──
 
 
-def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], int, int | None]:
-    """Mode -> its ledgers, N where none is given, and the model's positions."""
+def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], int, AnyModule]:
+    """Mode -> its ledgers, N where none is given, and the model."""
 
     def of_mode(mode: str) -> LedgerAt:
         run = module_run({"mode": mode}, "config")
@@ -292,7 +293,7 @@ def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], int, int | None]:
     run = module_run({}, "config")
     module = named_module(ModuleTarget("config", str(config), "", config.stem), (), (), 1, run)
     model = module._model("meta", Lengths())[0]  # noqa: SLF001 - no counts are needed to know it
-    return of_mode, text_tokens(model, None) or 0, module.positions
+    return of_mode, text_tokens(model, None) or 0, module
 
 
 def numbers_of(values: Any, names: Collection[str]) -> Iterator[int]:
@@ -305,7 +306,7 @@ def numbers_of(values: Any, names: Collection[str]) -> Iterator[int]:
 
 def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
     """The file of counts of a config."""
-    of_mode, tokens, positions = runs_of(config)
+    of_mode, tokens, model = runs_of(config)
     values, found = json.loads(config.read_text(encoding="utf-8")), {}
     windows, experts = list(numbers_of(values, _WINDOWS)), set(numbers_of(values, _EXPERTS_OF_A_TOKEN))
     for mode in modes:
@@ -330,13 +331,14 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
                 found[mode] = pieces(at, first, windows, letters)
         except (UnfitError, UsageError) as error:
             print(f"{config.stem}: no counts in the mode {mode}: {error}", file=sys.stderr)
-    return shared_rows({"tokens": tokens, "positions": positions, "modes": found})
+    sizes = {"tokens": tokens, "positions": model.positions, "heads": msgspec.to_builtins(model.heads, str_keys=True)}
+    return shared_rows({**sizes, "modes": found})
 
 
 def written(file: Mapping[str, Any]) -> str:
     """The file as text, with a line for each row and piece."""
     text = lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # noqa: E731 - one line
-    sizes = "".join(f'"{name}":{text(file[name])},\n' for name in ("tokens", "positions"))
+    sizes = "".join(f'"{name}":{text(file[name])},\n' for name in ("tokens", "positions", "heads"))
     lines = ",\n"
     modes = lines.join(f'"{mode}":[{lines.join(map(text, found))}]' for mode, found in file["modes"].items())
     rows = lines.join(bytes(row).decode() for row in file["rows"])

@@ -414,13 +414,19 @@ def _generated(of: AnyModule, lengths: Lengths, run: Run, how: How) -> Ledger:
 
 def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run) -> Ledger:
     """The ledger of a module on the devices of the run; as it is without them."""
+    from xfcost.torch_models.any_model.system import sizes_of
+
+    return sized_on_devices(ledger, run, lambda stored: sizes_of(of, stored, lengths))
+
+
+def sized_on_devices(ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], SizedRun]) -> Ledger:
+    """A ledger in the formats of the run, on its devices if it has some; `sizes_of` gives its run at other sizes."""
     ledger = ledger.stored_as(run.weight_format, run.cache_format)
     if run.on is None and not run.choices:
         return ledger
     from xfcost.counting.on_devices import on_devices
-    from xfcost.torch_models.any_model.system import sizes_of
 
-    sizes = sizes_of(of, ledger, lengths)
+    sizes = sizes_of(ledger)
     return _with_choices(on_devices(ledger, run, sizes), run, sizes)
 
 

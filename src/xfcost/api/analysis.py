@@ -23,6 +23,7 @@ from xfcost.api.accounts import (
     recorded_model,
     refuse_class,
     settings_texts,
+    sized_on_devices,
     spec_name,
     with_probe,
 )
@@ -113,9 +114,11 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     name, settings = spec_name(spec), given.get("settings")
     target = module_target(name)
     if (found := recorded_model(target, options)) is not None:
-        tokens, run = one_number(given.get("N")), module_run(given, "config")
+        tokens, run = one_number(given.get("N")), choosing.applied(module_run(given, "config"))
         run = run._replace(tokens=None if tokens is None else (tokens,))
-        return found.account(run, orders=given.get("closed_form") is not False)
+        _check_one(run, how)
+        ledger = found.account(run, orders=given.get("closed_form") is not False)
+        return sized_on_devices(ledger, run, found.sizes)
     loaded = imported(target, settings, how.progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()

@@ -25,6 +25,7 @@ from xfcost.api.accounts import (
     ready_to_time,
     recorded_model,
     settings_texts,
+    sized_on_devices,
     spec_name,
     torch_there,
 )
@@ -159,7 +160,7 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
         return account(system.loaded, run, how)
     check_options(system.name, run, device=how.device, predict=how.predict, modes=_COUNTED_MODES)
     if isinstance(system, RecordedModel):
-        return system.account(run, orders=how.orders)
+        return sized_on_devices(system.account(run, orders=how.orders), run, system.sizes)
     module = cast("ModuleSystem", system)
     if how.mixing and run.mode != "decode":
         how.say(f"finding how the operations of {module.name} mix tokens …")

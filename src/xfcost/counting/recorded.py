@@ -17,7 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.counting.fitted import closed_form
-from xfcost.counting.on_devices import SizedRun, on_devices
+from xfcost.counting.on_devices import SizedRun
+from xfcost.counting.parallel import NO_HEADS, sub_layer_of
 from xfcost.counting.system import CURVES, Grown, first_scores
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -27,6 +28,8 @@ from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.modes import CacheBytes
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.parallelism import HeadSharing
+from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
 from xfcost.spec.models import FOLDER, models
 from xfcost.spec.run import Run
@@ -36,7 +39,9 @@ _HOLE: Final = re.compile('"«([^»:]+)»"|«([^»:]+):(,?)»')
 _OF_LEDGER: Final[dict[str, Any]] = {
     "metadata": Metadata, "agreement": Agreement, "cache": CacheBytes, "module": ModuleRun,
 }  # fmt: skip
-_OF_ROW: Final[dict[str, Any]] = {"matrix": Matrix, "core": AttentionCore, "weights_read": WeightsRead}
+_OF_ROW: Final[dict[str, Any]] = {
+    "matrix": Matrix, "core": AttentionCore, "weights_read": WeightsRead, "weight_matrices": tuple[WeightMatrix, ...],
+}  # fmt: skip
 _TERM: Final = re.compile(r"[+-]?[^+-]+")
 
 
@@ -108,6 +113,8 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """N where none is given."""
     positions: int | None = None
     """The most tokens that it has positions for."""
+    heads: HeadSharing | None = None
+    """Its heads of attention, where its config has them."""
     modes: dict[str, list[RecordedPiece]]
     rows: list[msgspec.Raw]
     """Each once: modes and pieces share many."""
@@ -181,7 +188,7 @@ class RecordedModel:
         return dtype in (None, metadata.dtype) and attention in (None, metadata.attention)
 
     def account(self, run: Run, *, orders: bool = True) -> Ledger:
-        """Its ledger at the N of the run, with its closed form, on the devices of the run."""
+        """Its ledger at the N of the run, with its closed form."""
         tokens = self._tokens(run)
         ledger = self._at(tokens)
         if orders:
@@ -192,7 +199,18 @@ class RecordedModel:
             ledger = ledger.with_note(
                 f"N = {tokens:,} is beyond the {self.counts.positions:,} positions of its config; it may not run"
             )
-        return on_devices(ledger, run, SizedRun(tokens, self.batch, self.at, positions=self.counts.positions))
+        return ledger
+
+    def sizes(self, ledger: Ledger) -> SizedRun:
+        """The run of its ledger at other N, modes and batches."""
+
+        def heads() -> dict[str, HeadSharing]:
+            if (found := self.counts.heads) is None:
+                raise UsageError(NO_HEADS.format(name=f"the config of {self.name}"))
+            return {sub_layer_of(row): found for row in ledger.rows if row.heads is not None}
+
+        tokens = ledger.metadata.grid_tokens
+        return SizedRun(tokens, self.batch, self.at, positions=self.counts.positions, heads=heads)
 
     def at(self, tokens: int, mode: Mode, batch: int) -> Ledger:
         """The ledger of a run; errors are those of its counts."""
@@ -216,7 +234,7 @@ class RecordedModel:
     # ── as a system ──
 
     def ledger(self, run: Run) -> Ledger:
-        return self._at(self._tokens(run))
+        return self._at(self._tokens(run)).stored_as(run.weight_format, run.cache_format)
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
         found = {name: curve(self.ledger(run)) for name, curve in CURVES.items()}
