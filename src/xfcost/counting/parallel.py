@@ -247,7 +247,7 @@ class Shares(NamedTuple):
         if link is None:
             return None, None
         if node is None or network is None or devices <= node or node * network.rate.value >= link.rate.value:
-            return link.name, link.rate.value
+            return link.name, link.among(devices) if devices > 1 else link.rate.value
         return f"{node} × {network.name}", node * network.rate.value
 
     def _all_to_all_seconds(self, sent: float) -> float:
