@@ -191,6 +191,8 @@ devices:
     bandwidth: 1.5 TB/s
     peaks: {float32: 20 TFLOP/s, bfloat16: 2e14}
     link: {name: beads, rate: 10 GB/s}
+    node: 4
+    network: {name: string, rate: 1 GB/s}
 """
 
 
@@ -202,6 +204,7 @@ def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
     assert h100.sources[OWN].title.endswith("devices.yaml")
     assert (abacus.memory_bytes, abacus.memory_kind, abacus.bytes_per_second) == (64 * 2**30, "usable", 1.5e12)
     assert abacus.peak("bfloat16") == 2e14
+    assert (abacus.node, abacus.network.name, abacus.network.rate.value) == (4, "string", 1e9)
     assert devices.read_devices("abacusx3").memory_bytes == 3 * 64 * 2**30
     assert devices.read_devices("h100-sxmx8").price_per_hour == 20
 
@@ -230,6 +233,8 @@ def test_a_user_s_file_adds_devices_and_replaces_figures(settings):
         ("devices:\n  t4:\n    bandwidth: {value: 1 TB/s, of: 2}", r"bandwidth\.of: unknown key"),
         ("devices:\n  t4:\n    link: 450 GB/s", r"link: '450 GB/s': expected keys and values"),
         ("devices:\n  t4:\n    link: {name: NVLink}", r"expected \{name: …, rate: …\}"),
+        ("devices:\n  t4:\n    node: 1", r"node: 1: expected how many devices the link joins, as in 8"),
+        ("devices:\n  t4:\n    network: 50 GB/s", r"network: '50 GB/s': expected keys and values"),
         ("devices:\n  t4:\n    year: new", r"'new': expected a year"),
         ("devices:\n  t4:\n    notes: old", r"'old': expected a list of sentences"),
         ("devices:\n  t4:\n    title: ''", r"'': expected a text"),

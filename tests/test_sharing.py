@@ -86,6 +86,20 @@ def test_beyond_a_node_a_network_joins_the_devices():
     assert far.expected_link_seconds == pytest.approx(far.expected_link_bytes * 8 / 15 / 50e9)
 
 
+def test_stages_of_whole_nodes_send_over_the_network():
+    found = on("llama3.1-8b", "h100-sxmx16", tensor_parallel=8, pipeline=2, batch=16).exchange
+    # half of 64 sub-layers and the embedding, sixteen samples; an eighth of their vectors to the next node
+    assert found.seconds == pytest.approx(33 * 16 * 8192 / 450e9 + 2 * 8192 / 50e9)
+    inside = on("llama3.1-8b", "h100-sxmx8", tensor_parallel=4, pipeline=2, batch=16).exchange
+    assert inside.seconds == pytest.approx(33 * 16 * 8192 / 450e9 + 4 * 8192 / 450e9)
+
+
+@pytest.mark.parametrize(("tensor", "rate"), [(2, 64e9), (4, 192e9), (8, 448e9)])
+def test_of_a_mesh_a_few_devices_use_their_links_alone(tensor, rate):
+    found = on("llama3.1-8b", f"mi300xx{tensor}", tensor_parallel=tensor).time
+    assert found.link_seconds == pytest.approx(found.link_bytes / rate)
+
+
 def test_a_slow_link_bounds_a_long_prompt():
     options = {"mode": "prefill", "N": 4000, "weights": "fp8", "mfu": 0.5}
     found = on("llama3.1-8b", "l40sx8", tensor_parallel=8, **options)

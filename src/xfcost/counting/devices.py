@@ -187,10 +187,12 @@ class DeviceFile:
 
     def _link(self, given: Any, path: YamlPath) -> Link:
         parts = self._mapping(given, path)
-        if set(parts) != {"name", "rate"}:
+        if set(parts) - {"mesh"} != {"name", "rate"}:
             raise self._source.error(path, "expected {name: …, rate: …}, as in {name: NVLink 4, rate: 450 GB/s}")
         return Link(
-            name=self._text(parts["name"], (*path, "name")), rate=self._figure(parts["rate"], (*path, "rate"), _RATE)
+            name=self._text(parts["name"], (*path, "name")),
+            rate=self._figure(parts["rate"], (*path, "rate"), _RATE),
+            mesh=self._node(parts["mesh"], (*path, "mesh")) if "mesh" in parts else None,
         )
 
     def _node(self, given: Any, path: YamlPath) -> int:

@@ -229,7 +229,7 @@ class Shares(NamedTuple):
         if e > t:
             rows = _first_of_experts(ledger)
             sent = sum(2 * self._remote(row, e // t) * row.times for row in rows) * vectors / (t * p)
-        link, rate = self._link(t if p == 1 else t * p)
+        link, rate = self._link(t)
         return Exchange(
             all_reduces=(sum(one.times for one in ends.values()) + table) if t > 1 else 0,
             all_reduce_bytes=(ceil_div(moved, p) + vectors * table) if t > 1 else 0,
@@ -238,6 +238,7 @@ class Shares(NamedTuple):
             ring=2 * (t - 1) / t,
             link=link,
             rate=rate,
+            stage_seconds=self._stage_seconds(ceil_div(vectors, t)) if p > 1 else 0.0,
             all_to_all_seconds=self._all_to_all_seconds(sent),
         )
 
@@ -247,8 +248,16 @@ class Shares(NamedTuple):
         if link is None:
             return None, None
         if node is None or network is None or devices <= node or node * network.rate.value >= link.rate.value:
-            return link.name, link.rate.value
+            return link.name, link.among(devices) if devices > 1 else link.rate.value
         return f"{node} × {network.name}", node * network.rate.value
+
+    def _stage_seconds(self, nbytes: int) -> float:
+        """Of what a device passes to the next stage: over the network, where a stage is a node or more."""
+        link, node, network = self.on.device.link, self.on.device.node, self.on.device.network
+        if link is None:
+            return 0.0
+        beyond = node is not None and network is not None and self.plan.tensor >= node
+        return nbytes / (network.rate.value if network is not None and beyond else link.among(2))
 
     def _all_to_all_seconds(self, sent: float) -> float:
         """Of tokens that a device sends to experts of all replicas: those of other nodes at the network's rate."""

@@ -41,6 +41,13 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     rate: DeviceFigure
     """Bytes/s in one direction; vendors print the sum of both."""
+    mesh: int | None = None
+    """Direct links to so many other devices, which share the rate; None: a switch gives one of them all of it."""
+
+    def among(self, devices: int) -> float:
+        """Bytes/s of a device that exchanges with so many, itself included."""
+        share = 1.0 if self.mesh is None else min(1.0, (devices - 1) / self.mesh)
+        return self.rate.value * share
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):

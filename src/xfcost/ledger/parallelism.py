@@ -56,13 +56,15 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     link: str | None
     rate: float | None
     """Bytes/s of one direction, for each device; None where it is not known. All-reduces beyond a node: of a node."""
+    stage_seconds: float = 0.0
+    """Where a stage is a node or more, those of the network."""
     all_to_all_seconds: float = 0.0
     """Beyond a node, those of its network."""
 
     @property
     def seconds(self) -> float:
         """Without tokens sent to experts, at the full rate."""
-        return 0.0 if self.rate is None else (self.all_reduce_bytes + self.stage_bytes) / self.rate
+        return 0.0 if self.rate is None else self.all_reduce_bytes / self.rate + self.stage_seconds
 
     @property
     def bytes(self) -> int:
