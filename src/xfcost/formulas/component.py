@@ -447,28 +447,34 @@ class PerToken(SubLayer, frozen=True):
 Ratio = Annotated[float, msgspec.Meta(gt=0, le=1024)]
 
 
-def hidden_width(hidden: int | None, ratio: float, width: Number) -> Number:
-    """`hidden`, else ratio·width in decimal arithmetic: 1.1 is eleven tenths, not the nearest float.
+class HiddenUnits(SubLayer, frozen=True, kw_only=True):
+    """A sub-layer with H hidden units."""
 
-    An int where the product is whole.
-    """
-    if hidden is not None:
-        return hidden
-    integer = int(ratio)
-    if integer == ratio:
-        return integer * width
-    from fractions import Fraction
+    if TYPE_CHECKING:
+        ratio: float
+        hidden: int | None
 
-    exact = Fraction(str(ratio))
-    product = exact.numerator * width
-    return product / exact.denominator if product % exact.denominator else product // exact.denominator
+    def inner(self, width: Number) -> Number:
+        """H: `hidden`, else ratio·width in decimal arithmetic: 1.1 is eleven tenths, not the nearest float.
 
+        An int where the product is whole.
+        """
+        if self.hidden is not None:
+            return self.hidden
+        integer = int(self.ratio)
+        if integer == self.ratio:
+            return integer * width
+        from fractions import Fraction
 
-def check_hidden(hidden: int | None, ratio: float, width: Number) -> None:
-    """Raise ComponentError where `ratio` gives no whole width."""
-    inner = hidden_width(hidden, ratio, width)
-    if not (isinstance(inner, int) and inner > 0):
-        raise ComponentError("ratio", f"{ratio}·{width} is not a whole width; give `hidden` instead")
+        exact = Fraction(str(self.ratio))
+        product = exact.numerator * width
+        return product / exact.denominator if product % exact.denominator else product // exact.denominator
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        inner = self.inner(place.dim)
+        if not (isinstance(inner, int) and inner > 0):
+            raise ComponentError("ratio", f"{self.ratio}·{place.dim} is not a whole width; give `hidden` instead")
 
 
 # Written lists of kinds; the file of a kind is imported when the kind is looked up ───────────────────────────────────

@@ -285,7 +285,21 @@ def pairs_of_two_kernels(side: Number, stride: int) -> Number:
 # Kernels of stride 1 centred on every position of a grid, and mixers that read through one ───────────────────────────
 
 
-class CentredKernelMixer(Mixer, frozen=True, kw_only=True):
+class KernelMixer(Mixer, frozen=True, kw_only=True):
+    """A mixer whose tokens read what a kernel on the grid reads."""
+
+    def kernel(self, grid: Grid) -> ConvKernel:
+        """The kernel, of one convolution or of several."""
+        raise NotImplementedError
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.kernel(grid).reads(grid.sides, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.kernel(grid).pairs(grid.sides)
+
+
+class CentredKernelMixer(KernelMixer, frozen=True, kw_only=True):
     """A mixer whose tokens read the W×W positions around them, zeros beyond the border."""
 
     size: Annotated[Side, Letter("W")] = 3
@@ -298,12 +312,6 @@ class CentredKernelMixer(Mixer, frozen=True, kw_only=True):
     def kernel(self, grid: Grid) -> ConvKernel:
         """The kernel centred on every token."""
         return centred_kernel(grid, self.size)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.kernel(grid).reads(grid.sides, token)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return self.kernel(grid).pairs(grid.sides)
 
 
 # Dilated kernels of stride 1: the tokens that they read ──────────────────────────────────────────────────────────────

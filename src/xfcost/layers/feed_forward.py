@@ -13,6 +13,7 @@ from xfcost.formulas.component import (
     ComponentError,
     Embed,
     Grid,
+    HiddenUnits,
     Letter,
     NormKind,
     Number,
@@ -22,8 +23,6 @@ from xfcost.formulas.component import (
     Ratio,
     Width,
     check_class_token,
-    check_hidden,
-    hidden_width,
 )
 from xfcost.formulas.rows import elementwise, linear, move, norm, on_raw_input
 from xfcost.formulas.tensors import copied
@@ -92,7 +91,7 @@ class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
             yield elementwise("act", "Activation", self.act, n * width)
 
 
-class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
+class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     """Position-wise feed-forward network act(xW₁ + b₁)W₂ + b₂ (Vaswani et al. 2017, §3.3).
 
     fc1   N·d·H MACs, d·H + H parameters
@@ -126,7 +125,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         return self.tokens == "class_token"
 
     def check(self, place: Place) -> None:
-        check_hidden(self.hidden, self.ratio, place.dim)
+        super().check(place)
         if self.special_tokens_only:
             check_class_token("tokens", place)
         if self.special_tokens_only and self.width(place) != place.dim:
@@ -142,10 +141,6 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, self.width(place)
-
-    def inner(self, width: Number) -> Number:
-        """H, the hidden width."""
-        return hidden_width(self.hidden, self.ratio, width)
 
     def _tokens(self, place: Place) -> Number:
         return place.grid.special if self.special_tokens_only else place.grid.total

@@ -12,8 +12,8 @@ from xfcost.formulas.component import (
     ActKind,
     ComponentError,
     Grid,
+    HiddenUnits,
     Letter,
-    Mixer,
     Number,
     Operation,
     PaddingNote,
@@ -21,13 +21,12 @@ from xfcost.formulas.component import (
     Ratio,
     Side,
     Width,
-    check_hidden,
-    hidden_width,
 )
 from xfcost.formulas.conv_kernel import (
     CentredKernelMixer,
     ConvKernel,
     ConvolutionMixer,
+    KernelMixer,
     centred_kernel,
     check_mean_pool,
     pooling,
@@ -182,7 +181,7 @@ class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_po
         yield elementwise("subtract", "Subtract the token", "add", elements, of=(BEFORE, INPUT))
 
 
-class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
+class ConvMlp(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
     """act(conv(xW₁ + b₁))W₂ + b₂, conv depthwise (Wang et al. 2022, PVT v2, §3.3).
 
     N tokens on a grid, width d, H hidden units, kernels of W×W around every token (zeros beyond the border, which tell
@@ -206,14 +205,6 @@ class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
     hidden_act: ActKind | Literal["none"] = "none"
     """Activation function before the convolution (a ReLU in PVT v2's linear variants, public code)."""
 
-    def check(self, place: Place) -> None:
-        super().check(place)
-        check_hidden(self.hidden, self.ratio, place.dim)
-
-    def inner(self, width: Number) -> Number:
-        """H."""
-        return hidden_width(self.hidden, self.ratio, width)
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim
         hidden = self.inner(d)
@@ -225,7 +216,7 @@ class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
         yield linear("fc2", "MLP down-projection", n, hidden, d)
 
 
-class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
+class ConvModule(KernelMixer, frozen=True, kw_only=True, tag="conv_module"):
     """Pointwise convolution and gate, depthwise convolution, batch norm, Swish, pointwise (Gulati et al. 2020, §2.2).
 
     A sequence of N tokens, width d, a kernel of W tokens. The layer norm before it is the residual's.
@@ -263,12 +254,9 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
         """Outputs that are cropped: 1 where W is even."""
         return 1 - (self.size - self.size // 2 * 2)
 
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.kernel(grid).reads(grid.sides, token)
-
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Pairs of all outputs, less the W/2 of the cropped one."""
-        return self.kernel(grid).pairs(grid.sides) - self.spare * lesser(grid.tokens, self.size // 2)
+        return super().pairs(grid) - self.spare * lesser(grid.tokens, self.size // 2)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim

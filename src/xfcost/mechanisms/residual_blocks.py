@@ -12,8 +12,8 @@ from xfcost.formulas.component import (
     ActKind,
     ComponentError,
     Grid,
+    HiddenUnits,
     Letter,
-    Mixer,
     NormKind,
     Number,
     Observed,
@@ -23,10 +23,8 @@ from xfcost.formulas.component import (
     Side,
     Width,
     check_divides,
-    check_hidden,
     check_no_special_tokens,
     check_odd,
-    hidden_width,
 )
 from xfcost.formulas.conv_block import (
     ConvBlock,
@@ -40,6 +38,7 @@ from xfcost.formulas.conv_block import (
 from xfcost.formulas.conv_kernel import (
     CentredKernelMixer,
     ConvKernel,
+    KernelMixer,
     centred_kernel,
     kernel_of_three,
     pairs_of_one_kernel,
@@ -277,7 +276,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             )
 
 
-class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"):
+class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag="inverted_residual"):
     """1×1, depthwise W×W and 1×1 convolutions with batch norms; x is added where the shape stays.
 
     Sandler et al. 2018, §3.3, with ReLU6, 3×3 and an expansion of 6; MobileViT has Swish and expansions of 2 and 4
@@ -322,7 +321,7 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     def check(self, place: Place) -> None:
         check_odd("size", self.size)
         self.kernel(place.grid).check(place.grid)
-        check_hidden(self.hidden, self.ratio, place.dim)
+        super().check(place)
         check_squeeze(self.squeeze, place.dim)
 
     def label(self) -> str:
@@ -331,10 +330,6 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     def kernel(self, grid: Grid) -> ConvKernel:
         """The depthwise kernel."""
         return centred_kernel(grid, self.size, self.stride)
-
-    def inner(self, width: Number) -> Number:
-        """H."""
-        return hidden_width(self.hidden, self.ratio, width)
 
     def squeezed(self, place: Place) -> Number:
         """r·d, as a whole number."""
@@ -354,12 +349,12 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         if self.squeeze is not None:
             return range(grid.tokens)  # the gate's mean: kernels are wider than the stride and leave no token out
-        return self.kernel(grid).reads(grid.sides, token)
+        return super().reads(grid, token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         if self.squeeze is not None:
             return strided_grid(grid, self.stride).tokens * grid.tokens
-        return self.kernel(grid).pairs(grid.sides)
+        return super().pairs(grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, out_grid = place.grid, self.out(place)[0]
@@ -383,7 +378,7 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
             )
 
 
-class Vgg(Mixer, frozen=True, kw_only=True, tag="vgg"):
+class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
     """n 3×3 convolutions with ReLU, then the maximum of disjoint 2×2 (Simonyan and Zisserman 2015, §2.1 and Table 1).
 
     N tokens of width d on a grid become N/4 of the stage's width d'; a side that is odd loses its last position.
@@ -430,12 +425,6 @@ class Vgg(Mixer, frozen=True, kw_only=True, tag="vgg"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.pool(place.grid).out(place.grid.sides)), place.out_dim
 
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.kernel(grid).reads(grid.sides, token)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return self.kernel(grid).pairs(grid.sides)
-
     def operations(self, place: Place) -> Iterator[Operation]:
         (out_grid, width), tokens = self.out(place), place.grid.tokens
         kernel = kernel_of_three(place.grid).sides
@@ -454,7 +443,7 @@ class Vgg(Mixer, frozen=True, kw_only=True, tag="vgg"):
         yield from unread_note(self.pool(place.grid), place.grid)
 
 
-class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
+class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     """Depthwise convolution, norm, and an inverted bottleneck in one residual (Liu et al. 2022, §2.6, figure 4).
 
     N tokens on a grid, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.
@@ -481,14 +470,6 @@ class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     """Norm after the convolution."""
     act: ActKind = "gelu"
     """Activation function between the two linear maps."""
-
-    def check(self, place: Place) -> None:
-        super().check(place)
-        check_hidden(self.hidden, self.ratio, place.dim)
-
-    def inner(self, width: Number) -> Number:
-        """H."""
-        return hidden_width(self.hidden, self.ratio, width)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim

@@ -8,16 +8,14 @@ from typing import Annotated
 from xfcost.formulas.component import (
     ActKind,
     ComponentError,
+    HiddenUnits,
     Letter,
     Mixer,
     NormKind,
-    Number,
     Operation,
     Place,
     Ratio,
     Width,
-    check_hidden,
-    hidden_width,
 )
 from xfcost.formulas.rows import elementwise, linear, linear_over_tokens, norm
 from xfcost.formulas.tensors import saving_copies
@@ -77,7 +75,7 @@ class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linea
         yield linear_over_tokens("linear", "Linear over tokens", place.dim, n, n, bias=self.bias)
 
 
-class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
+class Gmlp(HiddenUnits, StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
     """The gMLP block: U, act, spatial gating unit, V (Liu et al. 2021, Pay Attention to MLPs, §2).
 
     N tokens of width d, H hidden units. The unit splits them in two halves u, v and gives u ⊙ (W·norm(v) + b), W over
@@ -105,17 +103,13 @@ class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
     """Norm of the half that becomes the gate."""
 
     def check(self, place: Place) -> None:
-        check_hidden(self.hidden, self.ratio, place.dim)
+        super().check(place)
         hidden = self.inner(place.dim)
         if hidden % 2:
             field = "ratio" if self.hidden is None else "hidden"
             raise ComponentError(
                 field, f"{hidden} hidden units are odd, and one half gates the other; give an even number"
             )
-
-    def inner(self, width: Number) -> Number:
-        """H."""
-        return hidden_width(self.hidden, self.ratio, width)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
