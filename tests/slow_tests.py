@@ -232,7 +232,7 @@ CASES_IN_QUICK: Final = {
     "test_language_models.py::test_t5_with_their_weights": 4,
     "test_trace_elementwise.py::test_no_module_that_works_is_silently_nothing": 40,
     "test_trace_torch_modules.py::test_macs_of_modules_are_those_of_torchs_own_counter": 8,
-    "test_training.py::test_a_loop_of_many_steps_costs_what_a_few_say": 0,
+    "test_training.py::test_a_loop_of_many_steps_costs_what_a_few_say": 1,
     "test_training.py::test_a_step_is_timed_and_its_memory_was_predicted": 0,
     "test_training.py::test_both_accounts_of_a_backward_pass_agree_in_every_family": 3,
     "test_training.py::test_on_a_device_as_much_is_kept_as_on_meta": 1,
