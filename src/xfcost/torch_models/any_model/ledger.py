@@ -179,7 +179,8 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     if (has_n or images) and number is not None and how.closed_form is not False:
         bare, asked = How(trace=False, plan=how.plan, mode=how.mode), how.closed_form is True
         quick = _QUICK if how.mode == "forward" or how.plan is not None else _QUICK_STEP
-        more = how.device is not None or how.predict is not None or quick < seconds < _COLD * quick
+        cold = (how.trace or how.mode not in CACHED) and quick < seconds < _COLD * quick
+        more = how.device is not None or how.predict is not None or cold
         if not asked and (more or (how.mixing and seconds > quick / 2)):
             seconds = timed(bare)[1]
         if not asked and seconds > quick:
