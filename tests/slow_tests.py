@@ -215,7 +215,7 @@ CASES_IN_QUICK: Final = {
     "test_roofline.py::test_without_a_calibration_the_peaks_are_measured_and_that_is_said": 0,
     "test_saved_activations.py::test_every_option_of_a_mechanism": 6,
     "test_saved_activations.py::test_every_option_saves_what_autograd_saves_of_real_tensors": 12,
-    "test_saved_activations.py::test_joined_heads_of_tokens_without_their_padding": 2,
+    "test_saved_activations.py::test_joined_heads_of_tokens_without_their_padding": 4,
     "test_saved_activations.py::test_what_is_declared_is_what_torch_saves_reads_and_writes": 2,
     "test_saved_activations.py::test_what_no_preset_has": 6,
     "test_scaling.py::test_stages_by_alias_are_as_many_as_they_say": 0,

@@ -201,6 +201,11 @@ def test_a_first_block_without_a_gradient_of_its_input_is_counted_once(here):
     assert sum(change.differences["backward_macs"] for change in found.changes) == after - before
 
 
+def test_results_show_as_tables_in_notebooks():
+    assert "MLP up-projection" in diff("swin-t", "swin-s")._repr_html_()
+    assert "over 1 of 1 budget" in xfcost.check("swin-t", max_macs="1G")._repr_html_()
+
+
 def test_an_image_of_another_size_and_another_n_are_said(here):
     write(here, {"a.yaml": "extends: vit\ninput: {kind: image, size: 256, channels: 3}\n"})
     assert diff("vit", "./a.yaml").notes == ("not the same run: images 224×224 and 256×256",)
