@@ -20,9 +20,10 @@ def run(
     ] = False,
     format_: Annotated[str | None, shared.format_option(FORMATS)] = None,
 ) -> None:
-    """The presets that come with xfcost, or published models whose config it knows by name.
+    """The presets and models that come with xfcost.
 
-    With `--totals` every preset is counted: parameters and MACs at its own size.
+    With `--totals` every preset is counted: parameters and MACs at its own size. With `--models` published models are
+    listed, whose config.json it has.
 
     Example: xfcost list --models
     """
