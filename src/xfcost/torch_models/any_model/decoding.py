@@ -145,8 +145,8 @@ def _outputs(model: nn.Module, prompt: Given, how: TensorKind) -> tuple[Any, dic
 
 
 # A longer prompt that makes more calls, as one whose recurrences run token by token, is run for a few tokens.
-_MOST_CALLS: Final = 100_000
-_FEW_TOKENS: Final = 61
+_MOST_CALLS: Final = 40_000
+_FEW_TOKENS: Final = 31
 
 
 def _has_windows(config: Any) -> bool:
