@@ -4,7 +4,7 @@ import json
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xfcost
@@ -304,6 +304,7 @@ def test_names_cover_no_other_name_and_stay_inside_the_axes():
 PLACES = st.floats(0, 400)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.builds(Named, PLACES, PLACES, st.floats(1, 20), st.floats(10, 90), st.just(12.0)), max_size=8),
     st.lists(st.builds(Named, PLACES, PLACES, st.floats(1, 20)), max_size=8),
