@@ -1,9 +1,9 @@
 """The counts of a published model, evaluated at any N and batch: rows that runs of its class had, as forms in N and B.
 
 A file of counts has for every mode the ledger of a run as JSON, in pieces of N between which rows differ (a window is
-full, say). Numbers that vary stand in it as `"«16384*B*N+5»"`, and within a text as `«B*N:»`: sums of products of N, of
-the batch B, of N rounded up to chunks, of logarithms, and of numbers of experts. `tools/record_models.py` writes it,
-out of runs at several N and batches, checked at further ones.
+full, say). Numbers that vary stand in it between double angle quotation marks (`16384*B*N+5`), within a text with a
+colon (`B*N:`): sums of products of N, of the batch B, of N rounded up to chunks, of logarithms, and of numbers of
+experts. `tools/record_models.py` writes it, out of runs at several N and batches, checked at further ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from xfcost.ledger.ran import ModuleRun, RanOperation
 from xfcost.spec.models import FOLDER, models
 from xfcost.spec.run import Run
 
-_HOLE: Final = re.compile('"«([^»:]+)»"|«([^»:]+):(,?)»')
+_HOLE: Final = re.compile('"\xab([^\xbb:]+)\xbb"|\xab([^\xbb:]+):(,?)\xbb')
 # The structs of a ledger, and of a row, that a run on `meta` has.
 _OF_LEDGER: Final[dict[str, Any]] = {
     "metadata": Metadata, "agreement": Agreement, "cache": CacheBytes, "module": ModuleRun,
