@@ -10,7 +10,7 @@ from helpers import table_of, xf
 from xfcost.api.paper_tables import layer_types
 from xfcost.counting.layer_types import LAYER_TYPES, LayerSizes, closed_form, layers_until_met
 from xfcost.report.layer_types import document
-from xfcost.torch_models.chains import longest_chain
+from xfcost.torch_models.accounts import longest_chain
 
 BY_TITLE = {one.title: one for one in LAYER_TYPES}
 

@@ -24,9 +24,8 @@ from xfcost.api.measuring.cluster import Cluster, ClusterRows, Request, check_ve
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.measuring.processes import DescribedDevice, RanRow
 from xfcost.ledger.errors import DeviceError, UsageError
-from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, Machine, RowOutcome
-from xfcost.ledger.runs_file import RunsFile, read_runs
+from xfcost.ledger.runs_file import RunsFile, lock, read_runs
 from xfcost.ledger.timing_plan import USUAL
 from xfcost.report.progress import SweepLines
 from xfcost.spec.load import load, load_expanded

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from xfcost.torch_models.accounts import chains
 from xfcost.torch_models.any_model.work import RecordedOperations
-from xfcost.torch_models.chains import chains
 from xfcost.torch_models.running.by_row import costs_by_module, trained
 from xfcost.torch_models.running.prediction_calls import StepCalls, calls_of, in_all_steps
 from xfcost.torch_models.running.record import Lineage, NodeOwners, RecordedCall, RunRecord, SavedStorage, TensorRecord

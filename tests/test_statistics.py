@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xfcost.ledger.metadata import Load
-from xfcost.ledger.noise import noise_text
 from xfcost.ledger.statistics import (
     Estimate,
     Interval,
@@ -21,7 +20,7 @@ from xfcost.ledger.statistics import (
     slope_refused,
     student_quantile,
 )
-from xfcost.ledger.timing_plan import TimingPlan
+from xfcost.ledger.timing_plan import TimingPlan, noise_text
 
 SECONDS = st.floats(1e-6, 1e6)
 

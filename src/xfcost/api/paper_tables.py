@@ -42,7 +42,7 @@ def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
         )
     sizes = LayerSizes(n, d, _centred("--k", k, n), _centred("--r", _near_root(n) if r is None else r, n))
     with torch_there("layers", "running the layers"):
-        from xfcost.torch_models.chains import chain_of
+        from xfcost.torch_models.accounts import chain_of
 
         return layer_table(sizes, chain_of)
 

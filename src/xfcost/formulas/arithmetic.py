@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import gcd, isqrt
 
 from xfcost.formulas.letters import LetteredInt, extreme, logarithm, root_of, scaled
-from xfcost.ledger.number import Number
+from xfcost.ledger.units import Number
 
 
 def ceil_div(value: Number, divisor: Number) -> Number:

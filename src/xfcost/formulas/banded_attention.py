@@ -11,9 +11,9 @@ from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.rows import elementwise, matmul, move
 from xfcost.formulas.tensors import copied, product
 from xfcost.ledger.matrices import AttentionCore, matrix
-from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Strided, Tensor, Tensors, merged_heads
+from xfcost.ledger.units import Number
 
 
 class BandedAttention(NamedTuple):

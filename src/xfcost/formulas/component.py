@@ -15,9 +15,9 @@ from xfcost.formulas.letters import Letter, Units, grid_in_letters
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.execution import Logits
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
+from xfcost.ledger.units import Number
 
 if TYPE_CHECKING:
     from typing_extensions import Self

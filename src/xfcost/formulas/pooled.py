@@ -14,9 +14,9 @@ from xfcost.formulas.rows import depthwise_convolution, letter_power, norm
 from xfcost.formulas.tensors import Shape, copied, view
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import OUTPUT, Saved, Tensor, Tensors, merged_heads
+from xfcost.ledger.units import Number
 
 # Keys and values of a max-pooled feature map ─────────────────────────────────────────────────────────────────────────
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.tensors import copied, reading, view
-from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Saved, Strided, Tensor, Tensors
+from xfcost.ledger.units import Number
 
 Pair = tuple[Number, Number]
 

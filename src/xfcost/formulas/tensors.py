@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 
-from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import (
     BEFORE,
@@ -26,6 +25,7 @@ from xfcost.ledger.tensors import (
     Widened,
     merged_heads,
 )
+from xfcost.ledger.units import Number
 
 Shape = tuple[Number, ...]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from xfcost.ledger.number import Number
+from xfcost.ledger.units import Number
 
 # Quantities of the trace and of the dispatcher, which sees operations and no parameters.
 MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved", "cached")

@@ -9,8 +9,7 @@ from math import isqrt, prod
 from typing import NamedTuple
 
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.number import Number
-from xfcost.ledger.units import number_text
+from xfcost.ledger.units import Number, number_text
 
 # `--N n` accepts grids up to this aspect ratio.
 WIDEST_ASPECT = 2

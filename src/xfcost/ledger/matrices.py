@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from xfcost.ledger.number import Number
+from xfcost.ledger.units import Number
 
 
 class AttentionCore(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from xfcost.ledger.number import Number
+from xfcost.ledger.units import Number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from xfcost.ledger.number import Number
+from xfcost.ledger.units import Number
 
 # Names of tensors beside the outputs of rows.
 INPUT: Final = "<input>"

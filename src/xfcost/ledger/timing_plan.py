@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from xfcost.ledger.metadata import Load
+from xfcost.ledger.statistics import Estimate, precision
 
 
 class TimingPlan(NamedTuple):
@@ -27,3 +31,50 @@ class TimingPlan(NamedTuple):
 
 
 USUAL: Final = TimingPlan()
+
+
+# ── the verdict on a measurement ──
+
+
+# The share of its cores that a run may miss, before that is said.
+_MISSED: Final = 0.1
+# A processor below this share of its maximal frequency is throttled. All cores at once rarely reach the maximum.
+_SLOW: Final = 0.5
+
+
+def noise_text(
+    measured: Estimate, load: Load, threads: int, plan: TimingPlan, *, host_bound: bool = False
+) -> str | None:
+    """Why a measurement is not to be trusted, and what to do; None where nothing speaks against it.
+
+    Of a `host_bound` run on a GPU the host varies.
+    """
+    disturbed = list(_disturbances(load, threads))
+    reached = precision(measured)
+    if reached is None:
+        return _text([*disturbed, "fewer than 6 measurements give no interval"], plan)
+    if reached > plan.precision:
+        cause = ", because the host issues kernels at a varying rate" if host_bound else ""
+        disturbed.append(f"the 95 % interval is ±{_percent(reached)}, and more than ±{_percent(plan.precision)}{cause}")
+    return _text(disturbed, plan) if disturbed else None
+
+
+def _disturbances(load: Load, threads: int) -> Iterator[str]:
+    """What other processes, the host, the quota and the heat took away."""
+    if load.others is not None and load.cores is not None and load.others + threads > load.cores + _MISSED * threads:
+        yield f"other processes kept {load.others:.1f} of {load.cores} cores busy"
+    if load.stolen is not None and load.stolen > _MISSED * threads:
+        yield f"the host of this virtual machine took {load.stolen:.1f} cores away"
+    if load.withheld is not None and load.withheld > _MISSED:
+        yield f"the cgroup's quota stopped the process for {_percent(load.withheld)} of the time"
+    if load.frequency is not None and load.frequency < _SLOW:
+        yield f"the processor ran at {_percent(load.frequency)} of its frequency"
+
+
+def _text(reasons: list[str], plan: TimingPlan) -> str:
+    option = "--max-time" if plan.runs is None else "--runs"
+    return f"{'; '.join(reasons)}; repeat on a quiet machine or raise {option}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

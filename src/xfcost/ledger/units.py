@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+# An int in every count; a `LetteredInt` where an order is derived.
+Number: TypeAlias = Any
 # Units in ascending order.
 METRIC: Final = tuple((1000**power, name) for power, name in enumerate(["", *"kMGTPEZY"]))
 BINARY: Final = tuple(

@@ -13,7 +13,6 @@ from xfcost.ledger.accounts import RUN
 from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, beside_rows, peak_of, row_rates, whole_of_peak
 from xfcost.ledger.least_work import RowBound, row_bounds
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.matrix_multiplies import matrix_multiplies
 from xfcost.ledger.objects import AnyView, grouped, records
 from xfcost.ledger.operation import Operation
 from xfcost.report import choosing
@@ -559,3 +558,38 @@ def _latex_operations(ledger: Ledger, heads: Mapping[str, str]) -> DataTable:
         sections=sections,
         total=["total", "", "", "", *totals, "100 %"],
     )
+
+
+class SubLayerMultiplies(msgspec.Struct, frozen=True):
+    """The matrix multiplies of one sub-layer."""
+
+    number: int
+    titles: tuple[str, ...]
+
+
+class BlockMultiplies(msgspec.Struct, frozen=True):
+    """The matrix multiplies of one block; sub-layers that multiply no matrices are left out."""
+
+    block: str
+    sublayers: tuple[SubLayerMultiplies, ...]
+
+    @property
+    def number(self) -> int:
+        """Those of all its sub-layers."""
+        return sum(sublayer.number for sublayer in self.sublayers)
+
+
+def matrix_multiplies(ledger: Ledger) -> Iterator[BlockMultiplies]:
+    """Every kind of block that multiplies matrices, in the order of the rows; no stem and no head."""
+    for name, rows in ledger.by("block").items():
+        groups: dict[str, list[Operation]] = {}
+        for row in rows:
+            if row.macs and row.in_block:
+                groups.setdefault(row.component, []).append(row)
+        if groups:
+            # a grouped convolution is one; a fused kernel is two, QKᵀ and AV
+            counted = (
+                SubLayerMultiplies(sum(2 if row.fused else 1 for row in several), tuple(row.title for row in several))
+                for several in groups.values()
+            )
+            yield BlockMultiplies(name, tuple(counted))

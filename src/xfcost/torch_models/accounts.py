@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+import torch
 from torch import Tensor, nn
 
 from xfcost.counting.forward import count
+from xfcost.counting.layer_types import CriticalPath
 from xfcost.counting.training import with_saved_activations
+from xfcost.formulas.component import Grid, Mixer, Place
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.join import join, with_backward
 from xfcost.ledger.ledger import Ledger
@@ -15,9 +20,12 @@ from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import adafactor_states
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.by_row import dispatched_rows, train, trained_rows
+from xfcost.torch_models.running.record import RunRecord
+from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.environment import with_versions
-from xfcost.torch_models.shared.private_torch import no_compiler
+from xfcost.torch_models.shared.private_torch import no_compiler, pytree
 from xfcost.torch_models.tracing.trace import traced_rows
 
 
@@ -59,3 +67,44 @@ def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
         uncounted=(*ours.uncounted, *uncounted),
     )
     return msgspec.structs.replace(ledger, agreement=agreement)
+
+
+# Sizes at which a layer is run: its chain must grow alike between them.
+_TOKENS: Final = (8, 16, 24)
+_WIDTH: Final = 4
+
+
+def longest_chain(module: nn.Module, *inputs: Tensor) -> int:
+    """The longest chain of one forward pass that ends in its result."""
+    recorder = Recorder(module, whole_loops=True)
+    with torch.no_grad(), recorder.of(module):
+        result = module(*inputs)
+        ends = [recorder.storage(leaf) for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+    lengths = chains(recorder.run)
+    return max((lengths.get(end, 0) for end in ends), default=0)
+
+
+def chains(run: RunRecord) -> dict[int | None, int]:
+    """For each piece of memory, the length of the longest chain that ends in it."""
+    lengths: dict[int | None, int] = {}
+    for call in run.aten_calls():
+        if call.func.is_view:
+            continue
+        before = max((lengths.get(tensor.storage, 0) for tensor in call.inputs), default=0)
+        for tensor in call.outputs:
+            lengths[tensor.storage] = before + bool(call.inputs)
+    return lengths
+
+
+def chain_of(layer: Mixer) -> CriticalPath:
+    """How the longest chain of a mechanism's module grows with the tokens."""
+    lengths = []
+    for n in _TOKENS:
+        module = MODULES[type(layer)](layer, Place(grid=Grid((n,)), dim=_WIDTH, out_dim=_WIDTH)).eval()
+        lengths.append(longest_chain(module, torch.randn(1, n, _WIDTH)))
+    short, middle, long = lengths
+    per_token = (middle - short) // (_TOKENS[1] - _TOKENS[0])
+    chain = CriticalPath(per_token=per_token, always=short - per_token * _TOKENS[0])
+    if [chain.at(n) for n in _TOKENS] != [short, middle, long]:
+        raise ArithmeticError(f"{type(layer).__name__}: chains of {short}, {middle} and {long} operations are no line")
+    return chain

@@ -27,8 +27,8 @@ import msgspec
 from xfcost import __version__
 from xfcost.api.measuring.processes import DescribedDevice, Executor, RanRow, RowProcesses
 from xfcost.ledger.errors import DeviceError, UsageError, XfcostError, printable
-from xfcost.ledger.file_locks import lock
 from xfcost.ledger.measurements import Configuration, RowOutcome
+from xfcost.ledger.runs_file import lock
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import Loaded
 from xfcost.spec.targets import module_target

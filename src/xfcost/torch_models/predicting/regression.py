@@ -10,7 +10,7 @@ keeps the ratio of the nearest.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import exp, gcd, log, log2, prod
 from typing import Any, Final, Literal, NamedTuple
 
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from xfcost.ledger.calibration import Baseline, Samples
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, INDICES, Layout, LayoutCall
-from xfcost.torch_models.shared.memory_format import seen_as_channels_last
 
 _BYTES: Final = {
     "float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "complex64": 8, "complex128": 16,
@@ -355,3 +354,23 @@ def _local(points: MeasuredCalls, at: NDArray[np.float64]) -> float:
     normal = (offsets * weights[:, None]).T @ offsets + _RIDGE * np.eye(len(at))
     slope = np.linalg.solve(normal, (offsets * weights[:, None]).T @ (points.ratios - mean))
     return mean + float(np.clip(at - middle, -_REACH, _REACH) @ slope)
+
+
+# Axes of images: batch, channels, height and width; and those of videos.
+_AXES: Final = (4, 5)
+
+
+def seen_as_channels_last(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Do kernels take a tensor that is not contiguous as channels-last? Others they copy.
+
+    They look at the strides alone, also at that of an axis of one image (c10, is_channels_last_strides_2d): tokens that
+    are looked at as one image have another there.
+    """
+    if len(sizes) not in _AXES or strides[1] == 0:
+        return False
+    least = 0
+    for axis in (1, *range(len(sizes) - 1, 1, -1), 0):
+        if strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * max(sizes[axis], 1)
+    return True

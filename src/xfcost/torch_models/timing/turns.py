@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.metadata import Lanes, Load, Phase, Timing
-from xfcost.ledger.noise import noise_text
 from xfcost.ledger.statistics import interquartile_range, median, precision
-from xfcost.ledger.timing_plan import USUAL, TimingPlan
+from xfcost.ledger.timing_plan import USUAL, TimingPlan, noise_text
 from xfcost.torch_models.timing.devices import (
     Clock,
     SystemCounters,
