@@ -1,4 +1,4 @@
-"""The torch accounts of a spec: its model is built and traced, and joined with the counted ledger."""
+"""The torch accounts of a spec: its model is built and traced, and joined with the counted ledger; chains of layers."""
 
 from __future__ import annotations
 
