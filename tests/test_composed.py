@@ -13,15 +13,16 @@ from xfcost.ledger.metadata import Load
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.torch_models.build import build
+from xfcost.torch_models.timing.kernels import RowSeconds
 from xfcost.torch_models.timing.systems import composed, with_distinct_blocks
 from xfcost.torch_models.timing.turns import Measured
 
 
 def test_rows_count_as_often_as_their_blocks_and_the_rest_grows_with_them() -> None:
     # once: 2 + 1 s of rows in 3.3 s; twelve blocks of the first and one of the second: 24 + 1 s, in 25·3.3/3 s
-    once = Measured({"": (3.3, 3.3)}, {"a": (2.0, 2.0), "b": (1.0, 1.0)}, 0.0, Load(), 1, in_turns=False)
+    once = Measured({"": (3.3, 3.3)}, (RowSeconds({"a": 2.0, "b": 1.0}),) * 2, 0.0, Load(), 1, in_turns=False)
     found = composed(once, {"a": 12, "b": 1})
-    assert found.rows == {"a": (24.0, 24.0), "b": (1.0, 1.0)}
+    assert [one.rows for one in found.passes] == [{"a": 24.0, "b": 1.0}] * 2
     assert found.times == pytest.approx((27.5, 27.5))
 
 

@@ -26,7 +26,7 @@ from xfcost.counting.find.variables import Variable, read_variables
 from xfcost.counting.forward import count
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.ledger.least_work import least_macs, least_weights
+from xfcost.ledger.least_work import least_macs, least_weight_bytes
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.report.find import document
 from xfcost.report.progress import SearchTime
@@ -76,7 +76,7 @@ def alone(name: str, texts: list[str], run: Run) -> tuple[int, ...] | None:
         return None
     memory = inference_memory(ledger)
     cache = ledger.cached_bytes
-    least = least_macs(ledger), least_weights(ledger.rows)
+    least = least_macs(ledger), least_weight_bytes(ledger) // ledger.bytes_per_element
     return (*(ledger.total(one) or 0 for one in ("params", "macs", "flops")), cache, memory.attention, *least)
 
 

@@ -16,6 +16,7 @@ import xfcost
 from calibrated import BASELINE, MACHINE, Ticks, calibration, layout, live, network, points, runs
 from helpers import xf
 from xfcost.ledger import calibration as files
+from xfcost.ledger.achieved import UPDATE
 from xfcost.ledger.calibration import Overhead, Samples, TrainingSteps
 from xfcost.ledger.errors import UsageError
 from xfcost.report.console import plain_text
@@ -28,7 +29,6 @@ from xfcost.torch_models.predicting.predict import OUTSIDE, Predictor, recorded_
 from xfcost.torch_models.predicting.regression import features, joined, samples_of
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, LayoutCall
 from xfcost.torch_models.shared.experts import ExpertLinear
-from xfcost.torch_models.timing.systems import UPDATE
 
 ONE = ("stages.0.depth=1",)
 SMALL = (*ONE, "input.vocabulary=100")

@@ -155,7 +155,7 @@ class DeviceOptions(TypedDict, total=False):
     mfu: Annotated[
         float | str | None,
         Option(
-            "Model FLOPs utilisation, the share of the peak (of --on or --peak) that it gets: 40%, or 35%:50%.",
+            "Model FLOPs utilisation: the share of the peak that it gets, 40% or 35%:50%.",
             metavar="SHARE",
             read=read.shares("of the peak", "0.4", "40%"),
         ),
@@ -189,7 +189,7 @@ class DeviceOptions(TypedDict, total=False):
     tensor_parallel: Annotated[
         int | str | None,
         Option(
-            "With --on: devices that share heads, MLPs and vocabulary; in training and in inference.",
+            "With --on: devices that share heads, MLPs and vocabulary.",
             metavar="INT",
             read=read.integer(MOST_DEVICES, "8", prefixed=False),
         ),
@@ -242,7 +242,7 @@ class ChoosingOptions(TypedDict, total=False):
     price: Annotated[
         float | str | Mapping[str, float] | None,
         Option(
-            "With --on: per hour of one device, 2.5, or h100-sxm=2.5,l40s=0.8: what outputs cost.",
+            "With --on: price of a device-hour, 2.5, or h100-sxm=2.5,l40s=0.8.",
             metavar="PRICE",
             read=read.prices,
             python='Or `{"h100-sxm": 2.5}`.',
@@ -251,7 +251,7 @@ class ChoosingOptions(TypedDict, total=False):
     tokens_per_user: Annotated[
         float | str | None,
         Option(
-            "With --mode decode and --on: the largest batch that gives every sample so many tokens per second (30).",
+            "With --on: the largest batch with this rate of each sample (30).",
             metavar="RATE",
             read=read.rate,
         ),
