@@ -116,3 +116,10 @@ def test_messages_and_the_list():
     rows = json.loads(stdout_of("list", "--models", "--format", "json"))
     assert {row["model"] for row in rows} == set(models())
     assert all(row["config"] for row in rows)
+
+
+def test_layers_whose_heads_differ_are_not_shared_out():
+    # Gemma 4's windows have eight heads of keys and values, its global layers two
+    assert recorded("gemma-4-26b-a4b").counts.heads is None
+    with pytest.raises(UsageError, match="heads"):
+        analyze("gemma-4-26b-a4b", mode="decode", N=64, on="h100-sxmx2", tensor_parallel=2)

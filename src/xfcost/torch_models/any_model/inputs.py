@@ -305,7 +305,7 @@ def positions_of(model: Any) -> int | None:
 
 
 def head_sharing_of(model: Any) -> HeadSharing | None:
-    """The heads of a model of transformers by its config; None where that does not say.
+    """The heads of a model of transformers by its config; None where that does not say, or layers differ.
 
     Its cache of MLA has keys and values of every head.
     """
@@ -317,8 +317,11 @@ def head_sharing_of(model: Any) -> HeadSharing | None:
         latents = {_of(config, "q_lora_rank"), rank, rank + (_of(config, "qk_rope_head_dim") or 0)}
         return HeadSharing(heads, heads, whole=frozenset(latents - {None}))
     single = _of(config, "multi_query") and not _of(config, "new_decoder_architecture")
-    kv_heads = 1 if single else _of(config, "num_key_value_heads", "num_kv_heads") or heads
-    width = _of(config, "head_dim") or (_of(config, "hidden_size", "n_embd", "d_model") or 0) // heads
+    try:
+        kv_heads = 1 if single else _of(config, "num_key_value_heads", "num_kv_heads") or heads
+        width = _of(config, "head_dim") or (_of(config, "hidden_size", "n_embd", "d_model") or 0) // heads
+    except Exception:  # noqa: BLE001 - transformers refuses to read for all layers what differs between them (Gemma 4)
+        return None
     keys, all_of_them = kv_heads * width, (heads + 2 * kv_heads) * width
     return HeadSharing(heads, kv_heads, {keys: keys, all_of_them: 2 * keys} if kv_heads < heads else {})
 
