@@ -123,3 +123,9 @@ def test_layers_whose_heads_differ_are_not_shared_out():
     assert recorded("gemma-4-26b-a4b").counts.heads is None
     with pytest.raises(UsageError, match="heads"):
         analyze("gemma-4-26b-a4b", mode="decode", N=64, on="h100-sxmx2", tensor_parallel=2)
+
+
+def test_devices_stand_side_by_side_for_published_models():
+    found = analyze("qwen3-32b", mode="decode", N=32_000, on="h100-sxm,h200-sxm", tokens_per_user=20, weights="fp8")
+    assert {one.asked.name for one in found.choices} == {"h100-sxm", "h200-sxm"}
+    assert found.metadata.weight_format == "fp8"

@@ -113,7 +113,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
     name, settings = spec_name(spec), given.get("settings")
     target = module_target(name)
-    if (found := recorded_model(target, options)) is not None:
+    if (found := recorded_model(target, given | {"trace": options.get("trace")})) is not None:
         tokens, run = one_number(given.get("N")), choosing.applied(module_run(given, "config"))
         run = run._replace(tokens=None if tokens is None else (tokens,))
         _check_one(run, how)
