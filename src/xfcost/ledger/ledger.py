@@ -21,7 +21,7 @@ from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
 from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.probe import Probe
-from xfcost.ledger.quantization import CACHE_BYTES, Storage, quantised_cache, storage
+from xfcost.ledger.quantization import CACHE_BYTES, StoredAs, quantised_cache, storage
 from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.training import Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
@@ -164,7 +164,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return self.bytes_per_element if self.metadata.cache_format is None else CACHE_BYTES
 
     @property
-    def storage(self) -> Storage:
+    def storage(self) -> StoredAs:
         """How its weights and cache are stored."""
         metadata = self.metadata
         return storage(self.bytes_per_element, self.rows, metadata.weight_format, metadata.cache_format)

@@ -81,7 +81,7 @@ CACHE_FORMATS: Final = {"fp8": "float8", "int8": "int8"}
 CACHE_BYTES: Final = 1
 
 
-class Storage(NamedTuple):
+class StoredAs(NamedTuple):
     """How the weights and the cache of a run are stored, and which of its products have fewer bits."""
 
     element: int
@@ -120,12 +120,12 @@ class Storage(NamedTuple):
         return device.peak(dtype) if figure is None else max(figure.value, device.peak(dtype))
 
 
-def storage(element: int, rows: Iterable[Operation], weights: str | None, cache: str | None) -> Storage:
+def storage(element: int, rows: Iterable[Operation], weights: str | None, cache: str | None) -> StoredAs:
     """How a run with these rows is stored in formats that may be None."""
     found = None if weights is None else WEIGHT_FORMATS[weights]
     experts_alone = found is not None and found.experts_alone
     experts_alone = experts_alone and any(one.count > 1 for row in rows for one in row.weight_matrices)
-    return Storage(element, found, experts_alone, None if cache is None else CACHE_FORMATS[cache])
+    return StoredAs(element, found, experts_alone, None if cache is None else CACHE_FORMATS[cache])
 
 
 def quantised_cache(cache: CacheBytes, element: int) -> CacheBytes:
