@@ -28,11 +28,8 @@ OF_TIMING = {*TIMING_OPTIONS}  # tests/test_timing_options.py
 OF_FILES = {"from_", "machine"}  # tests/test_from_file.py
 NOT_COUNTED = {
     "specs", "format_", "columns", "output", "force", "rate", "verbose", *OF_MODULES, *OF_TIMING, *OF_FILES,
-    "predict",
+    "predict", "expert_parallel",
 }  # fmt: skip
-EXPERTS = tuple(
-    f"stages.0.block.1.{key}" for key in ("kind=moe", "ratio=null", "experts=4", "active=1", "expert.kind=mlp")
-)
 PLANNED = {"mode": "train", "on": "a100-sxm-80x8", "tokens": "1e6", "dtype": "bf16"}
 
 # name -> (what is given to all, one value, another)
@@ -57,7 +54,6 @@ OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "on": ({}, "t4", "a100-sxm-80"),
     "weights": ({"mode": "decode", "on": "l4"}, "int4", "fp8"),
     "cache": ({"mode": "decode", "on": "l4"}, None, "fp8"),
-    "expert_parallel": ({"mode": "decode", "on": "l4x2", "settings": EXPERTS}, 1, 2),
     "mbu": ({"on": "l4", "mode": "decode", "N": 4096, "mfu": 0.5}, 0.5, 0.25),
     "peak": ({"mode": "train", "tokens": "1e6", "mfu": 0.5}, "1G", "2G"),
     "mfu": ({"mode": "train", "tokens": "1e6", "peak": "1G"}, 0.5, 0.25),

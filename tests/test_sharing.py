@@ -153,6 +153,13 @@ def test_experts_are_whole_on_their_devices():
     assert inside.memory.weights == pytest.approx(found.memory.weights - 2 * 7 / 8 * others, rel=2e-3)
 
 
+def test_replicas_with_experts_of_their_own_take_as_long_as_one():
+    # two groups of eight devices hold all experts each, and serve eight of sixteen samples: the time is that of one
+    options = {"tensor_parallel": 8, "expert_parallel": 8}
+    one, two = (on("mixtral-8x7b", f"h100-sxmx{8 * number}", batch=8 * number, **options).time for number in (1, 2))
+    assert two.expected_seconds == pytest.approx(one.expected_seconds)
+
+
 @pytest.mark.parametrize("spec", ["llama3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt2-xl"])
 @pytest.mark.parametrize("mode", ["decode", "prefill"])
 def test_no_sharing_beats_the_perfect_one(spec, mode):

@@ -207,10 +207,11 @@ class Shares(NamedTuple):
 
     def weight_bytes(self, ledger: Ledger) -> tuple[int, int | float]:
         """Bytes that all devices of a replica read in a pass: the fewest, and the expected ones."""
-        stored, replicas = ledger.storage, self.replicas
+        # experts that are divided among the devices of several replicas serve all of these
+        stored, together = ledger.storage, max(1, self.plan.expert // self.plan.tensor)
         least, expected = Fraction(0), 0.0
         for row in ledger.rows:
-            samples = replicas if self.of_experts(row) and not row.once else 1
+            samples = together if self.of_experts(row) and not row.once else 1
             copies = row.times * self.copies(row)
             least += int(stored.read_bytes(row, least_weights_of(row))) * copies
             expected += stored.read_bytes(row, expected_weights_of(row, samples)) * float(copies)

@@ -262,7 +262,8 @@ class RecordedModel:
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
         """To twice as many tokens."""
         with suppress(XfcostError):
-            return Grown(ledger, self._at(2 * self._tokens(run)), 2.0)
+            more = self._at(2 * self._tokens(run)).stored_as(run.weight_format, run.cache_format)
+            return Grown(ledger, more, 2.0)
         return None
 
 

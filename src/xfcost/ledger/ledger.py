@@ -180,10 +180,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         if (weight_format, cache_format) == (self.metadata.weight_format, self.metadata.cache_format):
             return self
         formats = msgspec.structs.replace(self.metadata, weight_format=weight_format, cache_format=cache_format)
-        cache = self.cache
+        cache, module = self.cache, self.module
         if cache is not None and cache_format is not None:
             cache = quantised_cache(cache, self.bytes_per_element)
-        found = msgspec.structs.replace(self, metadata=formats, cache=cache)
+            if module is not None and module.closed_form is not None:  # it is of the run's dtype
+                form = msgspec.structs.replace(module.closed_form, cache=None)
+                module = msgspec.structs.replace(module, closed_form=form)
+        found = msgspec.structs.replace(self, metadata=formats, cache=cache, module=module)
         return found if self.step is None else msgspec.structs.replace(found, step=found.decode_step())
 
     def weights_read(self) -> int | float:

@@ -84,6 +84,10 @@ _OUTSIDE: Final[Key] = ("", "outside", None, None)
 _ALL_PAIRS: Final = (
     "FlexAttention is counted over all pairs of queries and keys; a compiled kernel skips blocks that its mask empties"
 )
+_ALL_EXPERTS: Final = (
+    "its class computes every expert for every token, and the figures, bounds included, are of that; a server computes "
+    "and reads only the experts that the router chooses"
+)
 _STEPS_SAVED: Final = (
     "saved activations of torch's LSTM, GRU and RNN are those of the steps one by one; a device's kernel saves others"
 )
@@ -310,6 +314,10 @@ def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
         )
     if any(row.operation == "flex_attention" for row in ledger.rows):
         ledger = ledger.with_note(_ALL_PAIRS)
+    several = (row for row in ledger.rows if any(one.count > 1 for one in row.weight_matrices))
+    experts = [row for row in several if "expert" in row.component]
+    if any(row.weights_read is None or row.weights_read.routed is None for row in experts):
+        ledger = ledger.with_note(_ALL_EXPERTS)
     return ledger if kinds_from is None else ledger.with_note(kinds_from)
 
 
