@@ -392,10 +392,8 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
         metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
         last = metadata.grid_tokens + run.new_tokens - 1
-        if run.mode in _WITH_CACHE and of.positions is not None and last > of.positions:
-            ledger = ledger.with_note(
-                f"N = {last:,} is beyond the {of.positions:,} positions of its config; it may not run"
-            )
+        if run.mode in _WITH_CACHE:
+            ledger = ledger.at_positions(last, of.positions)
         return module_on_devices(of, ledger, lengths, run)
 
 

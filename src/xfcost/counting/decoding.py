@@ -23,7 +23,7 @@ from xfcost.spec.run import Run
 # Up to this many decode steps are all traced.
 _MOST_TRACED: Final = 4
 # The quantities of a row that are summed over decode steps.
-_SUMMED: Final = ("macs", "flops", "comparisons", "moved")
+SUMMED: Final = ("macs", "flops", "comparisons", "moved")
 
 
 def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
@@ -63,10 +63,10 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         parts = _parts(place(loaded, run_at(tokens, architecture, run, "prefill")))
         return {name: part for name, part in parts.items() if name not in encoder}
 
-    prefill_work, encoder_work = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
+    prefill_work, encoder_work = work_of(prefill.rows), work_of(row for row in prefill.rows if row.component in encoder)
 
     def part_work(part: _PartRun) -> Costs:
-        return tuple(part.labelled.times * value for value in _work(part.rows()))
+        return tuple(part.labelled.times * value for value in work_of(part.rows()))
 
     works = sum_parts(full_pass, part_work, prompt, last, cost_lengths(architecture)).values()
     passes = [sum(values) for values in zip(*works, strict=True)]
@@ -83,7 +83,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         refused = msgspec.structs.replace(generation, refused=str(error))
         note = f"no decode steps; the rows are the prefill's: {error}"
         return msgspec.structs.replace(prefill, generation=refused).with_note(note)
-    decode = _work(steps)
+    decode = work_of(steps)
     # the trace is of the prefill alone; its result is in the agreement
     rows = (
         *(in_phase("prefill", without_trace(row)) for row in prefill.rows),
@@ -145,7 +145,7 @@ def _parts(architecture: Architecture) -> dict[str, _PartRun]:
     }
 
 
-def _work(rows: Iterable[Operation]) -> Costs:
+def work_of(rows: Iterable[Operation]) -> Costs:
     """MACs and FLOPs of all blocks."""
     macs = flops = 0
     for row in rows:
@@ -188,7 +188,7 @@ def _steps(
         return _parts(place(loaded, run_at(tokens, architecture, run, "decode")))
 
     def step_costs(part: _PartRun) -> Costs:
-        return tuple(getattr(row, quantity) for row in part.rows() for quantity in _SUMMED)
+        return tuple(getattr(row, quantity) for row in part.rows() for quantity in SUMMED)
 
     sums = sum_parts(step_parts, step_costs, first, last, cost_lengths(architecture))
     values = {name: iter(sums) for name, sums in sums.items()}
@@ -198,7 +198,7 @@ def _steps(
     for row in final.rows:
         if row.component not in values:  # a shared table does no work
             continue
-        row_sums = {quantity: next(values[row.component]) for quantity in _SUMMED}
+        row_sums = {quantity: next(values[row.component]) for quantity in SUMMED}
         if row.cached or any(row_sums.values()):
             rows.append(msgspec.structs.replace(row, **row_sums, **not_summed))
     return tuple(rows), cache_of(final)

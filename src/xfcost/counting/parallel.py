@@ -39,6 +39,17 @@ NO_HEADS: Final = (
 )
 
 
+def heads_of_all(ledger: Ledger, found: HeadSharing | None, name: str) -> dict[str, HeadSharing]:
+    """The heads of every attention of a module, by the heads that its config has.
+
+    Raises:
+        UsageError: the config does not say.
+    """
+    if found is None:
+        raise UsageError(NO_HEADS.format(name=f"the config of {name}"))
+    return {sub_layer_of(row): found for row in ledger.rows if row.heads is not None}
+
+
 def check_replicas(tensor: int, pipeline: int, on: DeviceGroup) -> None:
     """Refuse devices of which t·p are no part.
 

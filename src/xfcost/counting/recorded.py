@@ -12,13 +12,14 @@ import re
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from xfcost.counting.fitted import closed_form
 from xfcost.counting.on_devices import SizedRun
-from xfcost.counting.parallel import NO_HEADS, sub_layer_of
+from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.system import CURVES, Grown, first_scores
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -195,20 +196,11 @@ class RecordedModel:
             ledger = closed_form(tokens, ledger, self._at)
         metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
-        if self.counts.positions is not None and tokens > self.counts.positions:
-            ledger = ledger.with_note(
-                f"N = {tokens:,} is beyond the {self.counts.positions:,} positions of its config; it may not run"
-            )
-        return ledger
+        return ledger.at_positions(tokens, self.counts.positions)
 
     def sizes(self, ledger: Ledger) -> SizedRun:
         """The run of its ledger at other N, modes and batches."""
-
-        def heads() -> dict[str, HeadSharing]:
-            if (found := self.counts.heads) is None:
-                raise UsageError(NO_HEADS.format(name=f"the config of {self.name}"))
-            return {sub_layer_of(row): found for row in ledger.rows if row.heads is not None}
-
+        heads = partial(heads_of_all, ledger, self.counts.heads, self.name)
         tokens = ledger.metadata.grid_tokens
         return SizedRun(tokens, self.batch, self.at, positions=self.counts.positions, heads=heads)
 

@@ -189,6 +189,12 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         found = msgspec.structs.replace(self, metadata=formats, cache=cache, module=module)
         return found if self.step is None else msgspec.structs.replace(found, step=found.decode_step())
 
+    def at_positions(self, last: int, most: int | None) -> Ledger:
+        """This ledger, with a note where its `last` token is beyond the `most` positions of its config."""
+        if most is None or last <= most:
+            return self
+        return self.with_note(f"N = {last:,} is beyond the {most:,} positions of its config; it may not run")
+
     def weights_read(self) -> int | float:
         """Weights that this pass reads, each once for the whole batch: of tables the rows used, of experts as expected.
 

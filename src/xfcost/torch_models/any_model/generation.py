@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
 
-from xfcost.counting.decoding import in_phase
+from xfcost.counting.decoding import SUMMED, in_phase, work_of
 from xfcost.counting.sums import Costs, last_true, sum_over_sizes
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import Mode
@@ -16,7 +16,6 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import Generation, PassWork
 from xfcost.ledger.operation import Operation, without_trace
 
-_SUMMED: Final = ("macs", "flops", "comparisons", "moved")
 # Of the prompt: rows of steps hold none of them again.
 _ONCE: Final[dict[str, Any]] = {
     "params": 0, "idle_params": 0, "attention_entries": 0, "matrix": None, "pairs": None, "weights_read": None,
@@ -38,12 +37,12 @@ def generated(prefill: Ledger, new_tokens: int, at: Callable[[int, Mode], Ledger
 
     def one_pass(tokens: int) -> Costs:
         rows = [row for row in (prefill if tokens == prompt else at(tokens, "prefill")).rows if not _of_encoder(row)]
-        return _work(rows)
+        return work_of(rows)
 
     passes = sum_over_sizes(one_pass, prompt, last)
-    encoder, first = _work(row for row in prefill.rows if _of_encoder(row)), _work(prefill.rows)
+    encoder, first = work_of(row for row in prefill.rows if _of_encoder(row)), work_of(prefill.rows)
     steps = _summed(step, prompt + 1, last)
-    decode = _work(steps)
+    decode = work_of(steps)
     return msgspec.structs.replace(
         prefill,
         metadata=msgspec.structs.replace(prefill.metadata, mode="generate"),
@@ -81,12 +80,6 @@ def _of_encoder(row: Operation) -> bool:
     return "encoder" in row.component.split(".")
 
 
-def _work(rows: Iterable[Operation]) -> Costs:
-    """MACs and FLOPs of all blocks."""
-    found = [(row.macs * row.times, row.flops * row.times) for row in rows]
-    return sum(macs for macs, _ in found), sum(flops for _, flops in found)
-
-
 def _summed(step: Callable[[int], Ledger], first: int, last: int) -> list[Operation]:
     """The rows of all steps from first to last together. Once windows are full, other layers may be alike."""
     found: dict[Any, Operation] = {}
@@ -96,10 +89,10 @@ def _summed(step: Callable[[int], Ledger], first: int, last: int) -> list[Operat
         sums = iter(sum_over_sizes(partial(_row_costs, step, first), first, end))
         for row in step(end).rows:
             before = found.get((row.path, row.times))
-            added = {one: next(sums) + (getattr(before, one) if before else 0) for one in _SUMMED}
+            added = {one: next(sums) + (getattr(before, one) if before else 0) for one in SUMMED}
             found[row.path, row.times] = msgspec.structs.replace(row, **added, **_ONCE)
         first = end + 1
-    return [row for row in found.values() if any(getattr(row, one) for one in _SUMMED)]
+    return [row for row in found.values() if any(getattr(row, one) for one in SUMMED)]
 
 
 def _alike(step: Callable[[int], Ledger], first: int, tokens: int) -> bool:
@@ -114,4 +107,4 @@ def _row_costs(step: Callable[[int], Ledger], first: int, tokens: int) -> Costs:
             f"--mode generate: the operations of the steps at N = {first:,} and {tokens:,} differ; take fewer "
             "--new-tokens"
         )
-    return tuple(getattr(row, quantity) for row in step(tokens).rows for quantity in _SUMMED)
+    return tuple(getattr(row, quantity) for row in step(tokens).rows for quantity in SUMMED)

@@ -13,7 +13,7 @@ import msgspec
 
 from xfcost.counting.fitted import CountedSizes
 from xfcost.counting.on_devices import SizedRun
-from xfcost.counting.parallel import NO_HEADS, sub_layer_of
+from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.system import CURVES, Grown, first_scores
 from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.execution import Mode
@@ -274,12 +274,8 @@ def sizes_of(module: AnyModule, ledger: Ledger, lengths: Lengths) -> SizedRun:
         of = module if batch == ledger.metadata.batch else module.with_samples(batch)
         return of.ledger(lengths._replace(tokens=tokens), How(trace=False, closed_form=False, mode=mode))
 
-    def heads() -> dict[str, HeadSharing]:
-        if (found := module.heads) is None:
-            raise UsageError(NO_HEADS.format(name=f"the config of {module.title}"))
-        return {sub_layer_of(row): found for row in ledger.rows if row.heads is not None}
-
     tokens, batch = ledger.metadata.grid_tokens, ledger.metadata.batch
+    heads = lambda: heads_of_all(ledger, module.heads, module.title)  # noqa: E731 - one line
     return SizedRun(tokens, batch, counted, positions=module.positions, heads=heads)
 
 
