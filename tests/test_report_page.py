@@ -177,13 +177,14 @@ def test_text_is_readable_in_both_themes():
     assert set(re.findall(r"#[0-9a-f]{6}", css)) == {one for pair in colours.values() for one in pair} | {"#ffffff"}
 
 
-def test_defaults_of_language_models_are_reported():
-    page = page_of(*PAGES["decode"])
-    assert "<li>bfloat16 and fused attention: the default of language models in decode; or give --dtype" in page
+def test_dtype_and_attention_are_reported():
+    assert "batch 1; bfloat16" in page_of("gpt2", "--mode", "decode")
 
 
 @pytest.mark.parametrize(
-    "words", [("vit", "swin", "--size", "224"), ("gpt2", "--mode", "decode", "--on", "h100-sxm")], ids=" ".join
+    "words",
+    [("vit", "swin", "--size", "224"), ("gpt2", "--mode", "decode", "--on", "h100-sxm", "--mbu", "60%")],
+    ids=" ".join,
 )
 def test_a_reader_without_the_tool_meets_none_of_its_options(words):
     assert not re.findall(r"(?<!\S)--[a-z]\S*", " ".join(Strict(page_of(*words)).texts))

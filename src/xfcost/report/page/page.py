@@ -22,7 +22,7 @@ from xfcost.ledger.operation import KINDS
 from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.visible import visible
 from xfcost.report.crossovers import search_text
-from xfcost.report.input_description import default_notes, names_text, run_text
+from xfcost.report.input_description import names_text, run_text
 from xfcost.report.page.system_view import (
     TOTAL_WORDS,
     PageContent,
@@ -134,7 +134,6 @@ def method_notes(content: PageContent) -> Iterator[str]:
     """Conventions, how the forms were made, which versions counted."""
     comparison = content.comparison
     yield f"{CONVENTION}."
-    yield from (f"{note}." for note in default_notes(ledger.metadata for ledger in comparison.ledgers))
     if any(ledger.module is None for ledger in comparison.ledgers):
         yield ("Specs are counted in closed form: every operation has a formula, evaluated in whole numbers.")
     if any(ledger.module is not None for ledger in comparison.ledgers):
