@@ -159,7 +159,7 @@ def test_images_of_any_size(compared_folder: Path) -> None:
 def test_a_plot_counts_a_module_at_every_point(compared_folder: Path) -> None:
     words = ("plot", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", "8:64", "-o", "a.csv")
     text = stdout_of(*words, cwd=compared_folder)
-    assert "Net: slope 2.00 from N = 8 to 64" in text
+    assert "Net: slope 2.00 of mixing MACs from N = 8 to 64" in text
     rows = list(csv.DictReader(io.StringIO((compared_folder / "a.csv").read_text())))
     macs = {
         name: [(row["N"], row["macs"], row["mixing_macs"]) for row in rows if row["system"] == name]

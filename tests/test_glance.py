@@ -2,11 +2,12 @@
 
 import json
 import re
+import xml.etree.ElementTree as ET
 
 import msgspec
 import pytest
 
-from helpers import csv_of, xf
+from helpers import csv_of, stdout_of, xf
 from xfcost.api.analysis import analyze
 from xfcost.counting.glance import glance
 from xfcost.report.glance import document, parameter_sentence, stages_text
@@ -186,3 +187,13 @@ def test_one_system_needs_no_column_of_systems(ledgers):
     text = document(glance([ledgers[0]])).text("table")
     assert "System" not in text
     assert re.search(r"Softmax +O\(h·N²\) +N +stage 1 +0", text)
+
+
+def test_a_report_is_a_picture_that_loads_nothing(tmp_path):
+    stdout_of("glance", "vit", "-o", tmp_path / "glance.svg")
+    text = (tmp_path / "glance.svg").read_text("utf-8")
+    drawn = "".join(ET.fromstring(text).itertext()).replace("\xa0", " ")  # noqa: S314 - our own file
+    assert "Operations at a glance: ViT-S/8" in drawn
+    assert "Q, K, V projections" in drawn
+    assert "url(http" not in text
+    assert "@import" not in text

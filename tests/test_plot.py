@@ -241,7 +241,7 @@ def test_csv_holds_what_is_drawn(tmp_path):
     target = tmp_path / "data.csv"
     result = xf("plot", "vit", "swin", "--N", "49:12544", "-o", target)
     assert (result.returncode, result.stderr) == (0, f"Wrote {target}\n")
-    assert result.stdout.splitlines()[0] == "ViT-S/8: slope 2.00 from N = 49 to 12,544"
+    assert result.stdout.splitlines()[0] == "ViT-S/8: slope 2.00 of mixing MACs from N = 49 to 12,544"
     rows = table_of(target)
     _, lines = drawn("mixing", "vit", "swin", special=[784])
     for system in ("ViT-S/8", "Swin-T"):
@@ -374,3 +374,12 @@ def test_captions_of_any_length_stay_inside_the_figure_and_off_its_panels(count,
     assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
     assert all(figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1 for box in boxes)
     assert not any(box.overlaps(axes.bbox) for box in boxes for axes in panels)
+
+
+def test_slopes_are_of_sizes_without_padding():
+    # windows of 7 fill grids of 56 and 112 in all four stages: 3,136 and 12,544 tokens; O(N·W²·d) is linear in N
+    swin = sweep("Swin-T", SpecSystem(load("swin-t", ())), make_run(), (49, 12_544))
+    assert swin.slope("mixing_macs") == pytest.approx(1.0, abs=1e-12)
+    whole = [x for x, ledger in zip(swin.xs, swin.ledgers, strict=True) if not ledger.metadata.padded]
+    assert whole[0] == 3_136
+    assert whole[-1] == 12_544

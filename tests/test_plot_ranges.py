@@ -28,7 +28,7 @@ def test_without_n_the_range_is_that_of_all_systems_and_is_said(tmp_path: Path) 
     assert second.startswith("GPT-2 (124M) ends at N = 1,024: gpt2.yaml:4 embed[1].length: ")
     assert second.endswith("N can be at most 1024")
     assert "its line ends" not in done.stderr
-    assert "ViT-S/8: slope 1.99 from N = 49 to 1,024" in done.stdout
+    assert "ViT-S/8: slope 1.99 of mixing MACs from N = 49 to 1,024" in done.stdout
     rows = table_of(tmp_path / "a.csv")
     ends = {name: [int(row["N"]) for row in rows if row["system"] == name] for name in ("ViT-S/8", "GPT-2 (124M)")}
     assert {(numbers[0], numbers[-1]) for numbers in ends.values()} == {(49, 1024)}
@@ -40,7 +40,7 @@ def test_a_range_that_is_given_is_drawn_and_every_line_as_far_as_it_goes(tmp_pat
     done = xf("plot", "vit", "gpt2", "--N", "49:12544", "-o", "a.csv", cwd=tmp_path)
     assert "all systems have" not in done.stderr
     assert "GPT-2 (124M): its line ends at N = 1,024" in done.stderr
-    assert "ViT-S/8: slope 2.00 from N = 49 to 12,544" in done.stdout
+    assert "ViT-S/8: slope 2.00 of mixing MACs from N = 49 to 12,544" in done.stdout
 
 
 def test_the_whole_default_is_said_too(tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ ENDINGS: Final[dict[str, Format]] = {
     ".md": "markdown",
     ".tex": "latex",
     ".txt": "table",
+    ".svg": "svg",
 }
 
 

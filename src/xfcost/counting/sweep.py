@@ -190,6 +190,13 @@ class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
             return [self.least_seconds(ledger).get(quantity) for ledger in self.ledgers]
         return [QUANTITIES[quantity](ledger) for ledger in self.ledgers]
 
+    def slope(self, quantity: str) -> float | None:
+        """The exponent in N of a figure; through the points without padding where there are two, else through all."""
+        points = list(zip(self.xs, self.values(quantity), self.ledgers, strict=True))
+        whole = [point for point in points if not point[2].metadata.padded]
+        xs, values, _ = zip(*(whole if len(whole) > 1 else points), strict=True)
+        return slope(xs, values)
+
 
 def sweep(
     name: str, system: System, run: Run, span: tuple[int, int], extra: Iterable[int] = (), axis: SizeAxis = TOKENS
@@ -230,7 +237,7 @@ def sweep(
         skipped={x: str(error) for x, error in errors.items() if x not in beyond},
         on=run.on,
     )
-    return counted_at(found, extra, run)
+    return counted_at(found, [*extra, *_ends_without_padding(found, sized)], run)
 
 
 def common_range(sweeps: Sequence[CountedSweep], run: Run) -> list[CountedSweep]:
@@ -267,6 +274,25 @@ def counted_at(each: CountedSweep, xs: Iterable[int], run: Run, *, only_squares:
     ledgers |= dict(zip(each.xs, each.ledgers, strict=True))
     ordered = tuple(sorted(ledgers))
     return msgspec.structs.replace(each, xs=ordered, ledgers=tuple(ledgers[x] for x in ordered))
+
+
+# Sizes tried from each end of a range for one that needs no padding.
+_MOST_TRIED: Final = 120
+
+
+def _ends_without_padding(found: CountedSweep, sized: SizedSystem) -> list[int]:
+    """The least and the largest size of a sweep at which nothing is padded; none where none was found near its ends."""
+    if not any(ledger.metadata.padded for ledger in found.ledgers):
+        return []
+    low, high = (sized.sizes.step_below(x) for x in (found.xs[0], found.xs[-1]))
+    ends = []
+    for steps in (range(low, high + 1)[:_MOST_TRIED], range(high, low - 1, -1)[:_MOST_TRIED]):
+        for x in map(sized.sizes.value, steps):
+            ledgers, _ = sized.ledgers([x])
+            if x in ledgers and not ledgers[x].metadata.padded:
+                ends.append(x)
+                break
+    return ends
 
 
 def _between(whole: CountedSweep, low: int, high: int) -> CountedSweep:

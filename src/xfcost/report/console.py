@@ -71,6 +71,34 @@ def rich_html(render: Callable[[int], RenderableType]) -> str:
     return html(console.render(Visible(render(PLAIN_WIDTH + 20))))
 
 
+# rich's picture of a terminal without its window, in the fonts of the reader, dark where the reader's theme is dark.
+_SVG: Final = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font: {char_height}px/{line_height}px ui-monospace, Menlo, "DejaVu Sans Mono", monospace; }}
+{styles}
+@media (prefers-color-scheme: dark) {{ svg {{ filter: invert(0.9) hue-rotate(180deg); }} }}
+</style>
+<defs>{lines}</defs>
+<rect width="100%" height="100%" fill="#ffffff"/>
+<g transform="translate({terminal_x}, {terminal_y})" class="{unique_id}-matrix">{matrix}</g>
+</svg>
+"""
+
+
+def svg_text(render: Callable[[int], RenderableType]) -> str:
+    """A picture of the report on a terminal of 120 columns."""
+    from rich.color import ANSI_COLOR_NAMES
+    from rich.terminal_theme import TerminalTheme
+
+    width = PLAIN_WIDTH + 20
+    console = _Lines(file=io.StringIO(), record=True, width=width, **_PLAIN)
+    console.print(Visible(render(width)))
+    light = {ANSI_COLOR_NAMES[name]: shades[0] for name, shades in COLOURS.items()}
+    colours = [tuple(bytes.fromhex(light.get(number, "#1c2126")[1:])) for number in range(16)]
+    theme = TerminalTheme((255, 255, 255), (28, 33, 38), colours[:8], colours[8:])  # type: ignore[arg-type]
+    return console.export_svg(theme=theme, code_format=_SVG, unique_id="xfcost")
+
+
 # Colour of the terminal -> the same on a light theme, on a dark one, and where the theme is not known.
 COLOURS: Final = {
     "blue": ("#1f5fa8", "#6fb1ff", "#2f78cf"),

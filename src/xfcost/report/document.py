@@ -172,10 +172,10 @@ class Document(NamedTuple):
             return self.json()
         if form == "csv":
             return to_csv(self.records())
-        if form == "table":
-            from xfcost.report.console import plain_text
+        if form in ("table", "svg"):
+            from xfcost.report.console import plain_text, svg_text
 
-            return plain_text(self.terminal)
+            return (plain_text if form == "table" else svg_text)(self.terminal)
         parts = self.paper(form) if self.paper else self.parts()
         shown = (part for part in parts if part.only != "terminal")
         return "\n\n".join(block for part in shown for block in _blocks(part, form, prose=self.prose)) + "\n"

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from xfcost.ledger.errors import OutputError, UsageError, nearest, printable, shown
 from xfcost.report.messages import cleaned_up_on_interrupt
 
-Format = Literal["table", "json", "csv", "markdown", "latex"]
+Format = Literal["table", "json", "csv", "markdown", "latex", "svg"]
 
 
 def ending_of(path: Path, known: Collection[str], otherwise: str = "") -> str:

@@ -25,6 +25,12 @@ _MARGIN: Final = 0.35
 _LINE: Final = 0.2
 _LEGEND: Final = 0.75
 _COLUMNS: Final = 8
+_CAPTION: Final = (
+    "Each map is the input as one token (orange) sees it after that block: coloured parts influence it, each in the "
+    "colour of the block after which it first does."
+)
+# Of lines of text and the legend.
+_NARROWEST: Final = 6.6
 _TALLEST: Final = 2.0
 # Cells of a map's side, and of a strip, that are drawn; more units share a cell.
 _MOST_SIDE, _MOST_IN_STRIP = 112, 512
@@ -78,10 +84,11 @@ class _Panel(NamedTuple):
 def reach_figure(reaches: Sequence[Reach]) -> Figure:
     """The picture: a panel per system, of an encoder-decoder per stream and input."""
     panels = [_panel(one, drawn, first=drawn is one.maps[0]) for one in reaches for drawn in one.maps]
-    every = dict.fromkeys(note for panel in panels for note in panel.notes)
-    notes = [line for note in every for line in textwrap.wrap(note, 125)]
+    every = dict.fromkeys([_CAPTION, *(note for panel in panels for note in panel.notes)])
+    notes = [line for note in every for line in textwrap.wrap(note, 110)]
     height = _MARGIN + sum(panel.height for panel in panels) + _LEGEND + _LINE * len(notes)
-    sheet = Sheet(2 * _MARGIN + _COLUMNS * (_MAP + _BESIDE), height)
+    maps = max(_COLUMNS if panel.strip else min(len(panel.blocks), _COLUMNS) for panel in panels)
+    sheet = Sheet(2 * _MARGIN + max(maps * (_MAP + _BESIDE), _NARROWEST), height)
     y = _MARGIN / 2
     last = max(int(panel.cells.max()) for panel in panels)
     for panel in panels:
@@ -146,11 +153,11 @@ def _heads(found: Reach, drawn: Map, grid: InputGrid) -> tuple[str, ...]:
 
 
 def _drawn_blocks(found: Reach, drawn: Map, last: int) -> tuple[tuple[int, str, str], ...]:
-    """The blocks until nothing changes any more; of many some."""
+    """The blocks until every token has met every other, else until nothing changes any more; of many some."""
     steps = [step for step in found.steps if step.stream == drawn.stream]
     stem = [(0, "stem", ", ".join(step.kinds)) for step in steps if step.part == "stem"]
     numbered = [(step.number, f"block {step.number}", ", ".join(step.kinds)) for step in steps if step.number]
-    blocks = stem + [block for block in numbered if block[0] <= max(last, 1)]
+    blocks = stem + [block for block in numbered if block[0] <= (found.path_length_of(drawn.stream) or max(last, 1))]
     if len(blocks) <= _MOST_MAPS:
         return tuple(blocks)
     some = np.linspace(0, len(blocks) - 1, _MOST_MAPS).round().astype(int)

@@ -18,6 +18,7 @@ from xfcost.report.compare import ratio_text
 from xfcost.report.measured_compare import crossing_text, data_notes, determined_text, span_text
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, ChartLine, ChartPoints, ratio_summary, slope_text
+from xfcost.report.quantities import QUANTITIES
 from xfcost.report.style import lowered
 from xfcost.report.timing import where_text
 
@@ -88,7 +89,7 @@ def _counted(
             continue
         number = len(lines)
         xs, values = zip(*pairs, strict=True)
-        lines.append(ChartLine(f"{one.name}{name}", xs, values, slope(xs, values)))
+        lines.append(ChartLine(f"{one.name}{name}", xs, values, one.slope(quantity)))
         seen = [(one.at(ledger), value) for ledger in ledgers if (value := traced(ledger, quantity))]
         if seen:
             points.append(ChartPoints(f"{one.name}, traced", number, *zip(*seen, strict=True)))
@@ -109,7 +110,7 @@ def _timed(
         points.append(ChartPoints(name, number, xs, seconds, spread, intervals))
         rate = seconds[0] / (ledgers[0].total("macs") or 1)
         values = [(macs or 0) * rate for macs in one.values("macs")]
-        fitted = slope(one.xs, values)
+        fitted = one.slope("macs")
         lines.append(ChartLine(f"{one.name}, its MACs at the first point's rate", one.xs, values, fitted, scaled=True))
     return lines, points
 
@@ -237,8 +238,10 @@ def _summary(sweeps: Sequence[CountedSweep], metric: str) -> Iterator[str]:
     for one in sweeps:
         values = one.values(METRICS[metric].quantity)
         if any(values):
-            fitted = slope_text(slope(one.xs, values))
-            yield f"{one.name}: slope {fitted} from {one.axis.word} = {one.xs[0]:,} to {one.xs[-1]:,}"
+            span = f"from {one.axis.word} = {one.xs[0]:,} to {one.xs[-1]:,}"
+            quantity, title = METRICS[metric].quantity, METRICS[metric].title
+            words = QUANTITIES[quantity].name if quantity in QUANTITIES else lowered(title)
+            yield f"{one.name}: slope {slope_text(one.slope(quantity))} of {words} {span}"
         else:
             yield f"{one.name} {_nothing(one, metric)}"
 
