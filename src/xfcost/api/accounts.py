@@ -399,7 +399,7 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
 
 def _generated(of: AnyModule, lengths: Lengths, run: Run, how: How) -> Ledger:
     """The ledger of a prompt and of the decode steps after it."""
-    from xfcost.torch_models.any_model.generation import generated
+    from xfcost.counting.generation import generated
 
     bare = how._replace(trace=False, mixing=0, closed_form=False, strict=False)
 

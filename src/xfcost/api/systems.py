@@ -158,7 +158,9 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
     """
     if isinstance(system, SpecSystem):
         return account(system.loaded, run, how)
-    check_options(system.name, run, device=how.device, predict=how.predict, modes=_COUNTED_MODES)
+    recorded = isinstance(system, RecordedModel)
+    modes = (*_COUNTED_MODES, "generate") if recorded else _COUNTED_MODES
+    check_options(system.name, run, device=how.device, predict=how.predict, modes=modes)
     if isinstance(system, RecordedModel):
         return sized_on_devices(system.account(run, orders=how.orders), run, system.sizes)
     module = cast("ModuleSystem", system)
