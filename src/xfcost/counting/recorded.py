@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from xfcost import __version__
 from xfcost.counting.fitted import closed_form
 from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
@@ -33,7 +34,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
-from xfcost.spec.models import FOLDER, models
+from xfcost.spec.models import FOLDER, RECORDED_WITH, models
 from xfcost.spec.run import Run
 
 _HOLE: Final = re.compile('"\xab([^\xbb:]+)\xbb"|\xab([^\xbb:]+):(,?)\xbb')
@@ -203,7 +204,8 @@ class RecordedModel:
             last += run.new_tokens - 1
         elif orders:
             ledger = closed_form(tokens, ledger, self._at)
-        metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
+        of_run = run.default_note if ledger.metadata.attention == run.attention else run.dtype_note
+        metadata = msgspec.structs.replace(ledger.metadata, default_note=of_run)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
         return ledger.at_positions(last, self.counts.positions)
 
@@ -219,9 +221,20 @@ class RecordedModel:
         if key not in self._known:
             ledger, found = self.counts.ledger(mode, tokens, batch), models()[self.key]
             metadata = msgspec.structs.replace(
-                ledger.metadata, name=found.title, source=self.key, published=found.figures
+                ledger.metadata,
+                name=found.title,
+                paper=found.paper,
+                source=self.key,
+                published=found.figures,
+                versions={"xfcost": __version__, **RECORDED_WITH},
             )
-            self._known[key] = msgspec.structs.replace(ledger, metadata=metadata)
+            versions = ", ".join(f"{name} {version}" for name, version in RECORDED_WITH.items())
+            run = ledger.module and msgspec.structs.replace(ledger.module, recorded=versions, traced="")
+            rows = tuple(
+                row if row.component else msgspec.structs.replace(row, stage=found.title, block=found.title)
+                for row in ledger.rows
+            )
+            self._known[key] = msgspec.structs.replace(ledger, metadata=metadata, rows=rows, module=run, agreement=None)
         return self._known[key]
 
     def _at(self, tokens: int) -> Ledger:
