@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from helpers import error_of, report_text, stdout_of
+from helpers import error_of, report_text, stdout_of, xf
 from xfcost.api.analysis import analyze, compare
+from xfcost.api.find import find
 from xfcost.commands.options import presets_from
 from xfcost.counting.forward import count
 from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, recorded
@@ -116,14 +117,14 @@ def test_a_generation_is_its_prompt_and_every_step_by_hand():
     assert ledger.on.memory.needed > 2 * 596_049_920
 
 
-@pytest.mark.parametrize("name", ["gemma-3-1b", "gpt-oss-20b"])
-def test_the_steps_of_a_generation_pass_the_end_of_a_window(name):
-    """Windows of 512 and 128 tokens fill on the way."""
-    ledger = analyze(name, mode="generate", N=100, new_tokens=500, batch=2)
+@pytest.mark.parametrize(("name", "window"), [("gemma-3-1b", 512), ("gpt-oss-20b", 128)])
+def test_the_steps_of_a_generation_pass_the_end_of_a_window(name, window):
+    """Windows fill on the way."""
+    ledger = analyze(name, mode="generate", N=window - 20, new_tokens=40, batch=2)
     model = recorded(name)
-    steps = [model.at(tokens, "decode", 2).total("macs") for tokens in range(101, 600)]
+    steps = [model.at(tokens, "decode", 2).total("macs") for tokens in range(window - 19, window + 20)]
     assert ledger.generation.decode.macs == sum(steps)
-    assert ledger.generation.prefill.macs == model.at(100, "prefill", 2).total("macs")
+    assert ledger.generation.prefill.macs == model.at(window - 20, "prefill", 2).total("macs")
 
 
 def test_a_comparison_of_generations_has_the_work_of_each():
@@ -185,6 +186,41 @@ def test_messages_and_the_list():
     rows = json.loads(stdout_of("list", "--models", "--format", "json"))
     assert {row["model"] for row in rows} == set(models())
     assert all(row["config"] for row in rows)
+
+
+def test_models_are_found_by_name():
+    given = {"mode": "decode", "N": "8k", "batch": 4, "on": "h100-sxm"}
+    found = find("qwen3-0.6b", "gpt-oss-20b", "llama3-8b", "llama-3.1-8b", max_memory="30GiB", **given)
+    assert [row.name for row in found.rows] == ["llama3-8b", "llama-3.1-8b", "qwen3-0.6b"]
+    assert found.rows[0].figures == found.rows[1].figures  # of the same shapes
+    for name in ("qwen3-0.6b", "gpt-oss-20b"):
+        figures = next(one.figures for one in (*found.rows, *found.not_fitting) if one.name == name)
+        own = analyze(name, **given)
+        assert figures["params"] == own.total("params")
+        assert figures["macs"] == own.total("macs")
+        assert figures["cache_bytes"] == own.cache.bytes
+        assert figures["memory"] == own.on.memory.needed
+        assert figures["seconds"] == pytest.approx(own.on.seconds)
+    with pytest.raises(UsageError, match="a torch module, which has to run"):
+        find("qwen3-0.6b", mode="decode", dtype="float32", attention="eager", max_macs="1G")
+
+
+def test_images_are_refused_by_models_of_text():
+    refusal = "Qwen3 0.6B reads tokens, which have no height and width; give --N"
+    for name in ("analyze", "check"):
+        more = ("--max-macs", "1G") if name == "check" else ()
+        assert refusal in error_of(name, "qwen3-0.6b", "--size", "224", *more)
+    with pytest.raises(UsageError, match=refusal):
+        compare("qwen3-0.6b", "vit", size=224)
+    (left,) = find("qwen3-0.6b", "vit", size=224, max_macs="1T").not_fitting
+    assert left.reason == "--size: it reads tokens, which have no height and width; give --N"
+
+
+def test_a_config_is_shown_with_its_source():
+    done = xf("show", "qwen3-0.6b")
+    assert done.stdout == config_of("qwen3-0.6b").read_text(encoding="utf-8")
+    assert "Qwen/Qwen3-0.6B, as in" in done.stderr
+    assert "leave it out" in error_of("show", "qwen3-0.6b", "--full")
 
 
 def test_layers_whose_heads_differ_are_not_shared_out():

@@ -242,6 +242,8 @@ class RecordedModel:
         return self.at(tokens, "prefill" if self.mode == "generate" else self.mode, self.batch)
 
     def _tokens(self, run: Run) -> int:
+        if run.size is not None:
+            return self.pixels(run)
         if run.tokens is not None and len(run.tokens) > 1:
             raise UsageError(f"--N {','.join(map(str, run.tokens))}: expected one number, the tokens of the text")
         return run.tokens[0] if run.tokens else self.counts.tokens
@@ -268,7 +270,7 @@ class RecordedModel:
         return 1
 
     def pixels(self, run: Run) -> int:
-        raise UsageError(f"--size: the inputs of {self.name} are no image")
+        raise UsageError(f"--size: {self.name} reads tokens, which have no height and width; give --N")
 
     def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
         """Which tokens are special is not known."""
