@@ -257,9 +257,9 @@ def run(  # noqa: PLR0913 - options
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
-    narrow, context = N is None and size is None, _context(systems, how)
-    span = context if narrow and context else span
-    at = marked(mark, axis, span) if mark is not None or context is None else None
+    narrow, of_text = N is None and size is None, _context(systems, how)
+    span = of_text if narrow and of_text else span
+    at = marked(mark, axis, span) if mark is not None or of_text is None else None
     for one in systems:
         if not isinstance(one, SpecSystem | RecordedModel):
             start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
