@@ -72,7 +72,8 @@ class Strict(HTMLParser):
         assert self.open.pop() == tag, (tag, self.open, self.getpos())
 
     def handle_data(self, data):
-        (self.scripts if self.open and self.open[-1] == "script" else self.texts).append(data)
+        if self.open[-1:] != ["style"]:
+            (self.scripts if self.open[-1:] == ["script"] else self.texts).append(data)
 
     def values(self, attribute):
         return [attributes[attribute] for _, attributes, _ in self.elements if attribute in attributes]

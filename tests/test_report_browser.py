@@ -129,7 +129,7 @@ def test_the_slider_changes_every_figure_and_its_words_are_python_s(opened):
             rows = page.locator(f'#operations data[data-system="{system}"][data-quantity="macs"]')
             assert sum(int(row.get_attribute("value")) for row in rows.all()) == macs
             per_token = ledger.total("macs", lambda row: row.mixing == "per-token")
-            share = page.locator("#kinds table").nth(system).locator("[data-share]").first
+            share = page.locator(f'#kinds td:has(data[data-whole="per-token"][data-system="{system}"]) [data-share]')
             assert share.text_content() == units.percent(per_token, macs)
             stages = page.locator(f"#tree-{system} > details > summary")
             parts = [ledger.part(rows).total("macs") for rows in ledger.by("stage").values()]
@@ -238,6 +238,21 @@ def test_on_paper_everything_is_open_and_controls_are_gone(opened):
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("details[open]").count() == 0
     assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_answer_and_the_plot_are_on_the_first_screen(opened, width):
+    page = opened(TWO, viewport={"width": width, "height": 800})
+    tops = [page.locator(one).bounding_box()["y"] for one in ("#answer li >> nth=0", "#plot")]
+    assert tops[0] < tops[1] < 600
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert width == 390 or page.evaluate("document.documentElement.scrollHeight") < 6000
+    # where columns are hidden, a line says so
+    hidden = page.evaluate("[...document.querySelectorAll('.wide')].map(one => one.scrollWidth > one.clientWidth + 1)")
+    assert [*map(bool, hidden)] == page.evaluate(
+        "[...document.querySelectorAll('.wide')].map(one => one.classList.contains('scrolls'))"
+    )
+    assert any(hidden) == (width == 390)
 
 
 def test_focus_is_seen_and_comes_in_order(opened):

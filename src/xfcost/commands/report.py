@@ -53,7 +53,7 @@ def run(specs: Specs, range_: Range = None, output: Page = None, **given: Any) -
     check_mixing(systems, given)
     content = page_content(systems, run, how, span)
     comparison = content.comparison
-    lines = [*comparison_lines(comparison), *crossover_lines(comparison)] or system_lines(comparison, 0)
+    lines = [*comparison_lines(comparison, options=True), *crossover_lines(comparison)] or system_lines(comparison, 0)
     shared.deliver_lines(lines)
     shared.deliver(page_html(content), target, force=given["force"])
     shared.verdict(comparison.ledgers)

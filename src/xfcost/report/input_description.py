@@ -83,10 +83,13 @@ def input_object(metadata: Metadata) -> dict[str, Any]:
     return size | {"image": image, "batch": metadata.batch}
 
 
-def input_warnings(systems: Mapping[str, Metadata]) -> Iterator[str]:
-    """How the inputs of several systems differ: in N, and in the image (`ViT-S/8 sees 224×224, Swin-T 112×112`)."""
+def input_warnings(systems: Mapping[str, Metadata], *, options: bool = True) -> Iterator[str]:
+    """How the inputs of several systems differ: in N, and in the image (`ViT-S/8 sees 224×224, Swin-T 112×112`).
+
+    With `options` they name the option that sets equal inputs.
+    """
     if len({metadata.grid_tokens for metadata in systems.values() if metadata.grid_tokens}) > 1:
-        yield "each at its own N, and they differ; --N sets one N for all"
+        yield "each at its own N, and they differ" + ("; --N sets one N for all" if options else "")
     run: dict[str, list[str]] = {}
     for name, metadata in systems.items():
         if metadata.attention != "no":
@@ -102,7 +105,8 @@ def input_warnings(systems: Mapping[str, Metadata]) -> Iterator[str]:
         (size, names), *others = seen.items()
         first = f"{names_text(names)} {'see' if len(names) > 1 else 'sees'} {size}"
         sizes = ", ".join([first, *(f"{names_text(names)} {size}" for size, names in others)])
-        mend = "; --size compares equal images" if all(metadata.image for metadata in systems.values()) else ""
+        sized = options and all(metadata.image for metadata in systems.values())
+        mend = "; --size compares equal images" if sized else ""
         yield f"images differ: {sizes}{mend}"
 
 

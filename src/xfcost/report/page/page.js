@@ -39,6 +39,12 @@
   };
   all("th[aria-sort] button").forEach((button) => button.addEventListener("click", () => sortBy(button.parentElement)));
 
+  // -- tables that are wider than the screen ---------------------------------------------------------------------------
+  const widths = new ResizeObserver((entries) => entries.forEach(({ target }) => {
+    target.classList.toggle("scrolls", target.scrollWidth > target.clientWidth + 1);
+  }));
+  all(".wide").forEach((one) => widths.observe(one));
+
   // -- the tree, and printing ----------------------------------------------------------------------------------------
   all("button[data-tree]").forEach((button) => button.addEventListener("click", () => {
     const open = button.dataset.open === "yes";

@@ -22,7 +22,7 @@ from xfcost.ledger.operation import KINDS
 from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.visible import visible
 from xfcost.report.crossovers import search_text
-from xfcost.report.input_description import default_notes, names_text, run_text
+from xfcost.report.input_description import names_text, run_text
 from xfcost.report.page.system_view import (
     TOTAL_WORDS,
     PageContent,
@@ -42,6 +42,7 @@ _MOST_LINES: Final = 6
 _SECTIONS: Final = (
     ("answer", "Answer"),
     ("growth", "Growth with N"),
+    ("systems", "Systems"),
     ("kinds", "Mixing kinds"),
     ("operations", "Operations"),
     ("tree", "Tree"),
@@ -70,6 +71,8 @@ def _values(content: PageContent) -> dict[str, Any]:
     specs = [ledger.metadata for ledger in comparison.ledgers if ledger.module is None]
     drawn = content.diagram
     columns = TOTAL_WORDS.keys() - {"cache_bytes"} if isinstance(sizes, str) else set(shown_totals(sizes))
+    rooflines = content.rooflines
+    shown = {"systems": len(systems) > 1, "roofline": bool(rooflines)}
     not_drawn = f"not drawn, for so many columns do not fit side by side: the last {content.not_drawn} of the systems"
     return {
         "title": f"Cost of {names_text(list(comparison.names))}",
@@ -79,8 +82,8 @@ def _values(content: PageContent) -> dict[str, Any]:
         "style": Markup(style),  # noqa: S704 - a file of this package
         "script": Markup(script),  # noqa: S704 - a file of this package
         "data": script_data(content),
-        "sections": _SECTIONS,
-        "comparison_lines": comparison_lines(comparison),
+        "sections": [one for one in _SECTIONS if shown.get(one[0], True)],
+        "comparison_lines": comparison_lines(comparison, options=False),
         "crossovers": crossovers[:_MOST_LINES] if few else [],
         "more_crossovers": crossovers[_MOST_LINES:] if few else crossovers,
         "few": few,
@@ -95,11 +98,10 @@ def _values(content: PageContent) -> dict[str, Any]:
             "differing": drawn.differing,
             "notes": [*drawn.notes, *([not_drawn] if content.not_drawn else [])],
         },
-        "roofline": None if isinstance(content.rooflines, str) else roofline_view(content.rooflines),
-        "no_roofline": content.rooflines if isinstance(content.rooflines, str) else "",
+        "roofline": None if isinstance(rooflines, str) else roofline_view(rooflines),
+        "no_roofline": rooflines if isinstance(rooflines, str) else "",
         "method": list(method_notes(content)),
         "words": WORDS,
-        "count": units.count,
     }
 
 
@@ -132,12 +134,8 @@ def method_notes(content: PageContent) -> Iterator[str]:
     """Conventions, how the forms were made, which versions counted."""
     comparison = content.comparison
     yield f"{CONVENTION}."
-    yield from (f"{note}." for note in default_notes(ledger.metadata for ledger in comparison.ledgers))
     if any(ledger.module is None for ledger in comparison.ledgers):
-        yield (
-            "Specs are counted in closed form: every operation has a formula, evaluated in whole numbers. "
-            "--trace checks them operation by operation on the real torch model."
-        )
+        yield ("Specs are counted in closed form: every operation has a formula, evaluated in whole numbers.")
     if any(ledger.module is not None for ledger in comparison.ledgers):
         yield (
             "Torch modules are counted by what they run: every ATen operation of one pass; at other N from "
@@ -155,7 +153,7 @@ def method_notes(content: PageContent) -> Iterator[str]:
     for searched in dict.fromkeys(search_text(one) for one in comparison.searches):
         yield f"Crossovers were looked for {searched}."
     sources = (
-        f"{name}: {ledger.metadata.source}" + "".join(f" --set {one}" for one in ledger.metadata.settings)
+        f"{name}: {ledger.metadata.source}" + "".join(f" with {one}" for one in ledger.metadata.settings)
         for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
     )
     yield f"Sources: {'; '.join(sources)}."

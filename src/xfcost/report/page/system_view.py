@@ -17,7 +17,7 @@ from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.roofline import Roofline
 from xfcost.report.compare import cost_texts, exponent_text, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
-from xfcost.report.header import header
+from xfcost.report.header import COUNTED_ONLY, header
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.quantities import QUANTITIES, figure_text
 from xfcost.report.style import WORDS, letters_text, lowered
@@ -61,15 +61,18 @@ TOTAL_WORDS: Final[dict[Quantity, str]] = {name: QUANTITIES[name].name for name 
 _DEAREST: Final = 3
 
 
-def comparison_lines(comparison: Comparison) -> list[str]:
-    """Which system costs less and by how much; nothing of one system. Of many, the least and the most."""
+def comparison_lines(comparison: Comparison, *, options: bool) -> list[str]:
+    """Which system costs less and by how much; nothing of one system. Of many, the least and the most.
+
+    With `options` warnings name the options that mend them: in a terminal, not on the page.
+    """
     if len(comparison.names) == 1:
         return []
     metadata = {name: ledger.metadata for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)}
     if len(comparison.names) > MOST_PAIRED:
-        return [*_extremes(comparison), *input_warnings(metadata)]
+        return [*_extremes(comparison), *input_warnings(metadata, options=options)]
     texts = (*cost_texts(comparison), *compared_prediction_texts(comparison))
-    return [*(text.plain.strip() for text in texts), *input_warnings(metadata)]
+    return [*(text.plain.strip() for text in texts), *input_warnings(metadata, options=options)]
 
 
 def crossover_lines(comparison: Comparison) -> list[str]:
@@ -137,21 +140,23 @@ def system_view(content: PageContent, place: int) -> dict[str, Any]:
     """The view of the system at `place`, as the templates take it."""
     comparison, sizes, ledger = content.comparison, content.sizes, content.comparison.ledgers[place]
     figures = Figures(ledger, place)
-    kinds = [kind for kind in KINDS if kind != "unknown" or any(row.mixing == kind for row in ledger.rows)]
+    kinds = [kind for kind in KINDS if any(row.mixing == kind for row in ledger.rows)]
+    alike: dict[tuple[str, Mixing, str, str], list[int]] = {}
+    for at, row in enumerate(ledger.rows):
+        if not row.only_moves:
+            alike.setdefault((row.title, row.mixing, order_cell(row), row.reads or units.DASH), []).append(at)
     operations = [
-        {"title": row.title, "block": row.block, "times": row.times, "kind": row.mixing}
-        | {"kind_word": WORDS[row.mixing], "order": order_cell(row), "reads": row.reads or units.DASH}
-        | {"params": figures.of_rows("params", [at]), "macs": figures.of_rows("macs", [at])}
-        | {"memory": figures.of_rows("attention_bytes", [at])}
-        for at, row in enumerate(ledger.rows)
-        if not row.only_moves
+        {"title": title, "times": sum(ledger.rows[at].times for at in places), "kind": kind, "kind_word": WORDS[kind]}
+        | {"order": order, "reads": reads, "params": figures.of_rows("params", places)}
+        | {"macs": figures.of_rows("macs", places), "memory": figures.of_rows("attention_bytes", places)}
+        for (title, kind, order, reads), places in alike.items()
     ]
     return {
         "place": place,
         "name": comparison.names[place],
         "paper": ledger.metadata.paper or "",
         "source": ledger.metadata.source,
-        "lines": system_lines(comparison, place),
+        "lines": [line for line in system_lines(comparison, place) if line != COUNTED_ONLY],
         "totals": {quantity: figures.total(quantity) for quantity in TOTAL_WORDS},
         "kinds": [
             {"kind": kind, "word": WORDS[kind]}
@@ -163,7 +168,7 @@ def system_view(content: PageContent, place: int) -> dict[str, Any]:
         "tree": tree(ledger, figures),
         "forms": [] if isinstance(sizes, str) else list(_forms(sizes, sizes.systems[place])),
         "notes": list(ledger.metadata.notes),
-        "moved": len(ledger.rows) - len(operations),
+        "moved": sum(row.only_moves for row in ledger.rows),
     }
 
 
