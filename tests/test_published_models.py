@@ -73,7 +73,7 @@ def test_parameters_are_the_published_ones(name):
     published = models()[name].params
     if found := recorded(name):
         mode = next(iter(found.counts.modes))
-        ours = found.at(64, mode, 1).total("params")
+        ours = found.at(min(64, found.counts.tokens), mode, 1).total("params")
     else:
         ours = count(place(loaded_config(config_of(name)), Run()), orders=False).total("params")
     if published is not None:
@@ -234,3 +234,47 @@ def test_devices_stand_side_by_side_for_published_models():
     found = analyze("qwen3-32b", mode="decode", N=32_000, on="h100-sxm,h200-sxm", tokens_per_user=20, weights="fp8")
     assert {one.asked.name for one in found.choices} == {"h100-sxm", "h200-sxm"}
     assert found.metadata.weight_format == "fp8"
+
+
+@pytest.mark.parametrize(("name", "gflops"), [("clip-vit-l-14", 175.33), ("siglip-so400m-384", 723.48)])
+def test_images_and_texts_cost_what_others_count(name, gflops):
+    """Two FLOPs for each multiply-add, as in open_clip's docs/model_profile.csv, which counts its own modules."""
+    assert round(2 * analyze(name).total("macs") / 1e9, 2) == gflops
+    assert analyze(name, batch=3).total("macs") > 2.99 * analyze(name).total("macs")
+
+
+def test_an_encoder_of_text_by_hand():
+    """ModernBERT base: 22 layers of width 768 and gated networks of 1152, with all pairs of the mask in every layer."""
+    ledger = analyze("modernbert-base", N=8192)
+    layer = 768 * 4 * 768 + 768 * 2 * 1152 + 1152 * 768
+    assert ledger.total("macs") == 22 * (layer * 8192 + 2 * 768 * 8192**2)
+
+
+def test_whisper_has_the_keys_and_values_of_the_speech_in_its_cache():
+    """32 layers of keys and values of 1280, in two bytes: of the text's tokens and of 1500 frames."""
+    ledger = analyze("whisper-large-v3", mode="decode", N=448, batch=4, on="h100-sxm")
+    assert ledger.cache.bytes == 4 * 32 * 2 * 1280 * 2 * (448 + 1500)
+    assert ledger.cache.bytes_per_token == 32 * 2 * 1280 * 2
+    # of each layer q, k, v, o and those of the cross-attention but its keys and values; the network; scores and values
+    layer = 6 * 1280**2 + 2 * 1280 * 5120 + 2 * 1280 * (448 + 1500)
+    assert ledger.total("macs") == 4 * (32 * layer + 1280 * 51_866)
+    # the text is written for speech that was encoded once
+    written = analyze("whisper-large-v3", mode="generate", N=4, new_tokens=100)
+    encoder = analyze("whisper-large-v3", mode="prefill", N=4).total("macs")
+    steps = [analyze("whisper-large-v3", mode="decode", N=4 + step).total("macs") for step in range(1, 100)]
+    assert written.total("macs") == encoder + sum(steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("clip-vit-l-14", {"mode": "decode"}, "expected --mode forward or train"),
+        ("clip-vit-l-14", {"N": 78}, "expected --N from 2 to 77"),
+        ("whisper-large-v3", {"mode": "decode", "N": 449}, "to 448, the positions that it has, got 449"),
+        ("dinov2-b", {"N": 784}, "pixel_values: 1×3×518×518 float32; expected no --N"),
+        ("dinov3-b", {"size": 256}, "expected no --size"),
+    ],
+)
+def test_what_a_name_does_not_take(name, options, text):
+    with pytest.raises(UsageError, match=text):
+        analyze(name, **options)

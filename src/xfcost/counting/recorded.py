@@ -46,6 +46,7 @@ _OF_ROW: Final[dict[str, Any]] = {
     "matrix": Matrix, "core": AttentionCore, "weights_read": WeightsRead, "weight_matrices": tuple[WeightMatrix, ...],
 }  # fmt: skip
 _TERM: Final = re.compile(r"[+-]?[^+-]+")
+_WITH_CACHE: Final = ("prefill", "decode", "generate")
 # The modes of the file that another one is made of.
 _COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}
 
@@ -115,7 +116,7 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The file of counts of a model."""
 
     tokens: int
-    """N where none is given."""
+    """N where none is given; 0 of a model that takes images alone, whose one size is that of its config."""
     positions: int | None = None
     """The most tokens that it has positions for."""
     heads: HeadSharing | None = None
@@ -128,11 +129,13 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
         """The ledger of a run.
 
         Raises:
-            UsageError: none of its runs has so few tokens.
+            UsageError: none of its runs has so few tokens, or so many.
         """
         piece = next((one for one in self.modes[mode] if one.has(tokens, batch)), None)
         if piece is None:
-            raise UsageError(f"--mode {mode}: expected --N from {self.modes[mode][0].first}, got {tokens}")
+            least, most = self.modes[mode][0].first, self.modes[mode][-1].last
+            upto = "" if most is None else f" to {most}, the positions that it has"
+            raise UsageError(f"--mode {mode}: expected --N from {least}{upto}, got {tokens}")
         text = b",".join([bytes(piece.ledger), *(bytes(self.rows[place]) for place in piece.rows)]).decode()
         values, *rows = msgspec.json.decode(
             "[" + filled(text, letters_at(tokens, batch, piece.chunks, piece.logs, piece.caps)) + "]"
@@ -173,7 +176,6 @@ class RecordedModel:
         mode: the mode of `ledger` and `costs`.
     """
 
-    has_tokens: Final = True
     has_images: Final = False
     points: Final = 97
 
@@ -185,8 +187,18 @@ class RecordedModel:
     def name(self) -> str:
         return models()[self.key].title
 
+    @property
+    def has_tokens(self) -> bool:
+        return self.counts.tokens > 0
+
     def answers(self, dtype: str | None, attention: str | None) -> bool:
-        """Were its runs in this mode, dtype and attention? None is the default."""
+        """Were its runs in this mode, dtype and attention? None is the default.
+
+        Raises:
+            UsageError: the mode is one of a cache, and its class has none.
+        """
+        if self.mode in _WITH_CACHE and "decode" not in self.counts.modes:
+            raise UsageError(f"--mode {self.mode}: {self.name} has no cache; expected --mode forward or train")
         if not set(_COUNTED_IN.get(self.mode, (self.mode,))) <= self.counts.modes.keys():
             return False
         metadata = self._at(self.counts.tokens).metadata
@@ -202,7 +214,7 @@ class RecordedModel:
             lengths = {length for piece in pieces for length in piece.chunks.values()}
             ledger = generated(ledger, run.new_tokens, lambda size, mode: self.at(size, mode, self.batch), lengths)
             last += run.new_tokens - 1
-        elif orders:
+        elif orders and self.has_tokens:
             ledger = closed_form(tokens, ledger, self._at)
         of_run = run.default_note if ledger.metadata.attention == run.attention else run.dtype_note
         metadata = msgspec.structs.replace(ledger.metadata, default_note=of_run)
@@ -244,6 +256,8 @@ class RecordedModel:
     def _tokens(self, run: Run) -> int:
         if run.size is not None:
             return self.pixels(run)
+        if run.tokens is not None and not self.has_tokens:
+            raise self._at_its_inputs("--N")
         if run.tokens is not None and len(run.tokens) > 1:
             raise UsageError(f"--N {','.join(map(str, run.tokens))}: expected one number, the tokens of the text")
         return run.tokens[0] if run.tokens else self.counts.tokens
@@ -261,6 +275,7 @@ class RecordedModel:
         return self._tokens(run)
 
     def axes(self, run: Run) -> int:
+        self._tokens(run)
         return 1
 
     def token_step(self) -> int:
@@ -270,14 +285,25 @@ class RecordedModel:
         return 1
 
     def pixels(self, run: Run) -> int:
-        raise UsageError(f"--size: {self.name} reads tokens, which have no height and width; give --N")
+        if self.has_tokens:
+            raise UsageError(f"--size: {self.name} reads tokens, which have no height and width; give --N")
+        raise self._at_its_inputs("--size")
+
+    def _at_its_inputs(self, option: str) -> UsageError:
+        inputs = self._at(self.counts.tokens).metadata.inputs
+        return UsageError(
+            f"{option}: {self.name} is counted on the inputs of its config, {inputs}; expected no {option}, or others "
+            "by --input, on which its class runs"
+        )
 
     def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
         """Which tokens are special is not known."""
         return None, first_scores(ledger)
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """To twice as many tokens; in the mode `generate` that of the prefill."""
+        """To twice as many tokens, where it has so many; in the mode `generate` that of the prefill."""
+        if not self.has_tokens:
+            return None
         if self.mode == "generate":
             ledger = self.ledger(run)
         with suppress(XfcostError):
