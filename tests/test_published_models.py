@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from helpers import error_of, report_text, stdout_of, xf
 from xfcost.api.analysis import analyze, compare
 from xfcost.api.find import find
+from xfcost.api.roofline import bounded_roofline
 from xfcost.commands.options import presets_from
 from xfcost.counting.forward import count
 from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, recorded
@@ -186,6 +188,36 @@ def test_messages_and_the_list():
     rows = json.loads(stdout_of("list", "--models", "--format", "json"))
     assert {row["model"] for row in rows} == set(models())
     assert all(row["config"] for row in rows)
+
+
+def test_a_kernel_serves_attention_whose_class_is_run_eager():
+    """gpt-oss 20B: 24 layers, every other one with a window of 128; 64 heads of 64, and sinks in the softmax."""
+    given = {"mode": "prefill", "N": 200, "batch": 3, "on": "h100-sxm"}
+    kernel, eager = analyze("gpt-oss-20b", **given), analyze("gpt-oss-20b", attention="eager", **given)
+    assert [one.metadata.attention for one in (kernel, eager)] == ["fused", "eager"]
+    for quantity in ("params", "macs", "flops", "comparisons"):
+        assert kernel.total(quantity) == eager.total(quantity)
+    # one log-sum-exp in float32 for each head and token; eager: scores and softmax over 200 keys and a sink, in 2 bytes
+    assert kernel.attention_memory()["peak"] == 3 * 64 * 200 * 4
+    assert eager.attention_memory()["peak"] == 2 * 3 * 64 * 200 * 201 * 2
+    (core,) = [row for row in kernel.rows if row.operation == "flash_attention"]
+    pairs = [sum(one - two < window for one in range(200) for two in range(one + 1)) for window in (128, 200)]
+    assert core.pairs == sum(pairs) // 2
+    assert core.macs == 3 * 64 * 200 * 200 * 64 * 2
+    dense = eager.total("macs") - 24 * core.macs
+    kept = int(core.macs * Fraction(core.pairs, 200 * 200))
+    assert kernel.on.time.flops == 2 * (dense + 24 * kept)
+    assert any("flash attention with sinks" in note for note in kernel.metadata.notes)
+    steps = [analyze("gpt-oss-20b", mode="decode", N=200, attention=one) for one in (None, "eager")]
+    assert steps[0].step == steps[1].step
+
+
+def test_a_core_reads_the_keys_that_its_heads_share_once():
+    """Qwen3 0.6B: 16 heads of queries, 8 of keys and values, of 128 numbers in two bytes."""
+    points = bounded_roofline(analyze("qwen3-0.6b", mode="decode", N=100, batch=2, on="h100-sxm")).points
+    (core,) = [one for one in points if "scaled_dot_product" in one.title]
+    # keys and values of 100 tokens; queries and outputs of one
+    assert core.operand_bytes == 28 * 2 * (100 * 8 * 2 + 16 * 2) * 128 * 2
 
 
 def test_models_are_found_by_name():

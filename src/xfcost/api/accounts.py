@@ -439,7 +439,9 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> Rec
     from xfcost.counting.recorded import recorded
 
     run = module_run({name: value for name, value in given.items() if name != "N"}, "config")
-    found = recorded(target.text, int(read_option("batch", given.get("batch", 1))), run.mode)
+    found = recorded(
+        target.text, int(read_option("batch", given.get("batch", 1))), run.mode, eager=run.attention == "eager"
+    )
     return found if found is not None and found.answers(run.dtype, run.attention) else None
 
 

@@ -9,10 +9,10 @@ experts. `tools/record_models.py` writes it, out of runs at several N and batche
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +34,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
-from xfcost.spec.models import FOLDER, RECORDED_WITH, models
+from xfcost.spec.models import FOLDER, RECORDED_WITH, config_of, models
 from xfcost.spec.run import Run
 
 _HOLE: Final = re.compile('"\xab([^\xbb:]+)\xbb"|\xab([^\xbb:]+):(,?)\xbb')
@@ -166,6 +166,64 @@ def placed(path: str) -> dict[str, str]:
     return {"component": component, "stage": stage, "block": block, "title": title, "mixing": "unknown"}
 
 
+def with_fused_attention(ledger: Ledger, config: Mapping[str, Any]) -> Ledger:
+    """The ledger of causal eager attention with one kernel in place of each core: the same work, and no matrices.
+
+    A core is the rows from the product that makes scores to the product with their softmax.
+    """
+    rows: list[Operation] = []
+    core: list[Operation] = []
+    for row in ledger.rows:
+        if not core and not row.attention_entries:
+            rows.append(row)
+            continue
+        core.append(row)
+        if row.macs and len(core) > 1:
+            rows.append(_kernel(core, ledger.metadata, config))
+            core = []
+    metadata = msgspec.structs.replace(ledger.metadata, attention="fused")
+    ledger = msgspec.structs.replace(ledger, rows=(*rows, *core), metadata=metadata)
+    return ledger if ledger.step is None else msgspec.structs.replace(ledger, step=ledger.decode_step())
+
+
+def _kernel(core: Sequence[Operation], metadata: Metadata, config: Mapping[str, Any]) -> Operation:
+    """The kernel of one core, whose heads share keys and values in groups."""
+    scores, last, width = core[0], core[-1], config["head_dim"]
+    heads, kv_heads, tokens = config["num_attention_heads"], config["num_key_value_heads"], metadata.grid_tokens
+    queries = 1 if metadata.mode == "decode" else tokens
+    keys = scores.macs // (metadata.batch * heads * queries * width)
+    statistics, pairs = metadata.batch * heads * queries, None
+    if metadata.mode != "decode":  # a window's last tokens are all that a decode step's cache holds
+        kept = [_causal_pairs(tokens, window) for window in _windows(config)]
+        pairs = sum(kept) // len(kept) if scores.times == len(kept) else min(kept)
+    ran = scores.ran and msgspec.structs.replace(
+        scores.ran, aten="flash_attention", output_shapes=last.ran.output_shapes if last.ran else ""
+    )
+    return msgspec.structs.replace(
+        scores,
+        path=f"{scores.component}.flash_attention",
+        title=scores.title.rpartition(" ")[0] + " flash_attention",
+        **{name: sum(getattr(row, name) for row in core) for name in ("params", "macs", "flops", "comparisons")},
+        attention_entries=statistics,
+        matrix=Matrix(0, 0, 0, statistics),
+        core=AttentionCore(metadata.batch * kv_heads, queries * heads // kv_heads, keys, width),
+        pairs=pairs,
+        fused=True,
+        ran=ran,
+    )
+
+
+def _windows(config: Mapping[str, Any]) -> list[int | None]:
+    """Of each layer; None where it reads all tokens."""
+    return [config["sliding_window"] if one == "sliding_attention" else None for one in config["layer_types"]]
+
+
+def _causal_pairs(tokens: int, window: int | None) -> int:
+    """Each token reads itself and those before it, in all as many as the window has."""
+    most = min(window or tokens, tokens)
+    return most * (most + 1) // 2 + (tokens - most) * most
+
+
 class RecordedModel:
     """A model of the list that has counts, with a batch, and in a mode; a system of a comparison or a plot.
 
@@ -174,18 +232,25 @@ class RecordedModel:
         counts: its file.
         batch: samples.
         mode: the mode of `ledger` and `costs`.
+        eager: count the matrices of its class's eager attention also where a kernel serves it?
     """
 
     has_images: Final = False
     points: Final = 97
 
-    def __init__(self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward") -> None:
-        self.key, self.counts, self.batch, self.mode = name, counts, batch, mode
+    def __init__(
+        self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False
+    ) -> None:
+        self.key, self.counts, self.batch, self.mode, self.eager = name, counts, batch, mode, eager
         self._known: dict[tuple[int, Mode, int], Ledger] = {}
 
     @property
     def name(self) -> str:
         return models()[self.key].title
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        return msgspec.json.decode(config_of(self.key).read_bytes(), type=dict[str, Any])
 
     @property
     def has_tokens(self) -> bool:
@@ -243,11 +308,28 @@ class RecordedModel:
             versions = ", ".join(f"{name} {version}" for name, version in RECORDED_WITH.items())
             run = ledger.module and msgspec.structs.replace(ledger.module, recorded=versions, traced="")
             rows = tuple(
-                row if row.component else msgspec.structs.replace(row, stage=found.title, block=found.title)
+                self._grouped(row, batch)
+                if row.component
+                else msgspec.structs.replace(row, stage=found.title, block=found.title)
                 for row in ledger.rows
             )
-            self._known[key] = msgspec.structs.replace(ledger, metadata=metadata, rows=rows, module=run, agreement=None)
+            ledger = msgspec.structs.replace(ledger, metadata=metadata, rows=rows, module=run, agreement=None)
+            if found.kernel is not None and mode in _WITH_CACHE and not self.eager:
+                ledger = with_fused_attention(ledger, self._config).with_note(
+                    f"attention is counted as one kernel: {found.kernel}; its class in transformers was run eager, "
+                    "and --attention eager counts its matrices"
+                )
+            self._known[key] = ledger
         return self._known[key]
+
+    def _grouped(self, row: Operation, batch: int) -> Operation:
+        """A row whose attention core runs once for each head of keys and values, which several of queries share."""
+        heads, core = self.counts.heads, row.core
+        if heads is None or heads.whole or core is None or core.times != heads.heads * batch:
+            return row
+        shared = heads.heads // heads.kv_heads
+        grouped = msgspec.structs.replace(core, times=core.times // shared, queries=core.queries * shared)
+        return msgspec.structs.replace(row, core=grouped)
 
     def _at(self, tokens: int) -> Ledger:
         """In the mode `generate` that of the prefill."""
@@ -312,9 +394,9 @@ class RecordedModel:
         return None
 
 
-def recorded(name: str, batch: int = 1, mode: Mode = "forward") -> RecordedModel | None:
+def recorded(name: str, batch: int = 1, mode: Mode = "forward", *, eager: bool = False) -> RecordedModel | None:
     """A model of the list with its counts; None where it has none, because a spec is made of its config."""
     file = FOLDER / f"{name}.counts.json"
     if name not in models() or not file.is_file():
         return None
-    return RecordedModel(name, msgspec.json.decode(file.read_bytes(), type=RecordedCounts), batch, mode)
+    return RecordedModel(name, msgspec.json.decode(file.read_bytes(), type=RecordedCounts), batch, mode, eager=eager)

@@ -29,6 +29,8 @@ class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Where these are printed."""
     config: str
     """Where its config.json was taken from."""
+    kernel: str | None = None
+    """The kernel that serves its attention, where its class in transformers was run eager for want of one in torch."""
 
     @property
     def figures(self) -> tuple[dict[str, Any], ...]:
