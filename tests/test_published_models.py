@@ -170,6 +170,20 @@ def test_specs_of_the_list_have_their_own_papers():
     assert analyze("mistral-small-3-24b", N=8, trace=False).metadata.paper is None
 
 
+def test_many_systems_are_ranked_by_what_a_step_reads():
+    """A model of the list, a preset, and a config of each."""
+    llama = Path(__file__).parent / "data" / "configs" / "llama-2-7b.json"
+    words = ("qwen3-0.6b", "llama3-8b", str(llama), "gpt-oss-20b", "deepseek-r1")
+    text = stdout_of("compare", *words, "--mode", "decode", "--N", "4k", "--on", "h100-sxmx16", COLUMNS="200")
+    read = {name: analyze(name, mode="decode", N="4k", trace=False).step.bytes_read for name in words}
+    assert min(read, key=read.get) == "qwen3-0.6b"
+    assert max(read, key=read.get) == "deepseek-r1"
+    assert (
+        "bytes read per step with the expected experts: Qwen3 0.6B has the least (1.539 GiB), DeepSeek R1 the" in text
+    )
+    assert "5 of 5 fit" in text
+
+
 def test_systems_are_compared_by_name():
     found = compare("qwen3-0.6b", "llama3-8b", mode="decode", N="8k", batch=4, on="h100-sxm")
     ours = found.ledgers[0]
