@@ -152,6 +152,12 @@ def test_counts_are_of_the_versions_that_run_here():
     assert {name: version(name).partition("+")[0] for name in RECORDED_WITH} == RECORDED_WITH
 
 
+def test_a_run_that_stored_counts_do_not_answer_says_so():
+    done = xf("analyze", "qwen3-0.6b", "--N", "8", "--dtype", "bfloat16", "--no-mixing", "--no-trace")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ("Qwen3 0.6B: its stored counts do not answer this run; its class in transformers is run …\n")
+
+
 def test_a_class_that_runs_has_the_name_and_the_paper_of_the_list(tmp_path):
     run = analyze("qwen3-0.6b", N=8, dtype="bfloat16", trace=False, mixing=False)
     assert run.metadata.name == "Qwen3 0.6B"
@@ -178,9 +184,8 @@ def test_many_systems_are_ranked_by_what_a_step_reads():
     read = {name: analyze(name, mode="decode", N="4k", trace=False).step.bytes_read for name in words}
     assert min(read, key=read.get) == "qwen3-0.6b"
     assert max(read, key=read.get) == "deepseek-r1"
-    assert (
-        "bytes read per step with the expected experts: Qwen3 0.6B has the least (1.539 GiB), DeepSeek R1 the" in text
-    )
+    # two bytes of 596,049,920 parameters, and of 4,000 keys and values of 8 heads of 128 in 28 layers: 1.537 GiB
+    assert "bytes read per step: Qwen3 0.6B has the least (1.537 GiB), DeepSeek R1 the most" in text
     assert "5 of 5 fit" in text
 
 

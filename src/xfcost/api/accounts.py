@@ -511,7 +511,8 @@ def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Pro
         if not _has_model_type(target.place):
             raise
         if progress is not None and target.published is not None:
-            progress(f"running the class of {target.published.title} in transformers …")
+            title = target.published.title
+            progress(f"{title}: its stored counts do not answer this run; its class in transformers is run …")
         elif progress is not None:
             reason = str(error).removeprefix(target.place).partition(";")[0].lstrip(":0123456789 ")
             progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
