@@ -126,7 +126,8 @@ class TestFiles:
 
     def test_an_unknown_preset_has_near_names(self, here):
         assert refused("swinn", error=UsageError) == (
-            "there is no preset 'swinn'; did you mean 'swin' or 'swin-t' or 'swin-s'? (`xfcost list` shows all)"
+            "there is no preset 'swinn'; did you mean 'swin' or 'swin-t' or 'swin-s'? (`xfcost list` and `xfcost list "
+            "--models` show all)"
         )
         Path("mine").touch()
         assert "a file is meant by its path: ./mine" in refused("mine", error=UsageError)

@@ -63,6 +63,23 @@ def test_all_systems_end_at_one_n_where_they_have_it(systems: tuple[str, str], e
     assert all(line.endswith(f"from N = 49 to {end}") for line in lines), done.stdout
 
 
+def test_language_models_are_drawn_up_to_their_context(tmp_path: Path) -> None:
+    """Qwen3 0.6B has 40,960 positions, Llama 3 8B any number; GPT-2 has 1,024, fewer than a context of today."""
+    done = xf("plot", "qwen3-0.6b", "llama3-8b", "--metric", "cache", "-o", "a.csv", cwd=tmp_path)
+    assert "N = 1,024 to 40,960, the range that all systems have" in done.stderr
+    assert "784" not in done.stdout
+    rows = table_of(tmp_path / "a.csv")
+    # both keep 8 heads of 128, for keys and values, in two bytes: in 28 and in 32 layers
+    for name, layers in (("Qwen3 0.6B", 28), ("Llama 3 8B", 32)):
+        cache = {int(row["N"]): int(row["cache_bytes"]) for row in rows if row["system"] == name}
+        assert cache[40_960] == 40_960 * layers * 2 * 8 * 128 * 2
+    marked = xf("plot", "qwen3-0.6b", "--metric", "cache", "--mark", "32k", "-o", "b.csv", cwd=tmp_path)
+    assert marked.returncode == 0, marked.stderr
+    assert "is outside the range" in error_of("plot", "qwen3-0.6b", "--metric", "cache", "--mark", "784", cwd=tmp_path)
+    short = xf("plot", "gpt2", "--metric", "macs", "-o", "c.csv", cwd=tmp_path)
+    assert "N = 49 to 1,024" in short.stderr
+
+
 def test_a_mark_beyond_the_range_of_all_is_refused(tmp_path: Path) -> None:
     done = error_of("plot", "vit", "gpt2", "--mark", "2000", "-o", "a.svg", cwd=tmp_path)
     assert "--mark 2000: is outside the range; expected N from 49 to 1024" in done

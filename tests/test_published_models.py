@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
+from fractions import Fraction
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from helpers import error_of, stdout_of
+from helpers import error_of, report_text, stdout_of, xf
 from xfcost.api.analysis import analyze, compare
+from xfcost.api.find import find
+from xfcost.api.roofline import bounded_roofline
 from xfcost.commands.options import presets_from
 from xfcost.counting.forward import count
 from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, recorded
 from xfcost.importing import loaded_config
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.load import load, preset_names
-from xfcost.spec.models import config_of, models
+from xfcost.spec.models import RECORDED_WITH, config_of, models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -71,7 +75,7 @@ def test_parameters_are_the_published_ones(name):
     published = models()[name].params
     if found := recorded(name):
         mode = next(iter(found.counts.modes))
-        ours = found.at(64, mode, 1).total("params")
+        ours = found.at(min(64, found.counts.tokens), mode, 1).total("params")
     else:
         ours = count(place(loaded_config(config_of(name)), Run()), orders=False).total("params")
     if published is not None:
@@ -98,6 +102,93 @@ def test_a_cache_and_weights_by_hand():
     assert ledger.module.closed_form.cache == "1835008·N"
 
 
+def test_a_generation_is_its_prompt_and_every_step_by_hand():
+    """16 heads of 128; the prompt's logits are of its last position."""
+    # q, k, v, o: 1024·(16+8+8+16)·128; three of 1024·3072
+    layers, head = 28 * (1024 * 48 * 128 + 3 * 1024 * 3072), 1024 * 151_936
+    pair = 28 * 2 * 16 * 128
+    # 3 new tokens after 10: a prompt of 10 × 10 pairs, then steps that read 11 and 12 tokens
+    macs = 12 * layers + 3 * head + (10 * 10 + 11 + 12) * pair
+    ledger = analyze("qwen3-0.6b", mode="generate", N=10, new_tokens=3, on="h100-sxm")
+    assert ledger.total("macs") == ledger.generation.with_cache.macs == macs
+    # without a cache: passes over 10, 11 and 12 tokens
+    assert ledger.generation.without_cache.macs == 33 * layers + 3 * head + (100 + 121 + 144) * pair
+    assert ledger.cache.bytes == 12 * 28 * 2 * 8 * 128 * 2
+    steps = [analyze("qwen3-0.6b", mode="decode", N=tokens, on="h100-sxm").on.time for tokens in (11, 12)]
+    assert ledger.on.phases[1].time.bytes == sum(one.bytes for one in steps)
+    assert ledger.on.memory.needed > 2 * 596_049_920
+
+
+@pytest.mark.parametrize(("name", "window"), [("gemma-3-1b", 512), ("gpt-oss-20b", 128)])
+def test_the_steps_of_a_generation_pass_the_end_of_a_window(name, window):
+    """Windows fill on the way."""
+    ledger = analyze(name, mode="generate", N=window - 20, new_tokens=40, batch=2)
+    model = recorded(name)
+    steps = [model.at(tokens, "decode", 2).total("macs") for tokens in range(window - 19, window + 20)]
+    assert ledger.generation.decode.macs == sum(steps)
+    assert ledger.generation.prefill.macs == model.at(window - 20, "prefill", 2).total("macs")
+
+
+def test_a_comparison_of_generations_has_the_work_of_each():
+    found = compare("qwen3-0.6b", "llama3-8b", mode="generate", N="1k", new_tokens=8, on="h100-sxm")
+    own = analyze("qwen3-0.6b", mode="generate", N="1k", new_tokens=8, on="h100-sxm")
+    assert found.figures["Qwen3 0.6B"]["generation_macs"] == own.generation.with_cache.macs
+    assert found.figures["Qwen3 0.6B"]["least_seconds"] == own.on.seconds
+    # the prompt grows from N to 2·N: between linear and quadratic
+    assert 1 < found.growth["Qwen3 0.6B"]["macs"] < 2
+
+
+def test_stored_counts_say_that_nothing_was_compared():
+    ledger = analyze("qwen3-0.6b", mode="decode", N=100)
+    values = json.loads(ledger.to_json())
+    assert values["agreement"] is None
+    assert values["versions"].keys() == {"xfcost", "transformers", "torch"}
+    assert "recorded from a run of Qwen3ForCausalLM on meta tensors: transformers 5" in report_text(ledger)
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="an older transformers is installed there")
+def test_counts_are_of_the_versions_that_run_here():
+    assert {name: version(name).partition("+")[0] for name in RECORDED_WITH} == RECORDED_WITH
+
+
+def test_a_run_that_stored_counts_do_not_answer_says_so():
+    done = xf("analyze", "qwen3-0.6b", "--N", "8", "--dtype", "bfloat16", "--no-mixing", "--no-trace")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ("Qwen3 0.6B: its stored counts do not answer this run; its class in transformers is run …\n")
+
+
+def test_a_class_that_runs_has_the_name_and_the_paper_of_the_list(tmp_path):
+    run = analyze("qwen3-0.6b", N=8, dtype="bfloat16", trace=False, mixing=False)
+    assert run.metadata.name == "Qwen3 0.6B"
+    assert run.agreement.exact
+    stored = analyze("qwen3-0.6b", N=8)
+    assert (stored.metadata.paper, stored.metadata.published) == (run.metadata.paper, run.metadata.published)
+    # a config that is no file of the list has the name of its class
+    other = tmp_path / "qwen3-0.6b.json"
+    other.write_text(json.dumps(TINY))
+    assert analyze(str(other), N=8, trace=False, mixing=False).metadata.name == "Qwen3ForCausalLM"
+
+
+def test_specs_of_the_list_have_their_own_papers():
+    assert analyze("kimi-k2", N=8, trace=False).metadata.paper == "Kimi Team 2025, arXiv:2507.20534"
+    assert "2501.12948" in analyze("deepseek-r1", N=8, trace=False).metadata.paper
+    assert analyze("mistral-small-3-24b", N=8, trace=False).metadata.paper is None
+
+
+def test_many_systems_are_ranked_by_what_a_step_reads():
+    """A model of the list, a preset, and a config of each."""
+    llama = Path(__file__).parent / "data" / "configs" / "llama-2-7b.json"
+    words = ("qwen3-0.6b", "llama3-8b", str(llama), "gpt-oss-20b", "deepseek-r1")
+    text = stdout_of("compare", *words, "--mode", "decode", "--N", "4k", "--on", "h100-sxmx16", COLUMNS="200")
+    read = {name: analyze(name, mode="decode", N="4k", trace=False).step.bytes_read for name in words}
+    assert min(read, key=read.get) == "qwen3-0.6b"
+    assert max(read, key=read.get) == "deepseek-r1"
+    # two bytes of 596,049,920 parameters, and of 4,000 keys and values of 8 heads of 128 in 28 layers: 1.537 GiB
+    assert "bytes read per step: Qwen3 0.6B has the least (1.537 GiB), DeepSeek R1 the most" in text
+    assert "5 of 5 fit" in text
+
+
 def test_systems_are_compared_by_name():
     found = compare("qwen3-0.6b", "llama3-8b", mode="decode", N="8k", batch=4, on="h100-sxm")
     ours = found.ledgers[0]
@@ -118,6 +209,71 @@ def test_messages_and_the_list():
     assert all(row["config"] for row in rows)
 
 
+def test_a_kernel_serves_attention_whose_class_is_run_eager():
+    """gpt-oss 20B: 24 layers, every other one with a window of 128; 64 heads of 64, and sinks in the softmax."""
+    given = {"mode": "prefill", "N": 200, "batch": 3, "on": "h100-sxm"}
+    kernel, eager = analyze("gpt-oss-20b", **given), analyze("gpt-oss-20b", attention="eager", **given)
+    assert [one.metadata.attention for one in (kernel, eager)] == ["fused", "eager"]
+    for quantity in ("params", "macs", "flops", "comparisons"):
+        assert kernel.total(quantity) == eager.total(quantity)
+    # one log-sum-exp in float32 for each head and token; eager: scores and softmax over 200 keys and a sink, in 2 bytes
+    assert kernel.attention_memory()["peak"] == 3 * 64 * 200 * 4
+    assert eager.attention_memory()["peak"] == 2 * 3 * 64 * 200 * 201 * 2
+    (core,) = [row for row in kernel.rows if row.operation == "flash_attention"]
+    pairs = [sum(one - two < window for one in range(200) for two in range(one + 1)) for window in (128, 200)]
+    assert core.pairs == sum(pairs) // 2
+    assert core.macs == 3 * 64 * 200 * 200 * 64 * 2
+    dense = eager.total("macs") - 24 * core.macs
+    kept = int(core.macs * Fraction(core.pairs, 200 * 200))
+    assert kernel.on.time.flops == 2 * (dense + 24 * kept)
+    assert any("flash attention with sinks" in note for note in kernel.metadata.notes)
+    steps = [analyze("gpt-oss-20b", mode="decode", N=200, attention=one) for one in (None, "eager")]
+    assert steps[0].step == steps[1].step
+
+
+def test_a_core_reads_the_keys_that_its_heads_share_once():
+    """Qwen3 0.6B: 16 heads of queries, 8 of keys and values, of 128 numbers in two bytes."""
+    points = bounded_roofline(analyze("qwen3-0.6b", mode="decode", N=100, batch=2, on="h100-sxm")).points
+    (core,) = [one for one in points if "scaled_dot_product" in one.title]
+    # keys and values of 100 tokens; queries and outputs of one
+    assert core.operand_bytes == 28 * 2 * (100 * 8 * 2 + 16 * 2) * 128 * 2
+
+
+def test_models_are_found_by_name():
+    given = {"mode": "decode", "N": "8k", "batch": 4, "on": "h100-sxm"}
+    found = find("qwen3-0.6b", "gpt-oss-20b", "llama3-8b", "llama-3.1-8b", max_memory="30GiB", **given)
+    assert [row.name for row in found.rows] == ["llama3-8b", "llama-3.1-8b", "qwen3-0.6b"]
+    assert found.rows[0].figures == found.rows[1].figures  # of the same shapes
+    for name in ("qwen3-0.6b", "gpt-oss-20b"):
+        figures = next(one.figures for one in (*found.rows, *found.not_fitting) if one.name == name)
+        own = analyze(name, **given)
+        assert figures["params"] == own.total("params")
+        assert figures["macs"] == own.total("macs")
+        assert figures["cache_bytes"] == own.cache.bytes
+        assert figures["memory"] == own.on.memory.needed
+        assert figures["seconds"] == pytest.approx(own.on.seconds)
+    with pytest.raises(UsageError, match="a torch module, which has to run"):
+        find("qwen3-0.6b", mode="decode", dtype="float32", attention="eager", max_macs="1G")
+
+
+def test_images_are_refused_by_models_of_text():
+    refusal = "Qwen3 0.6B reads tokens, which have no height and width; give --N"
+    for name in ("analyze", "check"):
+        more = ("--max-macs", "1G") if name == "check" else ()
+        assert refusal in error_of(name, "qwen3-0.6b", "--size", "224", *more)
+    with pytest.raises(UsageError, match=refusal):
+        compare("qwen3-0.6b", "vit", size=224)
+    (left,) = find("qwen3-0.6b", "vit", size=224, max_macs="1T").not_fitting
+    assert left.reason == "--size: it reads tokens, which have no height and width; give --N"
+
+
+def test_a_config_is_shown_with_its_source():
+    done = xf("show", "qwen3-0.6b")
+    assert done.stdout == config_of("qwen3-0.6b").read_text(encoding="utf-8")
+    assert "Qwen/Qwen3-0.6B, as in" in done.stderr
+    assert "leave it out" in error_of("show", "qwen3-0.6b", "--full")
+
+
 def test_layers_whose_heads_differ_are_not_shared_out():
     # Gemma 4's windows have eight heads of keys and values, its global layers two
     assert recorded("gemma-4-26b-a4b").counts.heads is None
@@ -129,3 +285,47 @@ def test_devices_stand_side_by_side_for_published_models():
     found = analyze("qwen3-32b", mode="decode", N=32_000, on="h100-sxm,h200-sxm", tokens_per_user=20, weights="fp8")
     assert {one.asked.name for one in found.choices} == {"h100-sxm", "h200-sxm"}
     assert found.metadata.weight_format == "fp8"
+
+
+@pytest.mark.parametrize(("name", "gflops"), [("clip-vit-l-14", 175.33), ("siglip-so400m-384", 723.48)])
+def test_images_and_texts_cost_what_others_count(name, gflops):
+    """Two FLOPs for each multiply-add, as in open_clip's docs/model_profile.csv, which counts its own modules."""
+    assert round(2 * analyze(name).total("macs") / 1e9, 2) == gflops
+    assert analyze(name, batch=3).total("macs") > 2.99 * analyze(name).total("macs")
+
+
+def test_an_encoder_of_text_by_hand():
+    """ModernBERT base: 22 layers of width 768 and gated networks of 1152, with all pairs of the mask in every layer."""
+    ledger = analyze("modernbert-base", N=8192)
+    layer = 768 * 4 * 768 + 768 * 2 * 1152 + 1152 * 768
+    assert ledger.total("macs") == 22 * (layer * 8192 + 2 * 768 * 8192**2)
+
+
+def test_whisper_has_the_keys_and_values_of_the_speech_in_its_cache():
+    """32 layers of keys and values of 1280, in two bytes: of the text's tokens and of 1500 frames."""
+    ledger = analyze("whisper-large-v3", mode="decode", N=448, batch=4, on="h100-sxm")
+    assert ledger.cache.bytes == 4 * 32 * 2 * 1280 * 2 * (448 + 1500)
+    assert ledger.cache.bytes_per_token == 32 * 2 * 1280 * 2
+    # of each layer q, k, v, o and those of the cross-attention but its keys and values; the network; scores and values
+    layer = 6 * 1280**2 + 2 * 1280 * 5120 + 2 * 1280 * (448 + 1500)
+    assert ledger.total("macs") == 4 * (32 * layer + 1280 * 51_866)
+    # the text is written for speech that was encoded once
+    written = analyze("whisper-large-v3", mode="generate", N=4, new_tokens=100)
+    encoder = analyze("whisper-large-v3", mode="prefill", N=4).total("macs")
+    steps = [analyze("whisper-large-v3", mode="decode", N=4 + step).total("macs") for step in range(1, 100)]
+    assert written.total("macs") == encoder + sum(steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "text"),
+    [
+        ("clip-vit-l-14", {"mode": "decode"}, "expected --mode forward or train"),
+        ("clip-vit-l-14", {"N": 78}, "expected --N from 2 to 77"),
+        ("whisper-large-v3", {"mode": "decode", "N": 449}, "to 448, the positions that it has, got 449"),
+        ("dinov2-b", {"N": 784}, "pixel_values: 1×3×518×518 float32; expected no --N"),
+        ("dinov3-b", {"size": 256}, "expected no --size"),
+    ],
+)
+def test_what_a_name_does_not_take(name, options, text):
+    with pytest.raises(UsageError, match=text):
+        analyze(name, **options)

@@ -11,11 +11,13 @@ Models whose config a spec is made of need no counts, and get none.
 from __future__ import annotations
 
 import argparse
+import inspect
 import itertools
 import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -33,7 +35,7 @@ from xfcost.spec.models import config_of, models
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.inputs import Lengths, text_tokens
 from xfcost.torch_models.any_model.ledger import How
-from xfcost.torch_models.any_model.system import AnyModule
+from xfcost.torch_models.any_model.targets import NamedModule
 from xfcost.torch_models.shared.environment import collector_paused
 
 MODES: Final = ("decode", "prefill", "forward")
@@ -48,12 +50,14 @@ _OPEN: Final = (0, 1021, 3001, 2085, 30011)
 _SHARES: Final = (Fraction(0), Fraction(3, 7), Fraction(6, 7), Fraction(2, 7), Fraction(5, 7))
 # With these batches: experts are chosen by few tokens and by many.
 _BATCHES: Final = (1, 3, 64, 150, 11)
-# Fields of an attention's window or chunk in configs.
 _EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts")
 _EXPERTS_OF_A_TOKEN: Final = ("num_experts_per_tok", "top_k_experts", "moe_topk")
+# Tokens that a decoder behind an encoder of images or speech is given.
+_DECODED: Final = 512
 # Tokens of a chunk of the gated delta rule in transformers.
 _CHUNK: Final = 64
-_WINDOWS: Final = ("sliding_window", "attention_chunk_size", "local_attention", "index_topk")
+# Fields of an attention's window or chunk in configs.
+_WINDOWS: Final = ("sliding_window", "attention_chunk_size", "index_topk")
 # N so near to a window are each run; between windows that are less far apart nothing is fitted.
 _NEAR: Final = 2
 _SHORT: Final = 16
@@ -66,8 +70,12 @@ class UnfitError(Exception):
 # ── a ledger as plain data, and its numbers as forms ──
 
 
+# Metadata that are the list's, or those of the versions with which it was recorded.
+_OF_THE_LIST = ("versions", "source", "paper", "published")
+
+
 def plain(ledger: Ledger) -> dict[str, Any]:
-    """A ledger without what evaluation gives it: defaults, names that follow from a path, versions, the step."""
+    """A ledger without what evaluation gives it: defaults, names of a path and of the list, versions, the step."""
     rows = []
     for row in ledger.rows:
         usual = placed(row.path)
@@ -75,9 +83,11 @@ def plain(ledger: Ledger) -> dict[str, Any]:
         if ran := values.get("ran"):
             values["ran"] = [ran.pop(name) for name in ("aten", "input_shapes", "output_shapes")]
             values["ran"] += [ran] if ran else []
+        if row.stage == ledger.metadata.name:  # operations of the model itself, in no module
+            usual |= {"stage": row.stage, "block": row.block}
         rows.append({name: value for name, value in values.items() if usual.get(name) != value})
     values = _plain(msgspec.structs.replace(ledger, rows=(), step=None))
-    values["metadata"] = {k: v for k, v in values["metadata"].items() if k not in ("versions", "source")}
+    values["metadata"] = {k: v for k, v in values["metadata"].items() if k not in _OF_THE_LIST}
     values["metadata"]["batch"] = ledger.metadata.batch  # also where it is 1
     return values | {"rows": rows}
 
@@ -147,7 +157,7 @@ class Forms:
         lengths = ["", "N", "N^2", *chunks, *(f"{one}^2" for one in chunks), *(f"N*{one}" for one in chunks)]
         names = [f"{one}*{batch}".strip("*") for one in lengths for batch in ("B", "")]
         names += [name for one in letters.logs for name in (f"{one}*B", f"{one}*N*B")]
-        names += letters.caps
+        names += [*letters.caps, "B^2"]
         at = [letters_at(*point, *letters) for point in self.points]
         self.terms = {name or "1": [form_value(name or "1", one) for one in at] for name in names}
         self.known: dict[tuple[int, ...], str] = {}
@@ -190,13 +200,15 @@ class Forms:
 
 
 def pieces(
-    at: LedgerAt, first: int, windows: Sequence[int], letters: Letters, batches: Sequence[int] = _BATCHES
-) -> list[dict[str, Any]]:
-    """The pieces from N = `first` on: fitted between the windows, then held against the N at their ends."""
-    ends = sorted({window for window in windows if window > first + _SHORT})
+    at: LedgerAt, first: int, windows: Sequence[int], letters: Letters, batches: Sequence[int] = _BATCHES,
+    last: int | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The pieces from N = `first` to `last`: fitted between the windows, then held against the N at their ends."""
+    inside = (window for window in windows if window > first + _SHORT)
+    ends = sorted({window for window in inside if last is None or window < last - _SHORT})
     starts = [first, *(end + _NEAR for end in ends)]
     fitted = [piece(at, start, end - _NEAR, letters, batches) for start, end in zip(starts, ends, strict=False)]
-    fitted.append(piece(at, starts[-1], None, letters, batches))
+    fitted.append(piece(at, starts[-1], last, letters, batches))
     found = [fitted[0]]
     for end, upper in zip(ends, fitted[1:], strict=True):
         for tokens in range(end - _NEAR + 1, end + _NEAR):
@@ -216,6 +228,20 @@ def pieces(
             upper["first"] = found.pop()["first"]
         found.append(upper)
     return found
+
+
+def _pieces_by_batch(
+    at: LedgerAt, first: int, windows: Sequence[int], letters: Letters, last: int | None, *, alone: bool
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The pieces of every batch; where a single sample runs something else (or `alone` says so) its own beside."""
+    if not alone:
+        with suppress(UnfitError):
+            return pieces(at, first, windows, letters, last=last)
+    single = pieces(at, first, windows, letters, (1,) * len(_BATCHES), last)
+    several = pieces(at, first, windows, letters, (2, *_BATCHES[1:]), last)
+    for one, other in itertools.product(single, several):
+        one["rows"] = _as_in(other, one, one["points"])
+    return [one | {"batches": (1, 1)} for one in single] + [one | {"batches": (2, None)} for one in several]
 
 
 def _as_in(other: Mapping[str, Any], own: Mapping[str, Any], points: Sequence[Point]) -> list[dict[str, Any]]:
@@ -247,7 +273,7 @@ def piece(at: LedgerAt, first: int, last: int | None, letters: Letters, batches:
 def _is_at(made: Mapping[str, Any], at: LedgerAt, tokens: int, batch: int) -> bool:
     """Are the counts those of the forms?"""
     mode = made["ledger"]["metadata"].get("mode", "forward")
-    file = shared_rows({"tokens": tokens, "modes": {mode: [made | {"first": 1, "last": None}]}})
+    file = shared_rows({"tokens": tokens, "modes": {mode: [made | {"first": 0, "last": None}]}})
     evaluated = msgspec.json.decode(msgspec.json.encode(file), type=RecordedCounts).ledger(mode, tokens, batch)
     return same(evaluated, at(tokens, batch))
 
@@ -266,9 +292,11 @@ def shared_rows(file: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def same(evaluated: Ledger, counted: Ledger) -> bool:
-    """Are they the same but for the versions of libraries and the class's name?"""
+    """Are they the same but for the versions of libraries and the name?"""
     ours, theirs = (plain(one) | {"step": one.step} for one in (evaluated, counted))
-    for one in (ours, theirs):  # which call is the first may follow the order of a set (kinds of layers of Gemma 4)
+    for one in (ours, theirs):
+        del one["metadata"]["name"]
+        # which call is the first may follow the order of a set (kinds of layers of Gemma 4)
         one["rows"] = [
             row | {"ran": row["ran"][0]} if "(first call)" in str(row.get("ran")) else row for row in one["rows"]
         ]
@@ -278,26 +306,47 @@ def same(evaluated: Ledger, counted: Ledger) -> bool:
 # ── a model ──
 
 
-def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], int, AnyModule]:
-    """Mode -> its ledgers, N where none is given, and the model."""
+def runs_of(config: Path) -> tuple[Callable[[str], LedgerAt], NamedModule]:
+    """Mode -> its ledgers; and the model."""
 
     def of_mode(mode: str) -> LedgerAt:
         run = module_run({"mode": mode}, "config")
         module = named_module(ModuleTarget("config", str(config), "", config.stem), (), (), 1, run)
+        _model_of(module).register_forward_pre_hook(_forget_values)
         how, known = How(trace=False, closed_form=False, mode=mode), dict[Point, Ledger]()
 
         def at(tokens: int, batch: int) -> Ledger:
             if (tokens, batch) not in known:
                 with collector_paused():
-                    known[tokens, batch] = module.with_samples(batch).ledger(Lengths(tokens), how)
+                    known[tokens, batch] = module.with_samples(batch).ledger(Lengths(tokens or None), how)
             return known[tokens, batch]
 
         return at
 
     run = module_run({}, "config")
     module = named_module(ModuleTarget("config", str(config), "", config.stem), (), (), 1, run)
-    model = module._model("meta", Lengths())[0]  # noqa: SLF001 - no counts are needed to know it
-    return of_mode, text_tokens(model, None) or 0, module
+    return of_mode, module
+
+
+def _forget_values(model: Any, _: Any) -> None:
+    """Values that its class keeps of an earlier run (positions of patches, of DINOv3): every run computes them."""
+    for function in list(vars(sys.modules[type(model).__module__]).values()):  # one with a cache, or around it
+        for one in inspect.getclosurevars(function).nonlocals.values() if inspect.isfunction(function) else ():
+            getattr(one, "cache_clear", lambda: None)()
+
+
+def _model_of(module: NamedModule) -> Any:
+    return module._model("meta", Lengths())[0]  # noqa: SLF001 - no counts are needed to know it
+
+
+def sizes_of(model: Any, positions: int | None) -> tuple[int, int, int | None, bool]:
+    """N where none is given (0: of images alone), its least and most (None: without end), and whether it generates."""
+    takes = inspect.signature(model.forward).parameters
+    generates = bool({"past_key_values", "cache_params"} & takes.keys())
+    tokens = text_tokens(model, None) or (min(_DECODED, positions or _DECODED) if "decoder_input_ids" in takes else 0)
+    learned = any("position" in name and one.shape[0] == positions for name, one in model.named_parameters())
+    last = 0 if not tokens else positions if learned else None
+    return tokens, min(tokens, 2), last, generates
 
 
 def numbers_of(values: Any, names: Collection[str]) -> Iterator[int]:
@@ -310,32 +359,27 @@ def numbers_of(values: Any, names: Collection[str]) -> Iterator[int]:
 
 def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
     """The file of counts of a config."""
-    of_mode, tokens, model = runs_of(config)
+    of_mode, module = runs_of(config)
+    tokens, first, last, generates = sizes_of(_model_of(module), module.positions)
     values, found = json.loads(config.read_text(encoding="utf-8")), {}
     windows, experts = list(numbers_of(values, _WINDOWS)), set(numbers_of(values, _EXPERTS_OF_A_TOKEN))
-    for mode in modes:
+    windows += [window // 2 for window in numbers_of(values, ("local_attention",))]  # to both sides
+    for mode in modes if generates else ("forward",):
         sorted_ = "B" if mode == "decode" else "B*N"
         logs = {letter: f"{number}*{sorted_}" for letter, number in zip("LM", sorted(experts), strict=False)}
         chunked = "linear_attention" in (values.get("layer_types") or ()) and mode != "decode"
         most = max(numbers_of(values, _EXPERTS), default=0)
         caps = {letter: (form, most) for letter, form in zip("XY", logs.values(), strict=False)}
         if mode != "decode":
-            caps["V"] = ("B*N", next(numbers_of(values, ("vocab_size",))))
+            for words in numbers_of(values, ("vocab_size",)):
+                caps["V"] = ("B*N", words)
         letters = Letters({"C": _CHUNK} if chunked else {}, logs, caps)
-        at, first = of_mode(mode), 2
+        at = of_mode(mode)
         try:
-            if experts and mode == "decode":  # a single token reads the experts that it chooses
-                alone = pieces(at, first, windows, letters, (1,) * len(_BATCHES))
-                several = pieces(at, first, windows, letters, (2, *_BATCHES[1:]))
-                for one, other in itertools.product(alone, several):
-                    one["rows"] = _as_in(other, one, one["points"])
-                found[mode] = [one | {"batches": (1, 1)} for one in alone]
-                found[mode] += [one | {"batches": (2, None)} for one in several]
-            else:
-                found[mode] = pieces(at, first, windows, letters)
+            found[mode] = _pieces_by_batch(at, first, windows, letters, last, alone=bool(experts) and mode == "decode")
         except (UnfitError, UsageError) as error:
             print(f"{config.stem}: no counts in the mode {mode}: {error}", file=sys.stderr)
-    sizes = {"tokens": tokens, "positions": model.positions, "heads": msgspec.to_builtins(model.heads, str_keys=True)}
+    sizes = {"tokens": tokens, "positions": module.positions, "heads": msgspec.to_builtins(module.heads, str_keys=True)}
     return shared_rows({**sizes, "modes": found})
 
 

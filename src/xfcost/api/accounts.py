@@ -399,7 +399,7 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
 
 def _generated(of: AnyModule, lengths: Lengths, run: Run, how: How) -> Ledger:
     """The ledger of a prompt and of the decode steps after it."""
-    from xfcost.torch_models.any_model.generation import generated
+    from xfcost.counting.generation import generated
 
     bare = how._replace(trace=False, mixing=0, closed_form=False, strict=False)
 
@@ -439,7 +439,9 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> Rec
     from xfcost.counting.recorded import recorded
 
     run = module_run({name: value for name, value in given.items() if name != "N"}, "config")
-    found = recorded(target.text, int(read_option("batch", given.get("batch", 1))), run.mode)
+    found = recorded(
+        target.text, int(read_option("batch", given.get("batch", 1))), run.mode, eager=run.attention == "eager"
+    )
     return found if found is not None and found.answers(run.dtype, run.attention) else None
 
 
@@ -500,14 +502,18 @@ def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Pro
     from xfcost.importing import loaded_config
 
     try:
-        loaded, known = loaded_config(Path(target.place), settings_texts(settings)), models().get(target.text)
-        if known is None:
+        loaded = loaded_config(Path(target.place), settings_texts(settings))
+        if (known := target.published) is None:
             return loaded
-        return msgspec.structs.replace(loaded, spec=msgspec.structs.replace(loaded.spec, name=known.title))
+        spec = msgspec.structs.replace(loaded.spec, name=known.title, paper=known.paper)
+        return msgspec.structs.replace(loaded, spec=spec)
     except SpecError as error:
         if not _has_model_type(target.place):
             raise
-        if progress is not None:
+        if progress is not None and target.published is not None:
+            title = target.published.title
+            progress(f"{title}: its stored counts do not answer this run; its class in transformers is run …")
+        elif progress is not None:
             reason = str(error).removeprefix(target.place).partition(";")[0].lstrip(":0123456789 ")
             progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
         return None

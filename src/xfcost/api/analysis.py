@@ -27,7 +27,7 @@ from xfcost.api.accounts import (
     spec_name,
     with_probe,
 )
-from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, takes
+from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, read_option, takes
 from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing_plan
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
@@ -115,7 +115,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     target = module_target(name)
     if (found := recorded_model(target, given | {"trace": options.get("trace")})) is not None:
         tokens, run = one_number(given.get("N")), choosing.applied(module_run(given, "config"))
-        run = run._replace(tokens=None if tokens is None else (tokens,))
+        run = run._replace(tokens=None if tokens is None else (tokens,), size=read_option("size", given.get("size")))
         _check_one(run, how)
         ledger = found.account(run, orders=given.get("closed_form") is not False)
         return sized_on_devices(ledger, run, found.sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -35,11 +35,11 @@ from xfcost.api.runs import refuse
 from xfcost.counting.recorded import RecordedModel
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
-from xfcost.ledger.errors import NoNumbersError, UsageError, printable, shown
+from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError, printable, shown
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import expanded, load
-from xfcost.spec.run import Run, with_defaults
+from xfcost.spec.run import Run, is_language_model, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
 
 if TYPE_CHECKING:
@@ -125,6 +125,20 @@ def shared_run(run: Run, systems: Sequence[System]) -> Run:
     return with_defaults(run, [one.loaded.spec if isinstance(one, SpecSystem) else None for one in systems])
 
 
+def text_positions(system: System, run: Run, most: int) -> int:
+    """The positions of a language model, at most so many, of a spec to a power of two below; 0 of other systems."""
+    if isinstance(system, RecordedModel):
+        return min(system.counts.positions or most, most) if "decode" in system.counts.modes else 0
+    if not isinstance(system, SpecSystem):
+        return min(cast("ModuleSystem", system).module.positions or 0, most)
+    while is_language_model(system.loaded.spec) and most:
+        with suppress(XfcostError):
+            system.ledger(run._replace(tokens=(most,)))
+            return most
+        most //= 2
+    return 0
+
+
 def _texts(given: Sequence[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
@@ -158,7 +172,9 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
     """
     if isinstance(system, SpecSystem):
         return account(system.loaded, run, how)
-    check_options(system.name, run, device=how.device, predict=how.predict, modes=_COUNTED_MODES)
+    recorded = isinstance(system, RecordedModel)
+    modes = (*_COUNTED_MODES, "generate") if recorded else _COUNTED_MODES
+    check_options(system.name, run, device=how.device, predict=how.predict, modes=modes)
     if isinstance(system, RecordedModel):
         return sized_on_devices(system.account(run, orders=how.orders), run, system.sizes)
     module = cast("ModuleSystem", system)

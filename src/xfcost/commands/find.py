@@ -12,7 +12,8 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.messages import say
 
 Specs = Annotated[
-    list[str] | None, shared.spec_argument("Presets (`swin-*` for several) or paths; all presets by default.")
+    list[str] | None,
+    shared.spec_argument("Presets (`swin-*` for several), paths or published models; all presets by default."),
 ]
 Descending = Annotated[
     bool,

@@ -224,7 +224,7 @@ def counted_specs(specs: list[str] | None, machine: str | None) -> list[str]:
     if machine is not None:
         raise UsageError(f"--machine {printable(machine)}: chooses rows of a file; add --from FILE")
     if not specs:
-        raise UsageError("expected presets or paths, as in `vit swin`, or --from FILE; `xfcost list` shows all")
+        raise UsageError("expected presets or paths, as in `vit swin`, or --from FILE; `xfcost list` shows them")
     return specs
 
 

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 
 THROUGHPUT: Final = "throughput"
+# The default range of N of language models; those of fewer positions have that of others.
+TEXT_RANGE: Final = (1024, 131_072)
+FEW_POSITIONS: Final = 8192
 # Options of a plot that say nothing of a curve over batches.
 _NOT_OVER_BATCHES: Final = ("size", "mark", "device", "predict")
 # Points per system, and the seconds above which a forward is not waited for.
@@ -152,8 +155,8 @@ Tokens = Annotated[
     typer.Option(
         "--N",
         metavar="LOW:HIGH",
-        help=f"Range of N (by default as much of {DEFAULT_RANGE} as all can have); image specs take square grids; with "
-        "--metric throughput one N.",
+        help=f"Range of N (by default as much of {DEFAULT_RANGE} as all can have, of language models 1024:131072); "
+        "image specs take square grids; with --metric throughput one N.",
         rich_help_panel="Size",
     ),
 ]
@@ -175,7 +178,10 @@ Metric = Annotated[
     ),
 ]
 Mark = Annotated[
-    str | None, typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range.")
+    str | None,
+    typer.Option(
+        "--mark", metavar="INT", help=f"Dotted line here; by default at N = {MARK}, of language models nowhere."
+    ),
 ]
 Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")]
 
@@ -242,7 +248,6 @@ def run(  # noqa: PLR0913 - options
     target = output or shared.default_target(specs, metric)
     form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=given["force"])
-    at = marked(mark, axis, span)
     timing = timing_plan((device or ("cpu" if predict else None)) if metric == "time" else None, given)
     if metric == "scores":  # fused attention keeps none
         given["attention"] = "eager"
@@ -252,12 +257,14 @@ def run(  # noqa: PLR0913 - options
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
+    narrow, of_text = N is None and size is None, _context(systems, how)
+    span = of_text if narrow and of_text else span
+    at = marked(mark, axis, span) if mark is not None or of_text is None else None
     for one in systems:
         if not isinstance(one, SpecSystem | RecordedModel):
             start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
-    narrow = N is None and size is None
     sweeps = _sweeps(systems, how, axis, span, at, narrow=narrow)
-    if narrow:
+    if narrow and at is not None:
         at = marked(mark, axis, span_of(sweeps))
     sweeps, live = _pointed(sweeps, how, metric, device, timing)
     lines = [_predicted(one, how, device or "cpu", timing) for one in sweeps] if predict else []
@@ -265,6 +272,15 @@ def run(  # noqa: PLR0913 - options
     content = _csv(sweeps, lines or live) if form == ".csv" else chart_bytes(chart, form)
     shared.deliver_lines(chart.summary)
     shared.deliver(content, target, force=given["force"])
+
+
+def _context(systems: Sequence[System], run: Run) -> tuple[int, int] | None:
+    """The default range of N where all are language models of at least 8k positions; else None."""
+    from xfcost.api.systems import text_positions
+
+    low, high = TEXT_RANGE
+    high = min(text_positions(one, run, high) for one in systems)
+    return (low, high) if high >= FEW_POSITIONS else None
 
 
 def start_module(one: System, runs: Sequence[Run], metric: str, *, strict: bool) -> None:
@@ -436,7 +452,7 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
     check_target(target, force=given["force"])
     options = dict(given) | {"mode": "decode"}
     run = make_run(**run_options(options) | {"N": tokens, "on": devices[0]})
-    systems = open_systems(specs, options, say)
+    systems = open_systems(specs, options, say, counted=True)
     run = shared_run(run, systems)
     if run.default_note is not None:
         say(run.default_note)

@@ -10,24 +10,33 @@ from xfcost.commands import options as shared
 
 
 def run(
-    spec: Annotated[str, shared.spec_argument("A preset or a path to a YAML file.")],
+    spec: Annotated[str, shared.spec_argument("A preset, a path to a YAML file, or a published model.")],
     file: Annotated[bool, typer.Option("--file", help="The file as written, with those that it extends.")] = False,
     full: Annotated[bool, typer.Option("--full", help="With every default written out.")] = False,
 ) -> None:
-    """The YAML of a spec.
+    """The YAML of a spec, or the config.json of a published model.
 
     One spec, in which `extends` and `set` are applied: a start for one of your own. `--file` prints the files that it
-    comes from, with their comments.
+    comes from, with their comments. Where a published model's config.json (`xfcost list --models`) was taken from goes
+    to stderr.
 
     Example: xfcost show swin --full
     """
     from xfcost.ledger.errors import UsageError
     from xfcost.ledger.visible import visible
+    from xfcost.report.messages import say
     from xfcost.spec.load import lineage
+    from xfcost.spec.models import config_of, models
     from xfcost.spec.show import expanded_yaml, full_yaml
 
     if file and full:
         raise UsageError("--file and --full: a file is shown as it is written; give one of them")
+    if (model := models().get(spec)) is not None:
+        if full:
+            raise UsageError(f"--full: {spec} is a config.json, whose defaults are those of its class; leave it out")
+        say(f"{spec}: {model.title}, the config.json of {model.config}")
+        shared.deliver(config_of(spec).read_text(encoding="utf-8"), None, force=False)
+        return
     if not file:
         shared.deliver(full_yaml(spec) if full else expanded_yaml(spec), None, force=False)
         return

@@ -9,15 +9,17 @@ experts. `tools/record_models.py` writes it, out of runs at several N and batche
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import msgspec
 
+from xfcost import __version__
 from xfcost.counting.fitted import closed_form
+from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.system import CURVES, Grown, first_scores
@@ -32,7 +34,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
-from xfcost.spec.models import FOLDER, models
+from xfcost.spec.models import FOLDER, RECORDED_WITH, config_of, models
 from xfcost.spec.run import Run
 
 _HOLE: Final = re.compile('"\xab([^\xbb:]+)\xbb"|\xab([^\xbb:]+):(,?)\xbb')
@@ -44,6 +46,9 @@ _OF_ROW: Final[dict[str, Any]] = {
     "matrix": Matrix, "core": AttentionCore, "weights_read": WeightsRead, "weight_matrices": tuple[WeightMatrix, ...],
 }  # fmt: skip
 _TERM: Final = re.compile(r"[+-]?[^+-]+")
+_WITH_CACHE: Final = ("prefill", "decode", "generate")
+# The modes of the file that another one is made of.
+_COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}
 
 
 def letters_at(
@@ -111,7 +116,7 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The file of counts of a model."""
 
     tokens: int
-    """N where none is given."""
+    """N where none is given; 0 of a model that takes images alone, whose one size is that of its config."""
     positions: int | None = None
     """The most tokens that it has positions for."""
     heads: HeadSharing | None = None
@@ -124,11 +129,13 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
         """The ledger of a run.
 
         Raises:
-            UsageError: none of its runs has so few tokens.
+            UsageError: none of its runs has so few tokens, or so many.
         """
         piece = next((one for one in self.modes[mode] if one.has(tokens, batch)), None)
         if piece is None:
-            raise UsageError(f"--mode {mode}: expected --N from {self.modes[mode][0].first}, got {tokens}")
+            least, most = self.modes[mode][0].first, self.modes[mode][-1].last
+            upto = "" if most is None else f" to {most}, the positions that it has"
+            raise UsageError(f"--mode {mode}: expected --N from {least}{upto}, got {tokens}")
         text = b",".join([bytes(piece.ledger), *(bytes(self.rows[place]) for place in piece.rows)]).decode()
         values, *rows = msgspec.json.decode(
             "[" + filled(text, letters_at(tokens, batch, piece.chunks, piece.logs, piece.caps)) + "]"
@@ -159,6 +166,64 @@ def placed(path: str) -> dict[str, str]:
     return {"component": component, "stage": stage, "block": block, "title": title, "mixing": "unknown"}
 
 
+def with_fused_attention(ledger: Ledger, config: Mapping[str, Any]) -> Ledger:
+    """The ledger of causal eager attention with one kernel in place of each core: the same work, and no matrices.
+
+    A core is the rows from the product that makes scores to the product with their softmax.
+    """
+    rows: list[Operation] = []
+    core: list[Operation] = []
+    for row in ledger.rows:
+        if not core and not row.attention_entries:
+            rows.append(row)
+            continue
+        core.append(row)
+        if row.macs and len(core) > 1:
+            rows.append(_kernel(core, ledger.metadata, config))
+            core = []
+    metadata = msgspec.structs.replace(ledger.metadata, attention="fused")
+    ledger = msgspec.structs.replace(ledger, rows=(*rows, *core), metadata=metadata)
+    return ledger if ledger.step is None else msgspec.structs.replace(ledger, step=ledger.decode_step())
+
+
+def _kernel(core: Sequence[Operation], metadata: Metadata, config: Mapping[str, Any]) -> Operation:
+    """The kernel of one core, whose heads share keys and values in groups."""
+    scores, last, width = core[0], core[-1], config["head_dim"]
+    heads, kv_heads, tokens = config["num_attention_heads"], config["num_key_value_heads"], metadata.grid_tokens
+    queries = 1 if metadata.mode == "decode" else tokens
+    keys = scores.macs // (metadata.batch * heads * queries * width)
+    statistics, pairs = metadata.batch * heads * queries, None
+    if metadata.mode != "decode":  # a window's last tokens are all that a decode step's cache holds
+        kept = [_causal_pairs(tokens, window) for window in _windows(config)]
+        pairs = sum(kept) // len(kept) if scores.times == len(kept) else min(kept)
+    ran = scores.ran and msgspec.structs.replace(
+        scores.ran, aten="flash_attention", output_shapes=last.ran.output_shapes if last.ran else ""
+    )
+    return msgspec.structs.replace(
+        scores,
+        path=f"{scores.component}.flash_attention",
+        title=scores.title.rpartition(" ")[0] + " flash_attention",
+        **{name: sum(getattr(row, name) for row in core) for name in ("params", "macs", "flops", "comparisons")},
+        attention_entries=statistics,
+        matrix=Matrix(0, 0, 0, statistics),
+        core=AttentionCore(metadata.batch * kv_heads, queries * heads // kv_heads, keys, width),
+        pairs=pairs,
+        fused=True,
+        ran=ran,
+    )
+
+
+def _windows(config: Mapping[str, Any]) -> list[int | None]:
+    """Of each layer; None where it reads all tokens."""
+    return [config["sliding_window"] if one == "sliding_attention" else None for one in config["layer_types"]]
+
+
+def _causal_pairs(tokens: int, window: int | None) -> int:
+    """Each token reads itself and those before it, in all as many as the window has."""
+    most = min(window or tokens, tokens)
+    return most * (most + 1) // 2 + (tokens - most) * most
+
+
 class RecordedModel:
     """A model of the list that has counts, with a batch, and in a mode; a system of a comparison or a plot.
 
@@ -167,23 +232,39 @@ class RecordedModel:
         counts: its file.
         batch: samples.
         mode: the mode of `ledger` and `costs`.
+        eager: count the matrices of its class's eager attention also where a kernel serves it?
     """
 
-    has_tokens: Final = True
     has_images: Final = False
     points: Final = 97
 
-    def __init__(self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward") -> None:
-        self.key, self.counts, self.batch, self.mode = name, counts, batch, mode
+    def __init__(
+        self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False
+    ) -> None:
+        self.key, self.counts, self.batch, self.mode, self.eager = name, counts, batch, mode, eager
         self._known: dict[tuple[int, Mode, int], Ledger] = {}
 
     @property
     def name(self) -> str:
         return models()[self.key].title
 
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        return msgspec.json.decode(config_of(self.key).read_bytes(), type=dict[str, Any])
+
+    @property
+    def has_tokens(self) -> bool:
+        return self.counts.tokens > 0
+
     def answers(self, dtype: str | None, attention: str | None) -> bool:
-        """Were its runs in this mode, dtype and attention? None is the default."""
-        if self.mode not in self.counts.modes:
+        """Were its runs in this mode, dtype and attention? None is the default.
+
+        Raises:
+            UsageError: the mode is one of a cache, and its class has none.
+        """
+        if self.mode in _WITH_CACHE and "decode" not in self.counts.modes:
+            raise UsageError(f"--mode {self.mode}: {self.name} has no cache; expected --mode forward or train")
+        if not set(_COUNTED_IN.get(self.mode, (self.mode,))) <= self.counts.modes.keys():
             return False
         metadata = self._at(self.counts.tokens).metadata
         return dtype in (None, metadata.dtype) and attention in (None, metadata.attention)
@@ -192,11 +273,18 @@ class RecordedModel:
         """Its ledger at the N of the run, with its closed form."""
         tokens = self._tokens(run)
         ledger = self._at(tokens)
-        if orders:
+        last = tokens
+        if self.mode == "generate":
+            pieces = self.counts.modes["prefill"]
+            lengths = {length for piece in pieces for length in piece.chunks.values()}
+            ledger = generated(ledger, run.new_tokens, lambda size, mode: self.at(size, mode, self.batch), lengths)
+            last += run.new_tokens - 1
+        elif orders and self.has_tokens:
             ledger = closed_form(tokens, ledger, self._at)
-        metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
+        of_run = run.default_note if ledger.metadata.attention == run.attention else run.dtype_note
+        metadata = msgspec.structs.replace(ledger.metadata, default_note=of_run)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
-        return ledger.at_positions(tokens, self.counts.positions)
+        return ledger.at_positions(last, self.counts.positions)
 
     def sizes(self, ledger: Ledger) -> SizedRun:
         """The run of its ledger at other N, modes and batches."""
@@ -210,15 +298,48 @@ class RecordedModel:
         if key not in self._known:
             ledger, found = self.counts.ledger(mode, tokens, batch), models()[self.key]
             metadata = msgspec.structs.replace(
-                ledger.metadata, name=found.title, source=self.key, published=found.figures
+                ledger.metadata,
+                name=found.title,
+                paper=found.paper,
+                source=self.key,
+                published=found.figures,
+                versions={"xfcost": __version__, **RECORDED_WITH},
             )
-            self._known[key] = msgspec.structs.replace(ledger, metadata=metadata)
+            versions = ", ".join(f"{name} {version}" for name, version in RECORDED_WITH.items())
+            run = ledger.module and msgspec.structs.replace(ledger.module, recorded=versions, traced="")
+            rows = tuple(
+                self._grouped(row, batch)
+                if row.component
+                else msgspec.structs.replace(row, stage=found.title, block=found.title)
+                for row in ledger.rows
+            )
+            ledger = msgspec.structs.replace(ledger, metadata=metadata, rows=rows, module=run, agreement=None)
+            if found.kernel is not None and mode in _WITH_CACHE and not self.eager:
+                ledger = with_fused_attention(ledger, self._config).with_note(
+                    f"attention is counted as one kernel: {found.kernel}; its class in transformers was run eager, "
+                    "and --attention eager counts its matrices"
+                )
+            self._known[key] = ledger
         return self._known[key]
 
+    def _grouped(self, row: Operation, batch: int) -> Operation:
+        """A row whose attention core runs once for each head of keys and values, which several of queries share."""
+        heads, core = self.counts.heads, row.core
+        if heads is None or heads.whole or core is None or core.times != heads.heads * batch:
+            return row
+        shared = heads.heads // heads.kv_heads
+        grouped = msgspec.structs.replace(core, times=core.times // shared, queries=core.queries * shared)
+        return msgspec.structs.replace(row, core=grouped)
+
     def _at(self, tokens: int) -> Ledger:
-        return self.at(tokens, self.mode, self.batch)
+        """In the mode `generate` that of the prefill."""
+        return self.at(tokens, "prefill" if self.mode == "generate" else self.mode, self.batch)
 
     def _tokens(self, run: Run) -> int:
+        if run.size is not None:
+            return self.pixels(run)
+        if run.tokens is not None and not self.has_tokens:
+            raise self._at_its_inputs("--N")
         if run.tokens is not None and len(run.tokens) > 1:
             raise UsageError(f"--N {','.join(map(str, run.tokens))}: expected one number, the tokens of the text")
         return run.tokens[0] if run.tokens else self.counts.tokens
@@ -236,6 +357,7 @@ class RecordedModel:
         return self._tokens(run)
 
     def axes(self, run: Run) -> int:
+        self._tokens(run)
         return 1
 
     def token_step(self) -> int:
@@ -245,23 +367,36 @@ class RecordedModel:
         return 1
 
     def pixels(self, run: Run) -> int:
-        raise UsageError(f"--size: the inputs of {self.name} are no image")
+        if self.has_tokens:
+            raise UsageError(f"--size: {self.name} reads tokens, which have no height and width; give --N")
+        raise self._at_its_inputs("--size")
+
+    def _at_its_inputs(self, option: str) -> UsageError:
+        inputs = self._at(self.counts.tokens).metadata.inputs
+        return UsageError(
+            f"{option}: {self.name} is counted on the inputs of its config, {inputs}; expected no {option}, or others "
+            "by --input, on which its class runs"
+        )
 
     def scores(self, ledger: Ledger, run: Run) -> tuple[int | None, int | None]:
         """Which tokens are special is not known."""
         return None, first_scores(ledger)
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """To twice as many tokens."""
+        """To twice as many tokens, where it has so many; in the mode `generate` that of the prefill."""
+        if not self.has_tokens:
+            return None
+        if self.mode == "generate":
+            ledger = self.ledger(run)
         with suppress(XfcostError):
             more = self._at(2 * self._tokens(run)).stored_as(run.weight_format, run.cache_format)
             return Grown(ledger, more, 2.0)
         return None
 
 
-def recorded(name: str, batch: int = 1, mode: Mode = "forward") -> RecordedModel | None:
+def recorded(name: str, batch: int = 1, mode: Mode = "forward", *, eager: bool = False) -> RecordedModel | None:
     """A model of the list with its counts; None where it has none, because a spec is made of its config."""
     file = FOLDER / f"{name}.counts.json"
     if name not in models() or not file.is_file():
         return None
-    return RecordedModel(name, msgspec.json.decode(file.read_bytes(), type=RecordedCounts), batch, mode)
+    return RecordedModel(name, msgspec.json.decode(file.read_bytes(), type=RecordedCounts), batch, mode, eager=eager)

@@ -157,7 +157,8 @@ def first_scores(ledger: Ledger) -> int | None:
                 heads = (row.heads or 1) * ledger.metadata.batch
                 layer, scores = row.component, scores + row.attention_entries // heads
             elif row.core is not None:
-                layer, scores = row.component, scores + int(row.core.queries * row.core.keys)
+                heads = (row.heads or 1) * ledger.metadata.batch
+                layer, scores = row.component, scores + int(row.core.times * row.core.queries * row.core.keys) // heads
     return scores or None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from xfcost.counting.comparison import Comparison
@@ -324,15 +324,17 @@ def _first_fewer(comparison: Comparison, name: str) -> str:
 
 
 def _extremes(comparison: Comparison, short: dict[str, str]) -> str:
-    """`MACs: least …, most …`."""
-    macs = {name: value for name in comparison.names if (value := comparison.figures[name]["macs"]) is not None}
-    if not macs:
-        return "MACs: none counted"
-    least, most = min(macs, key=lambda name: macs[name]), max(macs, key=lambda name: macs[name])
-    return (
-        f"MACs: {short[least]} has the least ({units.count(macs[least])}), "
-        f"{short[most]} the most ({units.count(macs[most])})"
-    )
+    """`MACs: least …, most …`; of decode steps the bytes that they read."""
+    quantity, words = "macs", "MACs"
+    text: Callable[[Any], str] = units.count
+    if comparison.ledgers[0].metadata.mode == "decode":
+        experts = any(one.step and one.step.expected for one in comparison.ledgers)
+        quantity, words, text = "read_bytes", f"bytes read per step{f' {EXPECTED}' if experts else ''}", units.size
+    known = {name: value for name in comparison.names if (value := comparison.figures[name][quantity]) is not None}
+    if not known:
+        return f"{words}: none counted"
+    least, most = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
+    return f"{words}: {short[least]} has the least ({text(known[least])}), {short[most]} the most ({text(known[most])})"
 
 
 def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
@@ -394,7 +396,7 @@ def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, ve
     told: dict[str, list[str]] = {}
     for system, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         name = short[system] if short else system
-        if ledger.agreement is not None:
+        if ledger.agreement is not None or ledger.module is not None:
             texts = [text for text in agreement_texts(ledger) if text.plain != NOT_TRACED]
             yield from (text._replace(texts=[f"{name}: {text.plain}"]) for text in texts)
         for note in ledger.metadata.notes:

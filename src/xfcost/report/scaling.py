@@ -52,7 +52,8 @@ def scaling_chart(
         names = ", ".join(one.name for one in sweeps)
         known = metric == "time" or any(value is not None for one in sweeps for value in one.values(chosen.quantity))
         why = "is 0 everywhere" if known else "is not known"
-        raise UsageError(f"--metric {metric}: {why} for {names}; nothing to draw on log axes")
+        needs = "" if known or metric != "mixing" else "; --metric macs needs no mixing kinds"
+        raise UsageError(f"--metric {metric}: {why} for {names}; nothing to draw on log axes{needs}")
     metadata = next((one for one in sweeps if not is_module(one)), sweeps[0]).ledgers[0].metadata
     return Chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",

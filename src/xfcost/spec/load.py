@@ -136,7 +136,10 @@ def expanded(names: Sequence[str]) -> list[str]:
             continue
         matching = fnmatch.filter(preset_names(), name)
         if not matching:
-            raise UsageError(f"{shown(name)}: no preset matches; `xfcost list` names them")
+            raise UsageError(
+                f"{shown(name)}: no preset matches; `xfcost list` names them (published models, of `xfcost list "
+                "--models`, are named one by one)"
+            )
         result += [preset for preset in matching if preset not in result]
     return result
 
@@ -274,13 +277,15 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     files = _unordered_files()
     if name in models():
         raise UsageError(
-            f"{name}: expected a spec; that is a published model (`xfcost list --models`), which analyze, compare and "
-            f"plot take; its config is {config_of(name)}"
+            f"{name}: expected a spec; that is a published model (`xfcost list --models`), which analyze, check, "
+            f"compare, find, plot, report, roofline and show take; its config is {config_of(name)}"
         )
     if name not in files:
         hint = f"; a file is meant by its path: ./{name}" if os.path.exists(name) else ""
         near = nearest(name, [*preset_files(), *models()])
-        raise UsageError(f"there is no preset {shown_value(name)}; {near}{hint} (`xfcost list` shows all)")
+        raise UsageError(
+            f"there is no preset {shown_value(name)}; {near}{hint} (`xfcost list` and `xfcost list --models` show all)"
+        )
     return Path(files[name]), f"{name}.yaml"
 
 

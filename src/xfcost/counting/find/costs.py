@@ -14,11 +14,12 @@ import numpy as np
 
 from xfcost.counting.forward import part_rows
 from xfcost.counting.on_devices import FLOPS_PER_MAC
-from xfcost.ledger.budgets import Budget, InferenceMemory
+from xfcost.ledger.budgets import Budget, InferenceMemory, inference_memory
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import ONE_PASS, Mode
-from xfcost.ledger.least_work import kept_macs, kept_shares, least_weights_of
+from xfcost.ledger.least_work import kept_macs, kept_shares, least_macs, least_weights_of
+from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import TimeBound
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
@@ -141,6 +142,20 @@ def model_costs(loaded: Loaded, run: Run) -> Costs:
         return costs._replace(cache=architecture_costs(place(loaded, step)).cache)
     except SpecError:  # no decode step, and so no cache
         return costs
+
+
+def ledger_costs(ledger: Ledger) -> Costs:
+    """The costs of a pass that was counted."""
+    memory = inference_memory(ledger)
+    return Costs(
+        params=ledger.total("params"),
+        macs=ledger.total("macs"),
+        flops=ledger.total("flops"),
+        cache=memory.cache // ledger.bytes_per_element,
+        attention=memory.attention,
+        kept_macs=least_macs(ledger),
+        weights_read=sum(row.times * least_weights_of(row) for row in ledger.rows),
+    )
 
 
 Array = Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import product
@@ -14,7 +14,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from xfcost.counting.find.costs import Costs, ModelTotals, check_asked, exact_array, model_costs, most_bytes, totals
+from xfcost.counting.find.costs import (
+    Costs,
+    ModelTotals,
+    check_asked,
+    exact_array,
+    ledger_costs,
+    model_costs,
+    most_bytes,
+    totals,
+)
 from xfcost.counting.find.result import (
     FindResult,
     FoundModel,
@@ -28,9 +37,11 @@ from xfcost.counting.find.result import (
 from xfcost.counting.find.space import Builder, ReasonNumbers, Space, message
 from xfcost.counting.find.variables import Variable, is_structural
 from xfcost.counting.on_devices import FLOPS_PER_MAC
+from xfcost.counting.recorded import RecordedModel
+from xfcost.counting.system import SpecSystem
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, shown
-from xfcost.spec.grammar import ImageInput
+from xfcost.spec.grammar import ImageInput, Spec
 from xfcost.spec.inputs import takes_images
 from xfcost.spec.load import Loaded, expanded, is_path, load, preset_files
 from xfcost.spec.placement import place
@@ -422,35 +433,46 @@ def _family(name: str) -> str | None:
     return None if file is None or is_path(name) else file.parent.name
 
 
-def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings: Sequence[str] = ()) -> FindResult:
-    """Which of these presets fit.
+def _system_costs(system: SpecSystem | RecordedModel, run: Run, dtype: str) -> Costs:
+    """What a system costs in a run of this dtype.
+
+    Raises:
+        XfcostError: it can't be run so, or its counts are stored in another dtype.
+    """
+    if isinstance(system, RecordedModel):
+        ledger = system.ledger(run)
+        if (own := ledger.metadata.dtype) != dtype:
+            raise UsageError(f"its counts are stored in {own}; give --dtype {own}")
+        return ledger_costs(ledger)
+    if run.size is not None and isinstance(system.loaded.spec.input, ImageInput) and not takes_images(system.loaded):
+        raise UsageError(_FOLDED)
+    return model_costs(system.loaded, run)
+
+
+def find_in_gallery(systems: Mapping[str, SpecSystem | RecordedModel], run: Run, question: Question) -> FindResult:
+    """Which of these presets and published models fit; by name.
 
     Raises:
         UsageError: the mode has several passes.
-        XfcostError: a spec can't be read, where it is named.
     """
     check_asked(run, question.budgets)
-    specs = [load(name, settings) for name in names]
-    of_mode = specs
-    if run.mode in LANGUAGE_MODEL_MODES:  # what can't be run so has no say in the default dtype
-        of_mode = []
-        for one in specs:
-            with suppress(XfcostError):
-                place(one, run)
-                of_mode.append(one)
-    run = with_defaults(run, [one.spec for one in of_mode])
+    of_mode: list[Spec | None] = []  # what can't be run so has no say in the default dtype
+    for one in systems.values():
+        with suppress(XfcostError):
+            if isinstance(one, RecordedModel):
+                of_mode.append(None)
+            elif run.mode not in LANGUAGE_MODEL_MODES or place(one.loaded, run):
+                of_mode.append(one.loaded.spec)
+    run = with_defaults(run, of_mode)
     dtype = chosen_for([], run).dtype
     question = checked_on(run.on, dtype, question)
     counted = []
-    for loaded in specs:
-        name, costs, refused = loaded.name, Costs(), None
+    for name, one in systems.items():
+        costs, refused = Costs(), None
         try:
-            if run.size is None or not isinstance(loaded.spec.input, ImageInput) or takes_images(loaded):
-                costs = model_costs(loaded, run)
-            else:
-                refused = _FOLDED
+            costs = _system_costs(one, run, dtype)
         except XfcostError as error:
-            refused = message(error).replace(loaded.spec.name, "it")
+            refused = message(error).replace(one.name, "it")
         counted.append(_CountedPreset(name, _family(name), costs, refused))
     reasons = ReasonNumbers()
     numbers = np.array([reasons.number(one.refused) for one in counted], dtype=np.int64)
@@ -459,7 +481,7 @@ def find_in_gallery(names: Sequence[str], run: Run, question: Question, settings
     if max(most_bytes(largest), FLOPS_PER_MAC * largest["kept_macs"]) >= 2**63:  # more than int64 holds
         costs = Costs(*(column.astype(object) for column in costs))
     all_totals = totals(costs, dtype, run.on)
-    every = question._replace(top=max(len(names), 1))  # the report lists the first of them
+    every = question._replace(top=max(len(systems), 1))  # the report lists the first of them
     part = selected(all_totals, NumberedReasons(numbers, reasons.texts), lambda place: place, every)
     on_front = {candidate.number for candidate in part.front}
 

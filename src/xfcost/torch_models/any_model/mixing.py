@@ -123,8 +123,8 @@ def check_parameters(model: nn.Module, name: str, seconds: float = math.inf) -> 
     if size > MOST_BYTES:
         raise NoNumbersError(
             f"--mixing: the parameters of {name} take {size / 2**30:,.1f} GiB, and it runs modules of up to "
-            f"{MOST_BYTES // 2**30} GiB with real numbers; its kinds are those of a shallower one: --build depth=2, or "
-            "a config with fewer layers"
+            f"{MOST_BYTES // 2**30} GiB with real numbers; its kinds are those of a shallower one: "
+            + ("a config with fewer layers" if hasattr(model, "main_input_name") else "--build depth=2")
         )
 
 
