@@ -29,6 +29,10 @@ class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Where these are printed."""
     config: str
     """Where its config.json was taken from."""
+    step_note: str | None = None
+    """What others read in a decode step, if its class does more; with forms in N, the batch B and `step_caps`."""
+    step_caps: dict[str, tuple[str, int]] = {}
+    """A letter of the note -> a form, and the most that it is."""
 
     @property
     def figures(self) -> tuple[dict[str, Any], ...]:
