@@ -253,3 +253,6 @@ def test_what_published_kernels_read_of_a_sparse_cache_is_noted():
     # what the class does in each step: keys and values of 128 heads, 128 wide, of all tokens out of the 512 cached
     again = [row for row in long.rows if row.path.endswith("kv_b_proj.mm")]
     assert sum(row.times * row.macs for row in again) == 3 * 61 * 512 * 128 * (128 + 128) * 32_000
+    # every device of a group computes and caches the latents and the indexer's keys whole
+    shared = analyze("deepseek-v3.2", mode="decode", N=32_000, batch=3, on="h200-sxmx16", tensor_parallel=16)
+    assert shared.on.memory.cache == long.cache.bytes
