@@ -329,3 +329,17 @@ def test_whisper_has_the_keys_and_values_of_the_speech_in_its_cache():
 def test_what_a_name_does_not_take(name, options, text):
     with pytest.raises(UsageError, match=text):
         analyze(name, **options)
+
+
+def test_what_published_kernels_read_of_a_sparse_cache_is_noted():
+    """DeepSeek V3.2: in each of 61 layers 128 numbers of every token, and 576 of the 2048 that the indexer chooses."""
+    short, long = (analyze("deepseek-v3.2", mode="decode", N=N, batch=3) for N in (2000, 32_000))
+    assert short.cache.bytes == 3 * 61 * (128 + 576) * 2 * 2000
+    assert f"read {short.cache.bytes:,} bytes" in short.metadata.notes[0]
+    assert f"read {3 * 61 * 2 * (128 * 32_000 + 576 * 2048):,} bytes" in long.metadata.notes[0]
+    # what the class does in each step: keys and values of 128 heads, 128 wide, of all tokens out of the 512 cached
+    again = [row for row in long.rows if row.path.endswith("kv_b_proj.mm")]
+    assert sum(row.times * row.macs for row in again) == 3 * 61 * 512 * 128 * (128 + 128) * 32_000
+    # every device of a group computes and caches the latents and the indexer's keys whole
+    shared = analyze("deepseek-v3.2", mode="decode", N=32_000, batch=3, on="h200-sxmx16", tensor_parallel=16)
+    assert shared.on.memory.cache == long.cache.bytes

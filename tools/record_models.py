@@ -157,6 +157,7 @@ class Forms:
         lengths = ["", "N", "N^2", *chunks, *(f"{one}^2" for one in chunks), *(f"N*{one}" for one in chunks)]
         names = [f"{one}*{batch}".strip("*") for one in lengths for batch in ("B", "")]
         names += [name for one in letters.logs for name in (f"{one}*B", f"{one}*N*B")]
+        names += [f"{one}*N^2*B" for one, form in letters.logs.items() if form == "N"]
         names += [*letters.caps, "B^2"]
         at = [letters_at(*point, *letters) for point in self.points]
         self.terms = {name or "1": [form_value(name or "1", one) for one in at] for name in names}
@@ -373,6 +374,8 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
         if mode != "decode":
             for words in numbers_of(values, ("vocab_size",)):
                 caps["V"] = ("B*N", words)
+        if any(numbers_of(values, ("index_topk",))):  # all tokens are sorted, to choose some
+            logs["S"] = "N"
         letters = Letters({"C": _CHUNK} if chunked else {}, logs, caps)
         at = of_mode(mode)
         try:

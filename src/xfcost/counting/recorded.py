@@ -284,6 +284,8 @@ class RecordedModel:
         of_run = run.default_note if ledger.metadata.attention == run.attention else run.dtype_note
         metadata = msgspec.structs.replace(ledger.metadata, default_note=of_run)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
+        if (note := models()[self.key].step_note) and self.mode in ("decode", "generate"):
+            ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))
         return ledger.at_positions(last, self.counts.positions)
 
     def sizes(self, ledger: Ledger) -> SizedRun:

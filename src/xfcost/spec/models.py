@@ -31,6 +31,10 @@ class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Where its config.json was taken from."""
     kernel: str | None = None
     """The kernel that serves its attention, where its class in transformers was run eager for want of one in torch."""
+    step_note: str | None = None
+    """What others read in a decode step, if its class does more; with forms in N, the batch B and `step_caps`."""
+    step_caps: dict[str, tuple[str, int]] = {}
+    """A letter of the note -> a form, and the most that it is."""
 
     @property
     def figures(self) -> tuple[dict[str, Any], ...]:

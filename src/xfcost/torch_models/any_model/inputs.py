@@ -307,7 +307,7 @@ def positions_of(model: Any) -> int | None:
 def head_sharing_of(model: Any) -> HeadSharing | None:
     """The heads of a model of transformers by its config; None where that does not say, or layers differ.
 
-    Its cache of MLA has keys and values of every head.
+    Its cache of MLA has latents that all heads read, and the keys of an indexer.
     """
     config = getattr(model, "config", None)
     heads = _of(config, "num_attention_heads", "n_head", "num_heads", "decoder_attention_heads")
@@ -315,7 +315,8 @@ def head_sharing_of(model: Any) -> HeadSharing | None:
         return None
     if (rank := _of(config, "kv_lora_rank")) is not None:
         latents = {_of(config, "q_lora_rank"), rank, rank + (_of(config, "qk_rope_head_dim") or 0)}
-        return HeadSharing(heads, heads, whole=frozenset(latents - {None}))
+        latents.add(_of(config, "index_head_dim"))
+        return HeadSharing(heads, 1, whole=frozenset(latents - {None}))
     single = _of(config, "multi_query") and not _of(config, "new_decoder_architecture")
     try:
         kv_heads = 1 if single else _of(config, "num_key_value_heads", "num_kv_heads") or heads
