@@ -444,6 +444,20 @@ def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path: Path) -> None:
     assert ledgers[0].cache == ledgers[1].cache
 
 
+def test_generations_are_compared_as_each_is_counted() -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    given: dict[str, Any] = {"N": N, "mode": "generate", "new_tokens": 5, "on": "h100-sxm"}
+    found = xfcost.compare((Decoder(), inputs), (Views(), inputs), mixing=False, **given)
+    for module, ledger in zip((Decoder(), Views()), found.ledgers, strict=True):
+        alone = xfcost.analyze(module, example_inputs=inputs, **given)
+        assert ledger.generation == alone.generation
+        assert ledger.total("macs") == alone.total("macs")
+        assert ledger.cache == alone.cache
+        assert ledger.on is not None
+        assert alone.on is not None
+        assert ledger.on.time == alone.on.time
+
+
 def test_a_generation_needs_an_n_of_its_own(tmp_path: Path) -> None:
     given = {"input_ids": torch.zeros(B, N, dtype=torch.long)}
     with pytest.raises(UsageError, match="have no letter N"):

@@ -122,7 +122,9 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     loaded = imported(target, settings, how.progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()
-        run = choosing.applied(module_run(given, "config" if target.kind == "config" else "named"))
+        of_config = target.kind == "config"
+        kind, place = ("config", target.place) if of_config else ("named", None)
+        run = choosing.applied(module_run(given, kind, place))  # type: ignore[arg-type]
         _check_one(run, how)
         named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run)
         check_texts(inputs, given.get("N"))

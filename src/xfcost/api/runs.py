@@ -43,7 +43,9 @@ _TIMING: Final = tuple(TIMING_OPTIONS)
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
-_OF_MODULES: Final = ("N", "size", "mode", "new_tokens", "optimizer", "on", "mfu", "mbu", "weights", "cache", *_SHARED)
+_OF_MODULES: Final = (
+    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_OF_TRAINING,
+)  # fmt: skip
 
 
 class Refusal(NamedTuple):
@@ -183,7 +185,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "a module among systems": (
         Refusal(
-            ("mode", "device", "memory_level", "tokens"),
+            ("mode", "device", "memory_level"),
             "{value}: {name} is a torch module, of which {counted} is counted; give specs alone, or leave {first} out",
         ),
         Refusal(

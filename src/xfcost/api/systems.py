@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _PAIR: Final = 2
 # Modes in which a torch module is timed, and in which it is counted beside other systems.
 TIMED_MODES: Final[tuple[Mode, ...]] = ("forward", "train")
-_COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, "prefill", "decode")
+_COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, "prefill", "decode", "generate")
 # Sizes of the image at which a module is counted first, where they are in the range.
 _SIDES: Final = (512, 448, 224, 256)
 
@@ -297,7 +297,6 @@ def check_options(
         "mode": None if run.mode in modes else run.mode,
         "device": device,
         "memory_level": run.memory_level,
-        "tokens": None if run.plan is None else run.plan.tokens,
         "predict": predict,
     }
     counted = "one forward or step of training" if "train" in modes else "one forward"

@@ -43,7 +43,7 @@ from xfcost.torch_models.shared.private_torch import no_compiler
 # Attributes of a cache's layers that hold keys and values; other tensors that don't grow are recurrent states.
 _KEYS_AND_VALUES: Final = ("keys", "values")
 # The input of a step beside the cache; images, masks and positions are of the prompt alone.
-_TOKENS: Final = ("decoder_input_ids", "input_ids")
+TOKENS: Final = ("decoder_input_ids", "input_ids")
 
 
 def in_mode(built: Callable[[Lengths], Built], mode: Mode) -> Callable[[Lengths], Built]:
@@ -60,9 +60,9 @@ def in_mode(built: Callable[[Lengths], Built], mode: Mode) -> Callable[[Lengths]
         # inputs without a letter N are the prompt as they are
         model, given = built(lengths._replace(tokens=lengths.tokens and lengths.tokens - 1))
         prompt = prompt_of(model, given)
-        if _TOKENS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
+        if TOKENS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
             prompt = prompt_of(*built(lengths))
-            prompt.kwargs[_TOKENS[0]] = prompt.kwargs[_TOKENS[0]][:, :-1]
+            prompt.kwargs[TOKENS[0]] = prompt.kwargs[TOKENS[0]][:, :-1]
         return model, step_after(model, prompt)
 
     return made
@@ -82,7 +82,7 @@ def prompt_of(model: nn.Module, given: Given) -> Given:
             f"--mode: the forward of {type(model).__name__} takes no cache; expected parameters use_cache and "
             f"{CACHES[0]}, as models of transformers that generate have"
         )
-    if not any(isinstance(inputs.get(name), Tensor) for name in _TOKENS):
+    if not any(isinstance(inputs.get(name), Tensor) for name in TOKENS):
         raise UsageError(f"--mode: {type(model).__name__} reads no token ids; expected input_ids, as in 1xN:int64")
     return Given((), inputs | {"use_cache": True} | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
 
@@ -107,7 +107,7 @@ def step_after(model: nn.Module, prompt: Given, *, how: TensorKind = "meta") -> 
             f"{{'{CACHES[0]}': …}} or an object with that attribute"
         )
     takes = inspect.signature(model.forward).parameters
-    name = next(name for name in _TOKENS if name in inputs)
+    name = next(name for name in TOKENS if name in inputs)
     step: dict[str, Any] = {next(name for name in CACHES if name in takes): cache, "use_cache": True}
     step[name] = torch.zeros_like(inputs[name][:, -1:])
     if name == "decoder_input_ids":
@@ -172,9 +172,18 @@ def _grown(cache: Any, next_one: Any, more: int) -> Any:
     return copy.deepcopy(cache, copies)
 
 
-def tokens_in(given: Given) -> int | None:
-    """The tokens of all samples; None where the inputs have no ids by name."""
-    return next((given.kwargs[name].numel() for name in _TOKENS if isinstance(given.kwargs.get(name), Tensor)), None)
+def tokens_in(given: Given, *, all_streams: bool = False) -> int | None:
+    """The tokens of all samples, of the decoder or of `all_streams`; None where the inputs have no ids by name."""
+    found = [given.kwargs[name].numel() for name in TOKENS if isinstance(given.kwargs.get(name), Tensor)]
+    return (sum(found) if all_streams else found[0]) if found else None
+
+
+def of_text(ledger: Ledger, given: Given) -> Ledger:
+    """`ledger` of a run over token ids, whose samples are its batch; as it is where there are no ids by name."""
+    samples = next((len(given.kwargs[name]) for name in TOKENS if isinstance(given.kwargs.get(name), Tensor)), 1)
+    rows = tuple(msgspec.structs.replace(row, heads=row.heads and row.heads // samples) for row in ledger.rows)
+    metadata = msgspec.structs.replace(ledger.metadata, batch=samples)
+    return msgspec.structs.replace(ledger, metadata=metadata, rows=rows)
 
 
 def with_mode(
@@ -182,16 +191,10 @@ def with_mode(
 ) -> Ledger:  # fmt: skip
     """`ledger` of the prompt or step `given`, which was `found` to run so, with its cache, of all layers."""
     after, all_layers = found.cache, layers.cache if layers is not None else dict
-    samples = next(len(given.kwargs[name]) for name in _TOKENS if name in given.kwargs)
     logits = "last" if "logits_to_keep" in given.kwargs else "all"
-    metadata = msgspec.structs.replace(
-        ledger.metadata,
-        mode=mode,
-        batch=samples,
-        logits=logits if mode == "prefill" else None,
-    )
-    rows = tuple(msgspec.structs.replace(row, heads=row.heads and row.heads // samples) for row in ledger.rows)
-    ledger = msgspec.structs.replace(ledger, metadata=metadata, rows=rows)
+    ledger, logits_of = of_text(ledger, given), logits if mode == "prefill" else None
+    metadata, samples = msgspec.structs.replace(ledger.metadata, mode=mode, logits=logits_of), ledger.metadata.batch
+    ledger = msgspec.structs.replace(ledger, metadata=metadata)
     if found.without_padding:
         ledger = ledger.with_note("counted without padding: the model looks for it, and on meta there are no elements")
     if mode == "prefill":

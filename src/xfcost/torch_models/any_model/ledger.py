@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from xfcost import __version__
+from xfcost.counting.distributed import LOGIT_BYTES
 from xfcost.counting.fitted import closed_form as with_closed_form
 from xfcost.counting.fitted import with_form_of_module
-from xfcost.counting.training import TrainedParameters, training_step, with_saved_activations
+from xfcost.counting.training import TrainedParameters, training_step, with_run, with_saved_activations
 from xfcost.formulas.conventions import STATE_BYTES
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostError, printable
@@ -34,7 +35,7 @@ from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers, LayersRun
-from xfcost.torch_models.any_model.decoding import in_mode, prompt_of, tokens_in, with_mode
+from xfcost.torch_models.any_model.decoding import TOKENS, in_mode, of_text, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
 from xfcost.torch_models.any_model.run import (
@@ -72,7 +73,7 @@ from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, ti
 
 # A run of more seconds is repeated at other N on demand alone.
 _QUICK: Final = 2.0
-# The same of a decode step, or a prompt: they are usually asked for to get bounds.
+# The same of a decode step, a prompt or a training plan: they are usually asked for to get bounds.
 _QUICK_STEP: Final = 0.5
 _PATIENCE: Final = 10.0
 # The first run also traces, and loads code: up to so many times the seconds of a bare one, another run tells.
@@ -182,7 +183,8 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     ledger, seconds = timed(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
         bare, asked = How(trace=False, plan=how.plan, mode=how.mode), how.closed_form is True
-        quick = _QUICK if how.mode == "forward" or how.plan is not None else _QUICK_STEP
+        planned = how.plan is not None and how.plan.mesh is not None
+        quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
         cold = (how.trace or how.mode not in CACHED) and quick < seconds < _COLD * quick
         more = how.device is not None or how.predict is not None or cold
         if not asked and (more or (how.mixing and seconds > quick / 2)):
@@ -293,7 +295,7 @@ def module_ledger(
     if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         ledger = ledger.with_note(_STEPS_SAVED)
     if how.plan is not None:
-        ledger = _with_training_step(ledger, model, found, how.plan.optimizer)
+        ledger = _with_training_step(ledger, model, given, found, how.plan)
     if predicted is not None:
         ledger = predicted(ledger)
     return ledger if taken is None else _with_timing(ledger, taken, update, how, on_cpu()[0][0])
@@ -386,8 +388,16 @@ def _traced_beside(
 # ── a step of training, and predicted seconds ──
 
 
-def _with_training_step(ledger: Ledger, model: nn.Module, found: RecordedModule, optimizer: str) -> Ledger:
-    """`ledger` with the step that `found` ran; only parameters that a gradient reached have one, and states."""
+def _with_training_step(
+    ledger: Ledger, model: nn.Module, given: Given, found: RecordedModule, plan: RunPlan
+) -> Ledger:  # fmt: skip
+    """`ledger` with the step that `found` ran, and the run; parameters that a gradient reached have one, and states."""
+    ledger, tokens = of_text(ledger, given), tokens_in(given, all_streams=True)
+    if plan.tokens is not None and tokens is None:
+        raise UsageError(
+            f"--tokens: {ledger.metadata.name} reads no token ids; expected an input of the name "
+            f"{' or '.join(TOKENS)}, as in --input input_ids=1xN:int64"
+        )
     learned = [parameter for name, parameter in model.named_parameters() if name in found.learned]
     halves = [one for one in learned if one.is_floating_point() and one.itemsize < STATE_BYTES]
     parameters = TrainedParameters(
@@ -398,8 +408,13 @@ def _with_training_step(ledger: Ledger, model: nn.Module, found: RecordedModule,
         state_bytes=sum(parameter.numel() * max(STATE_BYTES, parameter.itemsize) for parameter in learned),
     )
     again = ledger.total("recomputed_macs") or 0
-    step = training_step(ledger, optimizer, parameters, tokens=None, recomputed=again)
-    trained = msgspec.structs.replace(ledger, training=Training(step=step))
+    step = training_step(ledger, plan.optimizer, parameters, tokens=tokens, recomputed=again)
+    step = msgspec.structs.replace(step, loss_logits_bytes=LOGIT_BYTES * found.logits if tokens is not None else 0)
+    seen: dict[str, int] = {}
+    if tokens != (decoded := tokens_in(given)) and tokens is not None and decoded is not None:
+        read = tokens - decoded
+        seen = {row.component: read if "encoder" in row.component.split(".") else decoded for row in ledger.rows}
+    trained = with_run(msgspec.structs.replace(ledger, training=Training(step=step)), plan, seen)
     return with_saved_activations(trained, ledger.total("kept_bytes") or 0, adafactor_states(learned))
 
 

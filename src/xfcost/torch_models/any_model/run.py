@@ -156,6 +156,8 @@ class RecordedModule(NamedTuple):
     """`id` of a call of its record -> the operation that it belongs to, while the record lives."""
     cache: Mapping[str, int] = {}
     """Of a run with `use_cache`, the bytes of every tensor of the cache that it returned."""
+    logits: int = 0
+    """In training, the elements of the logits that it returned for every token."""
     without_padding: bool = False
     """Was the model told that no token is padding?"""
 
@@ -228,10 +230,12 @@ def run_on(  # noqa: PLR0913 - options
             learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
         elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
         cache = storage_bytes(cache_in(outputs)) if kwargs.get("use_cache") else {}
+        logits = _logits_in(outputs) if training else 0
     operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
-    return RecordedModule(works, how, None, elements, recorder.run.ran, learned, operations.keys, cache, padding.asked)
+    keys, ran = operations.keys, recorder.run.ran
+    return RecordedModule(works, how, None, elements, ran, learned, keys, cache, logits, padding.asked)
 
 
 # The names under which models of transformers take a cache, and return it; the usual ones first.
@@ -257,6 +261,11 @@ def storage_bytes(cache: Any) -> dict[str, int]:
         found[name] = min(tensor.nbytes, left.setdefault(key, storage.nbytes()))
         left[key] -= found[name]
     return found
+
+
+def _logits_in(outputs: Any) -> int:
+    found = getattr(outputs, "logits", None)
+    return found.numel() if isinstance(found, Tensor) and found.dim() == 3 else 0  # noqa: PLR2004 - B×N×V
 
 
 def learned_from(outputs: Any) -> list[Tensor]:
