@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from helpers import error_of, stdout_of
+from helpers import error_of, report_text, stdout_of
 from xfcost.api.analysis import analyze, compare
 from xfcost.commands.options import presets_from
 from xfcost.counting.forward import count
@@ -17,7 +18,7 @@ from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters
 from xfcost.importing import loaded_config
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.load import load, preset_names
-from xfcost.spec.models import config_of, models
+from xfcost.spec.models import RECORDED_WITH, config_of, models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 
@@ -96,6 +97,74 @@ def test_a_cache_and_weights_by_hand():
     assert ledger.total("params") == 28 * layer + 1024 + 151_936 * 1024
     assert ledger.on.memory.fits
     assert ledger.module.closed_form.cache == "1835008·N"
+
+
+def test_a_generation_is_its_prompt_and_every_step_by_hand():
+    """16 heads of 128; the prompt's logits are of its last position."""
+    # q, k, v, o: 1024·(16+8+8+16)·128; three of 1024·3072
+    layers, head = 28 * (1024 * 48 * 128 + 3 * 1024 * 3072), 1024 * 151_936
+    pair = 28 * 2 * 16 * 128
+    # 3 new tokens after 10: a prompt of 10 × 10 pairs, then steps that read 11 and 12 tokens
+    macs = 12 * layers + 3 * head + (10 * 10 + 11 + 12) * pair
+    ledger = analyze("qwen3-0.6b", mode="generate", N=10, new_tokens=3, on="h100-sxm")
+    assert ledger.total("macs") == ledger.generation.with_cache.macs == macs
+    # without a cache: passes over 10, 11 and 12 tokens
+    assert ledger.generation.without_cache.macs == 33 * layers + 3 * head + (100 + 121 + 144) * pair
+    assert ledger.cache.bytes == 12 * 28 * 2 * 8 * 128 * 2
+    steps = [analyze("qwen3-0.6b", mode="decode", N=tokens, on="h100-sxm").on.time for tokens in (11, 12)]
+    assert ledger.on.phases[1].time.bytes == sum(one.bytes for one in steps)
+    assert ledger.on.memory.needed > 2 * 596_049_920
+
+
+@pytest.mark.parametrize("name", ["gemma-3-1b", "gpt-oss-20b"])
+def test_the_steps_of_a_generation_pass_the_end_of_a_window(name):
+    """Windows of 512 and 128 tokens fill on the way."""
+    ledger = analyze(name, mode="generate", N=100, new_tokens=500, batch=2)
+    model = recorded(name)
+    steps = [model.at(tokens, "decode", 2).total("macs") for tokens in range(101, 600)]
+    assert ledger.generation.decode.macs == sum(steps)
+    assert ledger.generation.prefill.macs == model.at(100, "prefill", 2).total("macs")
+
+
+def test_a_comparison_of_generations_has_the_work_of_each():
+    found = compare("qwen3-0.6b", "llama3-8b", mode="generate", N="1k", new_tokens=8, on="h100-sxm")
+    own = analyze("qwen3-0.6b", mode="generate", N="1k", new_tokens=8, on="h100-sxm")
+    assert found.figures["Qwen3 0.6B"]["generation_macs"] == own.generation.with_cache.macs
+    assert found.figures["Qwen3 0.6B"]["least_seconds"] == own.on.seconds
+    # the prompt grows from N to 2·N: between linear and quadratic
+    assert 1 < found.growth["Qwen3 0.6B"]["macs"] < 2
+
+
+def test_stored_counts_say_that_nothing_was_compared():
+    ledger = analyze("qwen3-0.6b", mode="decode", N=100)
+    values = json.loads(ledger.to_json())
+    assert values["agreement"] is None
+    assert values["versions"].keys() == {"xfcost", "transformers", "torch"}
+    assert "recorded from a run of Qwen3ForCausalLM on meta tensors: transformers 5" in report_text(ledger)
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="an older transformers is installed there")
+def test_counts_are_of_the_versions_that_run_here():
+    assert {name: version(name).partition("+")[0] for name in RECORDED_WITH} == RECORDED_WITH
+
+
+def test_a_class_that_runs_has_the_name_and_the_paper_of_the_list(tmp_path):
+    run = analyze("qwen3-0.6b", N=8, dtype="bfloat16", trace=False, mixing=False)
+    assert run.metadata.name == "Qwen3 0.6B"
+    assert run.agreement.exact
+    stored = analyze("qwen3-0.6b", N=8)
+    assert (stored.metadata.paper, stored.metadata.published) == (run.metadata.paper, run.metadata.published)
+    # a config that is no file of the list has the name of its class
+    other = tmp_path / "qwen3-0.6b.json"
+    other.write_text(json.dumps(TINY))
+    assert analyze(str(other), N=8, trace=False, mixing=False).metadata.name == "Qwen3ForCausalLM"
+
+
+def test_specs_of_the_list_have_their_own_papers():
+    assert analyze("kimi-k2", N=8, trace=False).metadata.paper == "Kimi Team 2025, arXiv:2507.20534"
+    assert "2501.12948" in analyze("deepseek-r1", N=8, trace=False).metadata.paper
+    assert analyze("mistral-small-3-24b", N=8, trace=False).metadata.paper is None
 
 
 def test_systems_are_compared_by_name():

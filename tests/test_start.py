@@ -44,7 +44,7 @@ COUNTING = [
     ["list", "--totals"],
     ["list", "--models"],
     ["analyze", "qwen3-32b", "--mode", "decode", "--on", "h100-sxmx2", "--N", "32k", "--batch", "16"],
-    ["compare", "qwen3-0.6b", "llama3-8b", "--mode", "decode", "--N", "8k"],
+    ["compare", "qwen3-0.6b", "llama3-8b", "--mode", "generate", "--N", "8k", "--new-tokens", "20"],
     ["show", "vit"],
     ["show", "vit", "--full"],
     ["schema"],

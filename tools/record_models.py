@@ -66,8 +66,12 @@ class UnfitError(Exception):
 # ── a ledger as plain data, and its numbers as forms ──
 
 
+# Metadata that are the list's, or those of the versions with which it was recorded.
+_OF_THE_LIST = ("versions", "source", "paper", "published")
+
+
 def plain(ledger: Ledger) -> dict[str, Any]:
-    """A ledger without what evaluation gives it: defaults, names that follow from a path, versions, the step."""
+    """A ledger without what evaluation gives it: defaults, names of a path and of the list, versions, the step."""
     rows = []
     for row in ledger.rows:
         usual = placed(row.path)
@@ -75,9 +79,11 @@ def plain(ledger: Ledger) -> dict[str, Any]:
         if ran := values.get("ran"):
             values["ran"] = [ran.pop(name) for name in ("aten", "input_shapes", "output_shapes")]
             values["ran"] += [ran] if ran else []
+        if row.stage == ledger.metadata.name:  # operations of the model itself, in no module
+            usual |= {"stage": row.stage, "block": row.block}
         rows.append({name: value for name, value in values.items() if usual.get(name) != value})
     values = _plain(msgspec.structs.replace(ledger, rows=(), step=None))
-    values["metadata"] = {k: v for k, v in values["metadata"].items() if k not in ("versions", "source")}
+    values["metadata"] = {k: v for k, v in values["metadata"].items() if k not in _OF_THE_LIST}
     values["metadata"]["batch"] = ledger.metadata.batch  # also where it is 1
     return values | {"rows": rows}
 
@@ -266,9 +272,11 @@ def shared_rows(file: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def same(evaluated: Ledger, counted: Ledger) -> bool:
-    """Are they the same but for the versions of libraries and the class's name?"""
+    """Are they the same but for the versions of libraries and the name?"""
     ours, theirs = (plain(one) | {"step": one.step} for one in (evaluated, counted))
-    for one in (ours, theirs):  # which call is the first may follow the order of a set (kinds of layers of Gemma 4)
+    for one in (ours, theirs):
+        del one["metadata"]["name"]
+        # which call is the first may follow the order of a set (kinds of layers of Gemma 4)
         one["rows"] = [
             row | {"ran": row["ran"][0]} if "(first call)" in str(row.get("ran")) else row for row in one["rows"]
         ]

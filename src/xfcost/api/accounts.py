@@ -503,14 +503,17 @@ def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Pro
     from xfcost.importing import loaded_config
 
     try:
-        loaded, known = loaded_config(Path(target.place), settings_texts(settings)), models().get(target.text)
-        if known is None:
+        loaded = loaded_config(Path(target.place), settings_texts(settings))
+        if (known := target.published) is None:
             return loaded
-        return msgspec.structs.replace(loaded, spec=msgspec.structs.replace(loaded.spec, name=known.title))
+        spec = msgspec.structs.replace(loaded.spec, name=known.title, paper=known.paper)
+        return msgspec.structs.replace(loaded, spec=spec)
     except SpecError as error:
         if not isinstance((_config_values(target.place) or {}).get("model_type"), str):  # of transformers
             raise
-        if progress is not None:
+        if progress is not None and target.published is not None:
+            progress(f"running the class of {target.published.title} in transformers …")
+        elif progress is not None:
             reason = str(error).removeprefix(target.place).partition(";")[0].lstrip(":0123456789 ")
             progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
         return None

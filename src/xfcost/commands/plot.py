@@ -436,7 +436,7 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
     check_target(target, force=given["force"])
     options = dict(given) | {"mode": "decode"}
     run = make_run(**run_options(options) | {"N": tokens, "on": devices[0]})
-    systems = open_systems(specs, options, say)
+    systems = open_systems(specs, options, say, counted=True)
     run = shared_run(run, systems)
     if run.default_note is not None:
         say(run.default_note)

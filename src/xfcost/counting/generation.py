@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any, Final
 
@@ -23,10 +23,13 @@ _ONCE: Final[dict[str, Any]] = {
 _IDS: Final = ("input_ids", "decoder_input_ids")
 
 
-def generated(prefill: Ledger, new_tokens: int, at: Callable[[int, Mode], Ledger]) -> Ledger:
+def generated(
+    prefill: Ledger, new_tokens: int, at: Callable[[int, Mode], Ledger], lengths: Iterable[int] = ()
+) -> Ledger:
     """The rows of a `prefill` and of the decode steps after it together, and the work without a cache.
 
-    `at` counts the module at an N in a mode. The first of the new tokens is the prefill's.
+    `at` counts the module at an N in a mode; its costs may step at multiples of `lengths`. The first of the new tokens
+    is the prefill's.
 
     Raises:
         UsageError: its inputs are those of one N, or an encoder reads the same N.
@@ -39,7 +42,7 @@ def generated(prefill: Ledger, new_tokens: int, at: Callable[[int, Mode], Ledger
         rows = [row for row in (prefill if tokens == prompt else at(tokens, "prefill")).rows if not _of_encoder(row)]
         return work_of(rows)
 
-    passes = sum_over_sizes(one_pass, prompt, last)
+    passes = sum_over_sizes(one_pass, prompt, last, lengths)
     encoder, first = work_of(row for row in prefill.rows if _of_encoder(row)), work_of(prefill.rows)
     steps = _summed(step, prompt + 1, last)
     decode = work_of(steps)

@@ -17,7 +17,9 @@ from typing import Any, Final
 
 import msgspec
 
+from xfcost import __version__
 from xfcost.counting.fitted import closed_form
+from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.system import CURVES, Grown, first_scores
@@ -32,7 +34,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
-from xfcost.spec.models import FOLDER, models
+from xfcost.spec.models import FOLDER, RECORDED_WITH, models
 from xfcost.spec.run import Run
 
 _HOLE: Final = re.compile('"\xab([^\xbb:]+)\xbb"|\xab([^\xbb:]+):(,?)\xbb')
@@ -44,6 +46,8 @@ _OF_ROW: Final[dict[str, Any]] = {
     "matrix": Matrix, "core": AttentionCore, "weights_read": WeightsRead, "weight_matrices": tuple[WeightMatrix, ...],
 }  # fmt: skip
 _TERM: Final = re.compile(r"[+-]?[^+-]+")
+# The modes of the file that another one is made of.
+_COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}
 
 
 def letters_at(
@@ -183,7 +187,7 @@ class RecordedModel:
 
     def answers(self, dtype: str | None, attention: str | None) -> bool:
         """Were its runs in this mode, dtype and attention? None is the default."""
-        if self.mode not in self.counts.modes:
+        if not set(_COUNTED_IN.get(self.mode, (self.mode,))) <= self.counts.modes.keys():
             return False
         metadata = self._at(self.counts.tokens).metadata
         return dtype in (None, metadata.dtype) and attention in (None, metadata.attention)
@@ -192,11 +196,18 @@ class RecordedModel:
         """Its ledger at the N of the run, with its closed form."""
         tokens = self._tokens(run)
         ledger = self._at(tokens)
-        if orders:
+        last = tokens
+        if self.mode == "generate":
+            pieces = self.counts.modes["prefill"]
+            lengths = {length for piece in pieces for length in piece.chunks.values()}
+            ledger = generated(ledger, run.new_tokens, lambda size, mode: self.at(size, mode, self.batch), lengths)
+            last += run.new_tokens - 1
+        elif orders:
             ledger = closed_form(tokens, ledger, self._at)
-        metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
+        of_run = run.default_note if ledger.metadata.attention == run.attention else run.dtype_note
+        metadata = msgspec.structs.replace(ledger.metadata, default_note=of_run)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
-        return ledger.at_positions(tokens, self.counts.positions)
+        return ledger.at_positions(last, self.counts.positions)
 
     def sizes(self, ledger: Ledger) -> SizedRun:
         """The run of its ledger at other N, modes and batches."""
@@ -210,13 +221,25 @@ class RecordedModel:
         if key not in self._known:
             ledger, found = self.counts.ledger(mode, tokens, batch), models()[self.key]
             metadata = msgspec.structs.replace(
-                ledger.metadata, name=found.title, source=self.key, published=found.figures
+                ledger.metadata,
+                name=found.title,
+                paper=found.paper,
+                source=self.key,
+                published=found.figures,
+                versions={"xfcost": __version__, **RECORDED_WITH},
             )
-            self._known[key] = msgspec.structs.replace(ledger, metadata=metadata)
+            versions = ", ".join(f"{name} {version}" for name, version in RECORDED_WITH.items())
+            run = ledger.module and msgspec.structs.replace(ledger.module, recorded=versions, traced="")
+            rows = tuple(
+                row if row.component else msgspec.structs.replace(row, stage=found.title, block=found.title)
+                for row in ledger.rows
+            )
+            self._known[key] = msgspec.structs.replace(ledger, metadata=metadata, rows=rows, module=run, agreement=None)
         return self._known[key]
 
     def _at(self, tokens: int) -> Ledger:
-        return self.at(tokens, self.mode, self.batch)
+        """In the mode `generate` that of the prefill."""
+        return self.at(tokens, "prefill" if self.mode == "generate" else self.mode, self.batch)
 
     def _tokens(self, run: Run) -> int:
         if run.tokens is not None and len(run.tokens) > 1:
@@ -252,7 +275,9 @@ class RecordedModel:
         return None, first_scores(ledger)
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """To twice as many tokens."""
+        """To twice as many tokens; in the mode `generate` that of the prefill."""
+        if self.mode == "generate":
+            ledger = self.ledger(run)
         with suppress(XfcostError):
             more = self._at(2 * self._tokens(run)).stored_as(run.weight_format, run.cache_format)
             return Grown(ledger, more, 2.0)

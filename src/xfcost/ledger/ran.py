@@ -82,7 +82,8 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
     """The same if every one were fused: log-sum-exps alone."""
     traced: str = ""
     """How fvcore's trace compares: `agrees`, `differs`, or why there is none."""
-
+    recorded: str | None = None
+    """The versions of the libraries in which it ran, where its counts were stored then; None where it ran now."""
     closed_form: ClosedForm | None = None
     """Its costs as polynomials in N, where N is a letter in its inputs."""
 

@@ -394,7 +394,7 @@ def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, ve
     told: dict[str, list[str]] = {}
     for system, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         name = short[system] if short else system
-        if ledger.agreement is not None:
+        if ledger.agreement is not None or ledger.module is not None:
             texts = [text for text in agreement_texts(ledger) if text.plain != NOT_TRACED]
             yield from (text._replace(texts=[f"{name}: {text.plain}"]) for text in texts)
         for note in ledger.metadata.notes:

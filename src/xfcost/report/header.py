@@ -92,6 +92,10 @@ NOT_TRACED: Final = "trace: not traced"
 def agreement_texts(ledger: Ledger) -> Iterator[TextLines]:
     """One line where all accounts agree; else every difference, and everything that was not counted."""
     agreement = ledger.agreement
+    if ledger.module is not None and ledger.module.recorded is not None:
+        name = ledger.module.module.rpartition(".")[2]
+        yield line(f"recorded from a run of {name} on meta tensors: {ledger.module.recorded}", "dim")
+        return
     if agreement is None:
         yield line(COUNTED_ONLY, "dim")
         return

@@ -12,11 +12,17 @@ import msgspec
 FOLDER: Final = Path(__file__).parents[1] / "models"
 
 
+# The versions whose classes these runs are of; tests hold the counts against fresh ones.
+RECORDED_WITH: Final = {"transformers": "5.23.0", "torch": "2.13.0"}
+
+
 class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What is published of a model."""
 
     title: str
     """Its name in print: `Qwen3 32B`."""
+    paper: str | None = None
+    """The report that it is published with."""
     params: str | None = None
     """Its parameters as they are printed: `32.8B`; None where no source was found."""
     source: str | None = None

@@ -91,7 +91,9 @@ def chosen_for(specs: Collection[Spec | None], run: Run) -> Chosen:
     Where the run gives none, they are those of language models if all are language models, and else the usual ones.
     """
     # a module that takes a cache is a language model
-    return _chosen([run.mode in CACHED if spec is None else is_language_model(spec) for spec in specs], run)
+    return _chosen(
+        [run.mode in (*CACHED, "generate") if spec is None else is_language_model(spec) for spec in specs], run
+    )
 
 
 def as_language_model(run: Run) -> Run:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.ledger.errors import UsageError, printable
-from xfcost.spec.models import config_of, models
+from xfcost.spec.models import PublishedModel, config_of, models
 
 _PYTHON_FILE: Final = re.compile(r"(?P<place>.+\.py)(:|\Z)", re.DOTALL)
 _IN_FILE: Final = re.compile(r"(?P<place>.+\.py):(?P<name>[^\W\d][\w.]*)\Z", re.DOTALL)
@@ -30,6 +31,13 @@ class ModuleTarget(msgspec.Struct, frozen=True):
     """The name in it; empty of a config."""
     text: str
     """As it was given."""
+
+    @property
+    def published(self) -> PublishedModel | None:
+        """The model of the list whose config it is; None of others."""
+        path = Path(self.place)
+        listed = self.kind == "config" and path.stem in models() and path.resolve() == config_of(path.stem).resolve()
+        return models()[path.stem] if listed else None
 
     @property
     def absolute(self) -> str:

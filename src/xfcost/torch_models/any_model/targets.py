@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -136,7 +137,8 @@ class NamedModule:
         self._config = config or ConfigOptions()
         self.target, self.texts, self.samples = target, tuple(inputs), batch
         self.name = printable(target.text, 200)
-        self.title = target.name or os.path.basename(target.place)
+        published = target.published
+        self.title = published.title if published else target.name or os.path.basename(target.place)
         self.build, self._arguments = tuple(build), dict[str, Any]()
         for text in build:
             key, equals, value = text.partition("=")
@@ -180,8 +182,14 @@ class NamedModule:
                 on_cpu = partial(self._on_cpu, lengths, several=bool(how.mixing))
                 try:
                     _, own, letters = self._made(device, lengths)
-                    name, alike = self.target.name or None, None if self._letters else self._alike
+                    alike, published = None if self._letters else self._alike, self.target.published
+                    name = published.title if published else self.target.name or None
                     ledger = ledger_at_lengths(built_at, own, letters, how, on_cpu, name=name, alike=alike)
+                    if published is not None:
+                        known = {"paper": published.paper, "published": published.figures}
+                        ledger = msgspec.structs.replace(
+                            ledger, metadata=msgspec.structs.replace(ledger.metadata, **known)
+                        )
                 except OwnError:
                     raise
                 except UsageError as error:
