@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from xfcost.counting.recorded import RecordedModel
     from xfcost.torch_models.any_model.inputs import Lengths
     from xfcost.torch_models.any_model.ledger import How
+    from xfcost.torch_models.any_model.run import CacheNames
     from xfcost.torch_models.any_model.system import AnyModule
     from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
     from xfcost.torch_models.build import BuiltModel
@@ -394,10 +395,14 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
     """The ledger of a module on example inputs, on the devices of the run; `given` are the keywords of `analyze`."""
     with torch_there(of.title, "running it"):
         from xfcost.torch_models.any_model.inputs import Lengths
+        from xfcost.torch_models.any_model.run import CacheNames
         from xfcost.torch_models.any_model.system import counted
 
         how = how_of(options, run)._replace(
-            closed_form=given.get("closed_form"), tokens_of=tuple(given.get("tokens_of") or ()), say=options.say
+            closed_form=given.get("closed_form"),
+            tokens_of=tuple(given.get("tokens_of") or ()),
+            say=options.say,
+            cache=CacheNames(given.get("cache_in"), given.get("cache_out") or given.get("cache_in")),
         )
         lengths = Lengths(one_number(given.get("N")), read_option("size", given.get("size")))
         if run.mode == "generate":
@@ -408,14 +413,16 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
         last = metadata.grid_tokens + run.new_tokens - 1
         if run.mode in _WITH_CACHE:
             ledger = ledger.at_positions(last, of.positions)
-        return module_on_devices(of, ledger, lengths, run)
+        return module_on_devices(of, ledger, lengths, run, how.cache)
 
 
-def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run) -> Ledger:
+def module_on_devices(
+    of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run, cache: CacheNames | None = None
+) -> Ledger:
     """The ledger of a module on the devices of the run; as it is without them."""
     from xfcost.torch_models.any_model.system import sizes_of
 
-    return sized_on_devices(ledger, run, lambda stored: sizes_of(of, stored, lengths))
+    return sized_on_devices(ledger, run, lambda stored: sizes_of(of, stored, lengths, cache))
 
 
 def sized_on_devices(ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], SizedRun]) -> Ledger:
@@ -436,7 +443,10 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> Rec
 
     It runs to be timed, predicted, traced, trained and looked into, and in another dtype or attention.
     """
-    runs = ("device", "predict", "trace", "mixing", "inputs", "build", "tokens_of", "settings", "probe")
+    runs = (
+        "device", "predict", "trace", "mixing", "inputs", "build", "tokens_of", "settings", "probe", "cache_in",
+        "cache_out",
+    )  # fmt: skip
     if target is None or target.text not in models() or any(given.get(name) for name in runs):
         return None
     from xfcost.counting.recorded import recorded

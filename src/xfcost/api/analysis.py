@@ -129,7 +129,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run)
         check_texts(inputs, given.get("N"))
         return _with_roofs(module_account(named, given, how, run), how)
-    refuse("a spec", {"tokens_of": given.get("tokens_of"), "inputs": given.get("inputs"), "build": given.get("build")})
+    refuse("a spec", {name: given.get(name) for name in ("tokens_of", "cache_in", "cache_out", "inputs", "build")})
     loaded = loaded or load(name, settings_texts(settings))
     run = choosing.applied(make_run(**run_options(given)))
     _check_one(run, how)

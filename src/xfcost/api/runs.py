@@ -152,6 +152,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)",
         ),
         Refusal(("tokens_of",), "--tokens-of: a spec knows its tokens; it is of torch modules"),
+        Refusal(("cache_in", "cache_out"), "{first}: a spec knows its cache; it is of torch modules"),
         Refusal(("inputs", "build"), NO_MODULE),
         Refusal(
             ("probe", "mixing"),
@@ -175,6 +176,11 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("predict",),
             "--predict: of a torch module a forward is predicted; --device times its training step",
             lambda given: not _is_train(given),
+        ),
+        Refusal(
+            ("cache_in", "cache_out"),
+            "{value}: a cache is of --mode prefill, decode and generate; add one of them, or leave it out",
+            lambda given: given.get("mode") in ("prefill", "decode", "generate"),
         ),
     ),
     "a module with a cache": (

@@ -39,6 +39,7 @@ from xfcost.torch_models.any_model.decoding import TOKENS, in_mode, of_text, pro
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
 from xfcost.torch_models.any_model.run import (
+    CacheNames,
     RecordedModule,
     TensorKind,
     copied_inputs,
@@ -135,6 +136,7 @@ class How(NamedTuple):
     """The inputs at another N, where they are a function of N: tokens lie along the axes that differ."""
     layers: LayersRun | None = None
     """The layers that run."""
+    cache: CacheNames = CacheNames()
 
     @property
     def optimizer(self) -> str | None:
@@ -157,7 +159,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     after that are of runs of the first such layers. Errors are those of `module_ledger`.
     """
     size, forward, layers = lengths.size, built, alike or AlikeLayers()
-    built = in_mode(forward, how.mode)
+    built = in_mode(forward, how.mode, how.cache)
     has_n = "N" in letters and lengths.tokens is not None
     images = not has_n and letters >= {"H", "W"} and size is not None and size[0] == size[1]
     number = math.prod(size) if images and size is not None else lengths.tokens  # the N of closed forms
@@ -169,7 +171,9 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             if side * side != number:
                 raise SizeError(f"{number:,} pixels are no square image")
             at = lengths._replace(size=(side, side))
-        with layers.running(how.mode, lambda: built(at), shortened=how.is_bare) as ((model, given), of_layers):
+        with layers.running(how.mode, lambda: built(at), how.cache, shortened=how.is_bare) as (
+            (model, given), of_layers,
+        ):  # fmt: skip
             asked = how._replace(layers=of_layers if how.plan is None else None)
             return module_ledger(model, *given, name=name, on_cpu=on_cpu, **asked._asdict())
 
@@ -182,7 +186,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     how = how._replace(longer=_longer(forward, lengths) if has_n and how.mixing else None)
     ledger, seconds = timed(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
-        bare, asked = How(trace=False, plan=how.plan, mode=how.mode), how.closed_form is True
+        bare, asked = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache), how.closed_form is True
         planned = how.plan is not None and how.plan.mesh is not None
         quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
         cold = (how.trace or how.mode not in CACHED) and quick < seconds < _COLD * quick
@@ -198,7 +202,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             ledger = with_closed_form(number, ledger, at, slow=slow, patience=patience, images=images)
     known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
     if how.mode in CACHED:  # without a letter, given inputs are the prompt
-        prompt = None if has_n else tokens_in(prompt_of(*forward(lengths)))
+        prompt = None if has_n else tokens_in(prompt_of(*forward(lengths), how.cache))
         tokens = lengths.tokens if prompt is None else prompt // ledger.metadata.batch + (how.mode == "decode")
         known |= {"grid_tokens": tokens, "inputs": f"N = {tokens:,}, {ledger.metadata.inputs}"}
     known |= {"image": size} if letters & {"H", "W"} else {}
@@ -237,7 +241,7 @@ def module_ledger(
     dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
     dtype = next((one for one in dtypes if one in BYTES_PER_ELEMENT), "float32")
     keeps_free = how.device is not None or how.predict is not None
-    found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free)
+    found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free, cache=how.cache)
     found = found if how.layers is None else how.layers.whole(found)
     works = found.works
     missing = dict(sorted(uncounted(works).items()))
@@ -291,7 +295,7 @@ def module_ledger(
     )
     ledger = _with_notes(ledger, kinds_from)
     if how.mode in CACHED:
-        ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers)
+        ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers, names=how.cache)
     if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         ledger = ledger.with_note(_STEPS_SAVED)
     if how.plan is not None:

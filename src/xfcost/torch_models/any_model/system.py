@@ -26,6 +26,7 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
+from xfcost.torch_models.any_model.run import CacheNames
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -67,7 +68,7 @@ def counted(module: AnyModule, lengths: Lengths, how: How, new_tokens: int) -> L
     """The ledger of a module; in the mode `generate` that of its prompt and of the decode steps after it together."""
     if how.mode != "generate":
         return module.ledger(lengths, how)
-    bare = How(trace=False, closed_form=False)
+    bare = How(trace=False, closed_form=False, cache=how.cache)
 
     def at(tokens: int, mode: Mode) -> Ledger:
         return module.ledger(lengths._replace(tokens=tokens), bare._replace(mode=mode))
@@ -284,12 +285,13 @@ def _at_lengths(ledger: Ledger, lengths: Lengths) -> Ledger:
     return msgspec.structs.replace(ledger, metadata=metadata)
 
 
-def sizes_of(module: AnyModule, ledger: Ledger, lengths: Lengths) -> SizedRun:
+def sizes_of(module: AnyModule, ledger: Ledger, lengths: Lengths, cache: CacheNames | None = None) -> SizedRun:
     """A run of a module at other N, modes and batches, each counted."""
 
     def counted(tokens: int, mode: Mode, batch: int) -> Ledger:
         of = module if batch == ledger.metadata.batch else module.with_samples(batch)
-        return of.ledger(lengths._replace(tokens=tokens), How(trace=False, closed_form=False, mode=mode))
+        how = How(trace=False, closed_form=False, mode=mode, cache=cache or CacheNames())
+        return of.ledger(lengths._replace(tokens=tokens), how)
 
     tokens, batch = ledger.metadata.grid_tokens, ledger.metadata.batch
     heads = lambda: heads_of_all(ledger, module.heads, module.title)  # noqa: E731 - one line
