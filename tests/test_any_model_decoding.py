@@ -309,6 +309,48 @@ def test_a_module_of_ones_own_decodes() -> None:
     assert given.total("macs") == ledger.total("macs")
 
 
+class Named(nn.Module):
+    """Its cache is called `memory`, and it returns that behind its logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Decoder()
+
+    def forward(self, input_ids: torch.Tensor, memory: Any = None) -> Any:
+        found = self.inner(input_ids, memory, use_cache=True)
+        return found["logits"], found["past_key_values"]
+
+
+@pytest.mark.parametrize("mode", ["prefill", "decode", "generate"])
+def test_a_cache_of_another_name(mode: Mode) -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    given: dict[str, Any] = {"example_inputs": inputs, "N": N, "mode": mode, "on": SMALL, "mixing": False}
+    given |= {"new_tokens": 5} if mode == "generate" else {}
+    found = xfcost.analyze(Named(), cache_in="memory", cache_out="1", **given)
+    usual = xfcost.analyze(Decoder(), **given)
+    assert found.cache == usual.cache
+    assert found.total("macs") == usual.total("macs")
+    assert found.generation == usual.generation
+    assert found.on is not None
+    assert usual.on is not None
+    assert (found.on.time, found.on.memory) == (usual.on.time, usual.on.memory)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "decode"}, "expected parameters use_cache and past_key_values.* or --cache-in with the name"),
+        ({"mode": "decode", "cache_in": "memori"}, "--cache-in memori: did you mean 'memory'"),
+        ({"mode": "decode", "cache_in": "memory"}, "returned no cache; expected it by name, as in {'memory'"),
+        ({"cache_in": "memory"}, "--cache-in memory: a cache is of --mode prefill, decode and generate"),
+    ],
+)
+def test_a_cache_that_is_not_there(options: dict[str, Any], words: str) -> None:
+    ids = {"input_ids": torch.zeros(B, N, dtype=torch.long)}
+    with pytest.raises(UsageError, match=words):
+        xfcost.analyze(Named(), example_inputs=ids, **options)
+
+
 class Views(Decoder):
     """Keys and values are views of one tensor."""
 
@@ -442,6 +484,20 @@ def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path: Path) -> None:
         one and one.macs for one in (spec.prefill, spec.decode, spec.without_cache)
     ]
     assert ledgers[0].cache == ledgers[1].cache
+
+
+def test_generations_are_compared_as_each_is_counted() -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    given: dict[str, Any] = {"N": N, "mode": "generate", "new_tokens": 5, "on": "h100-sxm"}
+    found = xfcost.compare((Decoder(), inputs), (Views(), inputs), mixing=False, **given)
+    for module, ledger in zip((Decoder(), Views()), found.ledgers, strict=True):
+        alone = xfcost.analyze(module, example_inputs=inputs, **given)
+        assert ledger.generation == alone.generation
+        assert ledger.total("macs") == alone.total("macs")
+        assert ledger.cache == alone.cache
+        assert ledger.on is not None
+        assert alone.on is not None
+        assert ledger.on.time == alone.on.time
 
 
 def test_a_generation_needs_an_n_of_its_own(tmp_path: Path) -> None:

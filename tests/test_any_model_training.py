@@ -1,7 +1,9 @@
 """A training step of any module: by hand, against torch's counter, against specs; and what a module may do in it."""
 
 import json
+from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,8 +15,11 @@ import xfcost
 from any_models import TOKENS, Attention, Model, Pair
 from helpers import report_text, stdout_of, xf
 from specs import WHOLE, architecture_of, thinned
+from xfcost.api.accounts import module_account, module_run, named_module
+from xfcost.api.analysis import account_options
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.training import RunPlan
+from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import train
@@ -323,3 +328,84 @@ def test_a_recurrent_network_of_torch_is_said_to_save_its_steps(module, noted):
     assert any("the steps one by one" in note for note in ledger.metadata.notes) == noted
     forward = xfcost.analyze(module, example_inputs=torch.ones(3, 2, 4), trace=False)
     assert not any("the steps one by one" in note for note in forward.metadata.notes)
+
+
+# ── a whole run, and a plan on devices ───────────────────────────────────────────────────────────────────────────────
+
+CONFIGS = Path(__file__).parent / "data" / "configs"
+# What a class saves is its own; of its masks the pairs that are kept are not known.
+OWN = {"kept_bytes", "attention_kept_bytes", "memory"}
+OF_MASKS = {"least_step_flops", "least_recomputed_flops"}
+# Config -> options, and fields of a run in which transformers runs something else than the importer's spec.
+PLANNED = {
+    "gpt2": ({}, set()), "llama-3.2-1b": ({}, set()), "mistral-7b-v0.1": ({}, set()), "mixtral-8x7b": ({}, set()),
+    "qwen2-0.5b": ({}, set()), "deepseek-v2-lite": ({}, set()), "bloom-560m": ({"attention": "eager"}, OF_MASKS),
+    "t5-small": ({}, OF_MASKS), "mt5-small": ({}, OF_MASKS), "mamba-130m-hf": ({}, {"beside_estimate"}),
+    "mamba2-130m-hf": ({}, {"beside_estimate"}),
+}  # fmt: skip
+QUICK = ("llama-3.2-1b",)
+
+
+def planned_both_ways(path, **more):
+    """A training run of a config by the importer's spec, and by the class of transformers."""
+    given = {"mode": "train", "N": 12, "batch": 2, "tokens": 10**9, "on": "h100-sxmx8", "zero": 2, "trace": False}
+    given |= more
+    target, run = ModuleTarget("config", str(path), "", str(path)), module_run(given, "config", str(path))
+    module = named_module(target, (), (), 2, run)
+    return xfcost.analyze(str(path), **given), module_account(module, given, account_options(given), run)
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(one, marks=pytest.mark.rest) for one in PLANNED if one not in QUICK)]
+)
+def test_a_training_run_of_a_config_is_that_of_its_spec(name, tmp_path):
+    fields, (options, own) = json.loads((CONFIGS / f"{name}.json").read_text()), PLANNED[name]
+    layers = {"num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers"} & fields.keys()
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | dict.fromkeys(layers, 2)))
+    spec, module = (one.training for one in planned_both_ways(path, **options))
+    for part in ("step", "run", "plan"):
+        ours, theirs = (msgspec.structs.asdict(getattr(one, part)) for one in (spec, module))
+        assert {key: each for key, each in ours.items() if key not in OWN | own} == {
+            key: each for key, each in theirs.items() if key not in OWN | own
+        }
+    states = [(one.plan.memory.states, one.plan.memory.logits) for one in (spec, module)]
+    assert states[0] == states[1]
+
+
+class Words(nn.Module):
+    """16 words of width 4, and a score of each."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(16, 4), nn.Linear(4, 16, bias=False)
+
+    def forward(self, input_ids):
+        return self.head(self.table(input_ids))
+
+
+def words(**more):
+    ids = {"input_ids": torch.zeros(2, 8, dtype=torch.long)}
+    return trained(Words().bfloat16(), ids, tokens=1000, on="h100-sxmx4", **more)
+
+
+def test_a_run_of_a_module_on_devices_by_hand():
+    plan = words(mfu=0.5).training.plan
+    # 4 replicas of 2 samples of 8 tokens: 64 tokens a step, 16 steps for 1000; 8·2 tokens of 4·16 MACs, 3 passes
+    assert (plan.step_tokens, plan.steps, plan.step_flops) == (64, 16, 4 * 2 * 3 * 16 * 4 * 16)
+    assert plan.at[0].step_seconds == pytest.approx(plan.step_flops / (4 * 0.5 * 989.4e12), rel=1e-4)
+    # 2·64 parameters: 2 bytes each and of its gradient, 4 of the master copy and of each of Adam's two numbers
+    assert plan.memory.states == 2 * 64 * (2 + 2 + 4 + 8)
+    shared = words(zero=3).training.plan.memory
+    assert shared.states == 2 * 64 * (2 + 2 + 4 + 8) // 4
+
+
+@pytest.mark.parametrize("options", [{"tensor_parallel": 2}, {"pipeline": 2}, {"checkpoint": "full"}])
+def test_devices_share_only_the_states_of_a_module(options):
+    with pytest.raises(UsageError, match="of specs; every device runs all of a torch module, and --zero"):
+        words(**options)
+
+
+def test_a_run_over_tokens_needs_tokens():
+    with pytest.raises(UsageError, match="reads no token ids; expected an input of the name decoder_input_ids or"):
+        trained(nn.Linear(4, 4), tokens=1000, on="h100-sxmx4")

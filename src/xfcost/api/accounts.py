@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +21,7 @@ from xfcost.counting.decoding import check_generation, run_at, traced_steps, wit
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
-from xfcost.ledger.execution import CACHED, Mode
+from xfcost.ledger.execution import CACHED
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from xfcost.counting.recorded import RecordedModel
     from xfcost.torch_models.any_model.inputs import Lengths
     from xfcost.torch_models.any_model.ledger import How
+    from xfcost.torch_models.any_model.run import CacheNames
     from xfcost.torch_models.any_model.system import AnyModule
     from xfcost.torch_models.any_model.targets import GivenModule, NamedModule
     from xfcost.torch_models.build import BuiltModel
@@ -146,8 +148,8 @@ def _counted_and_traced(loaded: Loaded, run: Run, how: AccountOptions) -> tuple[
         return architecture, _on_devices(ledger, *given)
 
 
-def _planned(ledger: Ledger, run: Run, architecture: Architecture) -> Ledger:
-    """`ledger` of a training step with its plan on the devices of `--on`, where they are given."""
+def _planned(ledger: Ledger, run: Run, architecture: Architecture | None) -> Ledger:
+    """`ledger` of a training step with its plan on the devices of `--on`, where they are given; of a module too."""
     if run.plan is None or run.plan.mesh is None:
         return ledger
     from xfcost.counting.distributed import with_training_plan
@@ -345,8 +347,8 @@ _TAKEN: Final[dict[ModuleKind, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-def module_run(given: Mapping[str, Any], kind: ModuleKind) -> Run:
-    """The checked run of a module: its mode, its training step, its devices.
+def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = None) -> Run:
+    """The checked run of a module: its mode, its training step, its devices; `config` is the path of its config.
 
     Raises:
         UsageError: an option has a meaning for specs alone, or a mode can't be timed or predicted.
@@ -356,14 +358,24 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind) -> Run:
     if mode in _WITH_CACHE:
         refuse("a module with a cache", given)
     run = make_run(**run_options({name: value for name, value in given.items() if name not in ("N", "size")}))
-    return as_built(run) if kind == "config" else run
+    # other modules have a dtype of their own
+    return as_built(run._replace(dtype=given.get("dtype")), config) if kind == "config" else run
 
 
-def as_built(run: Run) -> Run:
+def as_built(run: Run, config: str | None = None) -> Run:
     """`run` with the dtype in which the model of a config is built; its attention is by default the class's best."""
-    if run.mode not in _WITH_CACHE:
-        return run
-    return as_language_model(run)._replace(attention=run.attention)
+    if run.mode in _WITH_CACHE or (run.mode == "train" and config is not None and _scores_vocabulary(config)):
+        return as_language_model(run)._replace(attention=run.attention)
+    return run
+
+
+def _scores_vocabulary(config: str) -> bool:
+    """Is a config's class a language model? Without a class it is made with the head of one, where it has words."""
+    values = _config_values(config) or {}
+    named = values.get("architectures")
+    if not named:
+        return "vocab_size" in values or "text_config" in values
+    return re.search("LM|ForConditionalGeneration", str(named)) is not None
 
 
 def how_of(options: AccountOptions, run: Run) -> How:
@@ -383,43 +395,41 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
     """The ledger of a module on example inputs, on the devices of the run; `given` are the keywords of `analyze`."""
     with torch_there(of.title, "running it"):
         from xfcost.torch_models.any_model.inputs import Lengths
+        from xfcost.torch_models.any_model.run import CacheNames
+        from xfcost.torch_models.any_model.system import counted
 
         how = how_of(options, run)._replace(
-            closed_form=given.get("closed_form"), tokens_of=tuple(given.get("tokens_of") or ()), say=options.say
+            closed_form=given.get("closed_form"),
+            tokens_of=tuple(given.get("tokens_of") or ()),
+            say=options.say,
+            cache=CacheNames(given.get("cache_in"), given.get("cache_out") or given.get("cache_in")),
         )
         lengths = Lengths(one_number(given.get("N")), read_option("size", given.get("size")))
-        ledger = _generated(of, lengths, run, how) if run.mode == "generate" else of.ledger(lengths, how)
+        if run.mode == "generate":
+            how.say(f"counting decode steps of {of.title} …")
+        ledger = counted(of, lengths, how, run.new_tokens)
         metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
         last = metadata.grid_tokens + run.new_tokens - 1
         if run.mode in _WITH_CACHE:
             ledger = ledger.at_positions(last, of.positions)
-        return module_on_devices(of, ledger, lengths, run)
+        return module_on_devices(of, ledger, lengths, run, how.cache)
 
 
-def _generated(of: AnyModule, lengths: Lengths, run: Run, how: How) -> Ledger:
-    """The ledger of a prompt and of the decode steps after it."""
-    from xfcost.counting.generation import generated
-
-    bare = how._replace(trace=False, mixing=0, closed_form=False, strict=False)
-
-    def at(tokens: int, mode: Mode) -> Ledger:
-        return of.ledger(lengths._replace(tokens=tokens), bare._replace(mode=mode))
-
-    how.say(f"counting decode steps of {of.title} …")
-    return generated(of.ledger(lengths, how._replace(mode="prefill", closed_form=False)), run.new_tokens, at)
-
-
-def module_on_devices(of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run) -> Ledger:
+def module_on_devices(
+    of: AnyModule, ledger: Ledger, lengths: Lengths, run: Run, cache: CacheNames | None = None
+) -> Ledger:
     """The ledger of a module on the devices of the run; as it is without them."""
     from xfcost.torch_models.any_model.system import sizes_of
 
-    return sized_on_devices(ledger, run, lambda stored: sizes_of(of, stored, lengths))
+    return sized_on_devices(ledger, run, lambda stored: sizes_of(of, stored, lengths, cache))
 
 
 def sized_on_devices(ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], SizedRun]) -> Ledger:
     """A ledger in the formats of the run, on its devices if it has some; `sizes_of` gives its run at other sizes."""
     ledger = ledger.stored_as(run.weight_format, run.cache_format)
+    if run.plan is not None:
+        return _planned(ledger, run, None)
     if run.on is None and not run.choices:
         return ledger
     from xfcost.counting.on_devices import on_devices
@@ -433,7 +443,10 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> Rec
 
     It runs to be timed, predicted, traced, trained and looked into, and in another dtype or attention.
     """
-    runs = ("device", "predict", "trace", "mixing", "inputs", "build", "tokens_of", "settings", "probe")
+    runs = (
+        "device", "predict", "trace", "mixing", "inputs", "build", "tokens_of", "settings", "probe", "cache_in",
+        "cache_out",
+    )  # fmt: skip
     if target is None or target.text not in models() or any(given.get(name) for name in runs):
         return None
     from xfcost.counting.recorded import recorded
@@ -462,7 +475,7 @@ def named_module(
         config = (
             ConfigOptions()
             if run is None or target.kind != "config"
-            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in _WITH_CACHE)
+            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in (*_WITH_CACHE, "train"))
         )
         return NamedModule(target, inputs, build, int(read_option("batch", batch)), config)
 
@@ -508,7 +521,7 @@ def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Pro
         spec = msgspec.structs.replace(loaded.spec, name=known.title, paper=known.paper)
         return msgspec.structs.replace(loaded, spec=spec)
     except SpecError as error:
-        if not _has_model_type(target.place):
+        if not isinstance((_config_values(target.place) or {}).get("model_type"), str):  # of transformers
             raise
         if progress is not None and target.published is not None:
             title = target.published.title
@@ -519,14 +532,14 @@ def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Pro
         return None
 
 
-def _has_model_type(path: str) -> bool:
-    """Is the file a config of transformers, whether we know it or not?"""
+def _config_values(path: str) -> dict[str, Any] | None:
+    """The values of a JSON file; None where it has none."""
     if not os.path.isfile(path):
-        return False
+        return None
     try:
         import json  # specs and modules need none
 
         values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(values, dict) and isinstance(values.get("model_type"), str)
+        return None
+    return values if isinstance(values, dict) else None

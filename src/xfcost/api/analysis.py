@@ -122,12 +122,14 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     loaded = imported(target, settings, how.progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()
-        run = choosing.applied(module_run(given, "config" if target.kind == "config" else "named"))
+        of_config = target.kind == "config"
+        kind, place = ("config", target.place) if of_config else ("named", None)
+        run = choosing.applied(module_run(given, kind, place))  # type: ignore[arg-type]
         _check_one(run, how)
         named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run)
         check_texts(inputs, given.get("N"))
         return _with_roofs(module_account(named, given, how, run), how)
-    refuse("a spec", {"tokens_of": given.get("tokens_of"), "inputs": given.get("inputs"), "build": given.get("build")})
+    refuse("a spec", {name: given.get(name) for name in ("tokens_of", "cache_in", "cache_out", "inputs", "build")})
     loaded = loaded or load(name, settings_texts(settings))
     run = choosing.applied(make_run(**run_options(given)))
     _check_one(run, how)

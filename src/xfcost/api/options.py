@@ -155,7 +155,7 @@ class DeviceOptions(TypedDict, total=False):
     mfu: Annotated[
         float | str | None,
         Option(
-            "Model FLOPs utilisation: the share of the peak that it gets, 40% or 35%:50%.",
+            "Model FLOPs utilisation: its share of the peak, 40% or 35%:50%.",
             metavar="SHARE",
             read=read.shares("of the peak", "0.4", "40%"),
         ),
@@ -309,7 +309,7 @@ class TrainingOptions(TypedDict, total=False):
     gradients: Annotated[
         str | None,
         Option(
-            "With --on: dtype of gradients: the model's (16 bytes per parameter) or float32 (18).",
+            "With --on: dtype of gradients: the model's, or float32.",
             metavar="DTYPE",
             read=read.dtype_name,
             words=("float32", "bfloat16", "float16"),
@@ -505,10 +505,19 @@ class OneModuleOptions(TypedDict, total=False):
     tokens_of: Annotated[
         Sequence[str],
         Option(
-            "Axes of an input that are tokens: x:1, image:2,3, cond:none. Repeatable; those of others are found.",
+            "Axes of an input that are tokens: x:1, image:2,3, cond:none. Repeatable.",
+            python="Those of other inputs are found.",
             metavar="INPUT:AXES",
             default=(),
         ),
+    ]
+    cache_in: Annotated[
+        str | None,
+        Option("The parameter that takes the cache, with another name than transformers' has.", metavar="NAME"),
+    ]
+    cache_out: Annotated[
+        str | None,
+        Option("What returns it: a name, or its place (1). Default: that of --cache-in.", metavar="NAME"),
     ]
     closed_form: Annotated[
         bool | None,

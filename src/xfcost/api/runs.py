@@ -43,7 +43,9 @@ _TIMING: Final = tuple(TIMING_OPTIONS)
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
-_OF_MODULES: Final = ("N", "size", "mode", "new_tokens", "optimizer", "on", "mfu", "mbu", "weights", "cache", *_SHARED)
+_OF_MODULES: Final = (
+    "N", "size", "mode", "new_tokens", "on", "mbu", "weights", "cache", "expert_parallel", *_OF_TRAINING,
+)  # fmt: skip
 
 
 class Refusal(NamedTuple):
@@ -150,6 +152,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)",
         ),
         Refusal(("tokens_of",), "--tokens-of: a spec knows its tokens; it is of torch modules"),
+        Refusal(("cache_in", "cache_out"), "{first}: a spec knows its cache; it is of torch modules"),
         Refusal(("inputs", "build"), NO_MODULE),
         Refusal(
             ("probe", "mixing"),
@@ -174,6 +177,11 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "--predict: of a torch module a forward is predicted; --device times its training step",
             lambda given: not _is_train(given),
         ),
+        Refusal(
+            ("cache_in", "cache_out"),
+            "{value}: a cache is of --mode prefill, decode and generate; add one of them, or leave it out",
+            lambda given: given.get("mode") in ("prefill", "decode", "generate"),
+        ),
     ),
     "a module with a cache": (
         Refusal(
@@ -183,7 +191,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "a module among systems": (
         Refusal(
-            ("mode", "device", "memory_level", "tokens"),
+            ("mode", "device", "memory_level"),
             "{value}: {name} is a torch module, of which {counted} is counted; give specs alone, or leave {first} out",
         ),
         Refusal(

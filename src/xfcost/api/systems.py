@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _PAIR: Final = 2
 # Modes in which a torch module is timed, and in which it is counted beside other systems.
 TIMED_MODES: Final[tuple[Mode, ...]] = ("forward", "train")
-_COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, "prefill", "decode")
+_COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, "prefill", "decode", "generate")
 # Sizes of the image at which a module is counted first, where they are in the range.
 _SIDES: Final = (512, 448, 224, 256)
 
@@ -172,9 +172,7 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
     """
     if isinstance(system, SpecSystem):
         return account(system.loaded, run, how)
-    recorded = isinstance(system, RecordedModel)
-    modes = (*_COUNTED_MODES, "generate") if recorded else _COUNTED_MODES
-    check_options(system.name, run, device=how.device, predict=how.predict, modes=modes)
+    check_options(system.name, run, device=how.device, predict=how.predict, modes=_COUNTED_MODES)
     if isinstance(system, RecordedModel):
         return sized_on_devices(system.account(run, orders=how.orders), run, system.sizes)
     module = cast("ModuleSystem", system)
@@ -313,7 +311,6 @@ def check_options(
         "mode": None if run.mode in modes else run.mode,
         "device": device,
         "memory_level": run.memory_level,
-        "tokens": None if run.plan is None else run.plan.tokens,
         "predict": predict,
     }
     counted = "one forward or step of training" if "train" in modes else "one forward"

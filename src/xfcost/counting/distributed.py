@@ -38,18 +38,35 @@ from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import width_of
-from xfcost.ledger.training import AtUtilisation, DeviceMemory, Mesh, RunPlan, TrainingPlan, TrainingStep
+from xfcost.ledger.training import (
+    MESH_FIELDS,
+    AtUtilisation,
+    DeviceMemory,
+    Mesh,
+    RunPlan,
+    TrainingPlan,
+    TrainingStep,
+)
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DAY, HOUR
 from xfcost.spec.architecture import Architecture, Block, Part
 from xfcost.spec.grammar import TokenInput
 
 
-def check_mesh(mesh: Mesh, architecture: Architecture) -> None:
-    """Refuse what doesn't divide.
+def check_mesh(mesh: Mesh, architecture: Architecture | None) -> None:
+    """Refuse what doesn't divide; of a module, which has no architecture, all but replicas.
 
     Raises:
         UsageError: something doesn't; the message says what would.
     """
+    if architecture is None:
+        plain = Mesh(on=mesh.on)
+        for option in ("tensor_parallel", "pipeline", "checkpoint", "sequence_parallel"):
+            if getattr(mesh, MESH_FIELDS[option]) != getattr(plain, MESH_FIELDS[option]):
+                raise UsageError(
+                    f"--{option.replace('_', '-')}: of specs; every device runs all of a torch module, and --zero 1, 2 "
+                    "or 3 shares out its optimizer states, gradients and parameters"
+                )
+        return
     check_replicas(mesh.tensor, mesh.pipeline, mesh.on)
     _check_tensor_parallel(mesh, architecture)
     blocks = sum(len(stage.order) for stream in architecture.streams for stage in stream.stages)
@@ -122,7 +139,7 @@ def step_batch(mesh: Mesh, micro_batch: int, tokens: int) -> tuple[int, int]:
 
 
 # A loss over a vocabulary computes its logits in float32 (Korthikanti et al. 2022, §4.3).
-_LOGIT_BYTES: Final = 4
+LOGIT_BYTES: Final = 4
 
 
 def loss_logits_bytes(architecture: Architecture) -> int:
@@ -130,7 +147,7 @@ def loss_logits_bytes(architecture: Architecture) -> int:
     stream = architecture.streams[-1]
     if architecture.head is None or architecture.logits is None or not isinstance(stream.input, TokenInput):
         return 0
-    return _LOGIT_BYTES * int(stream.grid.total) * architecture.batch * int(stream.input.vocabulary)
+    return LOGIT_BYTES * int(stream.grid.total) * architecture.batch * int(stream.input.vocabulary)
 
 
 def recomputed_macs(row: Operation) -> int:
@@ -316,9 +333,14 @@ def model_states(step: TrainingStep, params: int, total: int, gradients: str | N
 
 
 def device_memory(
-    ledger: Ledger, architecture: Architecture, step: TrainingStep, mesh: Mesh, micro_batches: int
+    ledger: Ledger, architecture: Architecture | None, step: TrainingStep, mesh: Mesh, micro_batches: int
 ) -> DeviceMemory:
     """The bytes of the device that needs most; `micro_batches` of a replica make a step."""
+    if architecture is None:
+        params = ledger.total("params") or 0
+        states = model_states(step, params, params, mesh.gradients).among(mesh.data, mesh.zero)
+        kept, logits = step.kept_bytes, step.loss_logits_bytes
+        return DeviceMemory(pipeline_stage=1, **states._asdict(), activations=kept, recomputed=0, logits=logits)
     of_stages = stage_memories(ledger, architecture, step, mesh, micro_batches)
     return max(of_stages, key=lambda memory: memory.known)
 
@@ -366,10 +388,11 @@ _REMEDIES: Final[tuple[tuple[int, Checkpoint], ...]] = (
     (1, "none"), (2, "none"), (3, "none"), (0, "selective"), (1, "selective"), (3, "selective"),
     (0, "full"), (1, "full"), (2, "full"), (3, "full"),
 )  # fmt: skip
+_WITHOUT_RECOMPUTATION: Final = 3  # the first of them
 
 
-def with_training_plan(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> Ledger:
-    """`ledger` with its training plan, where the run has devices.
+def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: RunPlan) -> Ledger:
+    """`ledger` with its training plan, where the run has devices; a module has no architecture.
 
     Raises:
         UsageError: the mesh doesn't divide, or no peak of the device is known.
@@ -380,7 +403,7 @@ def with_training_plan(ledger: Ledger, architecture: Architecture, plan: RunPlan
     return msgspec.structs.replace(ledger, training=msgspec.structs.replace(ledger.training, plan=made))
 
 
-def training_plan(ledger: Ledger, architecture: Architecture, mesh: Mesh, tokens: int | None) -> TrainingPlan:
+def training_plan(ledger: Ledger, architecture: Architecture | None, mesh: Mesh, tokens: int | None) -> TrainingPlan:
     """The plan of a ledger with a training step.
 
     Raises:
@@ -459,12 +482,14 @@ def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
     )
 
 
-def _remedies(plan: TrainingPlan, ledger: Ledger, architecture: Architecture, step: TrainingStep) -> tuple[str, ...]:
+def _remedies(
+    plan: TrainingPlan, ledger: Ledger, architecture: Architecture | None, step: TrainingStep
+) -> tuple[str, ...]:
     """Options with which it fits: the first ZeRO stage and checkpointing, above those given, with which it does."""
     if plan.fits is not False or plan.device_bytes is None:
         return ()
     mesh = plan.mesh
-    for zero, checkpoint in _REMEDIES:
+    for zero, checkpoint in _REMEDIES[: None if architecture else _WITHOUT_RECOMPUTATION]:
         more = max(checkpoint, mesh.checkpoint, key=CHECKPOINTS.index)
         other = msgspec.structs.replace(mesh, zero=max(zero, mesh.zero), checkpoint=more)
         memory = device_memory(ledger, architecture, step, other, plan.micro_batches)

@@ -8,7 +8,7 @@ recompute their forward pass.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -39,15 +39,25 @@ def with_training(ledger: Ledger, architecture: Architecture, plan: RunPlan) -> 
     parameters = TrainedParameters(held, params, held, master, params * _state_bytes(ledger))
     step = training_step(ledger, plan.optimizer, parameters, tokens=tokens, recomputed=again)
     step = msgspec.structs.replace(step, loss_logits_bytes=loss_logits_bytes(architecture))
-    run = None
-    if plan.tokens is not None:
-        passes = 1  # of the batch through the model in a step; of devices on every replica
-        if plan.mesh is not None:
-            check_mesh(plan.mesh, architecture)
-            batch = architecture.batch
-            passes = step_batch(plan.mesh, batch, tokens // batch)[0] * plan.mesh.data
-        run = _run(ledger, plan, plan.tokens, tokens, passes, _beside_estimate(ledger, architecture, tokens))
-    return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
+    if plan.mesh is not None:
+        check_mesh(plan.mesh, architecture)
+    seen = {part.path: part.place.grid.total * architecture.batch for part, *_ in architecture.parts()}
+    return with_run(msgspec.structs.replace(ledger, training=Training(step=step)), plan, seen)
+
+
+def with_run(ledger: Ledger, plan: RunPlan, seen: Mapping[str, int]) -> Ledger:
+    """`ledger` of a training step with the whole run over the tokens of the plan, where it has some.
+
+    `seen` are the tokens that a component sees, where those are other ones than the step has.
+    """
+    if plan.tokens is None or ledger.training is None or ledger.training.step.tokens is None:
+        return ledger
+    passes = 1  # of the batch through the model in a step; of devices on every replica
+    tokens, batch = ledger.training.step.tokens, ledger.metadata.batch
+    if plan.mesh is not None:
+        passes = step_batch(plan.mesh, batch, tokens // batch)[0] * plan.mesh.data
+    run = _run(ledger, plan, plan.tokens, tokens, passes, _beside_estimate(ledger, seen, tokens))
+    return msgspec.structs.replace(ledger, training=msgspec.structs.replace(ledger.training, run=run))
 
 
 def with_backward_macs(row: Operation, *, input_gradient: bool) -> Operation:
@@ -147,21 +157,21 @@ def training_step(
     )
 
 
-def _beside_estimate(ledger: Ledger, architecture: Architecture, tokens: int) -> Counter[str]:
+def _beside_estimate(ledger: Ledger, seen: Mapping[str, int], tokens: int) -> Counter[str]:
     """MACs of a pass of `tokens` tokens, forward and backward, that 3·P per token do not foresee: by cause."""
-    seen = {part.path: part.place.grid.total * architecture.batch for part, *_ in architecture.parts()}
-    cores = {row.component for row in ledger.rows if row.core is not None}
+    cores = {row.component for row in ledger.rows if row.core is not None or (ledger.module and row.attention_entries)}
     found: Counter[str] = Counter()
     weights: dict[str, list[Operation]] = defaultdict(list)
     for row in ledger.rows:
-        if row.params or row.shared:
-            weights[row.shared or row.path].append(row)
+        if (row.params or row.shared) and row.core is None:
+            name = row.shared or row.path  # of a module that of a weight, or of an operation
+            weights[name.rpartition(".")[0] if ledger.module else name].append(row)
             continue
         again = recomputed_macs(row)
         found["attention" if row.component in cores else "without_params"] += _both_passes(row) - again
         found["recomputed"] += again
     for rows in weights.values():
-        here = max((seen[row.component] for row in rows if row.macs), default=tokens)
+        here = max((seen.get(row.component, tokens) for row in rows if row.macs), default=tokens)
         found.update(_weights_beside_estimate(rows, tokens, here))
     return found
 
@@ -197,7 +207,8 @@ def _run(ledger: Ledger, plan: RunPlan, tokens: int, batch_tokens: int, passes: 
     steps = ceil_div(tokens, batch_tokens * passes)
     flops_per_mac = 2 * passes * steps
     flops = flops_per_mac * sum(map(_both_passes, ledger.rows))
-    products = [row for row in ledger.rows if not (row.params or row.shared)]
+    # a core may take a weight too: biases by position
+    products = [row for row in ledger.rows if row.core is not None or not (row.params or row.shared)]
     without = flops_per_mac * sum(map(_both_passes, products))
     rate, peak, mfu = plan.rate, plan.peak, plan.mfu
     if plan.mesh is not None and len(plan.mesh.mfus) == 1:

@@ -19,7 +19,7 @@ from torch import nn
 
 from xfcost.ledger.execution import Mode
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import RecordedModule, run
+from xfcost.torch_models.any_model.run import CacheNames, RecordedModule, run
 from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.any_model.work import Work
 from xfcost.torch_models.shared.private_torch import children_of
@@ -123,6 +123,7 @@ class FullRun(NamedTuple):
     mode: Mode
     model: nn.Module
     again: Callable[[], Built]
+    names: CacheNames
 
     def whole(self, found: RecordedModule) -> RecordedModule:
         """`found` as it is; the first run in a mode shows which layers are alike."""
@@ -146,7 +147,9 @@ class AlikeLayers:
         self._known: dict[Mode, Shortened | None] = {}
 
     @contextmanager
-    def running(self, mode: Mode, built: Callable[[], Built], *, shortened: bool) -> Iterator[tuple[Built, LayersRun]]:
+    def running(
+        self, mode: Mode, built: Callable[[], Built], names: CacheNames, *, shortened: bool
+    ) -> Iterator[tuple[Built, LayersRun]]:
         """The model and its inputs, inside with the first alike layers alone, if it is to be and can be shortened."""
         if shortened and mode in self.seen and mode not in self._known:
             self._known[mode] = _shortened_like(*self.seen[mode])
@@ -155,7 +158,7 @@ class AlikeLayers:
             for one in short.lists if short else ():
                 stack.enter_context(one.shortened())
             found = built()
-            yield found, short or FullRun(self, mode, found[0], built)
+            yield found, short or FullRun(self, mode, found[0], built, names)
 
 
 def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
@@ -168,7 +171,7 @@ def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
             for one in lists:
                 stack.enter_context(one.shortened())
             model, given = full.again()
-            found = run(model, *given)
+            found = run(model, *given, cache=full.names)
     except (Exception, SystemExit):  # noqa: BLE001 - its code may take each layer by its number; then all run
         return None
     for cached in (None, *lists):

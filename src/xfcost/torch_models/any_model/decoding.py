@@ -18,7 +18,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, nearest
 from xfcost.ledger.execution import CACHED, Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import CacheBytes
@@ -27,6 +27,7 @@ from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import (
     CACHES,
+    CacheNames,
     RecordedModule,
     TensorKind,
     cache_in,
@@ -43,10 +44,13 @@ from xfcost.torch_models.shared.private_torch import no_compiler
 # Attributes of a cache's layers that hold keys and values; other tensors that don't grow are recurrent states.
 _KEYS_AND_VALUES: Final = ("keys", "values")
 # The input of a step beside the cache; images, masks and positions are of the prompt alone.
-_TOKENS: Final = ("decoder_input_ids", "input_ids")
+TOKENS: Final = ("decoder_input_ids", "input_ids")
 
 
-def in_mode(built: Callable[[Lengths], Built], mode: Mode) -> Callable[[Lengths], Built]:
+_USUAL: Final = CacheNames()
+
+
+def in_mode(built: Callable[[Lengths], Built], mode: Mode, names: CacheNames = _USUAL) -> Callable[[Lengths], Built]:
     """`built`, which gives the module with its inputs, with those of this mode in their place."""
     if mode not in CACHED:
         return built
@@ -54,21 +58,21 @@ def in_mode(built: Callable[[Lengths], Built], mode: Mode) -> Callable[[Lengths]
     def made(lengths: Lengths) -> Built:
         if mode == "prefill":
             model, given = built(lengths)
-            return model, prompt_of(model, given)
+            return model, prompt_of(model, given, names)
         if lengths.tokens == 1:
             raise UsageError("--mode decode: a step reads the cache of the tokens before it; expected --N from 2")
         # inputs without a letter N are the prompt as they are
         model, given = built(lengths._replace(tokens=lengths.tokens and lengths.tokens - 1))
-        prompt = prompt_of(model, given)
-        if _TOKENS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
-            prompt = prompt_of(*built(lengths))
-            prompt.kwargs[_TOKENS[0]] = prompt.kwargs[_TOKENS[0]][:, :-1]
-        return model, step_after(model, prompt)
+        prompt = prompt_of(model, given, names)
+        if TOKENS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
+            prompt = prompt_of(*built(lengths), names)
+            prompt.kwargs[TOKENS[0]] = prompt.kwargs[TOKENS[0]][:, :-1]
+        return model, step_after(model, prompt, names)
 
     return made
 
 
-def prompt_of(model: nn.Module, given: Given) -> Given:
+def prompt_of(model: nn.Module, given: Given, names: CacheNames = _USUAL) -> Given:
     """`given` as a prompt: the model returns its cache, and the logits of the last token alone.
 
     Raises:
@@ -77,38 +81,42 @@ def prompt_of(model: nn.Module, given: Given) -> Given:
     takes = inspect.signature(model.forward).parameters
     inputs = dict(zip(given.places(model), given.args, strict=True)) | given.kwargs
     any_name = any(one.kind is one.VAR_KEYWORD for one in takes.values())
-    if not (any_name or "use_cache" in takes) or not any(name in takes for name in CACHES):
+    if names.takes is not None and names.takes not in takes:
+        raise UsageError(f"--cache-in {names.takes}: {nearest(names.takes, list(takes))}")
+    if names.takes is None and not ((any_name or "use_cache" in takes) and any(name in takes for name in CACHES)):
         raise UsageError(
             f"--mode: the forward of {type(model).__name__} takes no cache; expected parameters use_cache and "
-            f"{CACHES[0]}, as models of transformers that generate have"
+            f"{CACHES[0]}, as models of transformers that generate have, or --cache-in with the name of another one"
         )
-    if not any(isinstance(inputs.get(name), Tensor) for name in _TOKENS):
+    if not any(isinstance(inputs.get(name), Tensor) for name in TOKENS):
         raise UsageError(f"--mode: {type(model).__name__} reads no token ids; expected input_ids, as in 1xN:int64")
-    return Given((), inputs | {"use_cache": True} | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
+    asked = {"use_cache": True} if names.takes is None or "use_cache" in takes else {}
+    return Given((), inputs | asked | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
 
 
-def step_after(model: nn.Module, prompt: Given, *, how: TensorKind = "meta") -> Given:
+def step_after(model: nn.Module, prompt: Given, names: CacheNames = _USUAL, *, how: TensorKind = "meta") -> Given:
     """The inputs of the decode step after `prompt`, which runs here: on `meta`, or if it looks at values as it is.
 
     Raises:
         UsageError: the prompt does not run, or returns no cache.
     """
     try:
-        outputs, inputs = _outputs(model, prompt, how)
+        outputs, inputs = _outputs(model, prompt, names, how)
     except (Exception, SystemExit) as error:
         real = not any(tensor.is_meta for tensor in model.parameters())
         if how == "meta" and real and "meta" in message(error).lower():  # as torch words it
-            return step_after(model, prompt, how="real")
+            return step_after(model, prompt, names, how="real")
         raise refused(model, error) from error
-    cache = cache_in(outputs)
+    cache = cache_in(outputs, names.returns)
     if cache is None:
         raise UsageError(
-            f"--mode: {type(model).__name__} returned no cache, although use_cache is True; expected it by name, as in "
-            f"{{'{CACHES[0]}': …}} or an object with that attribute"
+            f"--mode: {type(model).__name__} returned no cache; expected it by name, as in "
+            f"{{'{names.returns or CACHES[0]}': …}} or an object with that attribute; --cache-out gives another name, "
+            "or its place among several outputs: 1"
         )
-    takes = inspect.signature(model.forward).parameters
-    name = next(name for name in _TOKENS if name in inputs)
-    step: dict[str, Any] = {next(name for name in CACHES if name in takes): cache, "use_cache": True}
+    name = next(name for name in TOKENS if name in inputs)
+    asked = {"use_cache": True} if "use_cache" in prompt.kwargs else {}
+    step: dict[str, Any] = {names.takes or _parameter_of(model): cache} | asked
     step[name] = torch.zeros_like(inputs[name][:, -1:])
     if name == "decoder_input_ids":
         states = outputs["encoder_last_hidden_state"]
@@ -119,11 +127,22 @@ def step_after(model: nn.Module, prompt: Given, *, how: TensorKind = "meta") -> 
     return Given((), step)
 
 
-def _outputs(model: nn.Module, prompt: Given, how: TensorKind) -> tuple[Any, dict[str, Any]]:
+def _parameter_of(model: nn.Module) -> str:
+    """The one that takes the cache of a model of transformers."""
+    return next(name for name in CACHES if name in inspect.signature(model.forward).parameters)
+
+
+def _outputs(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind) -> tuple[Any, dict[str, Any]]:
     """What a prompt returns, and its inputs. A long prompt that runs token by token returns its cache alone."""
     ids: Any = prompt.kwargs.get("input_ids")
     others = [one for name, one in prompt.kwargs.items() if name != "input_ids" and isinstance(one, Tensor)]
-    can_grow = how == "meta" and ids is not None and not others and not _has_windows(getattr(model, "config", None))
+    can_grow = (
+        how == "meta"
+        and names == _USUAL
+        and ids is not None
+        and not others
+        and not _has_windows(getattr(model, "config", None))
+    )
     tokens = ids.shape[1] if can_grow else 0
 
     def first(number: int | None, most: float = inf) -> tuple[Any, dict[str, Any]]:
@@ -141,7 +160,7 @@ def _outputs(model: nn.Module, prompt: Given, how: TensorKind) -> tuple[Any, dic
     grown = _grown(caches[0], caches[1], tokens - _FEW_TOKENS)
     if grown is None:
         return first(None)
-    return {next(name for name in CACHES if name in inspect.signature(model.forward).parameters): grown}, prompt.kwargs
+    return {_parameter_of(model): grown}, prompt.kwargs
 
 
 # A longer prompt that makes more calls, as one whose recurrences run token by token, is run for a few tokens.
@@ -172,33 +191,37 @@ def _grown(cache: Any, next_one: Any, more: int) -> Any:
     return copy.deepcopy(cache, copies)
 
 
-def tokens_in(given: Given) -> int | None:
-    """The tokens of all samples; None where the inputs have no ids by name."""
-    return next((given.kwargs[name].numel() for name in _TOKENS if isinstance(given.kwargs.get(name), Tensor)), None)
+def tokens_in(given: Given, *, all_streams: bool = False) -> int | None:
+    """The tokens of all samples, of the decoder or of `all_streams`; None where the inputs have no ids by name."""
+    found = [given.kwargs[name].numel() for name in TOKENS if isinstance(given.kwargs.get(name), Tensor)]
+    return (sum(found) if all_streams else found[0]) if found else None
 
 
-def with_mode(
-    ledger: Ledger, mode: Mode, model: nn.Module, given: Given, found: RecordedModule, *, layers: LayersRun | None
+def of_text(ledger: Ledger, given: Given) -> Ledger:
+    """`ledger` of a run over token ids, whose samples are its batch; as it is where there are no ids by name."""
+    samples = next((len(given.kwargs[name]) for name in TOKENS if isinstance(given.kwargs.get(name), Tensor)), 1)
+    rows = tuple(msgspec.structs.replace(row, heads=row.heads and row.heads // samples) for row in ledger.rows)
+    metadata = msgspec.structs.replace(ledger.metadata, batch=samples)
+    return msgspec.structs.replace(ledger, metadata=metadata, rows=rows)
+
+
+def with_mode(  # noqa: PLR0913 - what is known of a run
+    ledger: Ledger, mode: Mode, model: nn.Module, given: Given, found: RecordedModule, *, layers: LayersRun | None,
+    names: CacheNames,
 ) -> Ledger:  # fmt: skip
     """`ledger` of the prompt or step `given`, which was `found` to run so, with its cache, of all layers."""
     after, all_layers = found.cache, layers.cache if layers is not None else dict
-    samples = next(len(given.kwargs[name]) for name in _TOKENS if name in given.kwargs)
     logits = "last" if "logits_to_keep" in given.kwargs else "all"
-    metadata = msgspec.structs.replace(
-        ledger.metadata,
-        mode=mode,
-        batch=samples,
-        logits=logits if mode == "prefill" else None,
-    )
-    rows = tuple(msgspec.structs.replace(row, heads=row.heads and row.heads // samples) for row in ledger.rows)
-    ledger = msgspec.structs.replace(ledger, metadata=metadata, rows=rows)
+    ledger, logits_of = of_text(ledger, given), logits if mode == "prefill" else None
+    metadata, samples = msgspec.structs.replace(ledger.metadata, mode=mode, logits=logits_of), ledger.metadata.batch
+    ledger = msgspec.structs.replace(ledger, metadata=metadata)
     if found.without_padding:
         ledger = ledger.with_note("counted without padding: the model looks for it, and on meta there are no elements")
     if mode == "prefill":
-        step = step_after(model, given)
-        cache = _cache(after, all_layers(run(model, *step).cache), samples)
+        step = step_after(model, given, names)
+        cache = _cache(after, all_layers(run(model, *step, cache=names).cache), samples)
         return msgspec.structs.replace(ledger, cache=msgspec.structs.replace(cache, bytes=sum(after.values())))
-    cache = _cache(all_layers(storage_bytes(cache_in(given.kwargs))), after, samples)
+    cache = _cache(all_layers(storage_bytes(cache_in(given.kwargs, names.takes))), after, samples)
     ledger = msgspec.structs.replace(ledger, cache=cache)
     return msgspec.structs.replace(ledger, step=ledger.decode_step())
 

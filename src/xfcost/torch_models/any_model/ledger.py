@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from xfcost import __version__
+from xfcost.counting.distributed import LOGIT_BYTES
 from xfcost.counting.fitted import closed_form as with_closed_form
 from xfcost.counting.fitted import with_form_of_module
-from xfcost.counting.training import TrainedParameters, training_step, with_saved_activations
+from xfcost.counting.training import TrainedParameters, training_step, with_run, with_saved_activations
 from xfcost.formulas.conventions import STATE_BYTES
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import IncompleteError, SizeError, UsageError, XfcostError, printable
@@ -34,10 +35,11 @@ from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers, LayersRun
-from xfcost.torch_models.any_model.decoding import in_mode, prompt_of, tokens_in, with_mode
+from xfcost.torch_models.any_model.decoding import TOKENS, in_mode, of_text, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
 from xfcost.torch_models.any_model.run import (
+    CacheNames,
     RecordedModule,
     TensorKind,
     copied_inputs,
@@ -72,7 +74,7 @@ from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, ti
 
 # A run of more seconds is repeated at other N on demand alone.
 _QUICK: Final = 2.0
-# The same of a decode step, or a prompt: they are usually asked for to get bounds.
+# The same of a decode step, a prompt or a training plan: they are usually asked for to get bounds.
 _QUICK_STEP: Final = 0.5
 _PATIENCE: Final = 10.0
 # The first run also traces, and loads code: up to so many times the seconds of a bare one, another run tells.
@@ -134,6 +136,7 @@ class How(NamedTuple):
     """The inputs at another N, where they are a function of N: tokens lie along the axes that differ."""
     layers: LayersRun | None = None
     """The layers that run."""
+    cache: CacheNames = CacheNames()
 
     @property
     def optimizer(self) -> str | None:
@@ -156,7 +159,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     after that are of runs of the first such layers. Errors are those of `module_ledger`.
     """
     size, forward, layers = lengths.size, built, alike or AlikeLayers()
-    built = in_mode(forward, how.mode)
+    built = in_mode(forward, how.mode, how.cache)
     has_n = "N" in letters and lengths.tokens is not None
     images = not has_n and letters >= {"H", "W"} and size is not None and size[0] == size[1]
     number = math.prod(size) if images and size is not None else lengths.tokens  # the N of closed forms
@@ -168,7 +171,9 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             if side * side != number:
                 raise SizeError(f"{number:,} pixels are no square image")
             at = lengths._replace(size=(side, side))
-        with layers.running(how.mode, lambda: built(at), shortened=how.is_bare) as ((model, given), of_layers):
+        with layers.running(how.mode, lambda: built(at), how.cache, shortened=how.is_bare) as (
+            (model, given), of_layers,
+        ):  # fmt: skip
             asked = how._replace(layers=of_layers if how.plan is None else None)
             return module_ledger(model, *given, name=name, on_cpu=on_cpu, **asked._asdict())
 
@@ -181,8 +186,9 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
     how = how._replace(longer=_longer(forward, lengths) if has_n and how.mixing else None)
     ledger, seconds = timed(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
-        bare, asked = How(trace=False, plan=how.plan, mode=how.mode), how.closed_form is True
-        quick = _QUICK if how.mode == "forward" or how.plan is not None else _QUICK_STEP
+        bare, asked = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache), how.closed_form is True
+        planned = how.plan is not None and how.plan.mesh is not None
+        quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
         cold = (how.trace or how.mode not in CACHED) and quick < seconds < _COLD * quick
         more = how.device is not None or how.predict is not None or cold
         if not asked and (more or (how.mixing and seconds > quick / 2)):
@@ -196,7 +202,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             ledger = with_closed_form(number, ledger, at, slow=slow, patience=patience, images=images)
     known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
     if how.mode in CACHED:  # without a letter, given inputs are the prompt
-        prompt = None if has_n else tokens_in(prompt_of(*forward(lengths)))
+        prompt = None if has_n else tokens_in(prompt_of(*forward(lengths), how.cache))
         tokens = lengths.tokens if prompt is None else prompt // ledger.metadata.batch + (how.mode == "decode")
         known |= {"grid_tokens": tokens, "inputs": f"N = {tokens:,}, {ledger.metadata.inputs}"}
     known |= {"image": size} if letters & {"H", "W"} else {}
@@ -235,7 +241,7 @@ def module_ledger(
     dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
     dtype = next((one for one in dtypes if one in BYTES_PER_ELEMENT), "float32")
     keeps_free = how.device is not None or how.predict is not None
-    found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free)
+    found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free, cache=how.cache)
     found = found if how.layers is None else how.layers.whole(found)
     works = found.works
     missing = dict(sorted(uncounted(works).items()))
@@ -289,11 +295,11 @@ def module_ledger(
     )
     ledger = _with_notes(ledger, kinds_from)
     if how.mode in CACHED:
-        ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers)
+        ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers, names=how.cache)
     if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         ledger = ledger.with_note(_STEPS_SAVED)
     if how.plan is not None:
-        ledger = _with_training_step(ledger, model, found, how.plan.optimizer)
+        ledger = _with_training_step(ledger, model, given, found, how.plan)
     if predicted is not None:
         ledger = predicted(ledger)
     return ledger if taken is None else _with_timing(ledger, taken, update, how, on_cpu()[0][0])
@@ -386,8 +392,16 @@ def _traced_beside(
 # ── a step of training, and predicted seconds ──
 
 
-def _with_training_step(ledger: Ledger, model: nn.Module, found: RecordedModule, optimizer: str) -> Ledger:
-    """`ledger` with the step that `found` ran; only parameters that a gradient reached have one, and states."""
+def _with_training_step(
+    ledger: Ledger, model: nn.Module, given: Given, found: RecordedModule, plan: RunPlan
+) -> Ledger:  # fmt: skip
+    """`ledger` with the step that `found` ran, and the run; parameters that a gradient reached have one, and states."""
+    ledger, tokens = of_text(ledger, given), tokens_in(given, all_streams=True)
+    if plan.tokens is not None and tokens is None:
+        raise UsageError(
+            f"--tokens: {ledger.metadata.name} reads no token ids; expected an input of the name "
+            f"{' or '.join(TOKENS)}, as in --input input_ids=1xN:int64"
+        )
     learned = [parameter for name, parameter in model.named_parameters() if name in found.learned]
     halves = [one for one in learned if one.is_floating_point() and one.itemsize < STATE_BYTES]
     parameters = TrainedParameters(
@@ -398,8 +412,13 @@ def _with_training_step(ledger: Ledger, model: nn.Module, found: RecordedModule,
         state_bytes=sum(parameter.numel() * max(STATE_BYTES, parameter.itemsize) for parameter in learned),
     )
     again = ledger.total("recomputed_macs") or 0
-    step = training_step(ledger, optimizer, parameters, tokens=None, recomputed=again)
-    trained = msgspec.structs.replace(ledger, training=Training(step=step))
+    step = training_step(ledger, plan.optimizer, parameters, tokens=tokens, recomputed=again)
+    step = msgspec.structs.replace(step, loss_logits_bytes=LOGIT_BYTES * found.logits if tokens is not None else 0)
+    seen: dict[str, int] = {}
+    if tokens != (decoded := tokens_in(given)) and tokens is not None and decoded is not None:
+        read = tokens - decoded
+        seen = {row.component: read if "encoder" in row.component.split(".") else decoded for row in ledger.rows}
+    trained = with_run(msgspec.structs.replace(ledger, training=Training(step=step)), plan, seen)
     return with_saved_activations(trained, ledger.total("kept_bytes") or 0, adafactor_states(learned))
 
 

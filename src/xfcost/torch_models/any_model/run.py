@@ -9,7 +9,7 @@ import copy
 import inspect
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
@@ -156,13 +156,25 @@ class RecordedModule(NamedTuple):
     """`id` of a call of its record -> the operation that it belongs to, while the record lives."""
     cache: Mapping[str, int] = {}
     """Of a run with `use_cache`, the bytes of every tensor of the cache that it returned."""
+    logits: int = 0
+    """In training, the elements of the logits that it returned for every token."""
     without_padding: bool = False
     """Was the model told that no token is padding?"""
 
 
+class CacheNames(NamedTuple):
+    """What a module of one's own calls its cache; None where it has the names of transformers."""
+
+    takes: str | None = None
+    """The parameter."""
+    returns: str | None = None
+    """A key or an attribute of what it returns, or a place in it: `1`."""
+
+
 def run(
-    model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False
-) -> RecordedModule:
+    model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False,
+    cache: CacheNames = CacheNames(),  # noqa: B008 - immutable
+) -> RecordedModule:  # fmt: skip
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
 
     Code that raises the same on `meta` and on fake tensors looks at no elements: the error is its own. With `training`
@@ -178,7 +190,7 @@ def run(
     failed: BaseException | None = None
     for how in attempts:
         try:
-            found = run_on(how, model, args, kwargs, training=training, keeps_free=keeps_free)
+            found = run_on(how, model, args, kwargs, training=training, keeps_free=keeps_free, cache=cache)
             return found._replace(reason=reason)
         except XfcostError:
             raise
@@ -197,6 +209,7 @@ def run(
 def run_on(  # noqa: PLR0913 - options
     how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
     training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
+    cache: CacheNames = CacheNames(),  # noqa: B008 - immutable
 ) -> RecordedModule:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
@@ -227,21 +240,27 @@ def run_on(  # noqa: PLR0913 - options
             recorder.differentiate(learned_from(outputs))
             learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
         elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
-        cache = storage_bytes(cache_in(outputs)) if kwargs.get("use_cache") else {}
+        has_cache = kwargs.get("use_cache") or cache.returns
+        cached = storage_bytes(cache_in(outputs, cache.returns)) if has_cache else {}
+        logits = _logits_in(outputs) if training else 0
     operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
-    return RecordedModule(works, how, None, elements, recorder.run.ran, learned, operations.keys, cache, padding.asked)
+    keys, ran = operations.keys, recorder.run.ran
+    return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked)
 
 
 # The names under which models of transformers take a cache, and return it; the usual ones first.
 CACHES: Final = ("past_key_values", "cache_params", "mems", "state", "past_buckets_states")
 
 
-def cache_in(outputs: Any) -> Any:
-    """The cache that a model of transformers returns, or takes; None where there is none."""
+def cache_in(outputs: Any, name: str | None = None) -> Any:
+    """The cache that a model returns, or takes, by its name or those of transformers; None where there is none."""
+    if name is not None and name.isdecimal() and isinstance(outputs, Sequence):
+        return outputs[int(name)] if int(name) < len(outputs) else None
     named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "__dict__", {})
-    return next((named[name] for name in CACHES if named.get(name) is not None), None)
+    names = CACHES if name is None else (name,)
+    return next((found for one in names if (found := named.get(one, getattr(outputs, one, None))) is not None), None)
 
 
 def storage_bytes(cache: Any) -> dict[str, int]:
@@ -257,6 +276,11 @@ def storage_bytes(cache: Any) -> dict[str, int]:
         found[name] = min(tensor.nbytes, left.setdefault(key, storage.nbytes()))
         left[key] -= found[name]
     return found
+
+
+def _logits_in(outputs: Any) -> int:
+    found = getattr(outputs, "logits", None)
+    return found.numel() if isinstance(found, Tensor) and found.dim() == 3 else 0  # noqa: PLR2004 - B×N×V
 
 
 def learned_from(outputs: Any) -> list[Tensor]:

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from xfcost.counting.fitted import CountedSizes
+from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.system import CURVES, Grown, first_scores
@@ -25,6 +26,7 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
+from xfcost.torch_models.any_model.run import CacheNames
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -62,6 +64,18 @@ class AnyModule(Protocol):
         """The module with real numbers, with inputs of these lengths."""
 
 
+def counted(module: AnyModule, lengths: Lengths, how: How, new_tokens: int) -> Ledger:
+    """The ledger of a module; in the mode `generate` that of its prompt and of the decode steps after it together."""
+    if how.mode != "generate":
+        return module.ledger(lengths, how)
+    bare = How(trace=False, closed_form=False, cache=how.cache)
+
+    def at(tokens: int, mode: Mode) -> Ledger:
+        return module.ledger(lengths._replace(tokens=tokens), bare._replace(mode=mode))
+
+    return generated(module.ledger(lengths, how._replace(mode="prefill", closed_form=False)), new_tokens, at)
+
+
 class ModuleSystem:
     """A module, its inputs of the N or the image size of a run.
 
@@ -89,14 +103,14 @@ class ModuleSystem:
         Mixing kinds that it finds are those at every size. Errors are those of the module's `ledger`.
         """
         lengths = lengths_of(run)
-        self._mode = how.mode
-        ledger = self.module.ledger(lengths, how)
+        self._mode = "prefill" if how.mode == "generate" else how.mode
+        ledger = counted(self.module, lengths, how, run.new_tokens)
         if how.mixing:
             self._kinds = {row.path: row for row in ledger.rows}
         ledger = self._with_kinds(ledger)
         if self._own is None:
             tokens = ledger.metadata.grid_tokens or lengths.tokens
-            self._own = ledger if how.plan is None else self._at(lengths)
+            self._own = self._at(lengths) if how.mode in {"train", "generate"} else ledger
             self._first = lengths._replace(tokens=tokens)
         return ledger
 
@@ -191,7 +205,11 @@ class ModuleSystem:
         return None, first_scores(ledger)
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """From its own N to twice as many tokens, four times on a grid or an image; else half, or a quarter."""
+        """From its own N to twice as many tokens, four times on a grid or an image; else half, or a quarter.
+
+        In the mode `generate` that of the prefill.
+        """
+        ledger = self.own if run.mode == "generate" else ledger
         first = self._first or Lengths()
         own: tuple[int, ...] = (first.tokens or 0,) if self.has_tokens else first.size or ()
         axes = self.axes(run) if self.has_tokens else 1
@@ -267,12 +285,13 @@ def _at_lengths(ledger: Ledger, lengths: Lengths) -> Ledger:
     return msgspec.structs.replace(ledger, metadata=metadata)
 
 
-def sizes_of(module: AnyModule, ledger: Ledger, lengths: Lengths) -> SizedRun:
+def sizes_of(module: AnyModule, ledger: Ledger, lengths: Lengths, cache: CacheNames | None = None) -> SizedRun:
     """A run of a module at other N, modes and batches, each counted."""
 
     def counted(tokens: int, mode: Mode, batch: int) -> Ledger:
         of = module if batch == ledger.metadata.batch else module.with_samples(batch)
-        return of.ledger(lengths._replace(tokens=tokens), How(trace=False, closed_form=False, mode=mode))
+        how = How(trace=False, closed_form=False, mode=mode, cache=cache or CacheNames())
+        return of.ledger(lengths._replace(tokens=tokens), how)
 
     tokens, batch = ledger.metadata.grid_tokens, ledger.metadata.batch
     heads = lambda: heads_of_all(ledger, module.heads, module.title)  # noqa: E731 - one line
