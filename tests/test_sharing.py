@@ -10,6 +10,7 @@ import pytest
 
 import xfcost
 from helpers import error_of, stdout_of
+from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.parallelism import HeadSharing
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -271,3 +272,37 @@ def test_no_measured_figure_beats_the_bound_with_its_format_and_its_devices():
         assert 0.09 < share < 0.9, (line["id"], share)
         looked += 1
     assert looked > 20
+
+
+def test_every_replica_reads_its_own_weights():
+    """What all devices read in a step, of the whole and of an operation."""
+    options = DECODE | {"N": 1000, "on": "h100-sxmx8"}
+    # weights without the table of the embedding, of which a sample reads a row of 4096; norms are on every device
+    shared, norms = 2 * (32 * LAYER + VOCABULARY // 2), 2 * NORMS
+    cache = 1000 * 32 * 2048 * 2
+    ledgers = {
+        # four replicas of two devices, and two that have no sample
+        (2, 1, 8): (4, 8),
+        (2, 1, 2): (2, 4),
+        # four replicas of two stages, each with two samples in two micro-batches; of one sample there is one
+        (1, 2, 8): (8, 8),
+        (1, 2, 1): (1, 1),
+        # two replicas of two stages of two devices
+        (2, 2, 8): (4, 8),
+    }
+    for (tensor, pipeline, batch), (copies, of_norms) in ledgers.items():
+        degrees = {"tensor_parallel": tensor, "pipeline": pipeline, "batch": batch}
+        ledger = xfcost.analyze("llama3.1-8b", **options, **degrees)
+        rows = copies * -(-batch // copies) * 2 * 4096  # of the embedding
+        assert ledger.step.weight_bytes == copies * shared + of_norms * norms + rows
+        assert ledger.step.least_weight_bytes == ledger.step.weight_bytes
+        assert ledger.step.cache_bytes == batch * cache
+        up = next(row for row in ledger.rows if row.title == "Up-projection")
+        # 2·B FLOPs of a weight over the two bytes in which it is read so many times
+        assert row_bound(up, ledger).intensity == pytest.approx(batch / copies)
+    # sixteen devices have two of each of eight heads of keys
+    core = xfcost.analyze("llama3.1-8b", **options | {"on": "h100-sxmx16", "tensor_parallel": 16, "batch": 1})
+    assert core.step.cache_bytes == 2 * cache
+    row = next(row for row in core.rows if row.fused)
+    # keys and values of a layer, 1000·2048 numbers twice; queries and outputs, 2·4096
+    assert row_bound(row, core).least_bytes == 2 * (2 * 1000 * 2048 + 2 * 4096)

@@ -25,7 +25,7 @@ from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import expected_weight_bytes, kept_macs, kept_shares, least_weight_bytes
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, TimeBound
+from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, SharedReads, TimeBound
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
@@ -181,75 +181,77 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
     """`ledger` of any system, with the bound, the memory and the `limits` of its run on the devices of `run`.
 
     Raises:
-        UsageError: the devices have no peak of the run's dtype.
+        UsageError: the devices have no peak of the run's dtype, or do not share the model as given.
     """
-    on, dtype, mode = run.on, ledger.metadata.dtype, ledger.metadata.mode
+    on, plan, mode = run.on, run.parallelism, run.mode
     if on is None:
         return ledger
+    on.peak(ledger.metadata.dtype)
     formats, counted = (run.weight_format, run.cache_format), sizes.ledger
-    sizes = sizes._replace(ledger=lambda *size: counted(*size).stored_as(*formats))
-    on.peak(dtype)
-    if run.parallelism is not None:
-        return _on_sharing(ledger, run, sizes)
-    need, closing = memory_need(ledger, on.memory_bytes), None
-    phases: tuple[PhaseBound, ...] = ()
-    if mode == "generate":
-        phases = tuple(_phases(sizes, run.new_tokens, on))
-        time = _all_phases(phases)
-    else:
-        time = step_bound(ledger, on)
+    sizes = sizes._replace(ledger=cache(lambda *size: counted(*size).stored_as(*formats)))
+    samples, mine, notes = sizes.batch, ledger, _notes(ledger, on)
+    if plan is not None:
+        shares = Shares(plan, on, sizes.heads() if plan.tensor > 1 else {})
+        shares.check(ledger)
+        sizes, notes = sizes._replace(batch=shares.samples(samples), shares=shares), _notes_on_sharing(shares)
+        mine = ledger if sizes.batch == samples else sizes.ledger(sizes.tokens, mode, sizes.batch)
+    phases = tuple(_phases(sizes, run.new_tokens, on)) if mode == "generate" else ()
+    need, closing = memory_need(mine, on.memory_bytes, sizes.shares), None
     if mode == "decode" and limits:
-        need = with_largest(need, ledger, sizes)
-        with suppress(UsageError):  # of a module with given inputs no other batch is known
-            single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
-            closing = _compute_bound_batch(single, on)
-    found = OnDevices(
-        on=on,
-        dtype=dtype,
-        mfu=run.mfu,
-        mbu=run.mbu,
-        time=time,
-        memory=need,
-        outputs=sizes.batch * {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1),
-        compute_bound_batch=closing,
-        phases=phases,
-        notes=tuple(_notes(ledger, on)),
-    )
-    return msgspec.structs.replace(ledger, on=found)
-
-
-def _on_sharing(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
-    """The same where the devices share the model as given: of one device, and what they exchange."""
-    plan, on, mode = run.parallelism, run.on, run.mode
-    if plan is None or on is None:
-        return ledger
-    shares = Shares(plan, on, sizes.heads() if plan.tensor > 1 else {})
-    shares.check(ledger)
-    whole, sizes = sizes.batch, sizes._replace(batch=shares.samples(sizes.batch), shares=shares)
-    mine = ledger if sizes.batch == whole else sizes.ledger(sizes.tokens, mode, sizes.batch)
-    need, phases = shares.need(mine), tuple[PhaseBound, ...]()
-    if mode == "generate":
-        phases = tuple(_phases(sizes, run.new_tokens, on))
-        time = _all_phases(phases)
-    else:
-        time = _bound_at(sizes, sizes.tokens, mode, on, mine)
-    if mode == "decode":
         need = with_largest(need, mine, sizes)
-    outputs = {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1)
+        with suppress(UsageError):  # of a module with given inputs no other batch is known
+            closing = _compute_bound_batch(sizes, ledger, on) if plan is None else None
     found = OnDevices(
         on=on,
         dtype=ledger.metadata.dtype,
         mfu=run.mfu,
         mbu=run.mbu,
-        time=time,
+        time=_all_phases(phases) if phases else _bound_at(sizes, sizes.tokens, mode, on, mine),
         memory=need,
-        outputs=whole * outputs,
+        outputs=samples * {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1),
+        compute_bound_batch=closing,
         phases=phases,
-        notes=tuple(_notes_on_sharing(shares)),
+        notes=tuple(notes),
         parallelism=plan,
-        exchange=shares.exchange(mine),
+        exchange=None if sizes.shares is None else sizes.shares.exchange(mine),
+        reads=_reads_of_sharing(ledger, mine, sizes, mode),
     )
-    return msgspec.structs.replace(ledger, on=found)
+    ledger = msgspec.structs.replace(ledger, on=found)
+    if ledger.step is None or sizes.shares is None:
+        return ledger
+    of_rows = [(row.times, found.reads[row.path]) for row in ledger.rows]
+    step = msgspec.structs.replace(
+        ledger.step,
+        weight_bytes=sum(times * read.expected for times, read in of_rows),
+        least_weight_bytes=sum(times * read.least for times, read in of_rows),
+        cache_bytes=ceil(sizes.shares.cache_bytes(ledger)),
+    )
+    return msgspec.structs.replace(ledger, step=step)
+
+
+def _reads_of_sharing(ledger: Ledger, mine: Ledger, sizes: SizedRun, mode: Mode) -> dict[str, SharedReads]:
+    """What devices that share the model as given read of each row: replicas their own weights, micro-batches anew."""
+    shares = sizes.shares
+    if shares is None:
+        return {}
+    part, batches = _micro_batch(sizes, sizes.tokens, mode, mine)
+    busy = ceil_div(ledger.metadata.batch, sizes.batch)  # replicas that have samples
+    found = {}
+    for row in part.rows:
+        passes = batches * (shares.replicas if shares.of_experts(row) else busy)
+        least, expected = (passes * read for read in shares.weights_read(row, part))
+        expected = expected if isinstance(expected, float) else ceil(expected)
+        found[row.path] = SharedReads(ceil(least), expected, float(shares.cache_copies(row)))
+    return found
+
+
+def _micro_batch(sizes: SizedRun, tokens: int, mode: Mode, counted: Ledger | None = None) -> tuple[Ledger, int]:
+    """The ledger of a micro-batch of a replica, and how many of them it has: in a decode step one for each stage."""
+    stages = sizes.shares.plan.pipeline if sizes.shares is not None and mode == "decode" else 1
+    samples = ceil_div(sizes.batch, stages)
+    whole = counted is not None and samples == sizes.batch
+    part = counted if whole and counted is not None else sizes.ledger(tokens, mode, samples)
+    return part, ceil_div(sizes.batch, samples)
 
 
 def _notes_on_sharing(shares: Shares) -> Iterator[str]:
@@ -282,8 +284,7 @@ def _bound_at(sizes: SizedRun, tokens: int, mode: Mode, on: DeviceGroup, counted
     if shares is None:
         return step_bound(counted or sizes.ledger(tokens, mode, sizes.batch), on)
     stages = shares.plan.pipeline if mode == "decode" else 1
-    samples = ceil_div(sizes.batch, stages)
-    part = counted if counted is not None and samples == sizes.batch else sizes.ledger(tokens, mode, samples)
+    part, _ = _micro_batch(sizes, tokens, mode, counted)
     passes = stages * shares.replicas
     (least, expected), cache = shares.weight_bytes(part), ceil(shares.cache_bytes(part))
     compute = _compute(part, on)
@@ -356,12 +357,13 @@ def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[Phase
     yield PhaseBound(name="decode", time=msgspec.structs.replace(step, **found))
 
 
-def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
+def _compute_bound_batch(sizes: SizedRun, ledger: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
     """The least batch at which FLOPs take as long as bytes: weights are read once, a cache for every sample.
 
     B·f / P ≥ (w(B) + B·c) / b, with w(B) of the experts that B tokens are expected to choose. w grows ever more slowly,
-    so that what is true of a batch stays true of larger ones. `single` is the step of one sample.
+    so that what is true of a batch stays true of larger ones.
     """
+    single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
     one, cache = step_bound(single, on), cache_bytes(single)
 
     def memory_bound(batch: int) -> bool:

@@ -218,15 +218,18 @@ class Shares(NamedTuple):
 
     def weight_bytes(self, ledger: Ledger) -> tuple[int, int | float]:
         """Bytes that all devices of a replica read in a pass: the fewest, and the expected ones."""
+        reads = [(row.times, *self.weights_read(row, ledger)) for row in ledger.rows]
+        least = ceil(sum(times * fewest for times, fewest, _ in reads))
+        return least, max(sum(times * float(expected) for times, _, expected in reads), least)
+
+    def weights_read(self, row: Operation, ledger: Ledger) -> tuple[Fraction, Fraction | float]:
+        """The same of one block's operation."""
         # experts that are divided among the devices of several replicas serve all of these
-        stored, together = ledger.storage, max(1, self.plan.expert // self.plan.tensor)
-        least, expected = Fraction(0), 0.0
-        for row in ledger.rows:
-            samples = together if self.of_experts(row) and not row.once else 1
-            copies = row.times * self.copies(row)
-            least += int(stored.read_bytes(row, least_weights_of(row))) * copies
-            expected += stored.read_bytes(row, expected_weights_of(row, samples)) * float(copies)
-        return ceil(least), max(expected, ceil(least))
+        together = max(1, self.plan.expert // self.plan.tensor) if self.of_experts(row) and not row.once else 1
+        stored, copies = ledger.storage, self.copies(row)
+        expected = stored.read_bytes(row, expected_weights_of(row, together))
+        least = int(stored.read_bytes(row, least_weights_of(row))) * copies
+        return least, expected * float(copies) if isinstance(expected, float) else expected * copies
 
     def exchange(self, ledger: Ledger) -> Exchange:
         """What a device exchanges in a pass over the samples of `ledger`."""

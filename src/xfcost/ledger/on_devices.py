@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
@@ -169,6 +172,16 @@ class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
     time: TimeBound
 
 
+class SharedReads(NamedTuple):
+    """What all devices together read of one block's operation, where they share the model as given."""
+
+    least: int
+    """Bytes of weights: of experts the fewest."""
+    expected: int | float
+    cache_copies: float
+    """How often they hold, and read, its keys and values."""
+
+
 class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """A run on devices."""
 
@@ -189,6 +202,8 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """How the devices share the model, where that is given; None: perfectly."""
     exchange: Exchange | None = None
     """What they exchange, of the last pass or step."""
+    reads: Mapping[str, SharedReads] = {}
+    """With it, path of a row -> what they read of it."""
 
     @property
     def parts(self) -> tuple[TimeBound, ...]:
