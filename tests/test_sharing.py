@@ -306,3 +306,18 @@ def test_every_replica_reads_its_own_weights():
     row = next(row for row in core.rows if row.fused)
     # keys and values of a layer, 1000·2048 numbers twice; queries and outputs, 2·4096
     assert row_bound(row, core).least_bytes == 2 * (2 * 1000 * 2048 + 2 * 4096)
+
+
+def test_a_replica_holds_the_cache_of_its_samples_in_every_mode():
+    # two replicas of two devices: eight of sixteen samples, half of the keys and values of 32 layers of 2·1024 numbers
+    options = {"tensor_parallel": 2, "batch": 16}
+    for mode, tokens in (("decode", 1000), ("prefill", 1000), ("generate", 1000 + 5 - 1)):
+        more = {"new_tokens": 5} if mode == "generate" else {}
+        found = on("llama3.1-8b", "h100-sxmx4", mode=mode, **options, **more)
+        assert found.memory.cache == 8 * tokens * 32 * 2048 * 2 // 2
+    # a prefill writes the cache of all samples
+    whole, part = (on("llama3.1-8b", "h100-sxmx4", mode="prefill", tensor_parallel=t, batch=16) for t in (4, 2))
+    norms = 2 * NORMS
+    read = 2 * (32 * LAYER + VOCABULARY // 2) + 2 * 16 * 1000 * 4096
+    assert whole.time.bytes == pytest.approx(4 * norms + read + 16 * 1000 * 32 * 2048 * 2, rel=1e-3)
+    assert part.time.bytes == pytest.approx(whole.time.bytes + read - 2 * 16 * 1000 * 4096, rel=1e-2)

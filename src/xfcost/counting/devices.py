@@ -300,7 +300,7 @@ def _calibrations(where: Path) -> dict[str, list[_Calibrated]]:
 
 
 _SHIPPED: Final = Path(__file__).with_name("devices.yaml")
-_GROUP: Final = re.compile(r"(?P<name>.*?[^\s\[])\s*\[?\s*[x×*]\s*(?P<count>[+-]?\d[\w.+-]*)\s*\]?", re.IGNORECASE)
+_GROUP: Final = re.compile(r"(?P<name>.*[^\s\[])\s*\[?\s*[x×*]\s*(?P<count>[+-]?\d[\w.+-]*)\s*\]?", re.IGNORECASE)
 _VENDORS: Final = re.compile(r"^\s*(nvidia|amd|google|aws|geforce|instinct)\b[\s_-]*", re.IGNORECASE)
 _EXAMPLE: Final = "as in h100-sxm, or h100-sxmx8 for eight of them (`xfcost devices` lists them)"
 _EXPECTED: Final = Expected(what="a YAML file", large="a list of devices is a few pages of YAML")

@@ -20,13 +20,14 @@ from xfcost.counting.sums import Costs, last_true, sum_over_sizes
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
-from xfcost.ledger.execution import MOST_BATCH, Mode
+from xfcost.ledger.execution import MOST_BATCH, MOST_DEVICES, Mode
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import expected_weight_bytes, kept_macs, kept_shares, least_weight_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, SharedReads, TimeBound
-from xfcost.ledger.parallelism import HeadSharing
+from xfcost.ledger.parallelism import HeadSharing, Parallelism
+from xfcost.ledger.quantization import WEIGHT_FORMATS
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -74,11 +75,17 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
         return need
     of_module = ledger.module is not None
     tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
-    each = (need.cache + need.attention) // sizes.batch  # as many times larger as the batch
-    batch = max(0, min((need.available - need.weights) // each, MOST_BATCH)) if each else None
-    if batch is not None and sizes.shares is not None:
-        batch = min(batch * sizes.shares.replicas, MOST_BATCH)
+    batch = _largest_batch(need, sizes)
     return msgspec.structs.replace(need, largest_batch=batch, largest_tokens=tokens, positions=positions)
+
+
+def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
+    """The most samples that fit; None where nothing grows with them, or no memory is known."""
+    each = (need.cache + need.attention) // sizes.batch  # as many times larger as the batch
+    if need.available is None or not each:
+        return None
+    replicas = 1 if sizes.shares is None else sizes.shares.replicas
+    return max(0, min((need.available - need.weights) // each * replicas, MOST_BATCH))
 
 
 def _largest_tokens(need: MemoryNeed, sizes: SizedRun) -> tuple[int | None, bool]:
@@ -194,13 +201,15 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         shares = Shares(plan, on, sizes.heads() if plan.tensor > 1 else {})
         shares.check(ledger)
         sizes, notes = sizes._replace(batch=shares.samples(samples), shares=shares), _notes_on_sharing(shares)
-        mine = ledger if sizes.batch == samples else sizes.ledger(sizes.tokens, mode, sizes.batch)
+        mine = ledger if sizes.batch == samples else _of_replica(ledger, sizes, mode)
     phases = tuple(_phases(sizes, run.new_tokens, on)) if mode == "generate" else ()
     need, closing = memory_need(mine, on.memory_bytes, sizes.shares), None
     if mode == "decode" and limits:
         need = with_largest(need, mine, sizes)
         with suppress(UsageError):  # of a module with given inputs no other batch is known
             closing = _compute_bound_batch(sizes, ledger, on) if plan is None else None
+    if need.fits is False and limits:
+        need = msgspec.structs.replace(need, remedies=tuple(_remedies(need, mine, run, sizes)))
     found = OnDevices(
         on=on,
         dtype=ledger.metadata.dtype,
@@ -227,6 +236,65 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         cache_bytes=ceil(sizes.shares.cache_bytes(ledger)),
     )
     return msgspec.structs.replace(ledger, step=step)
+
+
+def _of_replica(ledger: Ledger, sizes: SizedRun, mode: Mode) -> Ledger:
+    """The ledger of the samples of a replica, with its part of the cache."""
+    mine, cached = sizes.ledger(sizes.tokens, mode, sizes.batch), ledger.cache
+    if cached is None or mine.cache is not None:
+        return mine
+    parts = {"bytes": cached.bytes, "state_bytes": cached.state_bytes, "recurrent_bytes": cached.recurrent_bytes}
+    parts = {name: nbytes * sizes.batch // ledger.metadata.batch for name, nbytes in parts.items()}
+    return msgspec.structs.replace(mine, cache=msgspec.structs.replace(cached, **parts))
+
+
+# Formats of weights and cache that are tried, the least change first.
+_SMALLER: Final = ((None, "fp8"), ("fp8", None), ("fp8", "fp8"), ("int4", None), ("int4", "fp8"))
+
+
+def _remedies(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -> Iterator[str]:
+    """Options with each of which a run fits that does not: more devices, smaller formats, fewer samples."""
+    if more := _more_devices(need, ledger, run, sizes):
+        yield more
+    bits = math.inf if run.weight_format is None else WEIGHT_FORMATS[run.weight_format].bits
+    for weights, cached in _SMALLER:
+        if (weights and WEIGHT_FORMATS[weights].bits >= bits) or (cached and (run.cache_format or not need.cache)):
+            continue
+        other = ledger.stored_as(weights or run.weight_format, cached or run.cache_format)
+        if memory_need(other, need.available, sizes.shares).fits:
+            yield " ".join([f"--weights {weights}"] * bool(weights) + [f"--cache {cached}"] * bool(cached))
+            break
+    if batch := _largest_batch(need, sizes):
+        yield f"--batch {batch}"
+
+
+def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -> str | None:
+    """The fewest of the devices that hold it, in replicas that divide the heads; without heads divided perfectly."""
+    on, given, memory = run.on, run.parallelism or Parallelism(), need.available
+    if on is None or memory is None:
+        return None
+    takes = ceil_div(need.needed, memory // on.count)
+    try:
+        heads = sizes.heads()
+    except UsageError:
+        return None if run.parallelism else f"--on {on.device.name}x{takes}"
+    found = []
+    most = math.gcd(*(one.heads for one in heads.values()))
+    for tensor in (degree for degree in range(given.tensor, most + 1) if most % degree == 0):
+        plan = msgspec.structs.replace(given, tensor=tensor)
+        one = Shares(plan, msgspec.structs.replace(on, count=tensor * plan.pipeline), heads)
+        held = one.need(ledger)
+        each = ceil_div(held.cache + held.attention, sizes.batch)
+        samples = ((held.available or 0) - held.weights) // each if each else run.batch
+        if samples > 0:
+            replicas = max(ceil_div(run.batch, samples), ceil_div(on.count if run.parallelism else 1, one.devices))
+            found.append((replicas * one.devices, tensor))
+    fitting = (one for one in found if not one[0] // given.pipeline % given.expert)
+    count, tensor = min(fitting, default=(0, 0))
+    if not 0 < count <= MOST_DEVICES:
+        return None
+    devices = f"--on {on.device.name}{f'x{count}' if count > 1 else ''}"
+    return " ".join([devices] * (count != on.count) + [f"--tensor-parallel {tensor}"] * (tensor != given.tensor))
 
 
 def _reads_of_sharing(ledger: Ledger, mine: Ledger, sizes: SizedRun, mode: Mode) -> dict[str, SharedReads]:

@@ -138,6 +138,8 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     """The most tokens with which it fits; None where memory sets no limit."""
     positions: bool = False
     """Do the model's positions end at `largest_tokens`, and not the memory?"""
+    remedies: tuple[str, ...] = ()
+    """Of a run that does not fit: options with each of which it would."""
 
     @property
     def needed(self) -> int:
@@ -239,7 +241,9 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def estimate(self) -> float | None:
-        """Seconds at `mfu` and `mbu`; None where a share is missing."""
+        """Seconds at `mfu` and `mbu`; None where a share is missing, and of a run that does not fit."""
+        if self.memory.fits is False:
+            return None
         found = [part.at(self.mfu, self.mbu) for part in self.parts]
         return sum(one.seconds for one in found if one is not None) if all(found) else None
 

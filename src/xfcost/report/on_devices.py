@@ -146,7 +146,7 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def fit_words(found: OnDevices) -> str:
-    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for its 79.1 GiB`."""
+    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for 79.1 GiB; it would with …`."""
     need = found.memory
     if need.spare is None or need.available is None:
         return f"takes {units.size(need.needed)}; its memory is not known"
@@ -154,13 +154,17 @@ def fit_words(found: OnDevices) -> str:
     kind += " of each" if need.of_each else ""
     if need.spare >= 0:
         return f"fits, {units.size(need.spare)} of {units.size(need.available)}{kind} to spare"
-    return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}"
+    mend = f"; it would with {', or '.join(need.remedies)}" if need.remedies else ""
+    return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}{mend}"
 
 
 def time_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32."""
+    """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32.
+
+    None of a run that does not fit.
+    """
     found = ledger.on
-    if found is None:
+    if found is None or found.memory.fits is False:
         return
     tf32 = found.with_tf32
     kinds = {"": found} if tf32 is None else {f" {WITHOUT_TF32}": found, " with TF32": tf32}
@@ -257,6 +261,14 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
         yield line(_exchanged(found, found.exchange, ledger), head="communication: ")
     if reaches := _reaches(found.memory, ledger.metadata.batch):
         yield line(reaches)
+    if found.memory.fits is not False:
+        yield from _time_bases(found, ledger)
+    for note in (*found.notes, *found.on.device.notes):
+        yield line(note, "dim")
+
+
+def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
+    """When a step is compute-bound, what the outputs cost, and what the bound counts and leaves out."""
     if found.compute_bound_batch is not None:
         expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
         dtype = "" if found.with_tf32 is None else f" {WITHOUT_TF32}"
@@ -268,8 +280,6 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
         )
         yield line(price, head="price: ")
     yield line(_assumed(found, ledger), "dim")
-    for note in (*found.notes, *found.on.device.notes):
-        yield line(note, "dim")
 
 
 def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
