@@ -551,16 +551,42 @@ def test_bad_rooflines(words, message, tmp_path):
     assert message in error_of("roofline", *words, "-o", tmp_path / "x.svg")
 
 
-def test_a_price_is_per_million_tokens_at_the_bound(tmp_path, monkeypatch):
+def test_a_price_stands_beside_the_bound_and_the_estimate(tmp_path, monkeypatch):
     from xfcost.ledger import calibration
 
     monkeypatch.setattr(calibration, "folder", lambda: tmp_path)
     (tmp_path / "devices.yaml").write_text("devices: {h100-sxm: {price_per_hour: 2.5}}")
-    found = decode().on
-    assert found.price_per_output == pytest.approx(8 * 2.5 * found.seconds / 3600 / 8)
-    assert "price: 20 per hour, at least 12.3 per million tokens" in [line.plain for line in header(decode())]
+    ledger = decode(mbu=0.5)
+    found = ledger.on
+    assert found.price_per_output(found.seconds) == pytest.approx(8 * 2.5 * found.seconds / 3600 / 8)
+    lines = [line.plain for line in header(ledger)]
+    assert "price: 20 per hour" in lines
+    # 17.7 ms of 20 per 3600 s for eight tokens, and twice as long
+    assert [line.rpartition("; ")[2] for line in lines if "per million" in line] == [
+        "12.3 per million tokens", "24.6 per million tokens"
+    ]  # fmt: skip
+    on = json.loads(ledger.to_json())["on"]
+    assert on["estimated_price_per_output"] == pytest.approx(2 * on["least_price_per_output"])
     (tmp_path / "devices.yaml").unlink()
-    assert decode().on.price_per_output is None
+    assert decode().on.price_per_output(1.0) is None
+
+
+def test_the_bound_and_the_estimate_state_the_work_that_they_divide():
+    def words(spec, **options):
+        return " ".join(report_text(xfcost.analyze(spec, trace=False, **options)).split())
+
+    # GPT-2: 12 layers of 12·768² weights and a head of 50,257·768, of 8 tokens; scores and AV of 36 of 64 pairs
+    macs = 8 * 12 * 12 * 768**2 + 50_257 * 768 + 12 * 2 * 36 * 768
+    found = words("gpt2", mode="prefill", N=8, on="h100-sxm", mbu=0.4)
+    assert f"bound and estimate: {2 * macs / 1e9:.3f} GFLOPs of products of pairs that masks keep at 989.4" in found
+    # 124,439,808 weights, of which the head reads the table; 8 of 1,024 rows of positions, and of the table; the cache
+    read = 124_439_808 - 1024 * 768 + 2 * 8 * 768 + 2 * 8 * 12 * 768
+    assert f"; {2 * read / 2**20:.1f} MiB, weights once, KV cache written, at 3.350 TB/s" in found
+    found = words("gpt2", mode="decode", N=8, on="h100-sxm")
+    assert "bound: 247.4 MFLOPs of products at 989.4 TFLOP/s bfloat16; " in found
+    shared = words("gpt2", mode="decode", N=8, on="h100-sxmx2", tensor_parallel=2)
+    # half of 124 M products of two FLOPs
+    assert "bound: 123.7 MFLOPs of products at 989.4 TFLOP/s bfloat16; " in shared
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])
@@ -602,7 +628,7 @@ def test_float32_has_a_bound_without_tf32_and_one_with_it():
     assert told["least_seconds"] == found.seconds
     assert told["tf32"]["least_seconds"] == tf32.seconds
     assert told["tf32"]["peak_flops_per_second"] == 156e12
-    words = report_text(ledger)
+    words = " ".join(report_text(ledger).split())
     for line in (
         "lower bound in float32 without TF32: 2.30 ms, compute-bound;", "lower bound with TF32: 287 µs, compute-bound;",
         "estimate at 40 % MFU in float32 without TF32: 5.75 ms;", "estimate at 40 % MFU with TF32: 718 µs;",

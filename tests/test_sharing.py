@@ -208,7 +208,11 @@ def test_the_report_says_how_the_devices_share():
     ("words", "message"),
     [
         (["--tensor-parallel", "3"], "--tensor-parallel 3: 8 devices don't divide by it"),
-        (["--tensor-parallel", "4", "--pipeline", "4"], "--tensor-parallel 4 x --pipeline 4 = 16: 8 devices don't"),
+        (
+            ["--tensor-parallel", "4", "--pipeline", "4"],
+            "--tensor-parallel 4 x --pipeline 4 = 16: 8 devices don't divide by it; their product could be 1, 2, 4, 8, "
+            "or give 16 devices in --on",
+        ),
         (
             ["--tensor-parallel", "8"],
             "--tensor-parallel 8: 12 heads don't divide by it; it could be 1, 2, 3, 4",
@@ -321,3 +325,15 @@ def test_a_replica_holds_the_cache_of_its_samples_in_every_mode():
     read = 2 * (32 * LAYER + VOCABULARY // 2) + 2 * 16 * 1000 * 4096
     assert whole.time.bytes == pytest.approx(4 * norms + read + 16 * 1000 * 32 * 2048 * 2, rel=1e-3)
     assert part.time.bytes == pytest.approx(whole.time.bytes + read - 2 * 16 * 1000 * 4096, rel=1e-2)
+
+
+def test_systems_without_experts_ignore_their_degree_beside_others():
+    words = ["--mode", "decode", "--N", "1k", "--on", "h100-sxmx8", "--expert-parallel", "8", "--tensor-parallel", "8"]
+    compared = stdout_of("compare", "llama3-8b", "mixtral-8x7b", *words, COLUMNS="120")
+    assert "note: Llama 3 8B: --expert-parallel 8 has no effect: it has no experts" in compared
+    assert "--expert-parallel 8: none of these systems has experts" in error_of(
+        "compare", "gpt2", "llama3-8b", *words[:8]
+    )
+    both = xfcost.compare("llama3-8b", "mixtral-8x7b", N=1000, on="h100-sxmx8", expert_parallel=8, **DECODE)
+    alone = on("llama3-8b", "h100-sxmx8", tensor_parallel=1)
+    assert both.ledgers[0].on.time == alone.time

@@ -343,14 +343,19 @@ def read_several(given: Any, option: str = "--on") -> tuple[DeviceGroup, ...]:
     """The devices of a list, `h100-sxm,l40sx4`: each by its name; `all`, a vendor's or those of a pattern, `a100-*x2`.
 
     Raises:
-        UsageError: a name is of no device, or of more than one; or nothing is named.
+        UsageError: a name is of no device, of more than one, or there twice; or nothing is named.
         SpecError: the user's own file is invalid.
     """
     parts = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
     if not parts or (len(parts) > 1 and not all(parts)):
         raise UsageError(f"{option} {shown(given)}: expected devices with commas between them, as in h100-sxm,l40s")
-    groups = [group for part in parts for group in _groups(part, option)]
-    return tuple(one for place, one in enumerate(groups) if one not in groups[:place])
+    groups: list[DeviceGroup] = []
+    for part in parts:
+        found = _groups(part, option)
+        if len(found) == 1 and found[0] in groups:
+            raise UsageError(f"{option} {shown(given)}: {found[0].name} is there twice; give it once")
+        groups += [one for one in found if one not in groups]
+    return tuple(groups)
 
 
 def _groups(given: Any, option: str) -> list[DeviceGroup]:

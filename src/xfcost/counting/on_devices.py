@@ -14,7 +14,7 @@ import msgspec
 
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
-from xfcost.counting.parallel import Shares, heads_of
+from xfcost.counting.parallel import Shares, heads_of, most_experts
 from xfcost.counting.saved_activations import saved_activations
 from xfcost.counting.sums import Costs, last_true, sum_over_sizes
 from xfcost.formulas.arithmetic import ceil_div
@@ -197,6 +197,9 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
     formats, counted = (run.weight_format, run.cache_format), sizes.ledger
     sizes = sizes._replace(ledger=cache(lambda *size: counted(*size).stored_as(*formats)))
     samples, mine, notes = sizes.batch, ledger, _notes(ledger, on)
+    if plan is not None and plan.expert > 1 and run.compared and most_experts(ledger) == 1:
+        ledger = ledger.with_note(f"--expert-parallel {plan.expert} has no effect: it has no experts")
+        plan = msgspec.structs.replace(plan, expert=1)
     if plan is not None:
         shares = Shares(plan, on, sizes.heads() if plan.tensor > 1 else {})
         shares.check(ledger)

@@ -247,11 +247,10 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
         found = [part.at(self.mfu, self.mbu) for part in self.parts]
         return sum(one.seconds for one in found if one is not None) if all(found) else None
 
-    @property
-    def price_per_output(self) -> float | None:
-        """What an output costs at least, at the user's price; None without one."""
+    def price_per_output(self, seconds: float | None) -> float | None:
+        """What an output costs at the user's price, of a run of so many seconds; None without either."""
         price = self.on.price_per_hour
-        return None if price is None else price * self.seconds / HOUR / self.outputs
+        return None if price is None or seconds is None else price * seconds / HOUR / self.outputs
 
     @property
     def missing(self) -> tuple[str, ...]:
