@@ -81,7 +81,9 @@ def test_a_device_without_a_peak_of_the_dtype_is_listed_with_the_reason() -> Non
 def test_one_device_has_the_usual_report_and_its_price() -> None:
     ledger = decode(on="h100-sxmx8", price=2)
     assert ledger.choices == ()
-    assert ledger.on.price_per_output == pytest.approx(16 * read(BATCH) / (8 * 3350e9) / 3600 / BATCH)
+    assert ledger.on.price_per_output(ledger.on.seconds) == pytest.approx(
+        16 * read(BATCH) / (8 * 3350e9) / 3600 / BATCH
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,9 @@ def test_names_and_groups_of_devices(text: str, names: list[str]) -> None:
 
 def test_python_takes_a_list_of_devices() -> None:
     one = read_devices("h100-sxm")
-    assert [group.name for group in read_several([one, one.device, "l40s"])] == ["h100-sxm", "l40s"]
+    assert [group.name for group in read_several([one, "l40s"])] == ["h100-sxm", "l40s"]
+    with pytest.raises(UsageError, match="h100-sxm is there twice; give it once"):
+        read_several([one, one.device, "l40s"])
     assert [group.name for group in read_several("all")] == device_names()
 
 
@@ -222,6 +226,9 @@ def test_an_overview_has_a_column_of_the_expected_time() -> None:
         (("--on", "h100-sxm", "--price", "l40s=2"), "--price l40s: --on has no l40s; expected one of h100-sxm"),
         (("--on", "h100-sxm", "--price", "h100-sxmx8=20"), "--price h100-sxmx8: a price is of one device"),
         (("--on", "h100-sxm", "--price", "h100-sxm="), "--price h100-sxm=: expected the price per hour of a device"),
+        (("--on", "t4,h100-sxmx2,h100-sxmx2"), "--on t4,h100-sxmx2,h100-sxmx2: h100-sxm x2 is there twice"),
+        (("--on", "t4,l4", "--price", "t4=1,t4=2"), "--price t4=1,t4=2: t4 has two prices; expected one"),
+        (("--on", "t4,l4", "--price", "t4=1,T4=2"), "--price T4: t4 has two prices; expected one"),
         (("--on", "h100-sxm", "--price", "0"), "--price 0: expected a number from 1e-06"),
         (("--on", "h100-sxm", "--tokens-per-user", "30"), "--tokens-per-user 30: it is of decode steps; add --mode"),
         (("--mode", "decode", "--tokens-per-user", "30"), "--tokens-per-user 30: on which devices? Name them"),
@@ -270,6 +277,27 @@ def test_the_line_of_one_device_says_which_limit_binds() -> None:
     text = " ".join(stdout_of(*words, "30", "--mbu", "50%").split())
     assert "estimated at 50 % MBU and the full peak: up to batch 29, where a step takes longer" in text
     assert "at no batch: one sample gets fewer" in " ".join(stdout_of(*words, "1000").split())
+
+
+def test_at_80_columns_the_limit_of_the_batch_is_shown() -> None:
+    words = (*LLAMA, "--on", "h100-sxmx8,l40sx16", "--tokens-per-user", "30", "--price", "2", "--mbu", "60%")
+    assert "device       fits  takes  estimate  batch  limit  tokens/s  per unit paid" in stdout_of(
+        *words, COLUMNS="80"
+    )
+
+
+def test_the_table_names_the_formats_and_keeps_what_the_bound_leaves_out() -> None:
+    words = ("analyze", "deepseek-v2-lite", "--mode", "decode", "--N", "1k", "--weights", "int4", "--cache", "fp8")
+    text = " ".join(stdout_of(*words, "--on", "h100-sxmx6,l40s").split())
+    assert "bfloat16 int4 weights fp8 cache fused attention" in text
+    assert "lower bound: products at the peak of bfloat16, or weights once and KV cache at the memory's" in text
+    # 16 heads of queries
+    assert "h100-sxm x6: 6 devices do not divide 16 heads: some would hold more of them, or copies" in text
+    assert "h100-sxm x6: all 16 heads read the same cache: each of 6 devices would hold a copy" in text
+    compared = stdout_of("compare", "llama3-8b", "gpt2", "--N", "100", *words[2:4], *words[6:])
+    assert "batch 1   bfloat16   int4 weights   fp8 cache" in compared
+    checked = xf("check", "llama3-8b", "--max-params", "9G", *words[2:4], *words[6:]).stdout
+    assert "batch 1 bfloat16 int4 weights fp8 cache fused attention" in checked
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
@@ -332,6 +360,13 @@ def test_curves_of_several_systems_and_devices(tmp_path: Path) -> None:
         assert f'id="batches of {name}"' in drawn
 
 
+def test_devices_without_a_curve_are_left_out(tmp_path: Path) -> None:
+    done = xf(*CURVE, "--on", "h100-sxm,t4,h100-sxmx2,a30", "-o", tmp_path / "curve.csv")
+    assert {row["devices"] for row in table_of(tmp_path / "curve.csv")} == {"2"}
+    assert "left out, no bfloat16 peak is known: t4\n" in done.stderr
+    assert "left out, a sample of Llama 3 70B does not fit: h100-sxm, a30\n" in done.stderr
+
+
 def test_the_picture_of_one_batch(tmp_path: Path) -> None:
     # two H100 hold 169.9 GB: weights of 141.1 GB and two caches of 10.5 GB, or at 64k tokens one of 21.0 GB
     words = ("plot", "llama3-70b", "--N", "64k", "--metric", "throughput", "--on", "h100-sxmx2")
@@ -352,6 +387,7 @@ def test_the_picture_of_one_batch(tmp_path: Path) -> None:
         (("--on", "h100-sxmx8", "--runs", "3"), "--runs: nothing is timed here"),
         (("--on", "h100-sxmx8", "--mode", "prefill"), "--mode prefill: --metric throughput is of --mode decode"),
         (("--on", "t4x80"), "t4: no bfloat16 peak of it is known"),
+        (("--on", "h100-sxmx8", "--N", "1k:32k"), "--N 1k:32k with --metric throughput: a line is over batches"),
         (("--on", "h100-sxmx8", "--metric", "time", "--mbu", "60%"), "--mbu with --metric time: no estimate is drawn"),
     ],
 )

@@ -133,7 +133,8 @@ def test_figures_are_plausible():
     [
         ("h100-sxm", "h100-sxm", 1), ("h100-sxmx8", "h100-sxm", 8), ("h100-sxm[x8]", "h100-sxm", 8),
         ("H100-SXM x8", "h100-sxm", 8), ("h100_sxm × 8", "h100-sxm", 8), ("NVIDIA H100 SXM", "h100-sxm", 1),
-        ("rtx4090", "rtx-4090", 1), ("4090x2", "rtx-4090", 2), ("h200", "h200-sxm", 1), ("v5e x256", "tpu-v5e", 256),
+        ("rtx4090", "rtx-4090", 1), ("4090x2", "rtx-4090", 2), ("rtx-4090x2", "rtx-4090", 2),
+        ("h200", "h200-sxm", 1), ("v5e x256", "tpu-v5e", 256),
         ("mi300x", "mi300x", 1), ("mi300xx8", "mi300x", 8), ("mi250x x4", "mi250x", 4),
     ],
 )  # fmt: skip

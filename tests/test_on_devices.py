@@ -298,10 +298,65 @@ def test_the_first_six_lines_answer():
     assert without[5] == "no estimate: nothing runs at its peak; say at what share, as in --mbu 60%"
 
 
-def test_what_does_not_fit_says_by_how_much():
-    lines = xf(*LLAMA, "--on", "h100-sxm", "--N", "8k").stdout.splitlines()
-    assert lines[2] == "NVIDIA H100 SXM 80 GB: does not fit: 54.75 GiB too much for 79.11 GiB"
+def test_what_does_not_fit_says_by_how_much_and_what_would():
+    words = [*LLAMA, "--on", "h100-sxm", "--N", "8k"]
+    found = stdout_of(*words, "--mbu", "60%", "--price", "2", COLUMNS="200")
+    lines = found.splitlines()
+    assert lines[2] == (
+        "NVIDIA H100 SXM 80 GB: does not fit: 54.75 GiB too much for 79.11 GiB; it would with "
+        "--on h100-sxmx2 --tensor-parallel 2, or --weights fp8"
+    )
     assert "fits at no batch" in lines
+    for time in ("lower bound", "estimate", "price", "bound: products"):
+        assert time not in found
+    on = json.loads(stdout_of(*words, "--mbu", "60%", "--format", "json"))["on"]
+    assert on["estimated_seconds"] is None
+    assert on["memory"]["remedies"] == ["--on h100-sxmx2 --tensor-parallel 2", "--weights fp8"]
+    compared = stdout_of("compare", "llama3-70b", "llama3-8b", *words[2:], COLUMNS="200")
+    assert "lower bound" not in compared.split("parameters")[0]
+    assert "Llama 3 8B   memory-bound; fits, " in compared
+
+
+UNFIT = {
+    "more devices": ("llama3-70b", {"N": 8000, "on": "h100-sxm"}),
+    "replicas": ("llama3-70b", {"N": 128_000, "on": "h100-sxmx2", "batch": 20, "weights": "int4"}),
+    "prefill": ("llama3-70b", {"N": 128_000, "on": "h100-sxmx2", "batch": 20, "mode": "prefill"}),
+    "fewer replicas": ("llama3-70b", {"N": 32_000, "on": "h100-sxmx8", "batch": 20, "tensor_parallel": 1}),
+    "stages": ("llama3-70b", {"N": 32_000, "on": "h100-sxmx4", "batch": 50, "pipeline": 2}),
+    "experts": (
+        "mixtral-8x22b", {"N": 32_000, "on": "l40sx8", "batch": 100, "tensor_parallel": 1, "expert_parallel": 8}
+    ),
+    "no heads": ("mamba-2.8b", {"N": 500, "on": "t4", "batch": 1000, "dtype": "float16"}),
+    "generation": ("llama3-8b", {"N": 8000, "on": "t4", "mode": "generate", "new_tokens": 10, "dtype": "float16"}),
+    "a forward": ("vit", {"on": "t4", "batch": 100_000, "dtype": "float32", "mode": "forward"}),
+    "a quantised cache": ("llama3-8b", {"N": 64_000, "on": "l4", "batch": 4, "cache": "fp8"}),
+    "a listed model": ("qwen3-32b", {"N": 32_000, "on": "rtx-4090", "batch": 100}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "options"), UNFIT.values(), ids=UNFIT)
+def test_each_remedy_fits_and_no_smaller_one_of_its_kind(spec, options):
+    options = {"mode": "decode"} | options
+    remedies = xfcost.analyze(spec, trace=False, **options).on.memory.remedies
+    assert remedies
+
+    def fits(**more):
+        return xfcost.analyze(spec, trace=False, **options | more).on.memory.fits
+
+    for remedy in remedies:
+        words = remedy.replace("--", "").replace("-", "_").split()
+        more = dict(zip(words[::2], words[1::2], strict=True))
+        more |= {"on": more["on"].replace("_", "-")} if "on" in more else {}
+        assert fits(**more), remedy
+        if "batch" in more:
+            assert not fits(batch=int(more["batch"]) + 1)
+        if {"on", "tensor_parallel"} <= more.keys() and not {"tensor_parallel", "pipeline"} & options.keys():
+            name, _, most = more["on"].rpartition("x")
+            # heads of 6 or of a multiple of 8
+            for count in range(max(1, int(most) - 8), int(most)):
+                for tensor in (degree for degree in ((1, 2, 3, 6) if spec == "vit" else (1, 2, 4, 8, 16))):
+                    if count % tensor == 0:
+                        assert not fits(on=f"{name}x{count}", tensor_parallel=tensor)
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -333,11 +388,14 @@ def test_the_keys_of_json():
 def test_compare_says_which_is_faster_by_the_bound_and_which_fits():
     words = ["compare", "llama3-8b", "llama3-70b", "--mode", "decode", "--N", "8k", "--dtype", "bf16"]
     found = stdout_of(*words, "--attention", "fused", "--on", "h100-sxm", "--mbu", "60%")
-    assert "lower bound on NVIDIA H100 SXM 80 GB: Llama 3 8B has the least at N = 8,000, 4.79 ms" in found
-    assert "estimate on NVIDIA H100 SXM 80 GB: Llama 3 8B has the least" in found
-    assert "Llama 3 8B   memory-bound; fits" in found
-    assert "Llama 3 70B  memory-bound; does not fit" in found
-    assert "lower bound of the time" in found
+    assert "on NVIDIA H100 SXM 80 GB:\n  Llama 3 8B   memory-bound; fits" in found
+    assert "  Llama 3 70B  does not fit: 54.75 GiB too much" in found
+    assert re.search("lower bound of the time +4.79 ms +–", found)  # what does not fit takes no time
+    assert re.search("estimated time +7.99 ms +–", found)
+    both = stdout_of(*words, "--attention", "fused", "--on", "h100-sxmx2", "--mbu", "60%")
+    assert "lower bound on 2 × NVIDIA H100 SXM 80 GB: Llama 3 8B has the least at N = 8,000, 2.40 ms" in both
+    assert "estimate on 2 × NVIDIA H100 SXM 80 GB: Llama 3 8B has the least" in both
+    assert "Llama 3 70B  memory-bound; fits" in both
 
 
 def test_compare_says_why_there_is_no_estimate():
@@ -493,16 +551,42 @@ def test_bad_rooflines(words, message, tmp_path):
     assert message in error_of("roofline", *words, "-o", tmp_path / "x.svg")
 
 
-def test_a_price_is_per_million_tokens_at_the_bound(tmp_path, monkeypatch):
+def test_a_price_stands_beside_the_bound_and_the_estimate(tmp_path, monkeypatch):
     from xfcost.ledger import calibration
 
     monkeypatch.setattr(calibration, "folder", lambda: tmp_path)
     (tmp_path / "devices.yaml").write_text("devices: {h100-sxm: {price_per_hour: 2.5}}")
-    found = decode().on
-    assert found.price_per_output == pytest.approx(8 * 2.5 * found.seconds / 3600 / 8)
-    assert "price: 20 per hour, at least 12.3 per million tokens" in [line.plain for line in header(decode())]
+    ledger = decode(mbu=0.5)
+    found = ledger.on
+    assert found.price_per_output(found.seconds) == pytest.approx(8 * 2.5 * found.seconds / 3600 / 8)
+    lines = [line.plain for line in header(ledger)]
+    assert "price: 20 per hour" in lines
+    # 17.7 ms of 20 per 3600 s for eight tokens, and twice as long
+    assert [line.rpartition("; ")[2] for line in lines if "per million" in line] == [
+        "12.3 per million tokens", "24.6 per million tokens"
+    ]  # fmt: skip
+    on = json.loads(ledger.to_json())["on"]
+    assert on["estimated_price_per_output"] == pytest.approx(2 * on["least_price_per_output"])
     (tmp_path / "devices.yaml").unlink()
-    assert decode().on.price_per_output is None
+    assert decode().on.price_per_output(1.0) is None
+
+
+def test_the_bound_and_the_estimate_state_the_work_that_they_divide():
+    def words(spec, **options):
+        return " ".join(report_text(xfcost.analyze(spec, trace=False, **options)).split())
+
+    # GPT-2: 12 layers of 12·768² weights and a head of 50,257·768, of 8 tokens; scores and AV of 36 of 64 pairs
+    macs = 8 * 12 * 12 * 768**2 + 50_257 * 768 + 12 * 2 * 36 * 768
+    found = words("gpt2", mode="prefill", N=8, on="h100-sxm", mbu=0.4)
+    assert f"bound and estimate: {2 * macs / 1e9:.3f} GFLOPs of products of pairs that masks keep at 989.4" in found
+    # 124,439,808 weights, of which the head reads the table; 8 of 1,024 rows of positions, and of the table; the cache
+    read = 124_439_808 - 1024 * 768 + 2 * 8 * 768 + 2 * 8 * 12 * 768
+    assert f"; {2 * read / 2**20:.1f} MiB, weights once, KV cache written, at 3.350 TB/s" in found
+    found = words("gpt2", mode="decode", N=8, on="h100-sxm")
+    assert "bound: 247.4 MFLOPs of products at 989.4 TFLOP/s bfloat16; " in found
+    shared = words("gpt2", mode="decode", N=8, on="h100-sxmx2", tensor_parallel=2)
+    # half of 124 M products of two FLOPs
+    assert "bound: 123.7 MFLOPs of products at 989.4 TFLOP/s bfloat16; " in shared
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])
@@ -544,7 +628,7 @@ def test_float32_has_a_bound_without_tf32_and_one_with_it():
     assert told["least_seconds"] == found.seconds
     assert told["tf32"]["least_seconds"] == tf32.seconds
     assert told["tf32"]["peak_flops_per_second"] == 156e12
-    words = report_text(ledger)
+    words = " ".join(report_text(ledger).split())
     for line in (
         "lower bound in float32 without TF32: 2.30 ms, compute-bound;", "lower bound with TF32: 287 µs, compute-bound;",
         "estimate at 40 % MFU in float32 without TF32: 5.75 ms;", "estimate at 40 % MFU with TF32: 718 µs;",

@@ -10,6 +10,7 @@ import pytest
 
 import xfcost
 from helpers import error_of, stdout_of
+from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.parallelism import HeadSharing
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
@@ -207,7 +208,11 @@ def test_the_report_says_how_the_devices_share():
     ("words", "message"),
     [
         (["--tensor-parallel", "3"], "--tensor-parallel 3: 8 devices don't divide by it"),
-        (["--tensor-parallel", "4", "--pipeline", "4"], "--tensor-parallel 4 x --pipeline 4 = 16: 8 devices don't"),
+        (
+            ["--tensor-parallel", "4", "--pipeline", "4"],
+            "--tensor-parallel 4 x --pipeline 4 = 16: 8 devices don't divide by it; their product could be 1, 2, 4, 8, "
+            "or give 16 devices in --on",
+        ),
         (
             ["--tensor-parallel", "8"],
             "--tensor-parallel 8: 12 heads don't divide by it; it could be 1, 2, 3, 4",
@@ -271,3 +276,64 @@ def test_no_measured_figure_beats_the_bound_with_its_format_and_its_devices():
         assert 0.09 < share < 0.9, (line["id"], share)
         looked += 1
     assert looked > 20
+
+
+def test_every_replica_reads_its_own_weights():
+    """What all devices read in a step, of the whole and of an operation."""
+    options = DECODE | {"N": 1000, "on": "h100-sxmx8"}
+    # weights without the table of the embedding, of which a sample reads a row of 4096; norms are on every device
+    shared, norms = 2 * (32 * LAYER + VOCABULARY // 2), 2 * NORMS
+    cache = 1000 * 32 * 2048 * 2
+    ledgers = {
+        # four replicas of two devices, and two that have no sample
+        (2, 1, 8): (4, 8),
+        (2, 1, 2): (2, 4),
+        # four replicas of two stages, each with two samples in two micro-batches; of one sample there is one
+        (1, 2, 8): (8, 8),
+        (1, 2, 1): (1, 1),
+        # two replicas of two stages of two devices
+        (2, 2, 8): (4, 8),
+    }
+    for (tensor, pipeline, batch), (copies, of_norms) in ledgers.items():
+        degrees = {"tensor_parallel": tensor, "pipeline": pipeline, "batch": batch}
+        ledger = xfcost.analyze("llama3.1-8b", **options, **degrees)
+        rows = copies * -(-batch // copies) * 2 * 4096  # of the embedding
+        assert ledger.step.weight_bytes == copies * shared + of_norms * norms + rows
+        assert ledger.step.least_weight_bytes == ledger.step.weight_bytes
+        assert ledger.step.cache_bytes == batch * cache
+        up = next(row for row in ledger.rows if row.title == "Up-projection")
+        # 2·B FLOPs of a weight over the two bytes in which it is read so many times
+        assert row_bound(up, ledger).intensity == pytest.approx(batch / copies)
+    # sixteen devices have two of each of eight heads of keys
+    core = xfcost.analyze("llama3.1-8b", **options | {"on": "h100-sxmx16", "tensor_parallel": 16, "batch": 1})
+    assert core.step.cache_bytes == 2 * cache
+    row = next(row for row in core.rows if row.fused)
+    # keys and values of a layer, 1000·2048 numbers twice; queries and outputs, 2·4096
+    assert row_bound(row, core).least_bytes == 2 * (2 * 1000 * 2048 + 2 * 4096)
+
+
+def test_a_replica_holds_the_cache_of_its_samples_in_every_mode():
+    # two replicas of two devices: eight of sixteen samples, half of the keys and values of 32 layers of 2·1024 numbers
+    options = {"tensor_parallel": 2, "batch": 16}
+    for mode, tokens in (("decode", 1000), ("prefill", 1000), ("generate", 1000 + 5 - 1)):
+        more = {"new_tokens": 5} if mode == "generate" else {}
+        found = on("llama3.1-8b", "h100-sxmx4", mode=mode, **options, **more)
+        assert found.memory.cache == 8 * tokens * 32 * 2048 * 2 // 2
+    # a prefill writes the cache of all samples
+    whole, part = (on("llama3.1-8b", "h100-sxmx4", mode="prefill", tensor_parallel=t, batch=16) for t in (4, 2))
+    norms = 2 * NORMS
+    read = 2 * (32 * LAYER + VOCABULARY // 2) + 2 * 16 * 1000 * 4096
+    assert whole.time.bytes == pytest.approx(4 * norms + read + 16 * 1000 * 32 * 2048 * 2, rel=1e-3)
+    assert part.time.bytes == pytest.approx(whole.time.bytes + read - 2 * 16 * 1000 * 4096, rel=1e-2)
+
+
+def test_systems_without_experts_ignore_their_degree_beside_others():
+    words = ["--mode", "decode", "--N", "1k", "--on", "h100-sxmx8", "--expert-parallel", "8", "--tensor-parallel", "8"]
+    compared = stdout_of("compare", "llama3-8b", "mixtral-8x7b", *words, COLUMNS="120")
+    assert "note: Llama 3 8B: --expert-parallel 8 has no effect: it has no experts" in compared
+    assert "--expert-parallel 8: none of these systems has experts" in error_of(
+        "compare", "gpt2", "llama3-8b", *words[:8]
+    )
+    both = xfcost.compare("llama3-8b", "mixtral-8x7b", N=1000, on="h100-sxmx8", expert_parallel=8, **DECODE)
+    alone = on("llama3-8b", "h100-sxmx8", tensor_parallel=1)
+    assert both.ledgers[0].on.time == alone.time

@@ -175,10 +175,13 @@ def compare(
     systems = open_systems(specs, options, how.progress, patient=thorough, counted=True)
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
-    run = shared_run(run, systems)
+    run = shared_run(run, systems)._replace(compared=True)
     _check_one(run, how)
     check_mixing(systems, options)
     ledgers = system_ledgers(systems, run, how)
+    degree = 1 if run.parallelism is None else run.parallelism.expert
+    if degree > 1 and all(one.on and one.on.parallelism and one.on.parallelism.expert == 1 for one in ledgers):
+        raise UsageError(f"--expert-parallel {degree}: none of these systems has experts; leave it out")
     noted = [with_remarks(one, ledger) for one, ledger in zip(systems, ledgers, strict=True)]
     return compared(systems, noted, run, thorough=thorough)
 

@@ -18,6 +18,7 @@ _MOST_ON_CHIP: Final = 2**40
 _MOST_RATE: Final = 10**24  # FLOP/s
 _MOST_SECONDS: Final = 10**7
 _MOST_JOBS: Final = 1000
+_FEW_WORDS: Final = 4
 _LEAST_PRICE: Final = 1e-6
 _MOST_PRICE: Final = 1e9
 # Shares of a peak below this are, too, and an estimate of seconds might be no number.
@@ -83,11 +84,13 @@ def dtype_name(option: str, given: Any) -> str:
 
 
 def one_of(words: Collection[str]) -> Callable[[str, Any], str]:
-    """A reader of one of several words: the message says the nearest, or all."""
+    """A reader of one of several words: the message has all of a few, or else the nearest."""
 
     def read(option: str, given: Any) -> str:
         if given not in words:
-            raise UsageError(f"{option} {shown(given)}: {nearest(shown(given), words)}")
+            few = f"expected {' or '.join([', '.join([*words][:-1]), [*words][-1]])}"
+            mend = few if len(words) <= _FEW_WORDS else nearest(shown(given), words)
+            raise UsageError(f"{option} {shown(given)}: {mend}")
         return str(given)
 
     return read
@@ -172,7 +175,10 @@ def prices(option: str, given: Any) -> float | dict[str, float]:
     if isinstance(given, int | float) and not isinstance(given, bool):
         return real_number(option, given, least=_LEAST_PRICE, most=_MOST_PRICE, example="2.5")
     pairs = given.items() if isinstance(given, Mapping) else [one.partition("=")[::2] for one in str(given).split(",")]
-    found = {str(name).strip(): price for name, price in pairs}
+    pairs = [(str(name).strip(), price) for name, price in pairs]
+    found = dict(pairs)
+    if twice := [name for place, (name, _) in enumerate(pairs) if name in dict(pairs[:place])]:
+        raise UsageError(f"{option} {shown(given)}: {twice[0]} has two prices; expected one")
     if isinstance(given, bool) or not all(name and price for name, price in found.items()):
         raise UsageError(
             f"{option} {shown(given)}: expected the price per hour of a device, as in {option} 2.5 or {option} "

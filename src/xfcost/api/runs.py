@@ -364,6 +364,8 @@ def _with_prices(
                 raise UsageError(f"--price {text}: a price is of one device; expected {group.device.name}=…")
             if group.device.name not in names:
                 raise UsageError(f"--price {text}: --on has no {group.device.name}; {nearest(text, names)}")
+            if group.device.name in prices:
+                raise UsageError(f"--price {text}: {group.device.name} has two prices; expected one")
             prices[group.device.name] = one
     return tuple(
         msgspec.structs.replace(

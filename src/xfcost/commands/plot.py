@@ -445,6 +445,10 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
         raise UsageError("--metric throughput: on which devices? Name them, as in --on h100-sxmx8")
     if given["mode"] not in ("decode", "forward"):
         raise UsageError(f"--mode {given['mode']}: --metric throughput is of --mode decode")
+    if tokens is not None and ":" in tokens:
+        raise UsageError(
+            f"--N {tokens} with --metric throughput: a line is over batches; expected one N, as in --N 32k"
+        )
     timing_plan(None, given)
     devices = read_several(given["on"])
     target = output or shared.default_target(specs, THROUGHPUT)
@@ -459,11 +463,21 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
     how = AccountOptions(orders=False, strict=given["strict"], progress=say)
     ledgers = system_ledgers(systems, run._replace(on=None, mfu=None, mbu=None), how)
     names = distinct([ledger.metadata.name for ledger in ledgers])
-    curves = [
-        throughput(name, ledger, on, run.mfu, run.mbu)
-        for name, ledger in zip(names, ledgers, strict=True)
-        for on in devices
-    ]
+    curves, errors, left_out = [], list[UsageError](), dict[str, list[str]]()
+    for name, ledger in zip(names, ledgers, strict=True):
+        for on in devices:
+            try:
+                curves.append(throughput(name, ledger, on, run.mfu, run.mbu))
+            except UsageError as error:
+                dtype = ledger.metadata.dtype
+                fits = dtype in on.device.peaks
+                why = f"a sample of {name} does not fit" if fits else f"no {dtype} peak is known"
+                left_out.setdefault(why, []).append(on.name)
+                errors.append(error)
+    if not curves:
+        raise errors[0]
+    for why, given_devices in left_out.items():
+        say(f"left out, {why}: {', '.join(dict.fromkeys(given_devices))}")
     rows = (row for curve in curves for row in curve_records(curve))
     content = to_csv(list(rows)) if form == ".csv" else throughput_bytes(curves, form)
     shared.deliver_lines(summary(curves))

@@ -300,7 +300,7 @@ def _calibrations(where: Path) -> dict[str, list[_Calibrated]]:
 
 
 _SHIPPED: Final = Path(__file__).with_name("devices.yaml")
-_GROUP: Final = re.compile(r"(?P<name>.*?[^\s\[])\s*\[?\s*[x×*]\s*(?P<count>[+-]?\d[\w.+-]*)\s*\]?", re.IGNORECASE)
+_GROUP: Final = re.compile(r"(?P<name>.*[^\s\[])\s*\[?\s*[x×*]\s*(?P<count>[+-]?\d[\w.+-]*)\s*\]?", re.IGNORECASE)
 _VENDORS: Final = re.compile(r"^\s*(nvidia|amd|google|aws|geforce|instinct)\b[\s_-]*", re.IGNORECASE)
 _EXAMPLE: Final = "as in h100-sxm, or h100-sxmx8 for eight of them (`xfcost devices` lists them)"
 _EXPECTED: Final = Expected(what="a YAML file", large="a list of devices is a few pages of YAML")
@@ -343,14 +343,19 @@ def read_several(given: Any, option: str = "--on") -> tuple[DeviceGroup, ...]:
     """The devices of a list, `h100-sxm,l40sx4`: each by its name; `all`, a vendor's or those of a pattern, `a100-*x2`.
 
     Raises:
-        UsageError: a name is of no device, or of more than one; or nothing is named.
+        UsageError: a name is of no device, of more than one, or there twice; or nothing is named.
         SpecError: the user's own file is invalid.
     """
     parts = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else [given]
     if not parts or (len(parts) > 1 and not all(parts)):
         raise UsageError(f"{option} {shown(given)}: expected devices with commas between them, as in h100-sxm,l40s")
-    groups = [group for part in parts for group in _groups(part, option)]
-    return tuple(one for place, one in enumerate(groups) if one not in groups[:place])
+    groups: list[DeviceGroup] = []
+    for part in parts:
+        found = _groups(part, option)
+        if len(found) == 1 and found[0] in groups:
+            raise UsageError(f"{option} {shown(given)}: {found[0].name} is there twice; give it once")
+        groups += [one for one in found if one not in groups]
+    return tuple(groups)
 
 
 def _groups(given: Any, option: str) -> list[DeviceGroup]:

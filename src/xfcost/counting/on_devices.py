@@ -14,19 +14,20 @@ import msgspec
 
 from xfcost.counting.decoding import cost_lengths, run_at
 from xfcost.counting.forward import count
-from xfcost.counting.parallel import Shares, heads_of
+from xfcost.counting.parallel import Shares, heads_of, most_experts
 from xfcost.counting.saved_activations import saved_activations
 from xfcost.counting.sums import Costs, last_true, sum_over_sizes
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
-from xfcost.ledger.execution import MOST_BATCH, Mode
+from xfcost.ledger.execution import MOST_BATCH, MOST_DEVICES, Mode
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import expected_weight_bytes, kept_macs, kept_shares, least_weight_bytes
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, TimeBound
-from xfcost.ledger.parallelism import HeadSharing
+from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, PhaseBound, SharedReads, TimeBound
+from xfcost.ledger.parallelism import HeadSharing, Parallelism
+from xfcost.ledger.quantization import WEIGHT_FORMATS
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
@@ -74,11 +75,17 @@ def with_largest(need: MemoryNeed, ledger: Ledger, sizes: SizedRun) -> MemoryNee
         return need
     of_module = ledger.module is not None
     tokens, positions = _largest_by_growth(need, ledger, sizes) if of_module else _largest_tokens(need, sizes)
-    each = (need.cache + need.attention) // sizes.batch  # as many times larger as the batch
-    batch = max(0, min((need.available - need.weights) // each, MOST_BATCH)) if each else None
-    if batch is not None and sizes.shares is not None:
-        batch = min(batch * sizes.shares.replicas, MOST_BATCH)
+    batch = _largest_batch(need, sizes)
     return msgspec.structs.replace(need, largest_batch=batch, largest_tokens=tokens, positions=positions)
+
+
+def _largest_batch(need: MemoryNeed, sizes: SizedRun) -> int | None:
+    """The most samples that fit; None where nothing grows with them, or no memory is known."""
+    each = (need.cache + need.attention) // sizes.batch  # as many times larger as the batch
+    if need.available is None or not each:
+        return None
+    replicas = 1 if sizes.shares is None else sizes.shares.replicas
+    return max(0, min((need.available - need.weights) // each * replicas, MOST_BATCH))
 
 
 def _largest_tokens(need: MemoryNeed, sizes: SizedRun) -> tuple[int | None, bool]:
@@ -181,75 +188,141 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
     """`ledger` of any system, with the bound, the memory and the `limits` of its run on the devices of `run`.
 
     Raises:
-        UsageError: the devices have no peak of the run's dtype.
+        UsageError: the devices have no peak of the run's dtype, or do not share the model as given.
     """
-    on, dtype, mode = run.on, ledger.metadata.dtype, ledger.metadata.mode
+    on, plan, mode = run.on, run.parallelism, run.mode
     if on is None:
         return ledger
+    on.peak(ledger.metadata.dtype)
     formats, counted = (run.weight_format, run.cache_format), sizes.ledger
-    sizes = sizes._replace(ledger=lambda *size: counted(*size).stored_as(*formats))
-    on.peak(dtype)
-    if run.parallelism is not None:
-        return _on_sharing(ledger, run, sizes)
-    need, closing = memory_need(ledger, on.memory_bytes), None
-    phases: tuple[PhaseBound, ...] = ()
-    if mode == "generate":
-        phases = tuple(_phases(sizes, run.new_tokens, on))
-        time = _all_phases(phases)
-    else:
-        time = step_bound(ledger, on)
+    sizes = sizes._replace(ledger=cache(lambda *size: counted(*size).stored_as(*formats)))
+    samples, mine, notes = sizes.batch, ledger, _notes(ledger, on)
+    if plan is not None and plan.expert > 1 and run.compared and most_experts(ledger) == 1:
+        ledger = ledger.with_note(f"--expert-parallel {plan.expert} has no effect: it has no experts")
+        plan = msgspec.structs.replace(plan, expert=1)
+    if plan is not None:
+        shares = Shares(plan, on, sizes.heads() if plan.tensor > 1 else {})
+        shares.check(ledger)
+        sizes, notes = sizes._replace(batch=shares.samples(samples), shares=shares), _notes_on_sharing(shares)
+        mine = ledger if sizes.batch == samples else _of_replica(ledger, sizes, mode)
+    phases = tuple(_phases(sizes, run.new_tokens, on)) if mode == "generate" else ()
+    need, closing = memory_need(mine, on.memory_bytes, sizes.shares), None
     if mode == "decode" and limits:
-        need = with_largest(need, ledger, sizes)
-        with suppress(UsageError):  # of a module with given inputs no other batch is known
-            single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
-            closing = _compute_bound_batch(single, on)
-    found = OnDevices(
-        on=on,
-        dtype=dtype,
-        mfu=run.mfu,
-        mbu=run.mbu,
-        time=time,
-        memory=need,
-        outputs=sizes.batch * {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1),
-        compute_bound_batch=closing,
-        phases=phases,
-        notes=tuple(_notes(ledger, on)),
-    )
-    return msgspec.structs.replace(ledger, on=found)
-
-
-def _on_sharing(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
-    """The same where the devices share the model as given: of one device, and what they exchange."""
-    plan, on, mode = run.parallelism, run.on, run.mode
-    if plan is None or on is None:
-        return ledger
-    shares = Shares(plan, on, sizes.heads() if plan.tensor > 1 else {})
-    shares.check(ledger)
-    whole, sizes = sizes.batch, sizes._replace(batch=shares.samples(sizes.batch), shares=shares)
-    mine = ledger if sizes.batch == whole else sizes.ledger(sizes.tokens, mode, sizes.batch)
-    need, phases = shares.need(mine), tuple[PhaseBound, ...]()
-    if mode == "generate":
-        phases = tuple(_phases(sizes, run.new_tokens, on))
-        time = _all_phases(phases)
-    else:
-        time = _bound_at(sizes, sizes.tokens, mode, on, mine)
-    if mode == "decode":
         need = with_largest(need, mine, sizes)
-    outputs = {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1)
+        with suppress(UsageError):  # of a module with given inputs no other batch is known
+            closing = _compute_bound_batch(sizes, ledger, on) if plan is None else None
+    if need.fits is False and limits:
+        need = msgspec.structs.replace(need, remedies=tuple(_remedies(need, mine, run, sizes)))
     found = OnDevices(
         on=on,
         dtype=ledger.metadata.dtype,
         mfu=run.mfu,
         mbu=run.mbu,
-        time=time,
+        time=_all_phases(phases) if phases else _bound_at(sizes, sizes.tokens, mode, on, mine),
         memory=need,
-        outputs=whole * outputs,
+        outputs=samples * {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1),
+        compute_bound_batch=closing,
         phases=phases,
-        notes=tuple(_notes_on_sharing(shares)),
+        notes=tuple(notes),
         parallelism=plan,
-        exchange=shares.exchange(mine),
+        exchange=None if sizes.shares is None else sizes.shares.exchange(mine),
+        reads=_reads_of_sharing(ledger, mine, sizes, mode),
     )
-    return msgspec.structs.replace(ledger, on=found)
+    ledger = msgspec.structs.replace(ledger, on=found)
+    if ledger.step is None or sizes.shares is None:
+        return ledger
+    of_rows = [(row.times, found.reads[row.path]) for row in ledger.rows]
+    step = msgspec.structs.replace(
+        ledger.step,
+        weight_bytes=sum(times * read.expected for times, read in of_rows),
+        least_weight_bytes=sum(times * read.least for times, read in of_rows),
+        cache_bytes=ceil(sizes.shares.cache_bytes(ledger)),
+    )
+    return msgspec.structs.replace(ledger, step=step)
+
+
+def _of_replica(ledger: Ledger, sizes: SizedRun, mode: Mode) -> Ledger:
+    """The ledger of the samples of a replica, with its part of the cache."""
+    mine, cached = sizes.ledger(sizes.tokens, mode, sizes.batch), ledger.cache
+    if cached is None or mine.cache is not None:
+        return mine
+    parts = {"bytes": cached.bytes, "state_bytes": cached.state_bytes, "recurrent_bytes": cached.recurrent_bytes}
+    parts = {name: nbytes * sizes.batch // ledger.metadata.batch for name, nbytes in parts.items()}
+    return msgspec.structs.replace(mine, cache=msgspec.structs.replace(cached, **parts))
+
+
+# Formats of weights and cache that are tried, the least change first.
+_SMALLER: Final = ((None, "fp8"), ("fp8", None), ("fp8", "fp8"), ("int4", None), ("int4", "fp8"))
+
+
+def _remedies(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -> Iterator[str]:
+    """Options with each of which a run fits that does not: more devices, smaller formats, fewer samples."""
+    if more := _more_devices(need, ledger, run, sizes):
+        yield more
+    bits = math.inf if run.weight_format is None else WEIGHT_FORMATS[run.weight_format].bits
+    for weights, cached in _SMALLER:
+        if (weights and WEIGHT_FORMATS[weights].bits >= bits) or (cached and (run.cache_format or not need.cache)):
+            continue
+        other = ledger.stored_as(weights or run.weight_format, cached or run.cache_format)
+        if memory_need(other, need.available, sizes.shares).fits:
+            yield " ".join([f"--weights {weights}"] * bool(weights) + [f"--cache {cached}"] * bool(cached))
+            break
+    if batch := _largest_batch(need, sizes):
+        yield f"--batch {batch}"
+
+
+def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -> str | None:
+    """The fewest of the devices that hold it, in replicas that divide the heads; without heads divided perfectly."""
+    on, given, memory = run.on, run.parallelism or Parallelism(), need.available
+    if on is None or memory is None:
+        return None
+    takes = ceil_div(need.needed, memory // on.count)
+    try:
+        heads = sizes.heads()
+    except UsageError:
+        return None if run.parallelism else f"--on {on.device.name}x{takes}"
+    found = []
+    most = math.gcd(*(one.heads for one in heads.values()))
+    for tensor in (degree for degree in range(given.tensor, most + 1) if most % degree == 0):
+        plan = msgspec.structs.replace(given, tensor=tensor)
+        one = Shares(plan, msgspec.structs.replace(on, count=tensor * plan.pipeline), heads)
+        held = one.need(ledger)
+        each = ceil_div(held.cache + held.attention, sizes.batch)
+        samples = ((held.available or 0) - held.weights) // each if each else run.batch
+        if samples > 0:
+            replicas = max(ceil_div(run.batch, samples), ceil_div(on.count if run.parallelism else 1, one.devices))
+            found.append((replicas * one.devices, tensor))
+    fitting = (one for one in found if not one[0] // given.pipeline % given.expert)
+    count, tensor = min(fitting, default=(0, 0))
+    if not 0 < count <= MOST_DEVICES:
+        return None
+    devices = f"--on {on.device.name}{f'x{count}' if count > 1 else ''}"
+    return " ".join([devices] * (count != on.count) + [f"--tensor-parallel {tensor}"] * (tensor != given.tensor))
+
+
+def _reads_of_sharing(ledger: Ledger, mine: Ledger, sizes: SizedRun, mode: Mode) -> dict[str, SharedReads]:
+    """What devices that share the model as given read of each row: replicas their own weights, micro-batches anew."""
+    shares = sizes.shares
+    if shares is None:
+        return {}
+    part, batches = _micro_batch(sizes, sizes.tokens, mode, mine)
+    busy = ceil_div(ledger.metadata.batch, sizes.batch)  # replicas that have samples
+    found = {}
+    for row in part.rows:
+        passes = batches * (shares.replicas if shares.of_experts(row) else busy)
+        least, expected = (passes * read for read in shares.weights_read(row, part))
+        expected = expected if isinstance(expected, float) else ceil(expected)
+        found[row.path] = SharedReads(ceil(least), expected, float(shares.cache_copies(row)))
+    return found
+
+
+def _micro_batch(sizes: SizedRun, tokens: int, mode: Mode, counted: Ledger | None = None) -> tuple[Ledger, int]:
+    """The ledger of a micro-batch of a replica, and how many of them it has: in a decode step one for each stage."""
+    stages = sizes.shares.plan.pipeline if sizes.shares is not None and mode == "decode" else 1
+    samples = ceil_div(sizes.batch, stages)
+    whole = counted is not None and samples == sizes.batch
+    part = counted if whole and counted is not None else sizes.ledger(tokens, mode, samples)
+    return part, ceil_div(sizes.batch, samples)
 
 
 def _notes_on_sharing(shares: Shares) -> Iterator[str]:
@@ -282,8 +355,7 @@ def _bound_at(sizes: SizedRun, tokens: int, mode: Mode, on: DeviceGroup, counted
     if shares is None:
         return step_bound(counted or sizes.ledger(tokens, mode, sizes.batch), on)
     stages = shares.plan.pipeline if mode == "decode" else 1
-    samples = ceil_div(sizes.batch, stages)
-    part = counted if counted is not None and samples == sizes.batch else sizes.ledger(tokens, mode, samples)
+    part, _ = _micro_batch(sizes, tokens, mode, counted)
     passes = stages * shares.replicas
     (least, expected), cache = shares.weight_bytes(part), ceil(shares.cache_bytes(part))
     compute = _compute(part, on)
@@ -356,12 +428,13 @@ def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[Phase
     yield PhaseBound(name="decode", time=msgspec.structs.replace(step, **found))
 
 
-def _compute_bound_batch(single: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
+def _compute_bound_batch(sizes: SizedRun, ledger: Ledger, on: DeviceGroup) -> ComputeBoundBatch:
     """The least batch at which FLOPs take as long as bytes: weights are read once, a cache for every sample.
 
     B·f / P ≥ (w(B) + B·c) / b, with w(B) of the experts that B tokens are expected to choose. w grows ever more slowly,
-    so that what is true of a batch stays true of larger ones. `single` is the step of one sample.
+    so that what is true of a batch stays true of larger ones.
     """
+    single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
     one, cache = step_bound(single, on), cache_bytes(single)
 
     def memory_bound(batch: int) -> bool:

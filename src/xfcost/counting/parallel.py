@@ -57,11 +57,12 @@ def check_replicas(tensor: int, pipeline: int, on: DeviceGroup) -> None:
         UsageError: they don't divide by it; the message says what would.
     """
     if on.count % (tensor * pipeline):
-        both = f"--tensor-parallel {tensor} x --pipeline {pipeline} = {tensor * pipeline}"
-        single = f"--tensor-parallel {tensor}" if tensor > 1 else f"--pipeline {pipeline}"
+        degrees = {"--tensor-parallel": tensor, "--pipeline": pipeline}
+        given = " x ".join(f"{option} {degree}" for option, degree in degrees.items() if degree > 1)
+        product, it = ("", "it") if min(tensor, pipeline) == 1 else (f" = {tensor * pipeline}", "their product")
         raise UsageError(
-            f"{both if min(tensor, pipeline) > 1 else single}: {on.count} devices don't divide by it; expected a "
-            f"product of the two that is {divisors_text(on.count)}, or another number of devices in --on"
+            f"{given}{product}: {on.count} devices don't divide by it; {it} could be {divisors_text(on.count)}, or give "
+            f"{tensor * pipeline * ceil_div(on.count, tensor * pipeline)} devices in --on"
         )
 
 
@@ -110,6 +111,11 @@ def heads_of(architecture: Architecture) -> dict[str, HeadSharing]:
     return found
 
 
+def most_experts(ledger: Ledger) -> int:
+    """Experts of the layer that has most; 1 without."""
+    return int(max((one.count for row in ledger.rows for one in row.weight_matrices), default=1))
+
+
 class Shares(NamedTuple):
     """How the devices of a run share its rows."""
 
@@ -145,7 +151,7 @@ class Shares(NamedTuple):
                     f"{divisors_text(found.heads)}"
                 )
         check_stages(self.plan.pipeline, _blocks(ledger))
-        experts = max((one.count for row in ledger.rows for one in row.weight_matrices), default=1)
+        experts = most_experts(ledger)
         if self.plan.expert > 1 and experts == 1:
             raise UsageError(
                 f"--expert-parallel {self.plan.expert}: {ledger.metadata.name} has no experts; leave it out"
@@ -218,15 +224,18 @@ class Shares(NamedTuple):
 
     def weight_bytes(self, ledger: Ledger) -> tuple[int, int | float]:
         """Bytes that all devices of a replica read in a pass: the fewest, and the expected ones."""
+        reads = [(row.times, *self.weights_read(row, ledger)) for row in ledger.rows]
+        least = ceil(sum(times * fewest for times, fewest, _ in reads))
+        return least, max(sum(times * float(expected) for times, _, expected in reads), least)
+
+    def weights_read(self, row: Operation, ledger: Ledger) -> tuple[Fraction, Fraction | float]:
+        """The same of one block's operation."""
         # experts that are divided among the devices of several replicas serve all of these
-        stored, together = ledger.storage, max(1, self.plan.expert // self.plan.tensor)
-        least, expected = Fraction(0), 0.0
-        for row in ledger.rows:
-            samples = together if self.of_experts(row) and not row.once else 1
-            copies = row.times * self.copies(row)
-            least += int(stored.read_bytes(row, least_weights_of(row))) * copies
-            expected += stored.read_bytes(row, expected_weights_of(row, samples)) * float(copies)
-        return ceil(least), max(expected, ceil(least))
+        together = max(1, self.plan.expert // self.plan.tensor) if self.of_experts(row) and not row.once else 1
+        stored, copies = ledger.storage, self.copies(row)
+        expected = stored.read_bytes(row, expected_weights_of(row, together))
+        least = int(stored.read_bytes(row, least_weights_of(row))) * copies
+        return least, expected * float(copies) if isinstance(expected, float) else expected * copies
 
     def exchange(self, ledger: Ledger) -> Exchange:
         """What a device exchanges in a pass over the samples of `ledger`."""

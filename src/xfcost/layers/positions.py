@@ -99,8 +99,8 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         table = {"learned": "table", "sinusoidal": None, "axial": "spread", "separate": "tables"}[self.form]
         tensors = sum_with_held((n, d), table)
         add = elementwise("add", "Add positions", "add", n * d, tensors=tensors)
-        if self.form == "learned":
-            yield self._table(place)
+        if self.form == "learned":  # a longer table is read as far as there are tokens
+            yield self._table(place, weights_read=None if self.length is None else WeightsRead(n * d, at_most=n * d))
         if self.form == "separate":
             yield self._separate(place)
         for axis, (side, width) in enumerate(zip(self.shape or [], self.widths or [], strict=True)):

@@ -104,15 +104,21 @@ def row_bytes(row: Operation, ledger: Ledger) -> tuple[int, int | float] | None:
     element, stored = ledger.bytes_per_element, ledger.storage
     least = int(stored.read_bytes(row, least_weights_of(row)))
     expected = stored.read_bytes(row, expected_weights_of(row))
+    shared = None if ledger.on is None else ledger.on.reads.get(row.path)
     if row.operand_bytes is not None:  # with the expected weights
-        fewer = round(expected) - least if row.idle_params else 0
-        return row.operand_bytes - fewer, row.operand_bytes
+        others = row.operand_bytes - round(expected)
+        least, expected = (least, expected) if shared is None else (shared.least, shared.expected)
+        return others + (least if row.idle_params else round(expected)), others + round(expected)
     if row.core is not None and row.fused:
-        keys = ledger.bytes_per_cached if ledger.metadata.mode == "decode" else element
+        keys = (1 if shared is None else shared.cache_copies) * (
+            ledger.bytes_per_cached if ledger.metadata.mode == "decode" else element
+        )
         moved = int(row.core.times * (row.core.queries * element + row.core.keys * keys) * row.core.key_value_width)
         return moved, moved
     if ledger.metadata.mode != "decode" or row.mixes:
         return None
+    if shared is not None:
+        least, expected = shared.least, shared.expected
     return (least, expected) if least else None
 
 

@@ -176,12 +176,12 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return sum(stored.held_bytes(row) * row.times for row in self.rows)
 
     def stored_as(self, weight_format: str | None, cache_format: str | None) -> Ledger:
-        """This ledger, in the run's dtype so far, with weights and cache in quantised formats."""
+        """This ledger with weights and cache in quantised formats; a cache that has one keeps its bytes."""
         if (weight_format, cache_format) == (self.metadata.weight_format, self.metadata.cache_format):
             return self
         formats = msgspec.structs.replace(self.metadata, weight_format=weight_format, cache_format=cache_format)
         cache, module = self.cache, self.module
-        if cache is not None and cache_format is not None:
+        if cache is not None and cache_format is not None and self.metadata.cache_format is None:
             cache = quantised_cache(cache, self.bytes_per_element)
             if module is not None and module.closed_form is not None:  # it is of the run's dtype
                 form = msgspec.structs.replace(module.closed_form, cache=None)

@@ -22,7 +22,10 @@ class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):
     """A decode step, one token for every sample of the batch: bytes read and work."""
 
     weight_bytes: int | float
-    """Weights, once for the whole batch; of a look-up table, the rows read; of experts the expected number."""
+    """Weights, once for the whole batch; of a look-up table, the rows read; of experts the expected number.
+
+    Devices that share the model as given read their own: every replica, for each micro-batch of its pipeline.
+    """
     least_weight_bytes: int
     """The same where all samples choose the same experts."""
     cache_bytes: int

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import msgspec
 
 from xfcost.ledger.device import DeviceGroup
@@ -135,6 +138,8 @@ class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     """The most tokens with which it fits; None where memory sets no limit."""
     positions: bool = False
     """Do the model's positions end at `largest_tokens`, and not the memory?"""
+    remedies: tuple[str, ...] = ()
+    """Of a run that does not fit: options with each of which it would."""
 
     @property
     def needed(self) -> int:
@@ -169,6 +174,16 @@ class PhaseBound(msgspec.Struct, frozen=True, kw_only=True):
     time: TimeBound
 
 
+class SharedReads(NamedTuple):
+    """What all devices together read of one block's operation, where they share the model as given."""
+
+    least: int
+    """Bytes of weights: of experts the fewest."""
+    expected: int | float
+    cache_copies: float
+    """How often they hold, and read, its keys and values."""
+
+
 class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """A run on devices."""
 
@@ -189,6 +204,8 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """How the devices share the model, where that is given; None: perfectly."""
     exchange: Exchange | None = None
     """What they exchange, of the last pass or step."""
+    reads: Mapping[str, SharedReads] = {}
+    """With it, path of a row -> what they read of it."""
 
     @property
     def parts(self) -> tuple[TimeBound, ...]:
@@ -224,15 +241,16 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def estimate(self) -> float | None:
-        """Seconds at `mfu` and `mbu`; None where a share is missing."""
+        """Seconds at `mfu` and `mbu`; None where a share is missing, and of a run that does not fit."""
+        if self.memory.fits is False:
+            return None
         found = [part.at(self.mfu, self.mbu) for part in self.parts]
         return sum(one.seconds for one in found if one is not None) if all(found) else None
 
-    @property
-    def price_per_output(self) -> float | None:
-        """What an output costs at least, at the user's price; None without one."""
+    def price_per_output(self, seconds: float | None) -> float | None:
+        """What an output costs at the user's price, of a run of so many seconds; None without either."""
         price = self.on.price_per_hour
-        return None if price is None else price * self.seconds / HOUR / self.outputs
+        return None if price is None or seconds is None else price * seconds / HOUR / self.outputs
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes
 from xfcost.report.header import agreement_texts, run_texts
 from xfcost.report.input_description import default_notes
-from xfcost.report.on_devices import EXPECTED, OUTPUTS, WITHOUT_TF32, cache_answers, memory_text, rate_basis
+from xfcost.report.on_devices import EXPECTED, OUTPUTS, WITHOUT_TF32, cache_answers, cache_name, memory_text, rate_basis
 
 # Columns that a narrow screen has no room for, the first ones hidden first.
-_HIDDEN_FIRST = ("bound by", "memory", "with TF32", "limit", "of each", "lower bound", "expected")
+_HIDDEN_FIRST = ("bound by", "memory", "with TF32", "of each", "lower bound", "expected", "takes", "limit")
 
 
 def document(ledger: Ledger, *, verbose: bool = False) -> Document:
@@ -102,10 +102,15 @@ def _endnotes(ledger: Ledger) -> Iterator[str]:
     """What the columns mean, where this run has them."""
     choices = ledger.choices
     known = [choice.found for choice in choices if choice.found is not None]
+    cache = f" and {cache_name(ledger.cache)}" if ledger.cache is not None else ""
     rated = next((choice.at_rate for choice in choices if choice.at_rate is not None), None)
     yield (
         "fits: do the devices that are given hold the run; takes: the fewest that do, divided perfectly; times are of "
         "as many as are given, or else as it takes, without communication"
+    )
+    yield (
+        f"lower bound: products at the peak of {ledger.metadata.dtype}, or weights once{cache} at the memory's "
+        "bandwidth, whichever takes longer"
     )
     if any(choice.asked.device.memory_kind != "usable" for choice in choices):
         yield "*: the label; others: what the driver reports, before any context"
@@ -124,9 +129,9 @@ def _endnotes(ledger: Ledger) -> Iterator[str]:
         yield f"per unit paid: {_outputs(ledger)} for one unit of the currency of the prices; the most come first"
     else:
         yield f"devices that hold the run come first, then those of the most {_outputs(ledger)}/s"
-    reasons: dict[str, list[str]] = {}
+    remarks: dict[str, list[str]] = {}
     for choice in choices:
-        if choice.reason:
-            reasons.setdefault(choice.reason, []).append(choice.asked.name)
-    for reason, names in reasons.items():
-        yield f"{', '.join(names)}: {reason}"
+        for text in (choice.reason,) if choice.found is None else choice.found.notes:
+            remarks.setdefault(text or "", []).append(choice.asked.name)
+    for text, names in remarks.items():
+        yield f"{', '.join(names)}: {text}"

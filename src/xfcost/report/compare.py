@@ -129,13 +129,16 @@ def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
         tf32 = any(one.with_tf32 for one in found.values())
         yield from _least_texts(comparison, quantity, f"{words} on {title}{f' {WITHOUT_TF32}' if tf32 else ''}")
         yield from _least_texts(comparison, f"tf32_{quantity}", f"{words} on {title} with TF32")
-    if experts:
+    fitting = [one for one in found.values() if one.memory.fits is not False]
+    if len(fitting) < 2:  # noqa: PLR2004 - no line above names the devices
+        yield line(f"on {title}:")
+    if any(one.expected for one in fitting):
         yield line("the lower bound below takes the fewest experts: all tokens may choose the same", "dim")
     yield from map(line, no_estimates(comparison))
     width = max(map(len, ledgers))
     for name, one in found.items():
         bound = f"{one.time.expected_bound} {EXPECTED}" if one.expected else one.time.bound
-        words = f"{bound}; {fit_words(one)}"
+        words = fit_words(one) if one.memory.fits is False else f"{bound}; {fit_words(one)}"
         reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
         shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
         yield line(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
@@ -145,7 +148,7 @@ def no_estimates(comparison: Comparison) -> list[str]:
     """`no estimate: …`: which shares are missing, and of which systems where others have an estimate."""
     reasons: dict[str, list[str]] = {}
     systems = [(name, ledger.on) for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)]
-    bounded = [(name, on) for name, on in systems if on is not None]
+    bounded = [(name, on) for name, on in systems if on is not None and on.memory.fits is not False]
     for name, on in bounded:
         if on.estimate is None:
             reasons.setdefault(no_estimate(on), []).append(name)

@@ -24,7 +24,7 @@ from xfcost.report.on_devices import (
     weights_texts,
 )
 from xfcost.report.timing import reached_texts
-from xfcost.report.training import plan_answers, training_answers
+from xfcost.report.training import few_tokens_texts, plan_answers, training_answers
 
 
 def header(ledger: Ledger) -> list[TextLines]:
@@ -51,6 +51,7 @@ def at_least(ledger: Ledger) -> str:
 
 
 def _answers(ledger: Ledger) -> Iterator[TextLines]:
+    yield from few_tokens_texts(ledger)
     yield from plan_answers(ledger)
     yield from reached_texts(ledger) if ledger.training is not None else ()
     yield from training_answers(ledger, at_least(ledger))

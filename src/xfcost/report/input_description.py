@@ -42,17 +42,19 @@ def common_tokens(systems: Iterable[Metadata]) -> int | None:
 
 
 def run_text(systems: Sequence[Metadata]) -> str:
-    """Batch, dtype, mode, and the attention if any has it: the same for all systems of a comparison; settings below."""
+    """Batch, dtype, formats, mode, and the attention if any has it: the same for all systems of a comparison; settings below."""
     metadata = systems[0]
     attention = f"   {metadata.attention} attention" if any(one.attends for one in systems) else ""
     one = " (one step)" if metadata.mode in ("decode", "train") else ""
     mode = "" if metadata.mode == "forward" else f"   mode {metadata.mode}{one}"
-    run = f"batch {metadata.batch}   {metadata.dtype}{attention}{mode}"
+    formats = {"weights": metadata.weight_format, "cache": metadata.cache_format}
+    dtype = "   ".join([metadata.dtype, *(f"{name} {what}" for what, name in formats.items() if name is not None)])
+    run = f"batch {metadata.batch}   {dtype}{attention}{mode}"
     if metadata.logits is not None and metadata.mode in PROMPTED:
         run += ", logits of " + ("the last position" if metadata.logits == "last" else "all positions")
     settings = "   ".join(f"--set {setting}" for setting in metadata.settings)
     if metadata.inputs is not None:
-        return f"{metadata.dtype}{attention}{mode}"
+        return f"{dtype}{attention}{mode}"
     return f"{run}\n{one_line(settings)}" if settings else run
 
 

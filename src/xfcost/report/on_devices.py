@@ -146,7 +146,7 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def fit_words(found: OnDevices) -> str:
-    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for its 79.1 GiB`."""
+    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for 79.1 GiB; it would with …`."""
     need = found.memory
     if need.spare is None or need.available is None:
         return f"takes {units.size(need.needed)}; its memory is not known"
@@ -154,13 +154,17 @@ def fit_words(found: OnDevices) -> str:
     kind += " of each" if need.of_each else ""
     if need.spare >= 0:
         return f"fits, {units.size(need.spare)} of {units.size(need.available)}{kind} to spare"
-    return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}"
+    mend = f"; it would with {', or '.join(need.remedies)}" if need.remedies else ""
+    return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}{mend}"
 
 
 def time_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32."""
+    """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32.
+
+    None of a run that does not fit.
+    """
     found = ledger.on
-    if found is None:
+    if found is None or found.memory.fits is False:
         return
     tf32 = found.with_tf32
     kinds = {"": found} if tf32 is None else {f" {WITHOUT_TF32}": found, " with TF32": tf32}
@@ -199,12 +203,15 @@ def no_estimate(found: OnDevices) -> str:
 
 
 def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> TextLines:
-    """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`."""
+    """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`; and their price."""
     mode, batch = run
     per = " per step" if mode == "decode" else ""
-    rate = f"{units.count(found.outputs / seconds, 3)} {OUTPUTS.get(mode, 'tokens')}/s" if seconds else ""
+    outputs = OUTPUTS.get(mode, "tokens")
+    rate = f"{units.count(found.outputs / seconds, 3)} {outputs}/s" if seconds else ""
     if batch > 1 and mode in {"decode", "generate"} and seconds:
         rate += f", {units.count(found.outputs / batch / seconds, 3)} of each sample"
+    if (price := found.price_per_output(seconds)) is not None:
+        rate += f"; {1e6 * price:,.3g} per million {outputs}"
     return line(f"{units.seconds(seconds)}{per}{f', {what}' if what else ''}; {rate}", head=head)
 
 
@@ -257,19 +264,21 @@ def included_texts(ledger: Ledger) -> Iterator[TextLines]:
         yield line(_exchanged(found, found.exchange, ledger), head="communication: ")
     if reaches := _reaches(found.memory, ledger.metadata.batch):
         yield line(reaches)
+    if found.memory.fits is not False:
+        yield from _time_bases(found, ledger)
+    for note in (*found.notes, *found.on.device.notes):
+        yield line(note, "dim")
+
+
+def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
+    """When a step is compute-bound, the price of the devices, and what the bound counts and leaves out."""
     if found.compute_bound_batch is not None:
         expected = f" {EXPECTED}" if ledger.step is not None and any(row.idle_params for row in ledger.rows) else ""
         dtype = "" if found.with_tf32 is None else f" {WITHOUT_TF32}"
         yield line(_closing(found.compute_bound_batch, expected + dtype))
-    if found.price_per_output is not None:
-        what = OUTPUTS.get(ledger.metadata.mode, "tokens")
-        price = (
-            f"{found.on.price_per_hour:,.4g} per hour, at least {1e6 * found.price_per_output:,.3g} per million {what}"
-        )
-        yield line(price, head="price: ")
+    if found.on.price_per_hour is not None:
+        yield line(f"{found.on.price_per_hour:,.4g} per hour", head="price: ")
     yield line(_assumed(found, ledger), "dim")
-    for note in (*found.notes, *found.on.device.notes):
-        yield line(note, "dim")
 
 
 def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
@@ -338,7 +347,7 @@ def _closing(found: ComputeBoundBatch, expected: str) -> str:
 
 
 def _assumed(found: OnDevices, ledger: Ledger) -> str:
-    """What the lower bound counts, and what it leaves out."""
+    """The FLOPs and bytes that the bound and the estimate divide, and what they leave out."""
     mode, name = ledger.metadata.mode, cache_name(ledger.cache)
     cache = {"decode": f" and {name} once", "prefill": f" once, {name} written", "generate": f" and {name}"}
     cache = cache if ledger.cache is not None else {}
@@ -349,13 +358,18 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     )
     if found.parallelism is not None:
         shared = " of each device; the longest of products, memory and communication"
-    products = peaks_text(device, dtype)
+    each = 1 if found.parallelism is None else found.on.count
+    cached = None if ledger.generation is None else ledger.generation.with_cache
+    macs = ledger.total("macs") if cached is None else cached.macs
+    kept = " of pairs that masks keep" if found.time.flops < 2 * (macs or 0) else ""
+    products = f"{units.count(found.time.flops / each)}FLOPs of products{kept} at {peaks_text(device, dtype)}"
     if (faster := found.time.quantised_peak) is not None:
         share = units.percent(found.time.quantised_flops, found.time.flops)
         rate = f"{units.count(faster / found.on.count)}FLOP/s"
         products += f", {share} of them with {_quantised_words(found, ledger)} at {rate}"
     return (
-        f"bound: products at {products}, weights{cache.get(mode, ' once')} at "
+        f"{'bound' if found.estimate is None else 'bound and estimate'}: {products}; "
+        f"{units.size(round(found.time.expected_bytes / each))}, weights{cache.get(mode, ' once')}, at "
         f"{units.count(device.bytes_per_second)}B/s{measured}{shared}"
     )
 

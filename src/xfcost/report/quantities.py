@@ -304,7 +304,7 @@ def _ratio(comparison: Comparison, name: str, quantity: str) -> float | None:
     unseen = found is not None and quantity == "seconds" and not found.seen  # the times of kinds have no interval
     if found is not None and quantity.startswith("seconds") and (found.noisy or unseen):
         return None
-    return comparison.ratios[name][quantity]
+    return comparison.ratios[name].get(quantity)
 
 
 def recurs(ledger: Ledger) -> bool:

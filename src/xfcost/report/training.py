@@ -31,6 +31,16 @@ _CAUSES: Final = {
     "recomputed": "recomputation",
 }
 _SHOWN: Final = 0.0005
+# A run with so many times fewer tokens than parameters may be a typing error.
+_FEW: Final = 10_000
+
+
+def few_tokens_texts(ledger: Ledger) -> Iterator[TextLines]:
+    """A question where a run has hardly any tokens: `300` may stand for 300B."""
+    run, params = None if ledger.training is None else ledger.training.run, ledger.total("params") or 0
+    if run is not None and run.tokens * _FEW < params:
+        words = f"{run.tokens:,} tokens are few for {units.count(params)} parameters"
+        yield line(f"{words}; did you mean --tokens {run.tokens}B?", "bold yellow")
 
 
 def training_answers(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
@@ -90,7 +100,8 @@ def _run_answers(run: WholeRun) -> Iterator[TextLines]:
     days = "; --on DEVICE, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
         shared = f" ({device_days_text([run.device_days])})" if run.devices > 1 else ""
-        days = f", {days_text(run.days)}{shared} on {speed_text(run)}"
+        model = " of model FLOPs, which recompute nothing," if run.recomputed_flops else ""
+        days = f", {days_text(run.days)}{shared}{model} on {speed_text(run)}"
     yield line(
         f"{scientific(run.flops)} FLOPs{again} in {steps_text(run.steps)}{days}",
         head=f"{units.count(run.tokens)} tokens: ",
@@ -282,12 +293,18 @@ def _how_long(plan: TrainingPlan) -> str:
     """`31.55 days (252.4 device-days) at 40 % MFU`; of a range both ends; of none the table's lines."""
     if not plan.mesh.mfus:
         times = ", ".join(f"{_time(plan, one)} at {share_text(one.mfu)}" for one in plan.at)
-        return f"{times} MFU{_money(plan)}{_WHICH}"
+        return f"{times} MFU{_of_flops(plan)}{_money(plan)}{_WHICH}"
     ends = plan.at[::-1]
     shared = device_days_text([one.device_days for one in ends if one.device_days is not None])
     several = f" ({shared})" if shared and plan.mesh.on.count > 1 else ""
     shares = " to ".join(share_text(one.mfu) for one in ends)
-    return f"{' to '.join(_time(plan, one) for one in ends)}{several} at {shares} MFU{_money(plan)}"
+    return f"{' to '.join(_time(plan, one) for one in ends)}{several} at {shares} MFU{_of_flops(plan)}{_money(plan)}"
+
+
+def _of_flops(plan: TrainingPlan) -> str:
+    """The model FLOPs of which the utilisation is a share: those of all pairs, and nothing that is recomputed."""
+    pairs = ", all pairs" if plan.least_step_flops < plan.step_flops else ""
+    return f" of {scientific(plan.step_flops if plan.run_flops is None else plan.run_flops)} model FLOPs{pairs}"
 
 
 def _time(plan: TrainingPlan, one: AtUtilisation) -> str:

@@ -45,6 +45,8 @@ class Run(NamedTuple):
     """Tokens per second that the largest batch of decode steps gives each sample on them."""
     parallelism: Parallelism | None = None
     """How they share the model, where that is given."""
+    compared: bool = False
+    """Is it run by several systems? Those without experts then ignore a degree of expert parallelism."""
     mfu: float | None = None
     """The shares of `on`'s peak and bandwidth that an estimate takes; None where none is asked for."""
     mbu: float | None = None
