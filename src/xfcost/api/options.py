@@ -155,7 +155,7 @@ class DeviceOptions(TypedDict, total=False):
     mfu: Annotated[
         float | str | None,
         Option(
-            "Model FLOPs utilisation: the share of the peak that it gets, 40% or 35%:50%.",
+            "Model FLOPs utilisation: its share of the peak, 40% or 35%:50%.",
             metavar="SHARE",
             read=read.shares("of the peak", "0.4", "40%"),
         ),
@@ -280,7 +280,7 @@ class TrainingOptions(TypedDict, total=False):
     zero: Annotated[
         int | str | None,
         Option(
-            "With --on: ZeRO shares out 1 optimizer states, 2 gradients, 3 parameters too.",
+            "With --on: ZeRO divides 1 optimizer states, 2 gradients, 3 parameters.",
             metavar="0|1|2|3",
             read=lambda option, given: whole_number(option, given, least=0, most=3, example="1", what="a ZeRO stage"),
         ),
@@ -309,7 +309,7 @@ class TrainingOptions(TypedDict, total=False):
     gradients: Annotated[
         str | None,
         Option(
-            "With --on: dtype of gradients: the model's (16 bytes per parameter) or float32 (18).",
+            "With --on: dtype of gradients: the model's (default) or float32.",
             metavar="DTYPE",
             read=read.dtype_name,
             words=("float32", "bfloat16", "float16"),
