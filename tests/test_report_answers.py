@@ -18,6 +18,8 @@ def header(spec: str, **options: object) -> list[str]:
 def test_a_forward_answers_parameters_macs_flops_memory_and_agreement() -> None:
     assert header("vit")[2:] == [
         "22,055,272 parameters   22,405,742,592 MACs   45,187,362,640 FLOPs",
+        "most MACs: 49.6 % MLP up-projection + down-projection, 25.3 % attention scores QKᵀ + weighted sum",
+        "AV, 24.8 % Q, K, V projections + output projection W_O",
         "attention memory: 169.3 MiB in all layers (training), 28.21 MiB peak (inference)",
         "counted only; --trace checks it",
     ]
@@ -31,6 +33,77 @@ def test_a_decode_step_answers_cache_bytes_intensity_and_tokens_at_once() -> Non
     assert lines[3].startswith("bytes read per step: ")
     assert lines[4].endswith("FLOP/byte: memory-bound wherever the ridge point is higher")
     assert lines[5] == "tokens at once: 2 (one per sample)"
+
+
+def test_the_largest_shares_are_those_of_products_counted_by_hand() -> None:
+    # ViT-S/8 at 784 tokens + 1, 12 blocks, 384 wide: MLP 2·N·d·4d, scores and AV 2·N²·d, projections 4·N·d²
+    tokens, width, whole = 785, 384, 22_405_742_592
+    products = (2 * tokens * width * 4 * width, 2 * tokens**2 * width, 4 * tokens * width**2)
+    shares = [f"{100 * 12 * macs / whole:.1f} %" for macs in products]
+    text = " ".join(header("vit"))
+    assert re.findall(r"[\d.]+ %", text[text.index("most MACs") :]) == shares
+
+
+def test_a_decode_step_reads_most_bytes_where_its_weights_and_its_cache_are() -> None:
+    # GPT-2 124M in bfloat16, 12 blocks, 768 wide, 50,257 words: MLP 8d² + 5d, attention 4d² + 4d, the table V·d once
+    width, two = 768, 2
+    mlp, attention = 12 * (8 * width**2 + 5 * width) * two, 12 * (4 * width**2 + 4 * width) * two
+    table, cache = 50257 * width * two, 2 * 1024 * 12 * width * two
+    text = " ".join(header("gpt2", mode="decode"))
+    read = int(xfcost.analyze("gpt2", mode="decode", trace=False).step.bytes_read)
+    expected = [f"{100 * part / read:.1f} %" for part in (mlp, table, attention, cache)]
+    line = text[text.index("most bytes read: ") : text.index(" counted only")]
+    assert re.findall(r"[\d.]+ %", line) == expected
+    assert line.endswith(f"{expected[-1]} KV cache")
+
+
+def test_of_a_module_the_largest_parts_are_its_modules() -> None:
+    # 2·64·2048 of 278,656 MACs per token: two products of the MLP
+    answer = xf(
+        "analyze", "torch.nn:TransformerEncoderLayer", "--build", "d_model=64", "--build", "nhead=4", "--input",
+        "1xNx64", "--N", "32", "--no-mixing",
+    ).stdout  # fmt: skip
+    share = f"{100 * 64 * 2048 / 278_656:.1f} %"
+    assert f"most MACs: {share} linear1, {share} linear2" in answer
+
+
+@pytest.mark.parametrize(
+    ("sort", "expected"),
+    [
+        ("macs", ["MLP up-projection", "MLP down-projection", "Q, K, V projections"]),
+        ("params", ["MLP up-projection", "MLP down-projection", "Q, K, V projections"]),
+        # 2 · 6·785² entries of 4 bytes alive at once, 28.21 MiB; then 12 · 591,360 weights of 4 bytes, 27.07 MiB
+        ("memory", ["Softmax", "MLP up-projection", "MLP down-projection"]),
+    ],
+)
+def test_rows_of_the_whole_model_are_sorted_and_cut(sort: str, expected: list[str]) -> None:
+    text = xf("analyze", "vit", "--no-trace", "--sort", sort, "--top", "3").stdout
+    rows = [one for one in text.splitlines() if ", stage 1 · Self-attention ×12" in one]
+    assert [row.partition(", stage 1")[0] for row in rows] == expected
+    csv = xf("analyze", "vit", "--no-trace", "--sort", sort, "--top", "3", "--format", "csv").stdout
+    assert len(csv.splitlines()) == 1 + len(expected)
+    assert all(title in row for title, row in zip(expected, csv.splitlines()[1:], strict=True))
+
+
+def test_groups_are_sorted_too() -> None:
+    text = xf("analyze", "swin", "--no-trace", "--by", "stage", "--sort", "macs", "--top", "1").stdout
+    table = text[text.index("\nstage ") :].split("\n\n")[0].strip().splitlines()
+    assert len(table) == 2
+    assert table[1].startswith("stage 3 ")  # 48.6 % of MACs
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sort", "seconds"], "--sort seconds: nothing was timed; add --device cpu"),
+        (["--sort", "time"], "--sort time: expected one of"),
+        (["--top", "3", "--format", "json"], "--sort and --top: json has every row"),
+    ],
+)
+def test_an_order_that_there_is_not_is_refused(options: list[str], message: str) -> None:
+    answer = xf("analyze", "vit", "--no-trace", *options)
+    assert answer.returncode == 2
+    assert message in answer.stderr
 
 
 def test_a_recurrent_state_is_no_kv_cache() -> None:

@@ -280,7 +280,7 @@ class TrainingOptions(TypedDict, total=False):
     zero: Annotated[
         int | str | None,
         Option(
-            "With --on: ZeRO shares out 1 optimizer states, 2 gradients, 3 parameters too.",
+            "With --on: ZeRO divides 1 optimizer states, 2 gradients, 3 parameters.",
             metavar="0|1|2|3",
             read=lambda option, given: whole_number(option, given, least=0, most=3, example="1", what="a ZeRO stage"),
         ),

@@ -10,7 +10,7 @@ from xfcost.api.option_readers import one_of
 from xfcost.api.options import AnalyzeOptions
 from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
-from xfcost.ledger.objects import AnyView
+from xfcost.ledger.objects import AnyView, Sort
 from xfcost.report.messages import say
 
 VIEWS: Final = get_args(AnyView)
@@ -36,6 +36,22 @@ Depth = Annotated[
         "--depth", metavar="INT", min=1, help="With --by module: levels of the tree.", rich_help_panel="Output"
     ),
 ]
+SORTS: Final = get_args(Sort)
+SortBy = Annotated[
+    str | None,
+    typer.Option(
+        "--sort",
+        help=f"Rows of the whole model, the most first: {shared.any_of(SORTS)}.",
+        rich_help_panel="Output",
+        autocompletion=shared.words_from(SORTS),
+    ),
+]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        "--top", metavar="INT", min=1, help="So many rows, by --sort (default: macs).", rich_help_panel="Output"
+    ),
+]
 
 
 @shared.options(
@@ -48,7 +64,7 @@ Depth = Annotated[
     mixing="Find how each operation mixes tokens, by runs with real numbers, whatever time it takes, or don't; of a "
     "spec, check its kinds.",
 )
-def run(spec: Spec, by: By = None, depth: Depth = None, **given: Any) -> None:
+def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top: Top = None, **given: Any) -> None:
     """What one system costs, checked on the real torch model.
 
     Every operation is counted in closed form, classified by how it mixes tokens, and checked on the real torch model
@@ -57,14 +73,18 @@ def run(spec: Spec, by: By = None, depth: Depth = None, **given: Any) -> None:
     Example: xfcost analyze gpt2 --N 1024 --on h100-sxm
     """
     from xfcost.api.analysis import analyze
+    from xfcost.report.largest import Order
     from xfcost.report.table import document
 
     view: AnyView | None = one_of(VIEWS)("--by", by) if by is not None else None  # type: ignore[assignment]
     if depth is not None and view != "module":
         raise UsageError("--depth: it cuts the tree of modules; give --by module too")
-    target, how = shared.target_of(given), {"verbose": given.pop("verbose"), "depth": depth}
-    ledger = analyze(spec, progress=say, closed_form=how["verbose"] or None, **given)
+    order = None if sort is None and top is None else Order(one_of(SORTS)("--sort", sort or "macs"), top)  # type: ignore[arg-type]
+    target, verbose = shared.target_of(given), given.pop("verbose")
+    if order is not None and target.form == "json":
+        raise UsageError("--sort and --top: json has every row, in the order of the model; take another format")
+    ledger = analyze(spec, progress=say, closed_form=verbose or None, **given)
     if ledger.choices and ledger.on is None and view is not None:
         raise UsageError(f"--by {view}: rows are listed of one device, and --on has several; leave one of them out")
-    target.document(document(ledger, view, **how))
+    target.document(document(ledger, view, verbose=verbose, depth=depth, order=order))
     shared.verdict([ledger])

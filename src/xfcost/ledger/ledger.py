@@ -80,7 +80,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return sum(present) if present else None
 
     def by(
-        self, key: Literal["mixing", "stage", "block", "operation", "module"], depth: int | None = None
+        self, key: Literal["mixing", "stage", "block", "operation", "module", "path"], depth: int | None = None
     ) -> dict[str, tuple[Operation, ...]]:
         """Rows grouped by `key`, groups in order of first appearance (by `mixing` always all three kinds).
 

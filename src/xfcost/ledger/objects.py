@@ -24,6 +24,8 @@ View = Literal["operation", "block", "stage", "mixing"]
 """What rows can be grouped by."""
 AnyView = Literal["operation", "block", "stage", "mixing", "module"]
 """And the tree of modules."""
+Sort = Literal["macs", "seconds", "params", "memory"]
+"""What rows and groups can be sorted by."""
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
@@ -86,7 +88,7 @@ def probe_object(ledger: Ledger) -> dict[str, Any]:
     return {"probe": {"exact": probe.exact, "sizes": probe.sizes, "patterns": probe.patterns, "rows": rows}}
 
 
-def grouped(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[str, Any]]:
+def grouped(ledger: Ledger, by: AnyView | Literal["path"], depth: int | None = None) -> list[dict[str, Any]]:
     """One plain dict per group, with its totals over all blocks; by mixing always all three kinds.
 
     By module every module down to `depth`, with the totals of everything inside it. Of a timed run every group has its
@@ -105,7 +107,7 @@ def grouped(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[
     return result + _beside(ledger, by, result)
 
 
-def _beside(ledger: Ledger, by: AnyView, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _beside(ledger: Ledger, by: str, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Groups for the seconds that no row accounts for."""
     empty: dict[str, Any] = dict.fromkeys(groups[0]) if groups else {}
     return [empty | {by: name} | spent for name, spent in beside_rows(ledger).items()]

@@ -13,6 +13,7 @@ from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.report.document import DataTable, Gap, Part, TableColumn, TextLines, line
 from xfcost.report.input_description import circumstances
+from xfcost.report.largest import largest_texts, slowest_texts
 from xfcost.report.on_devices import (
     cache_answers,
     cache_name,
@@ -23,7 +24,7 @@ from xfcost.report.on_devices import (
     time_texts,
     weights_texts,
 )
-from xfcost.report.timing import reached_texts
+from xfcost.report.timing import prediction_texts, reached_texts, time_answer
 from xfcost.report.training import few_tokens_texts, plan_answers, training_answers
 
 
@@ -61,9 +62,14 @@ def _answers(ledger: Ledger) -> Iterator[TextLines]:
     yield from time_texts(ledger)
     yield from rate_texts(ledger)
     yield from reached_texts(ledger) if ledger.training is None else ()
+    yield from prediction_texts(ledger)
+    yield from time_answer(ledger)
+    yield from slowest_texts(ledger)
+    yield from largest_texts(ledger) if ledger.on is not None else ()
     yield from included_texts(ledger)
     yield from step_answers(ledger)
     yield _totals(ledger)
+    yield from largest_texts(ledger) if ledger.on is None else ()
     yield from closed_form_texts(ledger, at_least(ledger))
     memory = ledger.attention_memory()
     if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:

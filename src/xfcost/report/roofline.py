@@ -12,9 +12,9 @@ from xfcost.ledger.roofline import Roofline, RooflinePoint, records
 from xfcost.ledger.roofs import Roofs
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, line, notes
 from xfcost.report.input_description import circumstances, default_notes
+from xfcost.report.largest import beside_word
 from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import beside_word
 from xfcost.report.timing import spread_text, where_text
 
 CONVENTION: Final = (

@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.ledger import units
 from xfcost.ledger.accounts import RUN
-from xfcost.ledger.achieved import NOT_ATTRIBUTED, OF_PEAK, beside_rows, peak_of, row_rates, whole_of_peak
+from xfcost.ledger.achieved import OF_PEAK, beside_rows, peak_of, row_rates
 from xfcost.ledger.least_work import RowBound, row_bounds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import AnyView, grouped, records
@@ -30,35 +30,56 @@ from xfcost.report.document import (
 )
 from xfcost.report.header import active_params, at_least, header, probe_parts
 from xfcost.report.input_description import circumstances, default_notes
+from xfcost.report.largest import Order, beside_word, groups_table, mixing_table
 from xfcost.report.on_devices import fit_texts, generation_table, time_texts, weights_texts
 from xfcost.report.output import Format
-from xfcost.report.style import TERMINAL, WORDS, letters_text
-from xfcost.report.timing import prediction_texts, rates_text, timing_texts
+from xfcost.report.style import TERMINAL, letters_text
+from xfcost.report.timing import rates_text, timing_texts
 from xfcost.report.training import plan_parts, training_parts
 
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
 
 
-def document(ledger: Ledger, by: AnyView | None = None, *, verbose: bool = False, depth: int | None = None) -> Document:
+def document(
+    ledger: Ledger,
+    by: AnyView | None = None,
+    *,
+    verbose: bool = False,
+    depth: int | None = None,
+    order: Order | None = None,
+) -> Document:
     """The answer first, then the tables, then the notes, with `verbose` all; a tree of modules goes down to `depth`.
 
-    Of several devices side by side it is their table.
+    With an `order` the groups, or the operations, are those of the whole model, sorted. Of several devices side by side
+    it is their table.
     """
     if ledger.choices and ledger.on is None:
         return choosing.document(ledger, verbose=verbose)
     return Document(
-        parts=lambda: _parts(ledger, by, verbose=verbose, depth=depth),
-        records=lambda: grouped(ledger, by, depth) if by else records(ledger),
+        parts=lambda: _parts(ledger, by, verbose=verbose, depth=depth, order=order),
+        records=lambda: _records(ledger, by, depth, order),
         json=ledger.to_json,
-        paper=lambda form: _paper_parts(ledger, by, form, depth),
+        paper=lambda form: _paper_parts(ledger, by, form, depth, order),
     )
 
 
-def _parts(ledger: Ledger, by: AnyView | None, *, verbose: bool, depth: int | None) -> Iterator[Part]:
-    operations = None if by else operations_table(ledger, verbose=verbose)
+def _records(ledger: Ledger, by: AnyView | None, depth: int | None, order: Order | None) -> list[dict[str, Any]]:
+    if order is None:
+        return grouped(ledger, by, depth) if by else records(ledger)
+    groups = order.sorted(ledger, by, depth)
+    if by is not None:
+        return groups
+    paths = [group["path"] for group in groups]  # and the costs of one block, as they are without an order
+    return sorted((row for row in records(ledger) if row["path"] in paths), key=lambda row: paths.index(row["path"]))
+
+
+def _parts(
+    ledger: Ledger, by: AnyView | None, *, verbose: bool, depth: int | None, order: Order | None
+) -> Iterator[Part]:
+    operations = None if by or order else operations_table(ledger, verbose=verbose)
     yield from header(ledger)
     yield Gap()
-    yield operations or groups_table(ledger, by or "operation", depth)
+    yield operations or groups_table(ledger, by, depth, order)
     if ledger.module is None or any(row.mixing != "unknown" for row in ledger.rows):
         yield from (Gap(), mixing_table(ledger))
     yield from (Gap(), memory_text(ledger))
@@ -73,85 +94,10 @@ def _parts(ledger: Ledger, by: AnyView | None, *, verbose: bool, depth: int | No
     if published := ledger.published_beside_ours():
         yield from (Gap(), published_table(published))
     yield Gap()
-    yield from prediction_texts(ledger)
     yield from timing_texts(ledger)
     yield from notes(default_notes([ledger.metadata]), verbose=verbose)
     yield from notes(_notes(ledger), verbose=verbose)
     yield from _endnotes(ledger, operations, verbose=verbose)
-
-
-def groups_table(ledger: Ledger, by: AnyView, depth: int | None = None) -> DataTable:
-    """Totals of `--by operation|block|stage|mixing|module`, over all blocks; modules as a tree, with what is inside."""
-    shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
-    if ledger.prediction is not None or any(row.seconds for row in ledger.rows):
-        # seconds take the room of what is in csv and json as well
-        shown = {"flops": "FLOPs"}
-    shown |= ({"cached": "cached"} if ledger.step and ledger.module is None else {}) | (
-        {"backward_macs": "backward MACs"} if ledger.training else {}
-    )
-    lines = [
-        (_group_name(ledger, by, group), group, TERMINAL.get(group[by], "") if by == "mixing" else "")
-        for group in _groups(ledger, by, depth)
-    ]
-    return _totals_table(by, lines, shown, ledger)
-
-
-def _groups(ledger: Ledger, by: AnyView, depth: int | None = None) -> list[dict[str, Any]]:
-    """The groups; of predicted ones also the seconds that no row accounts for."""
-    groups = grouped(ledger, by, depth)
-    if ledger.prediction is None or not groups or "predicted_seconds" not in groups[0]:
-        return groups
-    rest: dict[str, Any] = {"predicted_seconds": ledger.prediction.not_attributed}
-    if groups[-1][by] == NOT_ATTRIBUTED:  # it is timed too
-        return [*groups[:-1], groups[-1] | rest]
-    return [*groups, dict.fromkeys(groups[0]) | {by: NOT_ATTRIBUTED} | rest]
-
-
-def _group_name(ledger: Ledger, by: AnyView, group: Mapping[str, Any]) -> str:
-    if by != "module":
-        return beside_word(str(group[by]), group.get("seconds"))
-    path = beside_word(str(group["module"]), group.get("seconds"))
-    name = path.rpartition(".")[2] or ledger.metadata.name
-    return "  " * int(group["depth"]) + name
-
-
-def mixing_table(ledger: Ledger) -> DataTable:
-    """Totals by mixing kind."""
-    groups = [
-        (WORDS.get(kind := group["mixing"]) or beside_word(kind, group.get("seconds")), group, TERMINAL.get(kind, ""))
-        for group in _groups(ledger, "mixing")
-    ]
-    total: dict[str, Any] = dict(ledger.totals())
-    total |= {"seconds": ledger.timing.whole} | whole_of_peak(ledger) if ledger.timing else {}
-    total |= {"predicted_seconds": ledger.prediction.seconds} if ledger.prediction else {}
-    return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
-
-
-def _totals_table(
-    first: str, lines: Sequence[tuple[str, Any, str]], more: Mapping[str, str], ledger: Ledger
-) -> DataTable:
-    """A line per group (its words, figures and style): parameters, MACs, their share, and `more`; seconds if timed."""
-    macs, timing = ledger.total("macs") or 0, ledger.timing
-    timed = timing is not None and any("seconds" in figures for _, figures, _ in lines[:1])
-    predicted = ledger.prediction is not None and any("predicted_seconds" in figures for _, figures, _ in lines[:1])
-    peak = timed and peak_of(ledger) is not None
-    times = ("time", "of time", *(("of peak",) if peak else ())) if timed else ()
-    heads = [*(("predicted",) if predicted else ()), *times]
-    rows = []
-    for words, figures, _ in lines:
-        params, own, *others = (units.count(figures[quantity]) for quantity in ("params", "macs", *more))
-        share = units.DASH if figures["macs"] is None else units.percent(figures["macs"], macs)
-        if timing is not None and timed:
-            spent = figures["seconds"]
-            part = units.DASH if spent is None else units.percent(spent, timing.whole)
-            reached = [units.DASH if figures[OF_PEAK] is None else units.percent(figures[OF_PEAK], 1)] if peak else []
-            others = [units.seconds(spent), part, *reached, *others]
-        if predicted:
-            others = [units.seconds(figures["predicted_seconds"]), *others]
-        rows.append([words, params, own, share, *others])
-    columns = numbers(first, "params", "MACs", "share", *heads, *more.values())
-    columns[0] = columns[0]._replace(fold=20)
-    return DataTable(columns, rows, [style for _, _, style in lines])
 
 
 def published_table(published: list[dict[str, Any]]) -> DataTable:
@@ -340,11 +286,6 @@ def operations_table(ledger: Ledger, *, verbose: bool = False) -> DataTable:
     return DataTable(typed, cells, styles, sections=sections, gap=1, hidden=False)
 
 
-def beside_word(name: str, seconds: float | None) -> str:
-    """The name of a row; what is not attributed is the overhead of measuring where the operations add up to more."""
-    return "measuring overhead" if name == NOT_ATTRIBUTED and (seconds or 0) < 0 else name
-
-
 def _beside(column: str, name: str, spent: dict[str, float], totals: Totals) -> str:
     """A cell of seconds that no operation accounts for."""
     seconds = spent.get("seconds")
@@ -483,13 +424,17 @@ def matrix_multiply_texts(ledger: Ledger) -> Iterator[TextLines]:
 # ── in papers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _paper_parts(ledger: Ledger, by: AnyView | None, form: Format, depth: int | None) -> Iterator[Part]:
+def _paper_parts(
+    ledger: Ledger, by: AnyView | None, form: Format, depth: int | None, order: Order | None
+) -> Iterator[Part]:
     """Of groups the totals over all blocks, of operations those of one block; in LaTeX under the names of blocks."""
     yield preamble([ledger])
     backward = {"backward MACs": "backward_macs"} if ledger.training else {}
     trace = {"traced MACs": "traced_macs"} if form == "markdown" or ledger.agreement is not None else {}
     heads = {"params": "params", "MACs": "macs", **backward, "FLOPs": "flops", **trace}
-    if by:
+    if order is not None:
+        yield groups_table(ledger, by, depth, order)
+    elif by:
         # the module that all others are in has no path, and the name of the ledger
         rows = [
             [str(group[by] or ledger.metadata.name), *(units.count(group[name]) for name in heads.values())]

@@ -21,14 +21,19 @@ _RATES: Final = (
 _OF_TRAINING: Final = "; of the backward pass too, with gradients and what was saved for it"
 
 
+def time_answer(ledger: Ledger) -> Iterator[TextLines]:
+    """How long a forward took; nothing where none was timed."""
+    if (timing := ledger.timing) is not None:
+        yield line(f"time: {units.seconds(timing.seconds)} {_what_ran(ledger)}, {spread_text(timing)}")
+
+
 def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """How long a forward took, and where; nothing where none was timed."""
+    """Where it was timed, and how far to trust it; nothing where none was."""
     timing = ledger.timing
     if timing is None:
         return
-    yield line(f"time: {units.seconds(timing.seconds)} {_what_ran(ledger)}, {spread_text(timing)}")
     peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
-    yield line(f"on {where_text(timing)}{peak}")
+    yield line(f"time: on {where_text(timing)}{peak}")
     yield from _lane_texts(timing)
     if timing.noisy:
         yield line(f"noisy: {timing.noisy}", "bold yellow")

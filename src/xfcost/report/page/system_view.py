@@ -20,7 +20,7 @@ from xfcost.report.crossovers import crossover_texts, forward_part, size_crossov
 from xfcost.report.header import COUNTED_ONLY, header
 from xfcost.report.input_description import input_warnings, names_text
 from xfcost.report.quantities import QUANTITIES, figure_text
-from xfcost.report.style import WORDS, letters_text, lowered
+from xfcost.report.style import WORDS, letters_text
 from xfcost.report.table import order_cell
 from xfcost.report.timing import compared_prediction_texts
 
@@ -57,8 +57,6 @@ Quantity = Literal["params", "macs", "mixing_macs", "attention_bytes", "cache_by
 
 # The quantities of a whole system, with their words.
 TOTAL_WORDS: Final[dict[Quantity, str]] = {name: QUANTITIES[name].name for name in get_args(Quantity)}
-# Operations that are named as the dearest.
-_DEAREST: Final = 3
 
 
 def comparison_lines(comparison: Comparison, *, options: bool) -> list[str]:
@@ -110,18 +108,13 @@ def spaced(line: str) -> str:
 
 
 def _where(ledger: Ledger) -> Iterator[str]:
-    """`MACs: 74.7 % per-token, 25.3 % global mixing; most in MLP up-projection (25.8 %), …`."""
+    """`MACs: 74.7 % per-token, 25.3 % global mixing`."""
     macs = ledger.total("macs")
     if not macs:
         return
     of_kind = {kind: sum(row.macs * row.times for row in ledger.rows if row.mixing == kind) for kind in KINDS}
     kinds = ", ".join(f"{units.percent(value, macs)} {WORDS[kind]}" for kind, value in of_kind.items() if value)
-    titles: dict[str, int] = {}
-    for row in ledger.rows:
-        titles[row.title] = titles.get(row.title, 0) + row.macs * row.times
-    dearest = sorted(titles, key=lambda title: -titles[title])[:_DEAREST]
-    most = ", ".join(f"{lowered(title)} ({units.percent(titles[title], macs)})" for title in dearest)
-    yield f"MACs: {kinds}; most in {most}"
+    yield f"MACs: {kinds}"
 
 
 def _growth(comparison: Comparison, place: int) -> Iterator[str]:
