@@ -122,7 +122,8 @@ def mixing_table(ledger: Ledger) -> DataTable:
         for group in _groups(ledger, "mixing")
     ]
     total: dict[str, Any] = dict(ledger.totals())
-    total |= {"seconds": ledger.timing.whole} | whole_of_peak(ledger) if ledger.timing else {}
+    if ledger.timing is not None:
+        total |= {"seconds": ledger.timing.whole, "share_base": ledger.timing.whole} | whole_of_peak(ledger)
     total |= {"predicted_seconds": ledger.prediction.seconds} if ledger.prediction else {}
     return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
 
@@ -143,7 +144,7 @@ def _totals_table(
         share = units.DASH if figures["macs"] is None else units.percent(figures["macs"], macs)
         if timing is not None and timed:
             spent = figures["seconds"]
-            part = units.DASH if spent is None else units.percent(spent, timing.whole)
+            part = time_share(spent, figures.get("share_base", timing.share_base))
             reached = [units.DASH if figures[OF_PEAK] is None else units.percent(figures[OF_PEAK], 1)] if peak else []
             others = [units.seconds(spent), part, *reached, *others]
         if predicted:
@@ -203,7 +204,7 @@ class Totals(msgspec.Struct, frozen=True):
     differing: frozenset[str] | None
     """Paths of rows whose trace differs; None without a trace."""
     seconds: float = 0.0
-    """Of the whole run."""
+    """Those that the rows' are shares of."""
     trained: bool = False
     peak: float | None = None
     """The machine's calibrated peak, FLOP/s."""
@@ -350,8 +351,13 @@ def _beside(column: str, name: str, spent: dict[str, float], totals: Totals) -> 
     seconds = spent.get("seconds")
     cells = {"operation": beside_word(name, seconds), "predicted": units.seconds(spent.get("predicted_seconds"))}
     if seconds is not None:
-        cells |= {"time": units.seconds(seconds), "of time": units.percent(seconds, totals.seconds)}
+        cells |= {"time": units.seconds(seconds), "of time": time_share(seconds, totals.seconds)}
     return cells.get(column, units.DASH)
+
+
+def time_share(seconds: float | None, base: float) -> str:
+    """`12.5 %`; a dash of what was not timed, and of an overhead, which is no part of the time."""
+    return units.DASH if seconds is None or seconds < 0 else units.percent(seconds, base)
 
 
 def _totals(ledger: Ledger) -> Totals:
@@ -363,7 +369,7 @@ def _totals(ledger: Ledger) -> Totals:
             for row in ledger.rows
             if row.ran is not None and any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
         )
-    seconds = ledger.timing.whole if ledger.timing else 0.0
+    seconds = ledger.timing.share_base if ledger.timing else 0.0
     macs, trained = ledger.total("macs") or 0, ledger.training is not None
     return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger), row_bounds(ledger))
 
