@@ -14,15 +14,20 @@ from xfcost.counting.forward import count
 from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import Load
+from xfcost.ledger.roofline import roofline
+from xfcost.ledger.roofs import Roofs
+from xfcost.report import table
+from xfcost.report.roofline import document as roofline_document
 from xfcost.report.timing import timing_texts
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.ledger import _by_operation
 from xfcost.torch_models.build import build
+from xfcost.torch_models.running.by_row import leaf_rows
 from xfcost.torch_models.timing import kernels, turns
 from xfcost.torch_models.timing.kernels import RowSeconds, attributed
-from xfcost.torch_models.timing.rows import kernel_seconds
+from xfcost.torch_models.timing.rows import kernel_seconds, row_bytes
 from xfcost.torch_models.timing.turns import Measured, timing_of
 
 DATA = Path(__file__).parent / "data" / "gpu"
@@ -194,3 +199,84 @@ def test_kernels_that_take_longer_than_the_host_are_the_bound(monkeypatch):
     ledger = timed(10e-3, 2e-3, {"stages.0.block.0.scores": 9.9e-3}, monkeypatch, launches=7)
     told = [text.plain for text in timing_texts(ledger)]
     assert "device-bound: kernels take 9.90 ms (7 launches), the host issues them in 2.00 ms" in told
+
+
+# ── shares of time in every report ──
+
+FORWARDS = {
+    "vit-s8": ("vit-s8", Run()),
+    "swin-t-fused": ("swin-t", Run(batch=8, attention="fused")),
+}
+
+
+def from_trace(name):
+    """The kernels of a recorded forward by rows of the spec that was recorded, and its ledger."""
+    spec, run = FORWARDS[name]
+    architecture = place(load(spec), run)
+    live = build(architecture)
+    paths, found = leaf_rows(live.model, live.rows), recorded(name)
+    rows = {}
+    for leaf, spent in found.rows.items():
+        rows[paths[leaf]] = rows.get(paths[leaf], 0.0) + spent
+    return found._replace(rows=rows), count(architecture), row_bytes(live)
+
+
+def measured_on(passes, seconds, host, ledger, held, monkeypatch, device="cuda", name="NVIDIA H100 80GB HBM3"):
+    monkeypatch.setattr(turns, "machine", lambda device: name)
+    found = Measured(
+        phases={"": (seconds,) * 6}, passes=passes, warm_up=0.0, load=Load(), threads=1, in_turns=False,
+        host=(host,) * 6 if host is not None else (),
+    )  # fmt: skip
+    return with_seconds(ledger, found.row_seconds(), held, timing_of(found, device, None, None), found.update)
+
+
+def share_sums(*documents):
+    """Of every printed table the sum of its shares of time, without the row of the whole."""
+    for one in documents:
+        for part in one.parts():
+            heads = [column.head for column in getattr(part, "columns", ())]
+            if "of time" in heads:
+                at = heads.index("of time")
+                cells = [row[at] for row in part.rows if row[0] != "all" and row[at] != "–"]
+                yield sum(float(str(cell).removesuffix(" %")) for cell in cells)
+
+
+def documents_of(ledger):
+    kinds = [table.document(ledger), table.document(ledger, "mixing"), table.document(ledger, verbose=True)]
+    roofs = Roofs(flops_per_second=67e12, bytes_per_second=3.35e12)
+    return [*kinds, roofline_document([roofline(ledger, roofs)])]
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+@pytest.mark.parametrize("slower", [1.0, 7.0])
+def test_shares_of_a_recorded_forward_add_up_to_the_whole(name, slower, monkeypatch):
+    kernels_found, ledger, held = from_trace(name)
+    total = kernels_found.total
+    timed_ledger = measured_on((kernels_found,) * 6, slower * total, 0.9 * slower * total, ledger, held, monkeypatch)
+    sums = list(share_sums(*documents_of(timed_ledger)))
+    assert len(sums) == 7  # two tables of a report each, and the roofline
+    # operations that only move data are hidden in some tables: 6 % of Swin-T
+    assert min(sums) > 93
+    assert max(sums) < 102
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monkeypatch):
+    # each pass has a total of 3 ms; the medians of the rows are 2 ms and 2 ms, 4 ms together
+    passes = tuple(
+        RowSeconds(
+            {"stages.0.block.0.scores": one, "stages.0.block.0.weighted_sum": other}, launches=2 if on_gpu else None
+        )
+        for one, other in ((1e-3, 2e-3), (2e-3, 1e-3), (2e-3, 2e-3))
+    )
+    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
+    held = {row.path: 1000 for row in ledger.rows}
+    device, host = ("cuda", 1e-3) if on_gpu else ("cpu", None)
+    ledger = measured_on(passes, 3e-3, host, ledger, held, monkeypatch, device)
+    assert ledger.timing.not_attributed == pytest.approx(-1e-3)
+    assert ledger.timing.share_base == pytest.approx(4e-3)
+    sums = list(share_sums(*documents_of(ledger)))
+    assert len(sums) == 7
+    assert sums == pytest.approx([100.0] * 7, abs=0.2)
+    texts = table.document(ledger).text("table")
+    assert ("measuring overhead" in texts) is not on_gpu

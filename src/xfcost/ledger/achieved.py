@@ -32,7 +32,8 @@ def beside_rows(ledger: Ledger) -> dict[str, dict[str, float]]:
     if timing is not None and timing.not_attributed is not None:
         found |= {} if timing.update_seconds is None else {UPDATE: {"seconds": timing.update_seconds}}
         found |= {COPIES: {"seconds": timing.lanes.copies}} if timing.lanes and timing.lanes.copies else {}
-        found[NOT_ATTRIBUTED] = {"seconds": timing.not_attributed}
+        if timing.lanes is None or timing.not_attributed > 0:  # medians of kernels can add up to a little more
+            found[NOT_ATTRIBUTED] = {"seconds": timing.not_attributed}
     if prediction is not None and prediction.update_seconds is not None:
         found = {UPDATE: found.get(UPDATE, {}) | {"predicted_seconds": prediction.update_seconds}} | {
             name: figures for name, figures in found.items() if name != UPDATE

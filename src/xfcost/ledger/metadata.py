@@ -164,8 +164,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> float:
-        """The seconds that those of the rows are shares of: of all kernels, or of the run."""
+        """The seconds that the rows are parts of: of all kernels, or of the run."""
         return self.seconds if self.lanes is None else self.lanes.kernels
+
+    @property
+    def share_base(self) -> float:
+        """The seconds that those of the rows are shares of: `whole`, or the sum of the rows where that is more."""
+        return self.whole - min(self.not_attributed or 0.0, 0.0)
 
 
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,6 +65,11 @@ class Roofline(NamedTuple):
         return _whole(self.ledger)[0]
 
     @property
+    def share_base(self) -> float:
+        """The seconds that those of the operations are shares of: of the run, or their sum where that is more."""
+        return self.seconds - min(self.not_attributed, 0.0)
+
+    @property
     def tf32_seconds(self) -> float | None:
         """Of the whole run on given devices with TF32; None where float32 has no faster TF32."""
         peak, bandwidth = self.roofs.tf32_flops_per_second, self.roofs.bytes_per_second
@@ -101,11 +106,14 @@ class Roofline(NamedTuple):
 
 def roofline(ledger: Ledger, roofs: Roofs) -> Roofline:
     """The points of a ledger whose rows have seconds, measured or predicted, and bytes."""
-    return Roofline(ledger, points_of(ledger.rows, _whole(ledger)[0], predicted=ledger.timing is None), roofs)
+    found = Roofline(ledger, (), roofs)
+    return found._replace(points=points_of(ledger.rows, found.share_base, predicted=ledger.timing is None))
 
 
-def points_of(rows: Iterable[Operation], whole: float, *, predicted: bool) -> tuple[RooflinePoint, ...]:
+def points_of(rows: Iterable[Operation], base: float, *, predicted: bool) -> tuple[RooflinePoint, ...]:
     """Rows of the same title and mixing kind together, the longest first; rows without seconds have no point.
+
+    Shares are of the `base`, in seconds.
 
     Operations of a torch module have their paths as titles: its modules may all call a product `mm`.
     """
@@ -120,7 +128,7 @@ def points_of(rows: Iterable[Operation], whole: float, *, predicted: bool) -> tu
     for (title, mixing), figures in groups.items():
         spent = sum(one[0] for one in figures)
         flops, held = sum(one[1] for one in figures), sum(one[2] for one in figures)
-        points.append(RooflinePoint(title, mixing, spent, spent / whole, flops, held))
+        points.append(RooflinePoint(title, mixing, spent, spent / base, flops, held))
     return tuple(sorted(points, key=lambda point: -point.seconds))
 
 

@@ -204,7 +204,8 @@ def mixing_table(ledger: Ledger) -> DataTable:
         for group in _groups(ledger, "mixing")
     ]
     total: dict[str, Any] = dict(ledger.totals())
-    total |= {"seconds": ledger.timing.whole} | whole_of_peak(ledger) if ledger.timing else {}
+    if ledger.timing is not None:
+        total |= {"seconds": ledger.timing.whole, "share_base": ledger.timing.whole} | whole_of_peak(ledger)
     total |= {"predicted_seconds": ledger.prediction.seconds} if ledger.prediction else {}
     return _totals_table("totals by mixing kind", [*groups, ("all", total, "bold")], {"flops": "FLOPs"}, ledger)
 
@@ -228,7 +229,7 @@ def _totals_table(
         share = units.DASH if figures["macs"] is None else units.percent(figures["macs"], macs)
         if timing is not None and timed:
             spent = figures["seconds"]
-            part = units.DASH if spent is None else units.percent(spent, timing.whole)
+            part = time_share(spent, figures.get("share_base", timing.share_base))
             reached = [units.DASH if figures[OF_PEAK] is None else units.percent(figures[OF_PEAK], 1)] if peak else []
             others = [units.seconds(spent), part, *reached, *others]
         if predicted:
@@ -242,3 +243,8 @@ def _totals_table(
 def beside_word(name: str, seconds: float | None) -> str:
     """The name of a row; what is not attributed is the overhead of measuring where the operations add up to more."""
     return "measuring overhead" if name == NOT_ATTRIBUTED and (seconds or 0) < 0 else name
+
+
+def time_share(seconds: float | None, base: float) -> str:
+    """`12.5 %`; a dash of what was not timed, and of an overhead, which is no part of the time."""
+    return units.DASH if seconds is None or seconds < 0 else units.percent(seconds, base)

@@ -155,7 +155,7 @@ def _mixing_text(outcome: RowOutcome) -> str:
     if outcome.seconds_by_mixing is None or outcome.timing is None:
         return units.DASH
     mixing = sum(seconds for kind, seconds in outcome.seconds_by_mixing.items() if kind != "per-token")
-    return f"{100 * mixing / outcome.timing.whole:.0f} %"
+    return f"{100 * mixing / outcome.timing.share_base:.0f} %"
 
 
 def _shared_text(rows: Sequence[Measurement]) -> str:

@@ -12,7 +12,7 @@ from xfcost.ledger.roofline import Roofline, RooflinePoint, records
 from xfcost.ledger.roofs import Roofs
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, line, notes
 from xfcost.report.input_description import circumstances, default_notes
-from xfcost.report.largest import beside_word
+from xfcost.report.largest import beside_word, time_share
 from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32
 from xfcost.report.style import TERMINAL
 from xfcost.report.timing import spread_text, where_text
@@ -89,7 +89,7 @@ def names_text(points: Sequence[RooflinePoint]) -> str:
 def unseen_share(one: Roofline) -> str:
     """The share of time of operations without FLOPs; empty where there are none."""
     moves = [point.seconds for point in one.points if not point.flops]
-    return units.percent(sum(moves), one.seconds) if moves else ""
+    return units.percent(sum(moves), one.share_base) if moves else ""
 
 
 def _head(one: Roofline) -> Iterator[TextLines]:
@@ -120,7 +120,7 @@ def _table(one: Roofline) -> DataTable:
     rows = [point_cells(one, point) for point in one.points]
     if not one.bounded:
         rest = one.not_attributed
-        words, share = beside_word(NOT_ATTRIBUTED, rest), units.percent(rest, one.seconds)
+        words, share = beside_word(NOT_ATTRIBUTED, rest), time_share(rest, one.share_base)
         rows.append((words, units.DASH, units.seconds(rest), share, *[units.DASH] * 4))
     return DataTable([*columns, TableColumn("bound")], rows, [*(TERMINAL[point.mixing] for point in one.points), ""])
 
@@ -128,7 +128,7 @@ def _table(one: Roofline) -> DataTable:
 def point_cells(one: Roofline, point: RooflinePoint) -> tuple[str, ...]:
     """Operation, mixing kind, time and its share, arithmetic intensity, FLOP/s and share of the roof, bound."""
     of_roof = one.of_roof(point)
-    time = (units.seconds(point.seconds), units.percent(point.seconds, one.seconds))
+    time = (units.seconds(point.seconds), units.percent(point.share, 1))
     if of_roof is None:
         return (point.title, point.mixing, *time, "0", units.DASH, units.DASH, "memory-bound")
     rates = (f"{point.intensity:.3g}", units.count(point.flops_per_second, 3), units.percent(of_roof, 1))

@@ -30,7 +30,7 @@ from xfcost.report.document import (
 )
 from xfcost.report.header import active_params, at_least, header, probe_parts
 from xfcost.report.input_description import circumstances, default_notes
-from xfcost.report.largest import Order, beside_word, groups_table, mixing_table
+from xfcost.report.largest import Order, beside_word, groups_table, mixing_table, time_share
 from xfcost.report.on_devices import fit_texts, generation_table, time_texts, weights_texts
 from xfcost.report.output import Format
 from xfcost.report.style import TERMINAL, letters_text
@@ -149,7 +149,7 @@ class Totals(msgspec.Struct, frozen=True):
     differing: frozenset[str] | None
     """Paths of rows whose trace differs; None without a trace."""
     seconds: float = 0.0
-    """Of the whole run."""
+    """Those that the rows' are shares of."""
     trained: bool = False
     peak: float | None = None
     """The machine's calibrated peak, FLOP/s."""
@@ -291,7 +291,7 @@ def _beside(column: str, name: str, spent: dict[str, float], totals: Totals) -> 
     seconds = spent.get("seconds")
     cells = {"operation": beside_word(name, seconds), "predicted": units.seconds(spent.get("predicted_seconds"))}
     if seconds is not None:
-        cells |= {"time": units.seconds(seconds), "of time": units.percent(seconds, totals.seconds)}
+        cells |= {"time": units.seconds(seconds), "of time": time_share(seconds, totals.seconds)}
     return cells.get(column, units.DASH)
 
 
@@ -304,7 +304,7 @@ def _totals(ledger: Ledger) -> Totals:
             for row in ledger.rows
             if row.ran is not None and any(row.figure(f"traced_{name}") != getattr(row, name) for name in RUN)
         )
-    seconds = ledger.timing.whole if ledger.timing else 0.0
+    seconds = ledger.timing.share_base if ledger.timing else 0.0
     macs, trained = ledger.total("macs") or 0, ledger.training is not None
     return Totals(macs, ledger.bytes_per_element, differing, seconds, trained, peak_of(ledger), row_bounds(ledger))
 

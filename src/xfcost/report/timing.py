@@ -124,8 +124,8 @@ def _beside_texts(timing: Timing) -> Iterator[TextLines]:
     """What the sum of the operations leaves, in words."""
     rest = timing.not_attributed
     if (lanes := timing.lanes) is not None:
-        own = units.percent(lanes.kernels - lanes.copies - (rest or 0.0), lanes.kernels)
-        copies = f", copies and fills between operations {units.percent(lanes.copies, lanes.kernels)}"
+        own = units.percent(lanes.kernels - lanes.copies - (rest or 0.0), timing.share_base)
+        copies = f", copies and fills between operations {units.percent(lanes.copies, timing.share_base)}"
         yield line(f"times of operations are those of their kernels, {own} of all kernels{copies}", "dim")
         return
     if rest is None:
@@ -133,7 +133,8 @@ def _beside_texts(timing: Timing) -> Iterator[TextLines]:
     share = units.percent(abs(rest), timing.seconds)
     if rest < 0:
         why = "the clocks around the operations cost that much, or the machine was slower while they ran"
-        yield line(f"measuring overhead: the operations add up to {share} more than the whole; {why}", "dim")
+        sums = f"the operations add up to {share} more than the whole, and shares are of their sum"
+        yield line(f"measuring overhead: {sums}; {why}", "dim")
         return
     yield line(f"not attributed: {share} of the time, between the operations and outside them", "dim")
 
