@@ -252,6 +252,19 @@ def test_a_causal_prompt_is_bound_by_the_pairs_that_are_kept(tmp_path: Path) -> 
     assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - dense + kept)
 
 
+def test_a_prompt_of_local_layers_is_bound_by_the_pairs_of_their_windows(tmp_path: Path) -> None:
+    ledger = step(config_of(tmp_path, "Gemma3ForCausalLM"), mode="prefill", on="h100-sxm", dtype="bfloat16")
+    # 4 heads, two products of width 4: a query of the two local layers meets itself and 3 before it, that of the
+    # global layer all before it
+    local, whole, dense = sum(min(i + 1, 4) for i in range(N)), N * (N + 1) // 2, N * N
+    each = B * 4 * 2 * 4
+    cores = [(row.macs * row.times) for row in ledger.rows if row.fused]
+    assert sum(cores) == 3 * each * dense
+    assert ledger.on is not None
+    left_out = each * (2 * (dense - local) + dense - whole)
+    assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
+
+
 # Config -> figures in which transformers runs something else than the importer's spec.
 IMPORTED: dict[str, tuple[str, ...]] = {
     "gpt2": (), "llama-3.2-1b": (), "mistral-7b-v0.1": (), "mixtral-8x7b": (), "qwen2-0.5b": (), "bloom-560m": (),

@@ -9,7 +9,7 @@ import copy
 import inspect
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
-from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
+from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work, causal_pairs
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
@@ -244,6 +244,7 @@ def run_on(  # noqa: PLR0913 - options
         cached = storage_bytes(cache_in(outputs, cache.returns)) if has_cache else {}
         logits = _logits_in(outputs) if training else 0
     operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
+    _find_windows(model, operations.works.values())
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     keys, ran = operations.keys, recorder.run.ran
@@ -276,6 +277,21 @@ def storage_bytes(cache: Any) -> dict[str, int]:
         found[name] = min(tensor.nbytes, left.setdefault(key, storage.nbytes()))
         left[key] -= found[name]
     return found
+
+
+def _find_windows(model: nn.Module, works: Iterable[Work]) -> None:
+    """Give the masked attention of local layers the pairs that a causal window keeps, as transformers names it.
+
+    A mask on `meta` has no elements. A window that looks both ways keeps more, so that a bound stays one.
+    """
+    for work in works:
+        if not work.masked or work.core is None or work.core.queries != work.core.keys:
+            continue
+        module, n = model.get_submodule(work.path), int(work.core.queries)
+        usual = getattr(getattr(module, "config", None), "sliding_window", None)
+        if isinstance(window := getattr(module, "sliding_window", usual), int) and window > 0:
+            first = min(n, window)
+            work.pairs, work.masked = causal_pairs(first, first) + (n - first) * window, False
 
 
 def _logits_in(outputs: Any) -> int:
