@@ -287,6 +287,22 @@ def test_a_step_is_that_of_the_imported_spec(name: str, tmp_path: Path) -> None:
     assert spec == model
 
 
+@pytest.mark.rest
+@pytest.mark.parametrize("mode", ["forward", "prefill"])
+@pytest.mark.parametrize("name", [*IMPORTED][:-1])  # T5 computes the logits of all positions of a prompt
+def test_a_pass_is_that_of_the_imported_spec(name: str, mode: Mode, tmp_path: Path) -> None:
+    fields = json.loads((Path(__file__).parent / "data" / "configs" / f"{name}.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | dict.fromkeys({"num_hidden_layers", "n_layer"} & fields.keys(), 2)))
+    run = as_built(Run(mode=mode, batch=B, dtype="bfloat16"))
+    module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
+    spec = step(str(path), mode=mode, dtype="bfloat16")
+    found = module_account(module, {"N": N}, account_options({"trace": False}), run)
+    for total in ("params", "active_params", "macs"):
+        assert found.total(total) == spec.total(total)
+    assert found.cache == spec.cache
+
+
 def figures(ledger: Ledger) -> dict[str, Any]:
     assert ledger.step is not None
     totals = {name: ledger.total(name) for name in ("params", "active_params", "macs")}
