@@ -210,8 +210,7 @@ def test_the_report_says_how_the_devices_share():
         (["--tensor-parallel", "3"], "--tensor-parallel 3: 8 devices don't divide by it"),
         (
             ["--tensor-parallel", "4", "--pipeline", "4"],
-            "--tensor-parallel 4 x --pipeline 4 = 16: 8 devices don't divide by it; their product could be 1, 2, 4, 8, "
-            "or give 16 devices in --on",
+            "--tensor-parallel 4 x --pipeline 4 = 16: 8 devices don't divide by it; their product could be 1, 2, 4, 8",
         ),
         (
             ["--tensor-parallel", "8"],

@@ -387,10 +387,8 @@ def test_a_range_money_and_a_lack_of_memory_in_words():
     options = XL | {"tokens": 300e9, "mfu": "35%:50%", "checkpoint": "full", "zero": 1}
     lines = report_text(xfcost.analyze("gpt3-xl", on=group(memory=7 * GIB, price=2), **options))
     words = " ".join(lines.split())
-    assert (
-        "78.76 days to 112.5 days (630.1 to 900.1 device-days) at 50 % to 35 % MFU of 2.722e21 model FLOPs, all pairs; it costs"
-        in words
-    )
+    assert "78.76 days to 112.5 days (630.1 to 900.1 device-days) at 50 % to 35 % MFU of 2.722e21 model" in words
+    assert "model FLOPs, all pairs; it costs" in words
     assert "at 2 per device-hour (your price)" in words
     assert "too much; it would with --zero 2" in words
     assert "recomputation: +31.1 % FLOPs (checkpointed blocks): 35 % MFU is 45.9 % HFU" in words

@@ -28,6 +28,8 @@ from xfcost.report.metrics import METRICS
 if TYPE_CHECKING:
     from xfcost.counting.sweep import CountedSweep, SizeAxis
     from xfcost.counting.system import System
+    from xfcost.ledger.choosing import ThroughputCurve
+    from xfcost.ledger.device import DeviceGroup
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.timing_plan import TimingPlan
     from xfcost.spec.run import Run
@@ -418,6 +420,32 @@ def _csv(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> st
     return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)])
 
 
+def _curves(ledgers: Mapping[str, Ledger], devices: Sequence[DeviceGroup], run: Run) -> list[ThroughputCurve]:
+    """A curve for every system and device; those without one are reported.
+
+    Raises:
+        UsageError: none of the devices has a curve.
+    """
+    from xfcost.counting.choosing import throughput
+
+    curves, errors, left_out = [], list[UsageError](), dict[str, list[str]]()
+    for name, ledger in ledgers.items():
+        for on in devices:
+            try:
+                curves.append(throughput(name, ledger, on, run.mfu, run.mbu))
+            except UsageError as error:
+                dtype = ledger.metadata.dtype
+                fits = dtype in on.device.peaks
+                why = f"a sample of {name} does not fit" if fits else f"no {dtype} peak is known"
+                left_out.setdefault(why, []).append(on.name)
+                errors.append(error)
+    if not curves:
+        raise errors[0]
+    for why, names in left_out.items():
+        say(f"left out, {why}: {', '.join(dict.fromkeys(names))}")
+    return curves
+
+
 def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | None, given: Mapping[str, Any]) -> None:
     """Draw tokens per second of all samples over those of each, a line per system and device of `--on`.
 
@@ -427,7 +455,6 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
     from xfcost.api.accounts import AccountOptions
     from xfcost.api.runs import make_run, run_options, timing_plan
     from xfcost.api.systems import open_systems, shared_run, system_ledgers
-    from xfcost.counting.choosing import throughput
     from xfcost.counting.comparison import distinct
     from xfcost.counting.devices import read_several
     from xfcost.ledger.choosing import curve_records
@@ -463,21 +490,7 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
     how = AccountOptions(orders=False, strict=given["strict"], progress=say)
     ledgers = system_ledgers(systems, run._replace(on=None, mfu=None, mbu=None), how)
     names = distinct([ledger.metadata.name for ledger in ledgers])
-    curves, errors, left_out = [], list[UsageError](), dict[str, list[str]]()
-    for name, ledger in zip(names, ledgers, strict=True):
-        for on in devices:
-            try:
-                curves.append(throughput(name, ledger, on, run.mfu, run.mbu))
-            except UsageError as error:
-                dtype = ledger.metadata.dtype
-                fits = dtype in on.device.peaks
-                why = f"a sample of {name} does not fit" if fits else f"no {dtype} peak is known"
-                left_out.setdefault(why, []).append(on.name)
-                errors.append(error)
-    if not curves:
-        raise errors[0]
-    for why, given_devices in left_out.items():
-        say(f"left out, {why}: {', '.join(dict.fromkeys(given_devices))}")
+    curves = _curves(dict(zip(names, ledgers, strict=True)), devices, run)
     rows = (row for curve in curves for row in curve_records(curve))
     content = to_csv(list(rows)) if form == ".csv" else throughput_bytes(curves, form)
     shared.deliver_lines(summary(curves))

@@ -61,8 +61,8 @@ def check_replicas(tensor: int, pipeline: int, on: DeviceGroup) -> None:
         given = " x ".join(f"{option} {degree}" for option, degree in degrees.items() if degree > 1)
         product, it = ("", "it") if min(tensor, pipeline) == 1 else (f" = {tensor * pipeline}", "their product")
         raise UsageError(
-            f"{given}{product}: {on.count} devices don't divide by it; {it} could be {divisors_text(on.count)}, or give "
-            f"{tensor * pipeline * ceil_div(on.count, tensor * pipeline)} devices in --on"
+            f"{given}{product}: {on.count} devices don't divide by it; {it} could be {divisors_text(on.count)}, or "
+            f"give {tensor * pipeline * ceil_div(on.count, tensor * pipeline)} devices in --on"
         )
 
 

@@ -42,7 +42,7 @@ def common_tokens(systems: Iterable[Metadata]) -> int | None:
 
 
 def run_text(systems: Sequence[Metadata]) -> str:
-    """Batch, dtype, formats, mode, attention if any has it, the same for all systems of a comparison; settings below."""
+    """Batch, dtype, formats, mode, and attention if any has it: the same for all systems; settings below."""
     metadata = systems[0]
     attention = f"   {metadata.attention} attention" if any(one.attends for one in systems) else ""
     one = " (one step)" if metadata.mode in ("decode", "train") else ""
