@@ -176,21 +176,22 @@ def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
     assert (searched.kind, searched.first, searched.last, searched.grain) == ("lengths", 1, 2**20, 1)
     told = " ".join(report_text(comparison).split())
     assert searched.every == 128
-    assert "crossovers at equal N: (counted from N = 1 to 1,048,576, not every one)" in told
+    assert "crossovers at equal N (counted from N = 1 to 1,048,576, not every one):" in told
     assert (
-        f"crossovers at equal N: (at {searched.points} N from 1 to 1,048,576, every one to 128; between "
-        "those not counted the order may change again)"
+        f"crossovers at equal N (at {searched.points} N from 1 to 1,048,576, every one to 128; between "
+        "those not counted the order may change again):"
     ) in " ".join(report_text(comparison, verbose=True).split())
-    above = "counted above: Quadratic at N = 886, Linear at N = 887"
-    assert f"MACs: Quadratic costs less up to N = 128; {above}" in told
+    assert "MACs: Quadratic costs less up to N = 886, Linear from N = 887 on" in told
 
 
 def test_at_equal_costs_neither_costs_less(tmp_path: Path) -> None:
     # (1796 - 24) / 2 = 886: as much for both there
     comparison = pair(tmp_path, 1796)
     assert of_macs(comparison) == [(885, 887, "Quadratic", "Linear")]
-    above = "counted above: Quadratic at N = 885, equal at N = 886, Linear at N = 887"
-    assert f"MACs: Quadratic costs less up to N = 128; {above}" in " ".join(report_text(comparison).split())
+    told = " ".join(report_text(comparison).split())
+    assert "MACs: Quadratic costs less up to N = 885, Linear from N = 887 on" in told
+    told = " ".join(report_text(comparison, verbose=True).split())
+    assert "MACs: Quadratic costs less up to N = 885, equal at N = 886, Linear from N = 887 on" in told
     # (1048 - 24) / 2 = 512, which is one of the points that are looked at first
     assert of_macs(pair(tmp_path, 1048)) == [(511, 513, "Quadratic", "Linear")]
 
@@ -375,10 +376,11 @@ def costs(preset: str, n: int) -> dict[str, int] | None:
 
 
 def order_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """(quantity, text) of every line below the heading of crossovers at equal N."""
-    text = report_text(comparison).partition("crossovers at equal N")[2].split("\n\n")[0]
+    """(quantity, text) of every order below the heading of crossovers at equal N, with --verbose."""
+    text = report_text(comparison, verbose=True).partition("crossovers at equal N")[2].split("\n\n")[0]
     text = text.partition("crossovers at equal image sizes")[0]
-    for part in re.split(r"\n  (?=MACs: |mixing MACs: |attention memory: )", text)[1:]:
+    parts = re.split(r"(?:\n  |; )(?=MACs: |mixing MACs: |attention memory: )", re.sub(r"\n {3,}", " ", text))
+    for part in parts[1:]:
         quantity, _, told = " ".join(part.split()).partition(": ")
         yield WORDS[quantity], told
 
@@ -388,7 +390,7 @@ def number(text: str) -> int:
 
 
 def claims(comparison: Comparison, quantity: str, told: str) -> Iterator[Claim]:
-    """What a line says of points and ranges; of every N in it, something is said."""
+    """What a line says of points and ranges, as far as every N of them was counted; beyond, of the ends of ranges."""
     search = next(one for one in comparison.searches if all(name in told for name in one.systems))
     first, second = search.systems
     both = re.escape(f"{first} and {second} are equal")
@@ -396,10 +398,13 @@ def claims(comparison: Comparison, quantity: str, told: str) -> Iterator[Claim]:
     claim = re.compile(rf"{who} (?P<how>up to|at|from) N = (?P<from>[\d,]*\d)(?: to N = (?P<to>[\d,]*\d))?")
     for found in claim.finditer(told):
         at = number(found["from"])
-        last = number(found["to"]) if found["to"] else at + OPEN_RANGE if found["how"] == "from" else at
+        start = search.first if found["how"] == "up to" else at
+        end = number(found["to"]) if found["to"] else search.every if found["how"] == "from" else at
         cheaper = found["who"] if found["who"] in search.systems else None
-        yield Claim(quantity, search.systems, cheaper, search.first if found["how"] == "up to" else at, last)
-    rest = re.sub(r"the order changes \d+ times up to N = [\d,]+\d", "", claim.sub("", told))
+        yield Claim(quantity, search.systems, cheaper, start, min(end, search.every))
+        for counted in (at, number(found["to"] or found["from"])):
+            yield Claim(quantity, search.systems, cheaper, counted, counted)
+    rest = re.sub(r"then the order changes \d+ times \([^)]*(\([^)]*\)[^)]*)*\)", "", claim.sub("", told))
     assert "N =" not in rest, rest
 
 
@@ -428,32 +433,50 @@ def test_what_is_said_of_an_n_or_a_range_is_true_of_every_n_of_it(systems: tuple
     assert held > 0
 
 
-def test_a_change_seen_on_the_way_is_told_with_both_its_neighbours() -> None:
+def test_a_change_seen_on_the_way_is_reported_with_both_its_neighbours() -> None:
     # 64 landmarks stand for whole segments: 256 tokens need no padding, 257 are padded to 320.
     comparison = xfcost.compare("common-full", "common-nystrom", N=4096)
+    search = comparison.searches[0]
+    (orders,) = ([one for one in search.orders if one.quantity == "attention_bytes" and one.first > 64] for _ in "1")
     told = dict(order_lines(comparison))["attention_bytes"]
-    assert "Nyströmformer · common at N = 256, Full attention · common at N = 257" in told
+    assert f"at all {len(orders)}" not in told
+    assert "equal up to N = 64, then the order changes 4 times" in told
+    assert "Nyströmformer · common from N = 264 on" in told
 
 
-def test_ties_are_said_as_ties() -> None:
-    told = dict(order_lines(xfcost.compare("common-full", "common-reformer", N=300)))["mixing_macs"]
-    assert "Full attention · common and Reformer (LSH) · common are equal up to N = 64" in told
-    assert "Full attention · common at N = 511, equal at N = 512, Full attention · common at N = 513" in told
-    words = " ".join(report_text(xfcost.compare("resnet-50", "convnext-t")).split())
+def test_ties_are_reported_as_ties() -> None:
+    told = dict(order_lines(xfcost.compare("common-full", "common-reformer", N=300)))
+    assert "Full attention · common and Reformer (LSH) · common are equal up to N = 64" in told["mixing_macs"]
+    assert "up to N = 1,023, equal at N = 1,024, Full attention · common from N = 1,025" in told["attention_bytes"]
+    found = xfcost.compare("resnet-50", "convnext-t")
+    words = " ".join(report_text(found, verbose=True).split())
     assert re.search(r"attention memory: ResNet-50 and ConvNeXt-T are equal at all \d+ counted", words)
+    assert "attention memory: ResNet-50 and ConvNeXt-T" not in " ".join(report_text(found).split())
 
 
-def test_of_many_changes_it_is_told_at_how_many_which_costs_less() -> None:
+def test_of_many_changes_it_is_reported_at_how_many_which_costs_less() -> None:
     comparison = xfcost.compare("resnet-50", "convnext-t")
     told = dict(order_lines(comparison))["macs"]
-    sides = [side for side in range(1, 65) if costs("resnet-50", side**2) and costs("convnext-t", side**2)]
-    claim = Claim("macs", comparison.names, None, 1, 1)  # type: ignore[arg-type]
-    presets = {"ResNet-50": "resnet-50", "ConvNeXt-T": "convnext-t"}
-    orders = [(cheaper(claim, presets, side**2) or (None,))[0] for side in sides]
-    changes = sum(before != after for before, after in pairwise(orders))
-    points = Counter(orders)
+    orders = [one for one in comparison.searches[0].orders if one.quantity == "macs"]
+    changes = sum(before.cheaper != after.cheaper for before, after in pairwise(orders))
+    points = Counter[str | None]()
+    for one in orders:
+        points[one.cheaper] += one.points
     assert changes > 3
     assert (
-        f"then the order changes {changes} times up to N = 4,096 (ResNet-50 at {points['ResNet-50']}, ConvNeXt-T at "
-        f"{points['ConvNeXt-T']} of {len(sides)})"
+        f"then the order changes {changes} times (ResNet-50 at {points['ResNet-50']}, ConvNeXt-T at "
+        f"{points['ConvNeXt-T']} of {sum(points.values())} counted)"
     ) in told
+
+
+def test_a_few_tokens_are_no_crossover() -> None:
+    # Linformer projects to 256 rows: it costs more up to N = 511 in MACs (twice 2·N·d·256 against 2·N²·d), less from 513
+    text = report_text(xfcost.compare("common-full", "common-linformer"))
+    lines = text[text.index("crossovers at equal N") :].split("\n\n")[0].splitlines()
+    full, other = "Full attention · common", "Linformer · common"
+    assert " ".join(" ".join(lines[1:]).split()) == (
+        f"MACs: {full} costs less up to N = 511, {other} from N = 513 on; "
+        f"attention memory: {full} costs less up to N = 255, {other} from N = 257 on"
+    )
+    assert lines[0].startswith("crossovers at equal N (counted from N = 1 to ")
+    assert all(one.startswith("    ") for one in lines[2:])  # lines that are wrapped keep the indent

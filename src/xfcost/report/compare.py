@@ -94,7 +94,11 @@ def _named_rows(rows: Mapping[str, str], first: TableColumn, gap: int = 2) -> Da
 
 # Mode -> the quantities that answer its question, in order, with their words; a cache's are those of its kind.
 _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
-    "forward": (("macs", "MACs"), ("attention_bytes", "attention memory")),
+    "forward": (
+        ("macs", "MACs"),
+        ("score_dot_products_with_extra_tokens", "query-key pairs of a head"),
+        ("attention_bytes", "attention memory"),
+    ),
     "prefill": (("macs", "MACs"), ("cache_bytes", "")),
     "decode": (("read_bytes", "bytes read per step"), ("cache_bytes", ""), ("macs", "MACs")),
     "generate": (("macs", "MACs"), ("cache_bytes", "")),

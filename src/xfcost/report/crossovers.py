@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -14,10 +13,12 @@ from xfcost.report.document import TextLines, line
 from xfcost.report.quantities import QUANTITIES
 
 CURVE_WORDS: Final = {name: QUANTITIES[name].name for name in ("macs", "mixing_macs", "attention_bytes")}
+# Of these a report that is not verbose has a line.
+_USUAL_QUANTITIES: Final = ("macs", "attention_bytes")
 # An order that changes more often is summed up.
 _MOST_CHANGES: Final = 3
-# Images with shorter sides are left out of a report that is not verbose.
-_SMALLEST_SIDE: Final = 64
+# Fewer tokens, and images with shorter sides, are left out of a report that is not verbose.
+_SMALLEST: Final = {"lengths": 32, "grids": 32, "sizes": 64}
 # A counted point -> its name.
 _At = Callable[[int], str]
 
@@ -29,16 +30,20 @@ def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLi
             yield line("crossovers: no N fits two of the systems", "bold")
         return
     part = forward_part(comparison)
-    searched = list(dict.fromkeys(map(search_text if verbose else range_text, comparison.searches)))
-    lines = order_lines(comparison.searches, lambda tokens: f"N = {tokens:,}")
-    none = "" if lines else "none found "
+    searches = comparison.searches if verbose else list(map(_of_usual_sizes, comparison.searches))
+    searched = list(dict.fromkeys(map(search_text if verbose else range_text, searches)))
+    lines = order_lines(searches, lambda tokens: f"N = {tokens:,}", verbose=verbose)
     if len(searched) == 1:
-        yield line(f"{none}({searched[0]})", head=f"crossovers at equal N{part}: ")
+        yield _heading(f"crossovers at equal N{part}", searched[0], found=bool(lines))
     else:
-        yield line(f" {none}".rstrip(), head=f"crossovers at equal N{part}:")
+        yield line("" if lines else " none found", head=f"crossovers at equal N{part}:")
         for one in comparison.searches if verbose else ():
             yield line(f"  {one.systems[0]} and {one.systems[1]}: counted {search_text(one)}", "dim")
     yield from lines
+
+
+def _heading(words: str, searched: str, *, found: bool) -> TextLines:
+    return line(f" ({searched}):" if found else f": none found ({searched})", head=words)
 
 
 def _have_tokens(comparison: Comparison) -> bool:
@@ -55,19 +60,18 @@ def forward_part(comparison: Comparison) -> str:
 def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLines]:
     """The image sizes at which one overtakes the other; small images only with `verbose`."""
     searches = comparison.size_searches if verbose else [_of_usual_sizes(one) for one in comparison.size_searches]
-    lines = order_lines(searches, lambda side: f"{side}×{side}")
+    lines = order_lines(searches, lambda side: f"{side}×{side}", verbose=verbose)
     if lines or (searches and not _have_tokens(comparison)):
         searched = "; ".join(dict.fromkeys(map(search_text if verbose else range_text, searches)))
-        none = "" if lines else "none found "
-        yield line(f"{none}({searched})", head="crossovers at equal image sizes: ")
+        yield _heading("crossovers at equal image sizes", searched, found=bool(lines))
         yield from lines
 
 
 def _of_usual_sizes(search: CrossoverSearch) -> CrossoverSearch:
-    """The search without images that no model is used on."""
-    usual = tuple(one for one in search.orders if one.last >= _SMALLEST_SIDE)
-    first = next((one.first for one in usual), search.first)
-    return msgspec.structs.replace(search, orders=usual, first=max(search.first, first))
+    """The search without so few tokens, and so small images, that no model is used on them."""
+    usual = tuple(one for one in search.orders if one.last >= _SMALLEST[search.kind])
+    starts = {one.quantity: one.first for one in reversed(usual)}
+    return msgspec.structs.replace(search, orders=usual, first=max([search.first, *starts.values()]))
 
 
 def range_text(one: CrossoverSearch) -> str:
@@ -75,7 +79,8 @@ def range_text(one: CrossoverSearch) -> str:
     some = ", not every one" if one.every < one.last else ""
     if one.kind == "sizes":
         return f"counted from {one.first:,} to {one.last:,} pixels{some}"
-    return f"counted from N = {one.first:,} to {one.last:,}{some}"
+    where = "on square grids " if one.kind == "grids" else ""
+    return f"counted {where}from N = {one.first:,} to {one.last:,}{some}"
 
 
 def search_text(one: CrossoverSearch) -> str:
@@ -92,74 +97,49 @@ def search_text(one: CrossoverSearch) -> str:
     return f"{what} {one.first:,} to {one.every:,}{some}{more}"
 
 
-def order_lines(searches: Sequence[CrossoverSearch], at: _At) -> list[TextLines]:
-    """One line per quantity and pair whose order changes between counted points."""
-    texts = ((quantity, _order_text(one, quantity, at)) for quantity in CURVE_WORDS for one in searches)
-    return [line(f"  {CURVE_WORDS[quantity]}: {text}") for quantity, text in texts if text]
+def order_lines(searches: Sequence[CrossoverSearch], at: _At, *, verbose: bool = False) -> list[TextLines]:
+    """One line per pair whose order changes between counted points; with `verbose` also of mixing MACs alone."""
+    quantities = CURVE_WORDS if verbose else _USUAL_QUANTITIES
+    lines = []
+    for search in searches:
+        texts = {one: text for one in quantities if (text := _order_text(search, one, at, verbose=verbose))}
+        if texts:
+            lines.append(line("  " + "; ".join(f"{CURVE_WORDS[one]}: {text}" for one, text in texts.items())))
+    return lines
 
 
-def _order_text(search: CrossoverSearch, quantity: str, at: _At) -> str:
-    """Which costs less at which points; nothing where one does at all counted points.
+def _order_text(search: CrossoverSearch, quantity: str, at: _At, *, verbose: bool) -> str:
+    """Which costs less up to, between and from which counted points on; nothing where one does at all of them.
 
-    A range is named only where every point of it was counted; beyond that, only counted points.
+    Points at which both cost the same are named with `verbose`, and where they are several.
     """
-    orders = [one for one in search.orders if one.quantity == quantity]
-    if len({one.cheaper for one in orders}) == 1:
-        points = sum(one.points for one in orders)
-        return "" if orders[0].cheaper else f"{' and '.join(search.systems)} are equal at all {points:,} counted"
-    inside = [one for one in orders if one.last <= search.every]
-    beyond = [one for one in orders if one.last > search.every]
-    parts = [_ranges(inside, search, at)] if inside else []
-    parts += [_seen(inside[-1:], beyond, search, at)] if beyond else []
-    return "; ".join(parts)
-
-
-def _ranges(orders: Sequence[NamedOrder], search: CrossoverSearch, at: _At) -> str:
-    """The order on a range of which every point was counted."""
-    start = orders[0]
-    begins = f"at {at(start.first)}" if start.first == start.last else f"up to {at(start.last)}"
-    who = f"{start.cheaper} costs less" if start.cheaper else f"{' and '.join(search.systems)} are equal"
-    if len(orders) - 1 > _MOST_CHANGES:
-        changes = f"then the order changes {len(orders) - 1} times up to {at(search.every)}"
-        return f"{who} {begins}, {changes} ({_tally(orders, search)})"
-    spans = (
-        f"at {at(one.first)}" if one.first == one.last else f"from {at(one.first)} to {at(one.last)}"
-        for one in orders[1:]
-    )
-    others = (f"{_cheaper(one)} {span}" for one, span in zip(orders[1:], spans, strict=True))
-    return ", ".join([f"{who} {begins}", *others])
-
-
-def _seen(inside: Sequence[NamedOrder], beyond: Sequence[NamedOrder], search: CrossoverSearch, at: _At) -> str:
-    """The order at points of a range of which not all were counted: the changes between neighbours that were."""
-    above = "above " if inside else ""
-    changes = [
-        (f"{_cheaper(before)} at {at(before.last)}", f"{_cheaper(after)} at {at(after.first)}")
-        for before, after in pairwise([*inside, *beyond])
-        if before.cheaper != after.cheaper
-    ]
-    if not changes:
-        return f"{_cheaper(beyond[0])} at all {sum(one.points for one in beyond):,} counted {above}".rstrip()
-    if len(changes) > _MOST_CHANGES:
-        examples = f"{len(changes)} changes found, among them {_chained([changes[0], changes[-1]])}"
-        return f"counted {above}({_tally(beyond, search)}): {examples}"
-    return f"{f'counted {above}'.rstrip()}: {_chained(changes)}"
-
-
-def _chained(changes: Sequence[tuple[str, str]]) -> str:
-    """Changes one after another; a point where one ends and the next begins is listed once."""
-    text = ", ".join(changes[0])
-    for (_, last), (before, after) in pairwise(changes):
-        text += f", {after}" if before == last else f"; {before}, {after}"
-    return text
+    runs: list[NamedOrder] = []
+    for one in search.orders:
+        if one.quantity != quantity or not (verbose or one.cheaper or one.first < one.last or not runs):
+            continue
+        if runs and runs[-1].cheaper == one.cheaper:
+            runs[-1] = msgspec.structs.replace(runs[-1], last=one.last, points=runs[-1].points + one.points)
+        else:
+            runs.append(one)
+    if not runs:
+        return ""
+    first, *others = runs
+    if not others:
+        equal = f"{' and '.join(search.systems)} are equal at all {first.points:,} counted"
+        return "" if first.cheaper or (quantity != "macs" and not verbose) else equal
+    who = f"{first.cheaper} costs less" if first.cheaper else f"{' and '.join(search.systems)} are equal"
+    texts = [f"{who} {'at' if first.first == first.last else 'up to'} {at(first.last)}"]
+    if len(others) > _MOST_CHANGES:
+        texts.append(f"then the order changes {len(others)} times ({_tally(runs, search)})")
+        others = others[-1:]
+    for one in others:
+        span = f"from {at(one.first)} {'on' if one is runs[-1] else f'to {at(one.last)}'}"
+        texts.append(f"{one.cheaper or 'equal'} {f'at {at(one.first)}' if one.first == one.last else span}")
+    return ", ".join(texts)
 
 
 def _tally(orders: Sequence[NamedOrder], search: CrossoverSearch) -> str:
     """At how many of the counted points which of the two costs less."""
     points = {who: sum(one.points for one in orders if one.cheaper == who) for who in (*search.systems, None)}
     shares = [f"{who or 'equal'} at {number:,}" for who, number in points.items() if number]
-    return f"{', '.join(shares)} of {sum(points.values()):,}"
-
-
-def _cheaper(order: NamedOrder) -> str:
-    return order.cheaper or "equal"
+    return f"{', '.join(shares)} of {sum(points.values()):,} counted"

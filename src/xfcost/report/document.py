@@ -247,7 +247,8 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
         elif isinstance(part, TextLines):
             texts = [Text(text, style=part.style) for text in part.texts]
             texts[:1] = [Text.assemble((part.head, "bold"), texts[0])] if part.head else texts[:1]
-            shown += [*texts[:-1], Text.assemble(texts[-1], (part.tail, "dim"))] if part.tail else texts
+            texts[-1:] = [Text.assemble(texts[-1], (part.tail, "dim"))] if part.tail else texts[-1:]
+            shown += [_Indented(text) if text.plain.startswith(" ") else text for text in texts]
         elif isinstance(part, Picture):
             shown.append(part.draw(width))
         elif isinstance(part, HiddenColumns):
@@ -255,6 +256,22 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
         else:
             shown += [Text(f"{name}: {text}") for name, text in part.pairs] if isinstance(part, Items) else [Text()]
     return Group(*shown)
+
+
+class _Indented(NamedTuple):
+    """A text that begins with blanks, which stand before the lines that it is wrapped to as well, and two more."""
+
+    text: Text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        plain = self.text.plain
+        indent = len(plain) - len(plain.lstrip(" "))
+        wrapped = self.text[indent:].wrap(console, max(options.max_width - indent - _INDENT, 1))
+        for number, one in enumerate(wrapped):
+            one.rstrip()
+            yield Text(" " * (indent + _INDENT * (number > 0))).append_text(one)
 
 
 def _drawn_table(table: DataTable, width: int) -> Iterator[RenderableType]:

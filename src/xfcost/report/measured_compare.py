@@ -168,7 +168,7 @@ def counted_texts(pair: Pair) -> Iterator[str]:
     for every in pair.searches:
         search = msgspec.structs.replace(every, orders=tuple(one for one in every.orders if one.quantity == "macs"))
         point = "{0}×{0}" if search.kind == "sizes" else "N = {0:,}"
-        lines = [line.plain.strip() for line in order_lines([search], point.format)]
+        lines = [line.plain.strip() for line in order_lines([search], point.format, verbose=True)]
         cheaper = {one.cheaper for one in search.orders}
         if not lines and len(cheaper) == 1:
             lines = [f"MACs: none found; {cheaper.pop()} has fewer"]
