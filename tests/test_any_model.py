@@ -204,7 +204,7 @@ def test_options_of_specs_are_refused():
         xfcost.analyze(Model(), example_inputs=TOKENS, N=784)
     with pytest.raises(UsageError, match="takes no cache; expected parameters use_cache"):
         xfcost.analyze(Model(), example_inputs=TOKENS, mode="decode")
-    with pytest.raises(UsageError, match="--tokens 300: that is of specs"):
+    with pytest.raises(UsageError, match="--tokens: Model reads no token ids"):
         xfcost.analyze(Model(), example_inputs=TOKENS, mode="train", tokens=300)
     with pytest.raises(UsageError, match="a spec knows its inputs"):
         xfcost.analyze("vit", example_inputs=TOKENS)

@@ -296,7 +296,7 @@ def test_a_step_of_training_is_compared_without_a_device(tmp_path: Path) -> None
     assert own.training is not None
     assert found.figures["Twice"]["step_flops"] == own.training.step.model_flops
     assert found.figures["Twice"]["macs"] == 2 * 16 * 8 * 8
-    with pytest.raises(UsageError, match="--tokens 1000: Twice is a torch module"):
+    with pytest.raises(UsageError, match="--tokens: Twice reads no token ids"):
         xfcost.compare(str(tmp_path / "toy.yaml"), pair, mode="train", tokens=1000)
 
 

@@ -402,8 +402,8 @@ def claims(comparison: Comparison, quantity: str, told: str) -> Iterator[Claim]:
         end = number(found["to"]) if found["to"] else search.every if found["how"] == "from" else at
         cheaper = found["who"] if found["who"] in search.systems else None
         yield Claim(quantity, search.systems, cheaper, start, min(end, search.every))
-        for counted in (at, number(found["to"] or found["from"])):
-            yield Claim(quantity, search.systems, cheaper, counted, counted)
+        for one_n in (at, number(found["to"] or found["from"])):
+            yield Claim(quantity, search.systems, cheaper, one_n, one_n)
     rest = re.sub(r"then the order changes \d+ times \([^)]*(\([^)]*\)[^)]*)*\)", "", claim.sub("", told))
     assert "N =" not in rest, rest
 
@@ -470,7 +470,7 @@ def test_of_many_changes_it_is_reported_at_how_many_which_costs_less() -> None:
 
 
 def test_a_few_tokens_are_no_crossover() -> None:
-    # Linformer projects to 256 rows: it costs more up to N = 511 in MACs (twice 2·N·d·256 against 2·N²·d), less from 513
+    # Linformer projects to 256 rows: it costs more up to N = 511 in MACs (4·N·d·256 against 2·N²·d), less from 513
     text = report_text(xfcost.compare("common-full", "common-linformer"))
     lines = text[text.index("crossovers at equal N") :].split("\n\n")[0].splitlines()
     full, other = "Full attention · common", "Linformer · common"

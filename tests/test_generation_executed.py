@@ -193,7 +193,7 @@ def test_a_mode_that_leaves_no_choice_refuses_one(mode: str, logits: str) -> Non
 
 
 def test_what_is_no_choice_is_refused() -> None:
-    with pytest.raises(UsageError, match="--logits first: expected one of all, last"):
+    with pytest.raises(UsageError, match="--logits first: expected last or all"):
         analyze("gpt2", mode="prefill", logits="first", trace=False)  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="the head does not predict the next token"):
         analyze("bert-base", mode="prefill", logits="last", trace=False)

@@ -96,7 +96,7 @@ def test_groups_are_sorted_too() -> None:
     ("options", "message"),
     [
         (["--sort", "seconds"], "--sort seconds: nothing was timed; add --device cpu"),
-        (["--sort", "time"], "--sort time: expected one of"),
+        (["--sort", "time"], "--sort time: expected macs, seconds, params or memory"),
         (["--top", "3", "--format", "json"], "--sort and --top: json has every row"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_generation_answers_its_total() -> None:
 
 def test_training_answers_flops_memory_and_days() -> None:
     lines = " ".join(header("gpt2", mode="train", tokens="300e9", sustained="125T", devices=8))
-    for words in ("one step (1,024 tokens): ", "memory: ", "300.0 G tokens: ", " days (", " device-days) on 8 devices"):
+    for words in ("one step (1,024 tokens): ", "memory: ", "300.0 G tokens: ", " days (", " device-days) "):
         assert words in lines
     assert "(parameters, gradients, optimizer states, saved activations, 196.3 MiB float32 logits of the loss)" in lines
     traced = report_text(xfcost.analyze("gpt2", mode="train", N=8))

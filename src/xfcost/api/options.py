@@ -513,7 +513,7 @@ class OneModuleOptions(TypedDict, total=False):
     ]
     cache_in: Annotated[
         str | None,
-        Option("The parameter that takes the cache, with another name than transformers' has.", metavar="NAME"),
+        Option("The parameter that takes the cache (default: as transformers names it).", metavar="NAME"),
     ]
     cache_out: Annotated[
         str | None,

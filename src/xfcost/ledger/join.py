@@ -130,7 +130,7 @@ def with_operand_bytes(ledger: Ledger, row_bytes: Mapping[str, int]) -> Ledger:
 
 def weights_read(row: Operation) -> int:
     """Elements of the weights that a block reads, of experts as expected; a slice of a table is its output already."""
-    if row.weights_read is not None:
+    if row.weights_read is not None and (row.flops or row.moved):
         return round(expected_weights_of(row))
     return row.params if row.flops else 0
 
