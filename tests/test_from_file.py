@@ -248,7 +248,7 @@ def test_rows_that_were_all_skipped_are_an_error_with_the_reason(tmp_path):
         (("compare", "--device", "cpu", "--precision", "1%"), "--from and --precision: "),
         (("compare", "--trace"), "--from and --trace"),
         (("plot", "--set", "a=1"), "--from and --set: "),
-        (("plot", "--metric", "scores"), "--metric scores: expected one of activations, memory, mixing-time, time"),
+        (("plot", "--metric", "scores"), "--metric scores: expected time, mixing-time, memory or activations"),
         (("plot", "--dtype", "float16"), "--dtype float16: "),
         (("plot", "--batch", "0"), "--batch 0: expected a whole number"),
         (("compare", "C"), "has no row of C; expected one of A, "),

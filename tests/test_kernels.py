@@ -6,16 +6,24 @@ import gzip
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from torch import nn
 
+from clocks import Machine
+from helpers import report_text
+from xfcost.api.runs import timing_plan
+from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
-from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows
+from xfcost.counting.system import SpecSystem
+from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows, whole_rate
+from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import Load
 from xfcost.ledger.roofline import roofline
 from xfcost.ledger.roofs import Roofs
+from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.report import table
 from xfcost.report.roofline import document as roofline_document
 from xfcost.report.timing import timing_texts
@@ -28,7 +36,8 @@ from xfcost.torch_models.running.by_row import leaf_rows
 from xfcost.torch_models.timing import kernels, turns
 from xfcost.torch_models.timing.kernels import RowSeconds, attributed
 from xfcost.torch_models.timing.rows import kernel_seconds, row_bytes
-from xfcost.torch_models.timing.turns import Measured, timing_of
+from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem
+from xfcost.torch_models.timing.turns import Measured, Subject, take_turns, timing_of
 
 DATA = Path(__file__).parent / "data" / "gpu"
 
@@ -280,3 +289,95 @@ def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monke
     assert sums == pytest.approx([100.0] * 7, abs=0.2)
     texts = table.document(ledger).text("table")
     assert ("measuring overhead" in texts) is not on_gpu
+
+
+# ── which lane of a GPU the seconds are of ──
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU's name and its waiting, without one."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    monkeypatch.setattr(turns, "machine", lambda device: "NVIDIA H100 80GB HBM3")
+
+
+def taking_turns(clock, plan):
+    """A call whose seconds on the host vary by half, and whose kernels take 1 to 1.01 ms."""
+    kernel_times = iter((1e-3, 1.01e-3) * 100)
+
+    def rows():
+        spent = next(kernel_times)
+        return RowSeconds({"a": spent}, others=0.25e-3, launches=3)
+
+    call = clock.taking("a", *(one for base in (1.0, 1.5, 2.0, 1.2, 1.8) for one in (base, base, base)))
+    return take_turns([Subject({"": call}, rows)], "cuda", plan, clock.meters)[0]
+
+
+def test_turns_end_once_the_chosen_lane_is_precise(gpu):
+    by_wall = taking_turns(Machine(), TimingPlan(max_time=60.0))
+    plan = TimingPlan(max_time=60.0, lane="device")
+    by_kernels = taking_turns(Machine(), plan)
+    assert len(by_kernels.times) == 6 < len(by_wall.times)
+    timing = timing_of(by_kernels, "cuda", None, None, plan)
+    # rows and others together: 1.25 and 1.26 ms, three of each
+    assert timing.times == pytest.approx((1.25e-3, 1.26e-3) * 3)
+    assert (timing.lane, timing.seconds) == ("device", pytest.approx(1.255e-3))
+    assert timing.interval == pytest.approx((1.25e-3, 1.26e-3))
+    assert timing.noisy is None
+    assert timing.wall == timing.lanes.wall > 1.0
+
+
+def test_the_host_is_a_lane(gpu):
+    plan = TimingPlan(runs=6, lane="host")
+    found = taking_turns(Machine(), plan)
+    timing = timing_of(found, "cuda", None, None, plan)
+    assert (timing.lane, timing.times) == ("host", found.host)
+
+
+def test_a_gpu_whose_kernels_are_not_traced_has_no_lanes(gpu):
+    plan = TimingPlan(runs=6, lane="device")
+    clock = Machine()
+    subject = Subject({"": clock.taking("a", 1.0)}, lambda: RowSeconds({}, launches=0))
+    found = take_turns([subject], "cuda", plan, clock.meters)[0]
+    assert timing_of(found, "cuda", None, None).lanes is None
+    with pytest.raises(DeviceError, match="--lane device: torch's profiler saw no kernels on cuda"):
+        timing_of(found, "cuda", None, None, plan)
+
+
+def test_shares_of_a_device_are_of_the_whole_call(gpu):
+    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
+    plan = TimingPlan(runs=6, lane="device")
+    timing = timing_of(taking_turns(Machine(), plan), "cuda", None, None, plan)
+    ledger = with_seconds(ledger, {}, None, timing)
+    assert whole_rate(ledger) == ledger.total("flops") / timing.wall
+
+
+@pytest.mark.parametrize("lane", ["host", "device"])
+def test_a_device_with_one_lane_has_no_others(lane):
+    with pytest.raises(UsageError, match=f"--lane {lane}: --device cpu has one lane; leave --lane out"):
+        timing_plan("cpu", {"lane": lane})
+    assert timing_plan("cuda", {"lane": lane}).lane == lane
+    assert timing_plan("cpu", {"lane": "wall"}) == TimingPlan()
+
+
+def test_a_generation_has_no_lane():
+    first = place(load("gpt2", ["stages.0.depth=1"]), Run(mode="generate", tokens=(4,), new_tokens=2))
+    ledger = count(first)
+    with pytest.raises(UsageError, match="--lane device: of --mode generate"):
+        SystemOnDevice(TimedSystem(first, ledger, first), "cpu", TimingPlan(lane="device"))
+
+
+def test_a_comparison_names_the_lane_of_its_ratios(gpu):
+    plan = TimingPlan(runs=6, lane="device")
+    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
+    ledgers = []
+    for factor in (1.0, 2.0):
+        found = taking_turns(Machine(), plan)
+        passes = tuple(one._replace(rows={"a": factor * one.rows["a"]}, others=0.0) for one in found.passes)
+        timing = timing_of(found._replace(passes=passes, in_turns=True), "cuda", None, None, plan)
+        ledgers.append(msgspec.structs.replace(ledger, timing=timing))
+    systems = [SpecSystem(load("vit-ti32", ["stages.0.depth=1"]))] * 2
+    comparison = compared(systems, ledgers, Run(), thorough=False)
+    text = " ".join(report_text(comparison).split())
+    assert "time of kernels: on cuda, NVIDIA H100" in text
+    assert "2× more than" in text

@@ -15,6 +15,7 @@ import msgspec
 from xfcost.api import option_readers as read
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.execution import CHECKPOINTS, MOST_BATCH, MOST_DEVICES, Checkpoint, Execution, Logits, Mode
+from xfcost.ledger.metadata import Lane
 from xfcost.ledger.quantities import whole_number
 from xfcost.ledger.quantization import CACHE_FORMATS, WEIGHT_FORMATS
 from xfcost.ledger.timing_plan import USUAL
@@ -27,6 +28,7 @@ Progress = Callable[[str], None]
 MOST_NEW: Final = 2**31
 _MOST_TOKENS: Final = 10**18
 _MOST_RUNS: Final = 10**6
+LANES: Final = get_args(Lane)
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -374,6 +376,21 @@ class TimingOptions(TypedDict, total=False):
     ]
 
 
+class LaneOption(TypedDict, total=False):
+    """Timing, with --device."""
+
+    lane: Annotated[
+        str | None,
+        Option(
+            "Whose seconds on a GPU: of the whole call (wall), until the host has issued it (host), or of its kernels "
+            "(device).",
+            metavar="LANE",
+            read=read.one_of(LANES),
+            words=LANES,
+        ),
+    ]
+
+
 class DeviceOption(TypedDict, total=False):
     """Timing, with --device."""
 
@@ -596,7 +613,7 @@ class SearchOptions(TypedDict, total=False):
     ]
 
 
-class CompareOptions(
+class _AccountOptions(
     RunOptions,
     SettingsOption,
     TraceOption,
@@ -608,21 +625,25 @@ class CompareOptions(
     ProgressOption,
     total=False,
 ):
+    """The keywords that `analyze` and `compare` share."""
+
+
+class CompareOptions(_AccountOptions, LaneOption, total=False):
     """The keywords of `compare`."""
 
 
-class AnalyzeOptions(CompareOptions, ChoosingOptions, ProbeOption, OneModuleOptions, total=False):
+class AnalyzeOptions(_AccountOptions, ChoosingOptions, ProbeOption, OneModuleOptions, total=False):
     """The keywords of `analyze`."""
 
 
-class _Every(AnalyzeOptions, BudgetOptions, SearchOptions, total=False):
+class _Every(AnalyzeOptions, LaneOption, BudgetOptions, SearchOptions, total=False):
     pass
 
 
 _GROUPED: Final = (
     BudgetOptions, SearchOptions, SizeOptions, BatchOptions, ExecutionOptions, SettingsOption, TraceOption,
     ProbeOption, ProgressOption, DeviceOptions, ChoosingOptions, TrainingOptions, DeviceOption, PredictOption,
-    TimingOptions, InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
+    TimingOptions, LaneOption, InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
 )  # fmt: skip
 TYPES: Final[dict[str, Any]] = _Every.__annotations__
 EVERY: Final[dict[str, Option]] = {name: one.__metadata__[0] for name, one in TYPES.items()}
@@ -632,7 +653,7 @@ GROUP_OF: Final[dict[str, str]] = {
 # The panels of `--help`, in their order.
 GROUPS: Final = (*dict.fromkeys(GROUP_OF.values()), "Output")
 OPTIONS: Final = {name: EVERY[name] for name in RunOptions.__annotations__}
-TIMING_OPTIONS: Final = {name: EVERY[name] for name in TimingOptions.__annotations__}
+TIMING_OPTIONS: Final = {name: EVERY[name] for name in (*TimingOptions.__annotations__, "lane")}
 
 
 def flag_of(name: str) -> str:

@@ -538,6 +538,8 @@ def timing_plan(device: str | None, options: Mapping[str, Any], *, predict: bool
     if device is None:
         refuse("a prediction" if predict else "a run without a timing", given)
     values = {name: read_option(name, value) for name, value in given.items()}
+    if values.get("lane", "wall") != "wall" and not str(device).startswith("cuda"):
+        raise UsageError(f"--lane {values['lane']}: --device {device} has one lane; leave --lane out, or time on cuda")
     if "composed" in given and "compile" in given:
         raise UsageError("--composed and --compile: a compiled model has no rows to compose; give one of them")
     stopping = [f"--{name.replace('_', '-')}" for name in ("precision", "max_time", "min_time") if name in given]

@@ -20,6 +20,7 @@ from xfcost.report.messages import say
 if TYPE_CHECKING:
     from xfcost.counting.measured import MeasuredSeries
     from xfcost.counting.measured_series import Choice
+    from xfcost.ledger.metadata import Lane
 
 From = Annotated[
     Path | None,
@@ -40,7 +41,7 @@ METRICS_OF_FILES: Final = "with --from time (the default there), mixing-time, me
 _WORDS: Final = ("machine", "device", "threads", "dtype", "batch", "attention", "mode", "compile", "composed")
 _FLAGS: Final = {"compile": "compiled", "composed": "composed"}
 _READ: Final = ("dtype", "batch", "attention", "mode")
-_ANYWAY: Final = {"specs", "from_", "machine", "N", "size", "output", "force", *_WORDS}
+_ANYWAY: Final = {"specs", "from_", "machine", "N", "size", "output", "force", "lane", *_WORDS}
 _MOST_THREADS: Final = 2**16
 
 
@@ -73,8 +74,8 @@ class WrittenOptions(NamedTuple):
                 )
 
 
-def choice_of(given: WrittenOptions) -> Choice:
-    """The rows that the options choose.
+def choice_of(given: WrittenOptions, lane: Lane | None) -> Choice:
+    """The rows that the options choose, with the seconds of a `lane` where --lane names none.
 
     Raises:
         UsageError: an option can't be.
@@ -86,7 +87,8 @@ def choice_of(given: WrittenOptions) -> Choice:
     axis, span = None, None
     if options.get("N") is not None or options.get("size") is not None:
         axis, span = measured_axis(options.get("N"), options.get("size"))
-    return Choice(tuple(options.get("specs") or ()), fields, axis, span)
+    lane = read_option("lane", options.get("lane")) or lane
+    return Choice(tuple(options.get("specs") or ()), fields, axis, span, lane)
 
 
 def _words(name: str, value: Any) -> tuple[str, ...]:
@@ -112,7 +114,7 @@ def compare_file(given: WrittenOptions) -> None:
     options = given.options
     given.refuse_others(_ANYWAY | {"format_"})
     target = shared.target_of({"format_": None, **options})
-    found = _found(given)
+    found = _found(given, "wall")
     if not found.pairs:
         (only,) = [one.name for one in found.series if one.rows]
         raise UsageError(
@@ -138,16 +140,16 @@ def plot_file(given: WrittenOptions) -> None:
     force = bool(options.get("force"))
     form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=force)
-    found = _found(given)
+    found = _found(given, None)
     chart = measured_chart(found, metric, _mark(options.get("mark"), found))
     shared.deliver_lines(chart.summary)
     shared.deliver(points_csv(found) if form == ".csv" else chart_bytes(chart, form), target, force=force)
 
 
-def _found(given: WrittenOptions) -> MeasuredSeries:
+def _found(given: WrittenOptions, lane: Lane | None) -> MeasuredSeries:
     from xfcost.api.measured import measured_file
 
-    return measured_file(given.options["from_"], choice_of(given), say)
+    return measured_file(given.options["from_"], choice_of(given, lane), say)
 
 
 def _stem(path: Path) -> str:

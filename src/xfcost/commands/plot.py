@@ -113,7 +113,7 @@ class _System:
         if not self.ledgers or self.ledgers[-1].timing is None:
             return None
         before, counted = self.ledgers[-1], self.sweep.ledgers[self.sweep.xs.index(x)]
-        rate = self.ledgers[-1].timing.seconds / max(before.total("macs") or 0, 1)
+        rate = self.ledgers[-1].timing.wall / max(before.total("macs") or 0, 1)
         expected = rate * (counted.total("macs") or 0)
         if expected <= _MOST_SECONDS:
             return None
@@ -190,13 +190,15 @@ Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYS
 
 @shared.options(
     BatchOptions, "dtype", "attention", "mode", "on", "mfu", "mbu", SettingsOption, InputOptions, "strict",
-    DeviceOption, PredictOption, TimingOptions, "force",
+    DeviceOption, PredictOption, TimingOptions, "lane", "force",
     mode="forward, or decode (one more token, its past cached).",
     on="With --metric time: the least time on a device, or on several (h100-sxmx8); with --metric throughput also "
     "h100-sxmx8,l40sx16. `xfcost devices` lists them.",
     mfu="With --metric throughput: the share of the peak that it gets (40%).",
     mbu="With --metric throughput: the share of the memory bandwidth that it gets (60%).",
     device="Points of the real model over the formulas: cpu, cuda or mps.",
+    lane="Whose seconds on a GPU: of the whole call (wall), until the host has issued it (host), or of its kernels "
+    "(device, the default there).",
     predict="With --metric time: predict, from the device's calibration (`calibrate`).",
 )  # fmt: skip
 def run(  # noqa: PLR0913 - options
@@ -222,7 +224,7 @@ def run(  # noqa: PLR0913 - options
 
     Example: xfcost plot vit swin --N 49:12544 -o scaling.svg
     """
-    from xfcost.api.runs import make_run, run_options, timing_plan
+    from xfcost.api.runs import make_run, run_options
     from xfcost.api.systems import first_sizes, open_systems, shared_run
     from xfcost.counting.recorded import RecordedModel
     from xfcost.counting.sweep import span_of
@@ -250,7 +252,7 @@ def run(  # noqa: PLR0913 - options
     target = output or shared.default_target(specs, metric)
     form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=given["force"])
-    timing = timing_plan((device or ("cpu" if predict else None)) if metric == "time" else None, given)
+    timing = _timing(metric, given)
     if metric == "scores":  # fused attention keeps none
         given["attention"] = "eager"
     given["mode"] = _mode(metric, given["mode"])
@@ -283,6 +285,21 @@ def _context(systems: Sequence[System], run: Run) -> tuple[int, int] | None:
     low, high = TEXT_RANGE
     high = min(text_positions(one, run, high) for one in systems)
     return (low, high) if high >= FEW_POSITIONS else None
+
+
+def _timing(metric: str, given: Mapping[str, Any]) -> TimingPlan:
+    """How long each point is timed; on a GPU the seconds of kernels are, which repeat within a percent.
+
+    Raises:
+        UsageError: an option of a timing can't be, or nothing is timed.
+    """
+    from xfcost.api.runs import timing_plan
+
+    device = given["device"] or ("cpu" if given["predict"] else None)
+    if metric != "time" or device is None:
+        return timing_plan(None, given)
+    lane = given["lane"] or ("device" if device.startswith("cuda") and not given["predict"] else None)
+    return timing_plan(device, {**given, "lane": lane})
 
 
 def start_module(one: System, runs: Sequence[Run], metric: str, *, strict: bool) -> None:

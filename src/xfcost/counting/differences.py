@@ -331,7 +331,7 @@ def not_timed_alike(before: Report, after: Report) -> str | None:
         if first is second:
             return None
         return f"only the run {'before' if first else 'after'} was timed: seconds are not compared"
-    return _another("timed", first, second, ("machine", "device", "threads", "compiled", "composed"))
+    return _another("timed", first, second, ("machine", "device", "threads", "compiled", "composed", "lane"))
 
 
 def not_predicted_alike(before: Report, after: Report) -> str | None:

@@ -23,6 +23,7 @@ from xfcost.counting.measured_series import (
 from xfcost.counting.sweep import PIXELS, SizeAxis, slope
 from xfcost.ledger import units
 from xfcost.ledger.measurements import Measurement
+from xfcost.ledger.metadata import Timing
 from xfcost.ledger.statistics import (
     Estimate,
     Interval,
@@ -260,6 +261,11 @@ class MeasuredSeries(msgspec.Struct, frozen=True, kw_only=True):
     """Name of a series -> its formula."""
     notes: tuple[str, ...] = ()
     """What was left out or mixed, and what a reader must know of it."""
+
+    @property
+    def timing(self) -> Timing | None:
+        """That of the first row that was timed: all rows' seconds are of its lane."""
+        return next((row.outcome.timing for one in self.series for row in one.rows if row.outcome.timing), None)
 
     @property
     def missing(self) -> list[Measurement]:

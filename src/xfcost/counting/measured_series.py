@@ -13,7 +13,9 @@ from xfcost.counting.sweep import PIXELS, TOKENS, SizeAxis
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError, near_names, nearest, printable
 from xfcost.ledger.measurements import Configuration, Counted, Measurement
+from xfcost.ledger.metadata import Lane
 from xfcost.ledger.statistics import Estimate, Interval
+from xfcost.ledger.timing_plan import in_lane
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 
 
@@ -304,6 +306,8 @@ class Choice(NamedTuple):
     axis: SizeAxis | None = None
     span: tuple[int, int] | None = None
     """From where to where on that axis."""
+    lane: Lane | None = "wall"
+    """Of which lane of a GPU the seconds are; None: of its kernels, where all timed rows have them."""
 
 
 class ChosenRows(NamedTuple):
@@ -342,9 +346,37 @@ def chosen(rows: Sequence[Measurement], choice: Choice, file: str) -> ChosenRows
                 f"--{option} {printable(','.join(words))}: {file} has no such row; its rows have {_listed(kept, read)}"
             )
         kept = _kept_rows(kept, lambda row, o=option, w=words, r=read: _is_one_of(o, r(row), w), read, texts)  # type: ignore[misc]
+    kept = _in_lane(kept, choice.lane, texts, file)
     axis = choice.axis or axis_of_rows(kept)
     kept = _on_axis(kept, axis, texts, file)
     return ChosenRows(_in_span(kept, axis, choice.span, texts, file), axis, texts)
+
+
+def _in_lane(rows: Sequence[Measurement], lane: Lane | None, texts: list[str], file: str) -> list[Measurement]:
+    """The rows with the seconds of a lane of the GPU; timed rows without it are left out.
+
+    Raises:
+        UsageError: no row has it.
+    """
+    timed = [row for row in rows if row.outcome.timing is not None]
+    have = [row for row in timed if row.outcome.timing and row.outcome.timing.lanes and row.outcome.timing.lanes.wall]
+    chosen_lane: Lane = lane or ("device" if have and len(have) == len(timed) else "wall")
+    if chosen_lane == "wall":
+        return list(rows)
+    if not have:
+        raise UsageError(
+            f"--lane {chosen_lane}: {file} has no row with lanes, which rows timed on a GPU have; leave --lane out"
+        )
+    if len(have) < len(timed):
+        texts.append(f"{_rows_text(len(timed) - len(have))} without lanes")
+    found = []
+    for row in rows:
+        if (timing := row.outcome.timing) is None:
+            found.append(row)
+        elif row in have:
+            outcome = msgspec.structs.replace(row.outcome, timing=in_lane(timing, chosen_lane))
+            found.append(msgspec.structs.replace(row, outcome=outcome))
+    return found
 
 
 def _is_called(row: Measurement, name: str) -> bool:

@@ -79,7 +79,7 @@ def whole_rate(ledger: Ledger) -> float | None:
     if ledger.timing is None:
         return None
     trained = ledger.training is not None
-    return sum(_over_blocks(row, _flops(row, trained=trained)) for row in ledger.rows) / ledger.timing.seconds
+    return sum(_over_blocks(row, _flops(row, trained=trained)) for row in ledger.rows) / ledger.timing.wall
 
 
 def whole_of_peak(ledger: Ledger) -> dict[str, float]:
@@ -109,18 +109,18 @@ def reached(ledger: Ledger) -> AchievedRates | None:
     if timing is None:
         return None
     if plan is not None:
-        step = timing.seconds * plan.micro_batches
+        step = timing.wall * plan.micro_batches
         each = [(one.step_flops / one.peak / step, one.bound_step_seconds / step) for one in _modes(plan)]
         (mfu, of_bound), *tf32 = each
         return AchievedRates(mfu, None, of_bound, *(tf32[0] if tf32 else ()))
     if ledger.on is None:
         return None
     each = [
-        (sum(part.compute_seconds for part in one.parts) / timing.seconds, one.seconds / timing.seconds)
+        (sum(part.compute_seconds for part in one.parts) / timing.wall, one.seconds / timing.wall)
         for one in _modes(ledger.on)
     ]
     (mfu, of_bound), *tf32 = each
-    mbu = sum(part.expected_memory_seconds for part in ledger.on.parts) / timing.seconds
+    mbu = sum(part.expected_memory_seconds for part in ledger.on.parts) / timing.wall
     return AchievedRates(mfu, mbu, of_bound, *(tf32[0] if tf32 else ()))
 
 

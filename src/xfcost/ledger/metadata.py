@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -100,6 +100,10 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
     interval: tuple[float, float] | None = None
 
 
+Lane = Literal["wall", "host", "device"]
+"""Seconds of the whole call, until the host has issued everything, or of all kernels."""
+
+
 class Lanes(msgspec.Struct, frozen=True, kw_only=True):
     """The two lanes of a run on a GPU, in seconds: the longer one is about what the run takes."""
 
@@ -111,6 +115,12 @@ class Lanes(msgspec.Struct, frozen=True, kw_only=True):
     """Those of copies and fills that no operation launched."""
     launches: int
     """The number of kernels, copies and fills."""
+    wall: float | None = None
+    """Of the whole call; of reports that don't have it, their `seconds` are."""
+    host_times: tuple[float, ...] = ()
+    """Those of the host, by turn."""
+    kernel_times: tuple[float, ...] = ()
+    """Those of all kernels, by turn that was profiled: the first ones."""
 
     @property
     def host_bound(self) -> bool:
@@ -124,6 +134,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     machine: str
     seconds: float
+    """Of the whole call, or of the `lane`; so are the spread, the interval and the times."""
     spread: float
     runs: int
     """The number of measurements; a forward of microseconds is repeated within each."""
@@ -157,10 +168,17 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """`whole` less the seconds of all rows; negative where measuring them costs more than what runs between them."""
     lanes: Lanes | None = None
     """On a GPU, the seconds of the host and of the kernels; the seconds of rows are those of their kernels then."""
+    lane: Lane = "wall"
+    """Of which lane of a GPU the seconds are."""
     roofs: Roofs | None = None
     """What the machine was calibrated to reach; None where that is not known."""
     not_calibrated: str | None = None
     """Why it is not known, where it was looked for."""
+
+    @property
+    def wall(self) -> float:
+        """The seconds of the whole call, of whichever lane `seconds` are."""
+        return self.seconds if self.lanes is None or self.lanes.wall is None else self.lanes.wall
 
     @property
     def whole(self) -> float:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from xfcost.ledger.metadata import Load
-from xfcost.ledger.statistics import Estimate, precision
+import msgspec
+
+from xfcost.ledger.errors import DeviceError
+from xfcost.ledger.metadata import Lane, Load, Timing
+from xfcost.ledger.statistics import Estimate, interquartile_range, median, precision
 
 
 class TimingPlan(NamedTuple):
@@ -26,6 +29,8 @@ class TimingPlan(NamedTuple):
     """Is the model compiled by torch.compile before?"""
     composed: bool = False
     """Is every distinct block run once, and the whole composed of them?"""
+    lane: Lane = "wall"
+    """The lane of a GPU whose seconds are reported, and have to be precise."""
     checks: bool = False
     """Is a prediction from the machine's calibration held against the measured seconds?"""
 
@@ -69,6 +74,34 @@ def _disturbances(load: Load, threads: int) -> Iterator[str]:
         yield f"the cgroup's quota stopped the process for {_percent(load.withheld)} of the time"
     if load.frequency is not None and load.frequency < _SLOW:
         yield f"the processor ran at {_percent(load.frequency)} of its frequency"
+
+
+def in_lane(timing: Timing, lane: Lane, plan: TimingPlan = USUAL) -> Timing:
+    """`timing` with the seconds of a `lane` of a GPU, which are those of the whole call before.
+
+    Raises:
+        DeviceError: the lanes were not measured.
+    """
+    if lane == "wall":
+        return timing
+    times = () if timing.lanes is None else {"host": timing.lanes.host_times, "device": timing.lanes.kernel_times}[lane]
+    if not times:
+        raise DeviceError(
+            f"--lane {lane}: torch's profiler saw no kernels on {timing.device}, so that there is no such lane; "
+            "leave --lane out, or run on a GPU whose kernels it traces (CUPTI on NVIDIA, ROCm's tracer on AMD)"
+        )
+    found, load = median(times), (timing.load or Load()) if lane == "host" else Load()
+    return msgspec.structs.replace(
+        timing,
+        lane=lane,
+        seconds=found.value,
+        spread=interquartile_range(times),
+        runs=len(times),
+        interval=found.interval,
+        precision=precision(found),
+        times=times,
+        noisy=noise_text(found, load, 1, plan),
+    )
 
 
 def _text(reasons: list[str], plan: TimingPlan) -> str:

@@ -37,7 +37,7 @@ from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_name, fit_wor
 from xfcost.report.quantities import bounded, figure_lines, figure_text, figures_table, recurs
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, preamble
-from xfcost.report.timing import compared_prediction_texts, share_text, spread_text, where_text
+from xfcost.report.timing import compared_prediction_texts, lane_text, share_text, spread_text, where_text
 from xfcost.report.training import run_texts
 
 
@@ -507,7 +507,7 @@ def where_texts(comparison: Comparison) -> Iterator[TextLines]:
     timings = list(_timed(comparison).values())
     if timings:
         turns = "in turns" if all(timing.in_turns for timing in timings) else "one after the other"
-        yield line(f"on {where_text(timings[0])}, {turns}", head="time: ")
+        yield line(f"on {where_text(timings[0])}, {turns}", head=f"time{lane_text(timings[0])}: ")
 
 
 def _timed(comparison: Comparison) -> dict[str, Timing]:
@@ -578,7 +578,7 @@ def _timing_cells(ledger: Ledger) -> dict[str, Any]:
     if timing is None:
         return {}
     low, high = timing.interval or (None, None)
-    names = ("device", "machine", "threads", "compiled", "spread", "runs", "noisy")
+    names = ("device", "machine", "threads", "compiled", "lane", "spread", "runs", "noisy")
     return {name: getattr(timing, name) for name in names} | {"seconds_low": low, "seconds_high": high}
 
 

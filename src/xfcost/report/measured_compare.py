@@ -22,6 +22,7 @@ from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, 
 from xfcost.report.measurements import configuration_text, outcome_text, precision_text
 from xfcost.report.plot import slope_text
 from xfcost.report.style import lowered
+from xfcost.report.timing import lane_text
 
 # Pairs and rows that a report names.
 _MOST_PAIRS: Final = 6
@@ -47,7 +48,7 @@ def _parts(found: MeasuredSeries) -> Iterator[Part]:
     head = (f"{found.file}: {units.number_of(rows, 'row')}{without}", "   ".join(shared_words(found.series)))
     yield from (TextLines(head, only="terminal"), Gap())
     for pair in found.pairs[:_MOST_PAIRS]:
-        name = f"{pair.first.name} and {pair.second.name}, time:"
+        name = f"{pair.first.name} and {pair.second.name}, time{lane_text(found.timing)}:"
         yield TextLines(["", *(f"  {text}" for text in _pair_texts(pair))], head=name, only="terminal")
     if (more := len(found.pairs) - _MOST_PAIRS) > 0:
         yield TextLines([f"{more} more pairs: --format json has them, or name the systems"], "dim", only="terminal")
@@ -295,6 +296,7 @@ def measured_object(found: MeasuredSeries) -> dict[str, Any]:
     return {
         "file": found.file,
         "axis": "N" if found.axis is TOKENS else "size",
+        "lane": found.timing.lane if found.timing else None,
         "series": [_series_object(one, found) for one in found.series],
         "pairs": [_pair_object(one) for one in found.pairs],
         "notes": list(found.notes),

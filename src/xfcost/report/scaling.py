@@ -20,7 +20,7 @@ from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, ChartLine, ChartPoints, ratio_summary, slope_text
 from xfcost.report.quantities import QUANTITIES
 from xfcost.report.style import lowered
-from xfcost.report.timing import where_text
+from xfcost.report.timing import lane_text, where_text
 
 # What the bars of a point without an interval are.
 _SPREAD: Final = "the interquartile range"
@@ -54,14 +54,15 @@ def scaling_chart(
         why = "is 0 everywhere" if known else "is not known"
         needs = "" if known or metric != "mixing" else "; --metric macs needs no mixing kinds"
         raise UsageError(f"--metric {metric}: {why} for {names}; nothing to draw on log axes{needs}")
+    lane = lane_text(next((ledger.timing for ledgers in live for ledger in ledgers), None))
     metadata = next((one for one in sweeps if not is_module(one)), sweeps[0]).ledgers[0].metadata
     return Chart(
-        title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
+        title=f"{chosen.title}{lane} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
         subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps)))
         + (f" · {sweeps[0].on.name}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else "")
         + (" without TF32 but where named" if tf32 else ""),
-        value_label=chosen.label + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
+        value_label=chosen.label + lane + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
         lines=[*lines, *tf32],
         points=points,
@@ -161,7 +162,8 @@ def _ratio_texts(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]
         for x, timing in timings.items():
             if x in first:
                 against = ratio_text(time_ratio(first[x], timing), sweeps[0].name)
-                yield f"{one.name} at {one.axis.word} = {x:,}: {against}"
+                lane = f", time{lane_text(timing)}" if timing.lane != "wall" else ""
+                yield f"{one.name} at {one.axis.word} = {x:,}{lane}: {against}"
 
 
 def _noisy_texts(sweeps: Sequence[CountedSweep], live: Sequence[Sequence[Ledger]]) -> Iterator[str]:
@@ -283,10 +285,11 @@ def measured_chart(found: MeasuredSeries, metric: str, mark: int | None) -> Char
             f"--metric {metric}: no row of {found.file} has it; {' or '.join(MEASURED_METRICS)} may be there"
         )
     lines = [_line(one, points, reading, found.curves[one.name]) for one, points in drawn]
+    lane = lane_text(found.timing) if metric == "time" else ""
     return Chart(
-        title=f"{reading.title} over {'N' if found.axis is TOKENS else 'image size'}, measured (log–log)",
+        title=f"{reading.title}{lane} over {'N' if found.axis is TOKENS else 'image size'}, measured (log–log)",
         subtitle=" · ".join([f"Measured: {_BARS[metric]}", *shared_words([one for one, _ in drawn])]),
-        value_label=reading.label,
+        value_label=reading.label + lane,
         unit="byte" if reading.predicted else "second",
         lines=lines,
         points=[_points(one, points, reading, number) for number, (one, points) in enumerate(drawn)],

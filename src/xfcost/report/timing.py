@@ -88,6 +88,11 @@ def where_text(timing: Timing | Prediction) -> str:
     return f"{timing.device}, {timing.machine}, {units.number_of(timing.threads, 'thread')}"
 
 
+def lane_text(timing: Timing | None) -> str:
+    """Of which lane of a GPU the seconds are; empty of the whole call."""
+    return "" if timing is None else {"wall": "", "host": " of the host", "device": " of kernels"}[timing.lane]
+
+
 def _what_ran(ledger: Ledger) -> str:
     if text := ledger.generation:
         phases = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
@@ -113,7 +118,7 @@ def _lane_texts(timing: Timing) -> Iterator[TextLines]:
     if (lanes := timing.lanes) is None:
         return
     kernels = f"kernels take {units.seconds(lanes.kernels)} ({lanes.launches:,} launches)"
-    idle = units.percent(max(0.0, timing.seconds - lanes.kernels), timing.seconds)
+    idle = units.percent(max(0.0, timing.wall - lanes.kernels), timing.wall)
     if lanes.host_bound:
         yield line(f"host-bound: the GPU is idle {idle} of the time; {kernels}, the host {units.seconds(lanes.host)}")
     else:
@@ -123,12 +128,12 @@ def _lane_texts(timing: Timing) -> Iterator[TextLines]:
 def _beside_texts(timing: Timing) -> Iterator[TextLines]:
     """What the sum of the operations leaves, in words."""
     rest = timing.not_attributed
+    if rest is None:  # no operation was timed
+        return
     if (lanes := timing.lanes) is not None:
-        own = units.percent(lanes.kernels - lanes.copies - (rest or 0.0), timing.share_base)
+        own = units.percent(lanes.kernels - lanes.copies - rest, timing.share_base)
         copies = f", copies and fills between operations {units.percent(lanes.copies, timing.share_base)}"
         yield line(f"times of operations are those of their kernels, {own} of all kernels{copies}", "dim")
-        return
-    if rest is None:
         return
     share = units.percent(abs(rest), timing.seconds)
     if rest < 0:

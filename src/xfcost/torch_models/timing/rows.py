@@ -52,8 +52,13 @@ def _around_leaves(live: BuiltModel, leave: Callable[..., None], enter: Callable
         yield
 
 
-def kernel_seconds(live: BuiltModel, call: Callable[[], object], device: str) -> RowSeconds:
-    """Seconds of the kernels of each row in one `call` on a GPU, its backward pass and the optimizer's step with it."""
+def kernel_seconds(live: BuiltModel | None, call: Callable[[], object], device: str) -> RowSeconds:
+    """Seconds of the kernels of each row in one `call` on a GPU, its backward pass and the optimizer's step with it.
+
+    Without a `live` model all kernels are of no row.
+    """
+    if live is None:
+        return kernels_of(call, device)
     entered: list[AbstractContextManager[Any]] = []
 
     def enter(path: str) -> None:

@@ -48,7 +48,7 @@ def passes(
 ) -> Subject:  # fmt: skip
     """A forward without gradients; with a `step` a prefill, then all decode steps, of tokens at `positions`.
 
-    The rows of the two phases are apart. A compiled model has no operations apart, and no seconds of rows.
+    The rows of the two phases are apart. A compiled model has no operations apart; its kernels are no row's.
     """
     phase = "" if step is None else PREFILL
     lives = {phase: build(first, device)}
@@ -66,7 +66,8 @@ def passes(
 
     def rows() -> RowSeconds:
         if device.startswith("cuda"):
-            found = {phase: kernel_seconds(lives[phase], call, device) for phase, call in calls.items()}
+            ranged = {} if compile_ else lives
+            found = {phase: kernel_seconds(ranged.get(phase), call, device) for phase, call in calls.items()}
         else:
             found = {phase: RowSeconds(row_seconds(lives[phase], call, clock)) for phase, call in calls.items()}
         launches = [one.launches for one in found.values() if one.launches is not None]
@@ -78,7 +79,8 @@ def passes(
         )
 
     model, inputs = lives[phase].model, lives[phase].inputs
-    seen = None if compile_ or device == "mps" else rows  # mps has no kernels that can be told apart
+    on_cuda = device.startswith("cuda")
+    seen = None if device == "mps" or (compile_ and not on_cuda) else rows  # mps has no kernels that can be told apart
     return Subject(calls, seen, lambda: peak_on(device, lambda: model(*inputs), model, inputs))
 
 
@@ -91,7 +93,7 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
 
     def rows() -> RowSeconds:
         if on_cuda:
-            return kernel_seconds(live, stepping, device)
+            return kernel_seconds(None if compile_ else live, stepping, device)
         seconds = row_seconds(live, stepping.forward, clock, backward=True)
         began = clock()
         stepping.update()
@@ -102,7 +104,8 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
             stepping.call = stepping.model
         return stepping.peak(device)
 
-    return Subject({"": stepping}, None if compile_ or device == "mps" else rows, peak)
+    seen = None if device == "mps" or (compile_ and not on_cuda) else rows
+    return Subject({"": stepping}, seen, peak)
 
 
 def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:
@@ -204,11 +207,16 @@ class SystemOnDevice:
 
     Raises:
         DeviceError: a tensor is too large for torch, or a batch norm has one value per channel.
-        UsageError: a mode that runs more than one pass is to be composed.
+        UsageError: a mode that runs more than one pass is to be composed, or timed in one lane.
     """
 
     def __init__(self, system: TimedSystem, device: str, plan: TimingPlan = USUAL, meters: Meters = REAL) -> None:
         self.device, self.plan, self.meters, self.mend = device, plan, meters, FOR_SPECS
+        if plan.lane != "wall" and system.step is not None:
+            raise UsageError(
+                f"--lane {plan.lane}: of --mode generate, which is a prefill and decode steps; give --mode prefill or "
+                "decode, or leave --lane out"
+            )
         if plan.composed:
             system = system._replace(architecture=with_distinct_blocks(system.architecture, system.ledger))
         self.system, self.what = system, "one forward"

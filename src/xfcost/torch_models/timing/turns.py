@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from xfcost.ledger.metadata import Lanes, Load, Phase, Timing
+from xfcost.ledger.metadata import Lane, Lanes, Load, Phase, Timing
 from xfcost.ledger.statistics import interquartile_range, median, precision
-from xfcost.ledger.timing_plan import USUAL, TimingPlan, noise_text
+from xfcost.ledger.timing_plan import USUAL, TimingPlan, in_lane, noise_text
 from xfcost.torch_models.timing.devices import (
     Clock,
     SystemCounters,
@@ -153,6 +153,12 @@ class _Timed:
         if self.subject.rows is not None and len(self.passes) < _ROW_PASSES:
             self.passes.append(self.subject.rows())
 
+    def times(self, lane: Lane) -> Sequence[float]:
+        """The seconds of a lane, by turn."""
+        if lane == "device":
+            return [one.total for one in self.passes]
+        return self.host if lane == "host" else _together(self.phases)
+
     def _host_seconds(self, call: Callable[[], object], issued: Clock) -> float:
         self._clock()  # the GPU has finished what came before
         began = issued()
@@ -173,7 +179,7 @@ def _enough(plan: TimingPlan, timed: Sequence[_Timed], turns: int, measured: flo
         return True
     if turns < _FEWEST or measured < plan.min_time * len(timed):
         return False
-    reached = [precision(median(_together(one.phases))) for one in timed]
+    reached = [precision(median(times)) if (times := one.times(plan.lane)) else None for one in timed]
     return all(one is not None and one <= plan.precision for one in reached)
 
 
@@ -184,18 +190,21 @@ def timing_of(
     times = measured.times
     found = median(times)
     threads = measured.threads if device.startswith("cpu") else 1
-    by_kernel = [one for one in measured.passes if one.launches is not None]
+    by_kernel = [one for one in measured.passes if one.launches]
     lanes = (
         Lanes(
             host=statistics.median(measured.host),
             kernels=statistics.median(one.total for one in by_kernel),
             copies=statistics.median(one.copies for one in by_kernel),
             launches=by_kernel[-1].launches or 0,
+            wall=found.value,
+            host_times=measured.host,
+            kernel_times=tuple(one.total for one in by_kernel),
         )
         if by_kernel and measured.host
         else None
     )
-    return Timing(
+    timing = Timing(
         device=device,
         machine=machine(device),
         seconds=found.value,
@@ -220,3 +229,4 @@ def timing_of(
             if name
         ),
     )
+    return in_lane(timing, plan.lane, plan)
