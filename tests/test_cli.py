@@ -335,7 +335,7 @@ class TestRefusals:
             (["analyze", "vit", "--device", "cuda:99"], "this machine has"),
             (["analyze", "vit", "--set", "stages.0.heads"], "key=value"),
             (["analyze", "vit", "--no-such-option"], "No such option"),
-            (["analyse", "vit"], "No such command"),
+            (["analyse", "vit"], "No such command 'analyse'; did you mean 'analyze'?"),
             (["analyze"], "spec"),
             (["list", "--format", "latex"], "expected table, json, csv or markdown"),
             (["show", "nothing"], "there is no preset"),
@@ -577,3 +577,9 @@ class TestOthers:
 
     def test_version(self):
         assert xf("--version").stdout.strip() == f"xfcost {xfcost.__version__}"
+
+
+def test_the_name_of_a_mechanism_is_its_model_of_the_common_family() -> None:
+    assert xf("show", "full").stdout == xf("show", "common-full").stdout
+    # no name is near, and none has it in it
+    assert xf("show", "xyzzy").stderr.startswith("error: there is no preset 'xyzzy' (`xfcost list`")

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from xfcost.ledger.errors import XfcostError, printable
+from xfcost.ledger.errors import XfcostError, near_names, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
 from xfcost.report.messages import discard, leave_stdout, open_stderr, own_stdout, say, settle, substitute
@@ -83,6 +83,12 @@ class LazyGroup(TyperGroup):
         with _errors_before_typer():
             return super().invoke(ctx)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names; an unknown one is refused with the nearest."""
+        if args[0] not in COMMANDS and (near := near_names(args[0], sorted(COMMANDS))):
+            ctx.fail(f"No such command {args[0]!r}; did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """The written list."""
         return list(COMMANDS)
@@ -99,7 +105,7 @@ _WIDEST: Final = 140
 # Options of other tools -> those that do the same here.
 _MEANT: Final = {
     "--gpu": "--on h100-sxm (a device by its figures) or --device cuda (to run and time it here)",
-    "--kv-dtype": "--dtype, which the KV cache has too",
+    "--kv-dtype": "--cache fp8 (a quantised KV cache; else it has the dtype of --dtype)",
     "--seq-len": "--N",
     "--batch-size": "--batch",
 }

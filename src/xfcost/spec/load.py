@@ -18,7 +18,7 @@ from xfcost.ledger.errors import (
     XfcostError,
     combined,
     combined_message,
-    nearest,
+    near_names,
     printable,
     shown,
 )
@@ -267,6 +267,10 @@ def lineage(name: str) -> list[Written]:
             raise source.error(("extends",), f"more than {_MOST_EXTENDS} specs extend one another: {trail}")
 
 
+# Presets with an unknown name in theirs that a message lists.
+_MOST_NEAR: Final = 5
+
+
 def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     """The file of a preset or a path (relative to the file `base`), and its name in messages."""
     if not name or "\0" in name:
@@ -280,11 +284,15 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
             f"{name}: expected a spec; that is a published model (`xfcost list --models`), which analyze, check, "
             f"compare, find, plot, report, roofline and show take; its config is {config_of(name)}"
         )
+    if name not in files and f"common-{name}" in files:  # a mechanism, in the model that all of them share
+        name = f"common-{name}"
     if name not in files:
         hint = f"; a file is meant by its path: ./{name}" if os.path.exists(name) else ""
-        near = nearest(name, [*preset_files(), *models()])
+        names = [*preset_files(), *models()]
+        near = near_names(name, names) or [one for one in names if name.lower() in one][:_MOST_NEAR]
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise UsageError(
-            f"there is no preset {shown_value(name)}; {near}{hint} (`xfcost list` and `xfcost list --models` show all)"
+            f"there is no preset {shown_value(name)}{meant}{hint} (`xfcost list` and `xfcost list --models` show all)"
         )
     return Path(files[name]), f"{name}.yaml"
 
