@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from xfcost.ledger.errors import XfcostError, near_names, printable
+from xfcost.ledger.errors import XfcostError, did_you_mean, near_names, printable
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.visible import one_line, written
 from xfcost.report.messages import discard, leave_stdout, open_stderr, own_stdout, say, settle, substitute
@@ -86,7 +86,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that the first word names; an unknown one is refused with the nearest."""
         if args[0] not in COMMANDS and (near := near_names(args[0], sorted(COMMANDS))):
-            ctx.fail(f"No such command {args[0]!r}; did you mean {' or '.join(map(repr, near))}?")
+            ctx.fail(f"No such command {args[0]!r}; {did_you_mean(near)}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:

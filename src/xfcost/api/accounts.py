@@ -21,7 +21,7 @@ from xfcost.counting.decoding import check_generation, run_at, traced_steps, wit
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
-from xfcost.ledger.execution import CACHED
+from xfcost.ledger.execution import WITH_CACHE
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
@@ -340,7 +340,6 @@ def check_texts(texts: Sequence[str], tokens: Any) -> None:
 
 ModuleKind = Literal["given", "named", "config"]
 # Modes of a module that takes a cache.
-_WITH_CACHE: Final = (*CACHED, "generate")
 # Options of the run that only some modules take: transformers builds a config in any dtype and attention.
 _TAKEN: Final[dict[ModuleKind, tuple[str, ...]]] = {
     "given": (), "named": ("batch",), "config": ("batch", "dtype", "attention"),
@@ -355,7 +354,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
     """
     refuse("a module", {name: value for name, value in given.items() if name not in _TAKEN[kind]})
     mode = read_option("mode", given.get("mode") or "forward")
-    if mode in _WITH_CACHE:
+    if mode in WITH_CACHE:
         refuse("a module with a cache", given)
     run = make_run(**run_options({name: value for name, value in given.items() if name not in ("N", "size")}))
     # other modules have a dtype of their own
@@ -364,7 +363,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
 
 def as_built(run: Run, config: str | None = None) -> Run:
     """`run` with the dtype in which the model of a config is built; its attention is by default the class's best."""
-    if run.mode in _WITH_CACHE or (run.mode == "train" and config is not None and _scores_vocabulary(config)):
+    if run.mode in WITH_CACHE or (run.mode == "train" and config is not None and _scores_vocabulary(config)):
         return as_language_model(run)._replace(attention=run.attention)
     return run
 
@@ -411,7 +410,7 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
         metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
         last = metadata.grid_tokens + run.new_tokens - 1
-        if run.mode in _WITH_CACHE:
+        if run.mode in WITH_CACHE:
             ledger = ledger.at_positions(last, of.positions)
         return module_on_devices(of, ledger, lengths, run, how.cache)
 
@@ -475,7 +474,7 @@ def named_module(
         config = (
             ConfigOptions()
             if run is None or target.kind != "config"
-            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in (*_WITH_CACHE, "train"))
+            else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in (*WITH_CACHE, "train"))
         )
         return NamedModule(target, inputs, build, int(read_option("batch", batch)), config)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.errors import UsageError, any_of, nearest, shown
 from xfcost.ledger.quantities import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 
@@ -88,8 +88,8 @@ def one_of(words: Collection[str]) -> Callable[[str, Any], str]:
 
     def read(option: str, given: Any) -> str:
         if given not in words:
-            few = f"expected {' or '.join([', '.join([*words][:-1]), [*words][-1]])}"
-            mend = few if len(words) <= _FEW_WORDS else nearest(shown(given), words)
+            few = len(words) <= _FEW_WORDS
+            mend = f"expected {any_of([*words])}" if few else nearest(shown(given), words)
             raise UsageError(f"{option} {shown(given)}: {mend}")
         return str(given)
 

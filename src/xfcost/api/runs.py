@@ -24,6 +24,7 @@ from xfcost.api.options import (
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.execution import WITH_CACHE
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import MESH_FIELDS, Mesh, RunPlan
@@ -180,7 +181,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         Refusal(
             ("cache_in", "cache_out"),
             "{value}: a cache is of --mode prefill, decode and generate; add one of them, or leave it out",
-            lambda given: given.get("mode") in ("prefill", "decode", "generate"),
+            lambda given: given.get("mode") in WITH_CACHE,
         ),
     ),
     "a module with a cache": (

@@ -36,9 +36,10 @@ from xfcost.counting.recorded import RecordedModel
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError, printable, shown
-from xfcost.ledger.execution import Mode
+from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import expanded, load
+from xfcost.spec.placement import place
 from xfcost.spec.run import Run, is_language_model, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _PAIR: Final = 2
 # Modes in which a torch module is timed, and in which it is counted beside other systems.
 TIMED_MODES: Final[tuple[Mode, ...]] = ("forward", "train")
-_COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, "prefill", "decode", "generate")
+_COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, *WITH_CACHE)
 # Sizes of the image at which a module is counted first, where they are in the range.
 _SIDES: Final = (512, 448, 224, 256)
 
@@ -79,13 +80,13 @@ def open_systems(
         refuse("a spec", {"example_inputs": examples})
     systems: list[System] = []
     before: list[str] = []
-    for place, one in enumerate(entries, 1):
-        if place in named:
+    for number, one in enumerate(entries, 1):
+        if number in named:
             chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
             run = as_built(Run(mode=options.get("mode") or "forward", **chosen))
-            named_one = named_module(named[place], *texts[place], options.get("batch", 1), run)
+            named_one = named_module(named[number], *texts[number], options.get("batch", 1), run)
             systems.append(_module_system(named_one, patient=patient))
-        elif isinstance(spec := targets.get(place), SpecSystem | RecordedModel):
+        elif isinstance(spec := targets.get(number), SpecSystem | RecordedModel):
             systems.append(spec)
         elif isinstance(one, str):
             names = expanded([*before, one])[len(before) :]  # a pattern gives no preset twice
@@ -133,7 +134,7 @@ def text_positions(system: System, run: Run, most: int) -> int:
         return min(cast("ModuleSystem", system).module.positions or 0, most)
     while is_language_model(system.loaded.spec) and most:
         with suppress(XfcostError):
-            system.ledger(run._replace(tokens=(most,)))
+            place(system.loaded, run._replace(tokens=(most,)))
             return most
         most //= 2
     return 0

@@ -21,15 +21,7 @@ Spec = Annotated[
         "executed; or a config.json of transformers."
     ),
 ]
-By = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        help=f"Group rows: {shared.any_of(VIEWS)}.",
-        rich_help_panel="Output",
-        autocompletion=shared.words_from(VIEWS),
-    ),
-]
+By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows: ")]
 Depth = Annotated[
     int | None,
     typer.Option(
@@ -37,15 +29,7 @@ Depth = Annotated[
     ),
 ]
 SORTS: Final = get_args(Sort)
-SortBy = Annotated[
-    str | None,
-    typer.Option(
-        "--sort",
-        help=f"Rows of the whole model, the most first: {shared.any_of(SORTS)}.",
-        rich_help_panel="Output",
-        autocompletion=shared.words_from(SORTS),
-    ),
-]
+SortBy = Annotated[str | None, shared.choice_option("--sort", SORTS, "Rows of the whole model, the most first: ")]
 Top = Annotated[
     int | None,
     typer.Option(

@@ -18,7 +18,7 @@ def run(
     models: Annotated[
         bool, typer.Option("--models", help="Published models: their parameters, and the source of each config.")
     ] = False,
-    format_: Annotated[str | None, shared.format_option(FORMATS)] = None,
+    format_: Annotated[str | None, shared.choice_option("--format", FORMATS)] = None,
 ) -> None:
     """The presets and models that come with xfcost.
 

@@ -13,7 +13,7 @@ import typer
 
 from xfcost.api.option_readers import one_of
 from xfcost.api.options import EVERY, GROUP_OF, TYPES, flag_of
-from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.errors import UsageError, any_of, printable
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.quantities import whole
@@ -78,11 +78,6 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name not in {"DEFAULT", "DEFAULT_MAP"}
 
 
-def any_of(words: Sequence[str]) -> str:
-    """`table, json or csv`."""
-    return f"{', '.join(words[:-1])} or {words[-1]}"
-
-
 def presets_from(incomplete: str) -> list[str]:
     """The presets and models whose names begin so, for the shell's completion; of a path none, and the shell's own."""
     from xfcost.spec.load import preset_names
@@ -108,10 +103,10 @@ def spec_argument(text: str) -> Any:
     return typer.Argument(help=text, autocompletion=presets_from)
 
 
-def format_option(formats: Sequence[str]) -> Any:
-    """The option --format, whose help lists the `formats` that the command has."""
+def choice_option(flag: str, words: Sequence[str], what: str = "") -> Any:
+    """An option of the output that takes one of the `words`, which its help lists behind `what`."""
     return typer.Option(
-        "--format", help=f"{any_of(formats)}.", rich_help_panel="Output", autocompletion=words_from(formats)
+        flag, help=f"{what}{any_of(words)}.", rich_help_panel="Output", autocompletion=words_from(words)
     )
 
 
@@ -128,7 +123,7 @@ def output_option(text: str) -> Any:
 
 # The options of a report: name -> default and annotation.
 _OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
-    "format_": (None, Annotated[str | None, format_option(FORMATS)]),
+    "format_": (None, Annotated[str | None, choice_option("--format", FORMATS)]),
     "columns": (
         None,
         Annotated[

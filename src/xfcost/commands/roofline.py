@@ -15,7 +15,7 @@ from xfcost.api.options import (
     TimingOptions,
 )
 from xfcost.commands import options as shared
-from xfcost.ledger.errors import UsageError
+from xfcost.ledger.errors import UsageError, any_of
 from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.report.messages import say
 
@@ -57,7 +57,7 @@ def run(specs: shared.Systems, mixing: shared.FindMixing = True, output: Picture
     mode, device, predict = given["mode"], given["device"], given["predict"]
     if mode in get_args(Mode) and mode not in ONE_PASS:
         raise UsageError(
-            f"--mode {mode}: a roofline is of one pass, expected {shared.any_of(ONE_PASS)}; `analyze` reports the rest"
+            f"--mode {mode}: a roofline is of one pass, expected {any_of(ONE_PASS)}; `analyze` reports the rest"
         )
     run = make_run(**run_options(given))
     if run.on is not None:

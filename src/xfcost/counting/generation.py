@@ -20,7 +20,8 @@ from xfcost.ledger.operation import Operation, without_trace
 _ONCE: Final[dict[str, Any]] = {
     "params": 0, "idle_params": 0, "attention_entries": 0, "matrix": None, "pairs": None, "weights_read": None,
 }  # fmt: skip
-_IDS: Final = ("input_ids", "decoder_input_ids")
+# Where models of transformers take token ids; a decoder's first.
+TOKEN_IDS: Final = ("decoder_input_ids", "input_ids")
 
 
 def generated(
@@ -39,11 +40,11 @@ def generated(
     step = cache(lambda tokens: at(tokens, "decode"))
 
     def one_pass(tokens: int) -> Costs:
-        rows = [row for row in (prefill if tokens == prompt else at(tokens, "prefill")).rows if not _of_encoder(row)]
+        rows = [row for row in (prefill if tokens == prompt else at(tokens, "prefill")).rows if not of_encoder(row)]
         return work_of(rows)
 
     passes = sum_over_sizes(one_pass, prompt, last, lengths)
-    encoder, first = work_of(row for row in prefill.rows if _of_encoder(row)), work_of(prefill.rows)
+    encoder, first = work_of(row for row in prefill.rows if of_encoder(row)), work_of(prefill.rows)
     steps = _summed(step, prompt + 1, last)
     decode = work_of(steps)
     return msgspec.structs.replace(
@@ -66,7 +67,7 @@ def generated(
 
 def _check_grows(prefill: Ledger, at: Callable[[int, Mode], Ledger]) -> None:
     inputs = () if prefill.module is None else prefill.module.inputs
-    if all(any(text.startswith(f"{name}:") for text in inputs) for name in _IDS):
+    if all(any(text.startswith(f"{name}:") for text in inputs) for name in TOKEN_IDS):
         raise UsageError(
             f"--mode generate: N of {prefill.metadata.name} is the length of its encoder's text and of its decoder's; "
             "--mode prefill and --mode decode count it at one N"
@@ -79,7 +80,8 @@ def _check_grows(prefill: Ledger, at: Callable[[int, Mode], Ledger]) -> None:
         )
 
 
-def _of_encoder(row: Operation) -> bool:
+def of_encoder(row: Operation) -> bool:
+    """Is it in a module of the name `encoder`?"""
     return "encoder" in row.component.split(".")
 
 

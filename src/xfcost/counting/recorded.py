@@ -23,9 +23,10 @@ from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.system import CURVES, Grown, first_scores
+from xfcost.formulas.arithmetic import causal_pairs
 from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.ledger.execution import Mode
+from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Agreement, Metadata
@@ -46,7 +47,6 @@ _OF_ROW: Final[dict[str, Any]] = {
     "matrix": Matrix, "core": AttentionCore, "weights_read": WeightsRead, "weight_matrices": tuple[WeightMatrix, ...],
 }  # fmt: skip
 _TERM: Final = re.compile(r"[+-]?[^+-]+")
-_WITH_CACHE: Final = ("prefill", "decode", "generate")
 # The modes of the file that another one is made of.
 _COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}
 
@@ -194,7 +194,7 @@ def _kernel(core: Sequence[Operation], metadata: Metadata, config: Mapping[str, 
     keys = scores.macs // (metadata.batch * heads * queries * width)
     statistics, pairs = metadata.batch * heads * queries, None
     if metadata.mode != "decode":  # a window's last tokens are all that a decode step's cache holds
-        kept = [_causal_pairs(tokens, window) for window in _windows(config)]
+        kept = [causal_pairs(tokens, window or tokens) for window in _windows(config)]
         pairs = sum(kept) // len(kept) if scores.times == len(kept) else min(kept)
     ran = scores.ran and msgspec.structs.replace(
         scores.ran, aten="flash_attention", output_shapes=last.ran.output_shapes if last.ran else ""
@@ -216,12 +216,6 @@ def _kernel(core: Sequence[Operation], metadata: Metadata, config: Mapping[str, 
 def _windows(config: Mapping[str, Any]) -> list[int | None]:
     """Of each layer; None where it reads all tokens."""
     return [config["sliding_window"] if one == "sliding_attention" else None for one in config["layer_types"]]
-
-
-def _causal_pairs(tokens: int, window: int | None) -> int:
-    """Each token reads itself and those before it, in all as many as the window has."""
-    most = min(window or tokens, tokens)
-    return most * (most + 1) // 2 + (tokens - most) * most
 
 
 class RecordedModel:
@@ -262,7 +256,7 @@ class RecordedModel:
         Raises:
             UsageError: the mode is one of a cache, and its class has none.
         """
-        if self.mode in _WITH_CACHE and "decode" not in self.counts.modes:
+        if self.mode in WITH_CACHE and "decode" not in self.counts.modes:
             raise UsageError(f"--mode {self.mode}: {self.name} has no cache; expected --mode forward or train")
         if not set(_COUNTED_IN.get(self.mode, (self.mode,))) <= self.counts.modes.keys():
             return False
@@ -316,7 +310,7 @@ class RecordedModel:
                 for row in ledger.rows
             )
             ledger = msgspec.structs.replace(ledger, metadata=metadata, rows=rows, module=run, agreement=None)
-            if found.kernel is not None and mode in _WITH_CACHE and not self.eager:
+            if found.kernel is not None and mode in WITH_CACHE and not self.eager:
                 ledger = with_fused_attention(ledger, self._config).with_note(
                     f"attention is counted as one kernel: {found.kernel}; its class in transformers was run eager, "
                     "and --attention eager counts its matrices"

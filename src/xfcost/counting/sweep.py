@@ -7,7 +7,8 @@ Points have about equal ratios, for log axes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -226,6 +227,7 @@ def sweep(
         ledgers |= {} if largest in ledgers else sized.ledgers([largest])[0]
     if len(ledgers) < 2:  # noqa: PLR2004 - a line has two ends
         raise next(iter(errors.values()))
+    ledgers |= _without_padding(ledgers, sized)
     xs = tuple(sorted(ledgers))
     found = CountedSweep(
         name=name,
@@ -237,7 +239,7 @@ def sweep(
         skipped={x: str(error) for x, error in errors.items() if x not in beyond},
         on=run.on,
     )
-    return counted_at(found, [*extra, *_ends_without_padding(found, sized)], run)
+    return counted_at(found, extra, run)
 
 
 def common_range(sweeps: Sequence[CountedSweep], run: Run) -> list[CountedSweep]:
@@ -280,19 +282,16 @@ def counted_at(each: CountedSweep, xs: Iterable[int], run: Run, *, only_squares:
 _MOST_TRIED: Final = 120
 
 
-def _ends_without_padding(found: CountedSweep, sized: SizedSystem) -> list[int]:
-    """The least and the largest size of a sweep at which nothing is padded; none where none was found near its ends."""
-    if not any(ledger.metadata.padded for ledger in found.ledgers):
-        return []
-    low, high = (sized.sizes.step_below(x) for x in (found.xs[0], found.xs[-1]))
-    ends = []
+def _without_padding(ledgers: Mapping[int, Ledger], sized: SizedSystem) -> dict[int, Ledger]:
+    """The ledgers at the least and the largest size without padding, where some have it and these are near the ends."""
+    if not any(ledger.metadata.padded for ledger in ledgers.values()):
+        return {}
+    low, high = (sized.sizes.step_below(x) for x in (min(ledgers), max(ledgers)))
+    found: dict[int, Ledger] = {}
     for steps in (range(low, high + 1)[:_MOST_TRIED], range(high, low - 1, -1)[:_MOST_TRIED]):
-        for x in map(sized.sizes.value, steps):
-            ledgers, _ = sized.ledgers([x])
-            if x in ledgers and not ledgers[x].metadata.padded:
-                ends.append(x)
-                break
-    return ends
+        counted = ((x, ledgers.get(x) or sized.ledgers([x])[0].get(x)) for x in map(sized.sizes.value, steps))
+        found |= dict(islice(((x, one) for x, one in counted if one and not one.metadata.padded), 1))
+    return found
 
 
 def _between(whole: CountedSweep, low: int, high: int) -> CountedSweep:

@@ -64,3 +64,9 @@ def rounded(value: Number, factor: float) -> Number:
     nearest, rest = divmod(2 * numerator * int(value) + denominator, 2 * denominator)
     whole = nearest - 1 if rest == 0 and nearest % 2 else nearest
     return scaled(value, whole, (numerator, denominator)) if isinstance(value, LetteredInt) else whole
+
+
+def causal_pairs(queries: int, keys: int) -> int:
+    """The pairs of a causal mask: query i meets keys 0 to i; and of a causal window, the last `keys` of these."""
+    whole = min(queries, keys)
+    return whole * (whole + 1) // 2 + (queries - whole) * keys

@@ -171,11 +171,21 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
     return [lower[word] for word in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)]
 
 
+def any_of(words: Sequence[str]) -> str:
+    """`table, json or csv`."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def did_you_mean(near: Iterable[str]) -> str:
+    """`did you mean 'window' or 'axial'?`."""
+    return f"did you mean {' or '.join(map(repr, near))}?"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`did you mean 'window'?` if a known name is similar, else `expected one of …`."""
     names = sorted(known)
     if near := near_names(name, names):
-        return "did you mean " + " or ".join(repr(word) for word in near) + "?"
+        return did_you_mean(near)
     return "expected one of " + ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
 
 

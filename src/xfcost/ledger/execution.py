@@ -14,6 +14,8 @@ Mode = Literal["forward", "prefill", "decode", "generate", "train"]
 ONE_PASS: Final[tuple[Mode, ...]] = ("forward", "prefill", "decode")
 # Those of them that write or read a cache.
 CACHED: Final[tuple[Mode, ...]] = ("prefill", "decode")
+# All modes that do.
+WITH_CACHE: Final[tuple[Mode, ...]] = (*CACHED, "generate")
 
 # Positions whose logits a language model computes: all, or only the last, which predicts the next token.
 Logits = Literal["all", "last"]

@@ -18,6 +18,8 @@ from rich.text import Text
 from xfcost.ledger.visible import one_line, visible, written_columns
 from xfcost.report.style import PLAIN_WIDTH
 
+# Characters of a line in notebooks and pictures.
+_WIDE: Final = PLAIN_WIDTH + 20
 # No text is read as colours or pictures.
 _PLAIN: Final[dict[str, Any]] = {"highlight": False, "emoji": False, "markup": False}
 
@@ -67,8 +69,8 @@ def plain_text(render: Callable[[int], RenderableType]) -> str:
 
 def rich_html(render: Callable[[int], RenderableType]) -> str:
     """A coloured <pre> for notebooks."""
-    console = _Lines(file=io.StringIO(), width=PLAIN_WIDTH + 20, **_PLAIN)
-    return html(console.render(Visible(render(PLAIN_WIDTH + 20))))
+    console = _Lines(file=io.StringIO(), width=_WIDE, **_PLAIN)
+    return html(console.render(Visible(render(_WIDE))))
 
 
 # rich's picture of a terminal without its window, in the fonts of the reader, dark where the reader's theme is dark.
@@ -90,9 +92,8 @@ def svg_text(render: Callable[[int], RenderableType]) -> str:
     from rich.color import ANSI_COLOR_NAMES
     from rich.terminal_theme import TerminalTheme
 
-    width = PLAIN_WIDTH + 20
-    console = _Lines(file=io.StringIO(), record=True, width=width, **_PLAIN)
-    console.print(Visible(render(width)))
+    console = _Lines(file=io.StringIO(), record=True, width=_WIDE, **_PLAIN)
+    console.print(Visible(render(_WIDE)))
     light = {ANSI_COLOR_NAMES[name]: shades[0] for name, shades in COLOURS.items()}
     colours = [tuple(bytes.fromhex(light.get(number, "#1c2126")[1:])) for number in range(16)]
     theme = TerminalTheme((255, 255, 255), (28, 33, 38), colours[:8], colours[8:])  # type: ignore[arg-type]

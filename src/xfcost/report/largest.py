@@ -124,7 +124,8 @@ class Order(NamedTuple):
         """
         groups = grouped(ledger, by or "path", depth)
         if self.sort == "memory":
-            groups = [group | {"memory": _memory(ledger, by or "path", group)} for group in groups]
+            rows = _rows_by(ledger, by or "path", [group[by or "path"] for group in groups])
+            groups = [group | {"memory": _memory(ledger, own)} for group, own in zip(groups, rows, strict=True)]
         key: str = self.sort
         if self.sort == "seconds":
             key = next((name for name in ("seconds", "predicted_seconds") if name in groups[0]), "")
@@ -133,13 +134,17 @@ class Order(NamedTuple):
         return sorted(groups, key=lambda group: -(group.get(key) or 0))[: self.top]
 
 
-def _memory(ledger: Ledger, by: AnyView | Literal["path"], group: Mapping[str, Any]) -> int:
+def _rows_by(ledger: Ledger, by: AnyView | Literal["path"], names: Sequence[str]) -> list[Sequence[Operation]]:
+    """The rows of each group; those of a module with those of all modules in it."""
+    if by != "module":
+        groups = ledger.by(by)
+        return [groups.get(name, ()) for name in names]
+    return [[row for row in ledger.rows if not name or f"{row.component}.".startswith(f"{name}.")] for name in names]
+
+
+def _memory(ledger: Ledger, rows: Sequence[Operation]) -> int:
     """Bytes of the weights, the cache, and saved activations in training, else the attention matrices of one block."""
-    name, stored = group[by], ledger.storage
-    if by == "module":
-        rows = [row for row in ledger.rows if not name or f"{row.component}.".startswith(f"{name}.")]
-    else:
-        rows = list(ledger.by(by).get(name, ()))
+    stored = ledger.storage
     held = sum(stored.held_bytes(row) * row.times + ledger.cached_bytes_of(row) for row in rows)
     part = ledger.part(rows)
     return held + ((part.total("kept_bytes") or 0) if ledger.training else part.attention_memory()["peak"])
@@ -150,15 +155,15 @@ def groups_table(ledger: Ledger, by: AnyView | None, depth: int | None = None, o
 
     With an `order` sorted, and without `by` of every operation.
     """
-    shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
-    if ledger.prediction is not None or any(row.seconds for row in ledger.rows):
-        # seconds take the room of what is in csv and json as well
-        shown = {"flops": "FLOPs"}
-    shown |= ({"cached": "cached"} if ledger.step and ledger.module is None else {}) | (
-        {"backward_macs": "backward MACs"} if ledger.training else {}
-    )
+    shown = {"flops": "FLOPs"}
     if order is not None:
-        shown = {"memory": "memory"} if order.sort == "memory" else {"flops": "FLOPs"}
+        shown = {"memory": "memory"} if order.sort == "memory" else shown
+    else:
+        # seconds take the room of what is in csv and json as well
+        if ledger.prediction is None and not any(row.seconds for row in ledger.rows):
+            shown |= {"attention_entries": "attention entries", "traced_macs": "traced MACs"}
+        shown |= {"cached": "cached"} if ledger.step and ledger.module is None else {}
+        shown |= {"backward_macs": "backward MACs"} if ledger.training else {}
     groups = _groups(ledger, by or "operation", depth) if order is None else order.sorted(ledger, by, depth)
     rows = {} if by else {row.path: row for row in ledger.rows}
     lines = []

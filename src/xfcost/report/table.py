@@ -69,8 +69,9 @@ def _records(ledger: Ledger, by: AnyView | None, depth: int | None, order: Order
     groups = order.sorted(ledger, by, depth)
     if by is not None:
         return groups
-    paths = [group["path"] for group in groups]  # and the costs of one block, as they are without an order
-    return sorted((row for row in records(ledger) if row["path"] in paths), key=lambda row: paths.index(row["path"]))
+    places = {group["path"]: place for place, group in enumerate(groups)}
+    rows = (row for row in records(ledger) if row["path"] in places)  # the costs of one block, as without an order
+    return sorted(rows, key=lambda row: places[row["path"]])
 
 
 def _parts(

@@ -18,6 +18,7 @@ from xfcost.ledger.errors import (
     XfcostError,
     combined,
     combined_message,
+    did_you_mean,
     near_names,
     printable,
     shown,
@@ -290,7 +291,7 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
         hint = f"; a file is meant by its path: ./{name}" if os.path.exists(name) else ""
         names = [*preset_files(), *models()]
         near = near_names(name, names) or [one for one in names if name.lower() in one][:_MOST_NEAR]
-        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        meant = f"; {did_you_mean(near)}" if near else ""
         raise UsageError(
             f"there is no preset {shown_value(name)}{meant}{hint} (`xfcost list` and `xfcost list --models` show all)"
         )

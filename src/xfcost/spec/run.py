@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.execution import CACHED, Execution, Logits, Mode
+from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
 from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.grammar import Spec, TokenInput
@@ -60,7 +60,7 @@ class Run(NamedTuple):
 
 # Modes in which language models run in bfloat16 with fused attention. A prefill writes the cache that decode steps
 # read, so it has their dtype.
-LANGUAGE_MODEL_MODES: Final[tuple[Mode, ...]] = ("prefill", "decode", "generate", "train")
+LANGUAGE_MODEL_MODES: Final[tuple[Mode, ...]] = (*WITH_CACHE, "train")
 
 
 class Chosen(NamedTuple):
@@ -93,9 +93,7 @@ def chosen_for(specs: Collection[Spec | None], run: Run) -> Chosen:
     Where the run gives none, they are those of language models if all are language models, and else the usual ones.
     """
     # a module that takes a cache is a language model
-    return _chosen(
-        [run.mode in (*CACHED, "generate") if spec is None else is_language_model(spec) for spec in specs], run
-    )
+    return _chosen([run.mode in WITH_CACHE if spec is None else is_language_model(spec) for spec in specs], run)
 
 
 def as_language_model(run: Run) -> Run:

@@ -18,6 +18,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from xfcost.counting.generation import TOKEN_IDS
 from xfcost.ledger.errors import UsageError, nearest
 from xfcost.ledger.execution import CACHED, Mode
 from xfcost.ledger.ledger import Ledger
@@ -27,6 +28,7 @@ from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import (
     CACHES,
+    USUAL_NAMES,
     CacheNames,
     RecordedModule,
     TensorKind,
@@ -43,14 +45,11 @@ from xfcost.torch_models.shared.private_torch import no_compiler
 
 # Attributes of a cache's layers that hold keys and values; other tensors that don't grow are recurrent states.
 _KEYS_AND_VALUES: Final = ("keys", "values")
-# The input of a step beside the cache; images, masks and positions are of the prompt alone.
-TOKENS: Final = ("decoder_input_ids", "input_ids")
 
 
-_USUAL: Final = CacheNames()
-
-
-def in_mode(built: Callable[[Lengths], Built], mode: Mode, names: CacheNames = _USUAL) -> Callable[[Lengths], Built]:
+def in_mode(
+    built: Callable[[Lengths], Built], mode: Mode, names: CacheNames = USUAL_NAMES
+) -> Callable[[Lengths], Built]:
     """`built`, which gives the module with its inputs, with those of this mode in their place."""
     if mode not in CACHED:
         return built
@@ -64,15 +63,15 @@ def in_mode(built: Callable[[Lengths], Built], mode: Mode, names: CacheNames = _
         # inputs without a letter N are the prompt as they are
         model, given = built(lengths._replace(tokens=lengths.tokens and lengths.tokens - 1))
         prompt = prompt_of(model, given, names)
-        if TOKENS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
+        if TOKEN_IDS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
             prompt = prompt_of(*built(lengths), names)
-            prompt.kwargs[TOKENS[0]] = prompt.kwargs[TOKENS[0]][:, :-1]
+            prompt.kwargs[TOKEN_IDS[0]] = prompt.kwargs[TOKEN_IDS[0]][:, :-1]
         return model, step_after(model, prompt, names)
 
     return made
 
 
-def prompt_of(model: nn.Module, given: Given, names: CacheNames = _USUAL) -> Given:
+def prompt_of(model: nn.Module, given: Given, names: CacheNames = USUAL_NAMES) -> Given:
     """`given` as a prompt: the model returns its cache, and the logits of the last token alone.
 
     Raises:
@@ -88,13 +87,13 @@ def prompt_of(model: nn.Module, given: Given, names: CacheNames = _USUAL) -> Giv
             f"--mode: the forward of {type(model).__name__} takes no cache; expected parameters use_cache and "
             f"{CACHES[0]}, as models of transformers that generate have, or --cache-in with the name of another one"
         )
-    if not any(isinstance(inputs.get(name), Tensor) for name in TOKENS):
+    if not any(isinstance(inputs.get(name), Tensor) for name in TOKEN_IDS):
         raise UsageError(f"--mode: {type(model).__name__} reads no token ids; expected input_ids, as in 1xN:int64")
     asked = {"use_cache": True} if names.takes is None or "use_cache" in takes else {}
     return Given((), inputs | asked | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
 
 
-def step_after(model: nn.Module, prompt: Given, names: CacheNames = _USUAL, *, how: TensorKind = "meta") -> Given:
+def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES, *, how: TensorKind = "meta") -> Given:
     """The inputs of the decode step after `prompt`, which runs here: on `meta`, or if it looks at values as it is.
 
     Raises:
@@ -114,10 +113,10 @@ def step_after(model: nn.Module, prompt: Given, names: CacheNames = _USUAL, *, h
             f"{{'{names.returns or CACHES[0]}': …}} or an object with that attribute; --cache-out gives another name, "
             "or its place among several outputs: 1"
         )
-    name = next(name for name in TOKENS if name in inputs)
+    name = next(name for name in TOKEN_IDS if name in inputs)
     asked = {"use_cache": True} if "use_cache" in prompt.kwargs else {}
     step: dict[str, Any] = {names.takes or _parameter_of(model): cache} | asked
-    step[name] = torch.zeros_like(inputs[name][:, -1:])
+    step[name] = torch.zeros_like(inputs[name][:, -1:])  # images, masks and positions are of the prompt alone
     if name == "decoder_input_ids":
         states = outputs["encoder_last_hidden_state"]
         transformers = sys.modules.get("transformers.modeling_outputs")
@@ -138,7 +137,7 @@ def _outputs(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind
     others = [one for name, one in prompt.kwargs.items() if name != "input_ids" and isinstance(one, Tensor)]
     can_grow = (
         how == "meta"
-        and names == _USUAL
+        and names == USUAL_NAMES
         and ids is not None
         and not others
         and not _has_windows(getattr(model, "config", None))
@@ -193,13 +192,13 @@ def _grown(cache: Any, next_one: Any, more: int) -> Any:
 
 def tokens_in(given: Given, *, all_streams: bool = False) -> int | None:
     """The tokens of all samples, of the decoder or of `all_streams`; None where the inputs have no ids by name."""
-    found = [given.kwargs[name].numel() for name in TOKENS if isinstance(given.kwargs.get(name), Tensor)]
+    found = [given.kwargs[name].numel() for name in TOKEN_IDS if isinstance(given.kwargs.get(name), Tensor)]
     return (sum(found) if all_streams else found[0]) if found else None
 
 
 def of_text(ledger: Ledger, given: Given) -> Ledger:
     """`ledger` of a run over token ids, whose samples are its batch; as it is where there are no ids by name."""
-    samples = next((len(given.kwargs[name]) for name in TOKENS if isinstance(given.kwargs.get(name), Tensor)), 1)
+    samples = next((len(given.kwargs[name]) for name in TOKEN_IDS if isinstance(given.kwargs.get(name), Tensor)), 1)
     rows = tuple(msgspec.structs.replace(row, heads=row.heads and row.heads // samples) for row in ledger.rows)
     metadata = msgspec.structs.replace(ledger.metadata, batch=samples)
     return msgspec.structs.replace(ledger, metadata=metadata, rows=rows)

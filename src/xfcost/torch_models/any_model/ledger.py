@@ -22,6 +22,7 @@ from xfcost import __version__
 from xfcost.counting.distributed import LOGIT_BYTES
 from xfcost.counting.fitted import closed_form as with_closed_form
 from xfcost.counting.fitted import with_form_of_module
+from xfcost.counting.generation import TOKEN_IDS, of_encoder
 from xfcost.counting.training import TrainedParameters, training_step, with_run, with_saved_activations
 from xfcost.formulas.conventions import STATE_BYTES
 from xfcost.ledger.accounts import RUN
@@ -35,10 +36,11 @@ from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers, LayersRun
-from xfcost.torch_models.any_model.decoding import TOKENS, in_mode, of_text, prompt_of, tokens_in, with_mode
+from xfcost.torch_models.any_model.decoding import in_mode, of_text, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
 from xfcost.torch_models.any_model.run import (
+    USUAL_NAMES,
     CacheNames,
     RecordedModule,
     TensorKind,
@@ -136,7 +138,7 @@ class How(NamedTuple):
     """The inputs at another N, where they are a function of N: tokens lie along the axes that differ."""
     layers: LayersRun | None = None
     """The layers that run."""
-    cache: CacheNames = CacheNames()
+    cache: CacheNames = USUAL_NAMES
 
     @property
     def optimizer(self) -> str | None:
@@ -400,7 +402,7 @@ def _with_training_step(
     if plan.tokens is not None and tokens is None:
         raise UsageError(
             f"--tokens: {ledger.metadata.name} reads no token ids; expected an input of the name "
-            f"{' or '.join(TOKENS)}, as in --input input_ids=1xN:int64"
+            f"{' or '.join(TOKEN_IDS)}, as in --input input_ids=1xN:int64"
         )
     learned = [parameter for name, parameter in model.named_parameters() if name in found.learned]
     halves = [one for one in learned if one.is_floating_point() and one.itemsize < STATE_BYTES]
@@ -417,7 +419,7 @@ def _with_training_step(
     seen: dict[str, int] = {}
     if tokens != (decoded := tokens_in(given)) and tokens is not None and decoded is not None:
         read = tokens - decoded
-        seen = {row.component: read if "encoder" in row.component.split(".") else decoded for row in ledger.rows}
+        seen = {row.component: read if of_encoder(row) else decoded for row in ledger.rows}
     trained = with_run(msgspec.structs.replace(ledger, training=Training(step=step)), plan, seen)
     return with_saved_activations(trained, ledger.total("kept_bytes") or 0, adafactor_states(learned))
 

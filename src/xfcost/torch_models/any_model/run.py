@@ -18,9 +18,10 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from xfcost.formulas.arithmetic import causal_pairs
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
-from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work, causal_pairs
+from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
@@ -171,9 +172,12 @@ class CacheNames(NamedTuple):
     """A key or an attribute of what it returns, or a place in it: `1`."""
 
 
+USUAL_NAMES: Final = CacheNames()
+
+
 def run(
     model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False,
-    cache: CacheNames = CacheNames(),  # noqa: B008 - immutable
+    cache: CacheNames = USUAL_NAMES,
 ) -> RecordedModule:  # fmt: skip
     """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
 
@@ -209,7 +213,7 @@ def run(
 def run_on(  # noqa: PLR0913 - options
     how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
     training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
-    cache: CacheNames = CacheNames(),  # noqa: B008 - immutable
+    cache: CacheNames = USUAL_NAMES,
 ) -> RecordedModule:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
@@ -290,8 +294,7 @@ def _find_windows(model: nn.Module, works: Iterable[Work]) -> None:
         module, n = model.get_submodule(work.path), int(work.core.queries)
         usual = getattr(getattr(module, "config", None), "sliding_window", None)
         if isinstance(window := getattr(module, "sliding_window", usual), int) and window > 0:
-            first = min(n, window)
-            work.pairs, work.masked = causal_pairs(first, first) + (n - first) * window, False
+            work.pairs, work.masked = causal_pairs(n, window), False
 
 
 def _logits_in(outputs: Any) -> int:

@@ -26,7 +26,7 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import CacheNames
+from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -290,7 +290,7 @@ def sizes_of(module: AnyModule, ledger: Ledger, lengths: Lengths, cache: CacheNa
 
     def counted(tokens: int, mode: Mode, batch: int) -> Ledger:
         of = module if batch == ledger.metadata.batch else module.with_samples(batch)
-        how = How(trace=False, closed_form=False, mode=mode, cache=cache or CacheNames())
+        how = How(trace=False, closed_form=False, mode=mode, cache=cache or USUAL_NAMES)
         return of.ledger(lengths._replace(tokens=tokens), how)
 
     tokens, batch = ledger.metadata.grid_tokens, ledger.metadata.batch

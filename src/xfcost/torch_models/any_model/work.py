@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import torch
 
+from xfcost.formulas.arithmetic import causal_pairs
 from xfcost.ledger.accounts import RUN, TrainingFigures, WeightsRead
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.module_rows import ModuleRow, collapsed, insert_parameters, labelled, parts_of, with_trace
@@ -343,12 +344,6 @@ def note_fused(attention: Work, operands: Mapping[str, Any]) -> None:
     attention.core = AttentionCore(heads, queries, keys, width, v.shape[-1])
     attention.pairs = causal_pairs(queries, keys) if operands.get("is_causal") else None
     attention.masked |= operands.get("attn_mask") is not None
-
-
-def causal_pairs(queries: int, keys: int) -> int:
-    """The pairs that torch's `is_causal` keeps: query i meets keys 0 to i."""
-    whole = min(queries, keys)
-    return whole * (whole + 1) // 2 + (queries - whole) * keys
 
 
 def uncounted(works: Sequence[Work]) -> Counter[str]:
