@@ -53,6 +53,10 @@ docs: $(VENV)/dev ## write the generated parts of the docs, the README's picture
 	$(BIN)/python tools/pictures.py
 	$(BIN)/python tools/notebook.py
 
+site: $(VENV)/installed ## build the documentation site into build/site; a dead link or a missing picture stops it
+	$(PIP) -e '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/test ## run the benchmarks and print the table of docs/benchmarks.md
 	$(BIN)/python benchmarks/run.py
 
@@ -73,4 +77,4 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-.PHONY: help demo test test-rest test-all contract test-versions test-oldest browser test-browser lint docs bench
+.PHONY: help demo test test-rest test-all contract test-versions test-oldest browser test-browser lint docs site bench
