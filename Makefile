@@ -36,6 +36,13 @@ test-versions: ## run the quick tier with the oldest and the newest torch, and w
 test-oldest: ## run twenty commands with the oldest torch
 	$(PYTHON) tools/test_versions.py --smoke --oldest --folder $(VENV)/versions
 
+release-check: $(VENV)/bin/python ## build wheel and sdist, check them, and run twenty commands from each on every Python
+	rm -rf build/dist build/release
+	$(PIP) build twine
+	$(BIN)/python -m build --outdir build/dist
+	$(BIN)/twine check --strict build/dist/*
+	$(PYTHON) tools/test_versions.py --built build/dist/* --folder build/release
+
 test-all: test test-rest ## run every case
 
 lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated parts of the docs
@@ -77,4 +84,4 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-.PHONY: help demo test test-rest test-all contract test-versions test-oldest browser test-browser lint docs site bench
+.PHONY: help demo test release-check test-rest test-all contract test-versions test-oldest browser test-browser lint docs site bench

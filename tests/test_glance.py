@@ -71,7 +71,7 @@ def test_any_mixing_operation_with_parameters_is_an_exception(ledgers):
     # 12 blocks of 7
     assert parameter_sentence(holding(ledgers[0], "scores")) == (
         "Mixing operations hold no parameters, with one exception: the attention scores QKᵀ "
-        "(false: 84 of 22,055,356, 0.0 %). All other parameters stand in per-token operations."
+        "(false: 84 of 22,055,356, 0.0 %). All other parameters belong to per-token operations."
     )
 
 
@@ -171,7 +171,7 @@ def test_a_shared_table_is_of_the_kind_of_what_reads_it():
 def test_linformer_s_projections_are_parameters_of_mixing(spec, params):
     page = glance([analyze(spec, trace=False)])
     assert list(page.mixing_params().values()) == [params]
-    assert "All other parameters stand in per-token operations." in parameter_sentence(page)
+    assert "All other parameters belong to per-token operations." in parameter_sentence(page)
 
 
 def test_mixers_and_weights_are_told(page):

@@ -187,7 +187,7 @@ def test_copies_of_the_hidden_state(measured):
 def test_conventions_of_bytes_per_parameter(measured):
     for line in measured.bytes_lines():
         if line["ours"] != "–":
-            assert float(line["ours"]) == float(line["in print"]), line
+            assert float(line["ours"]) == float(line["published"]), line
 
 
 # ── the collection ───────────────────────────────────────────────────────────────────────────────────────────────────

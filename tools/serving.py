@@ -80,7 +80,7 @@ def served_lines() -> list[dict[str, str]]:
             "model": one.line["model"],
             "devices": f"{one.line['devices']} × {one.line['device']}",
             "run": _run(one.line),
-            "in print": _value(one, one.value),
+            "published": _value(one, one.value),
             "bound": f"{_value(one, one.bound)}{' (FLOPs)' if one.line['compute_only'] else ''}",
             "of bound": f"{100 * one.share:.0f} %"
             + (" **impossible**" if one.share > 1 and one.line["what"] == "impossible" else ""),

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """README.md as index.md: its links start at the repository's root, those of the site in docs/."""
     readme = (ROOT / "README.md").read_text()
     files.append(File.generated(config, "index.md", content=readme.replace("](docs/", "](")))
     return files

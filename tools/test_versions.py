@@ -4,7 +4,8 @@
 torch's wheels for CUDA are 3 GB, and import without a GPU.
 
 With `--smoke` commands run instead of tests: twenty of them, in a minute. Each must end with its exit code and print a
-figure or a sentence that could be another.
+figure or a sentence that could be another. `make release-check` runs them from a built wheel and from the sdist
+(`--built dist/*`), each in an environment that has nothing else: every Python with the pinned torch.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ SMOKE: Final = (
 )
 
 
-def environment(versions: Versions, folder: Path) -> Path | None:
-    """The Python of a virtual environment with these versions and what the tests need; None where none can be made."""
+def environment(versions: Versions, folder: Path, what: Sequence[str]) -> Path | None:
+    """The Python of a virtual environment with these versions and `what` pip installs; None where none can be made."""
     base = _pyenv(versions.python) or shutil.which(f"python{versions.python}")
     if base is None:
         print(f"not run: there is no Python {versions.python} on this machine", flush=True)
@@ -123,7 +124,7 @@ def environment(versions: Versions, folder: Path) -> Path | None:
         )
         install = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-q", "-c", str(pins)]
         subprocess.run([*install, "torch"], check=True)
-        subprocess.run([*install, "-e", f"{ROOT}[test]"], check=True)
+        subprocess.run([*install, *what], check=True)
     except subprocess.CalledProcessError as error:
         print(f"not run: no environment of {_named(versions)} can be made: {error}", flush=True)
         return None
@@ -162,22 +163,26 @@ def main() -> int:
     middle = f"{sys.version_info.major}.{sys.version_info.minor}"
     others = (Versions(python, PINNED) for python in _pythons() if python != middle)
     runs = [Versions(middle, oldest), Versions(middle, newest), *others]
+    every = [Versions(python, PINNED) for python in _pythons()]
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--folder", type=Path, default=ROOT / ".venv-versions", help="where environments are kept")
     options.add_argument("--smoke", action="store_true", help="run commands instead of tests")
     options.add_argument("--oldest", action="store_true", help="with the oldest torch alone")
+    options.add_argument("--built", type=Path, nargs="+", metavar="FILE", help="run commands from this wheel or sdist")
     options.add_argument("tests", nargs="*", help="files and options of pytest; the whole quick tier without")
     given = options.parse_args()
     code = 0
-    for versions in runs[:1] if given.oldest else runs:
-        print(f"== {_named(versions)}", flush=True)
-        python = environment(versions, given.folder)
-        if python is None:
-            code |= not given.smoke
-            continue
-        failed = smoke(python) if given.smoke else _tested(python, given.tests)
-        print("\n".join(f"{_named(versions)}: {one}" for one in failed or ["passed"]), flush=True)
-        code |= bool(failed)
+    for what in given.built or [None]:
+        install = ["-e", f"{ROOT}[test]"] if what is None else [str(what.resolve())]
+        for versions in every if what else runs[:1] if given.oldest else runs:
+            print(f"== {_named(versions)}{f', {what.name}' if what else ''}", flush=True)
+            python = environment(versions, given.folder.resolve() / (what.name if what else ""), install)
+            if python is None:
+                code |= what is not None or not given.smoke
+                continue
+            failed = smoke(python) if what or given.smoke else _tested(python, given.tests)
+            print("\n".join(f"{_named(versions)}: {one}" for one in failed or ["passed"]), flush=True)
+            code |= bool(failed)
     return code
 
 

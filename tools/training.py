@@ -77,13 +77,13 @@ def compute_lines() -> list[dict[str, str]]:
     return [
         {
             "model": line.model,
-            "parameters in print": f"{line.printed_params / 1e6:,.0f} M",
+            "published parameters": f"{line.printed_params / 1e6:,.0f} M",
             "ours": f"{line.params:,}",
             "difference": f"{line.params / line.printed_params - 1:+.2%}",
-            "FLOPs in print": scientific(line.printed_flops, 3),
+            "published FLOPs": scientific(line.printed_flops, 3),
             "by its rule": scientific(line.by_rule, 3),
             "counted": scientific(line.counted),
-            "counted, of print": f"{line.counted / line.printed_flops - 1:+.1%}",
+            "counted, of published": f"{line.counted / line.printed_flops - 1:+.1%}",
         }
         for line in computes()
     ]
@@ -94,7 +94,7 @@ def time_lines() -> list[dict[str, str]]:
     return [
         {
             "model": line.model,
-            "in print": scientific(line.printed_flops, 2),
+            "published": scientific(line.printed_flops, 2),
             "hours · GPUs · sustained": scientific(line.device_flops),
             "counted": scientific(line.counted),
             "counted, of what the GPUs sustain": f"{line.counted / line.device_flops:.0%}",

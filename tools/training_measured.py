@@ -1,4 +1,4 @@
-"""Measured memory of training in print, and bytes per parameter, beside ours: tables of docs/training-runs.md."""
+"""Published memory of training and bytes per parameter, beside ours: tables of docs/training-runs.md."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def measured_lines() -> list[dict[str, str]]:
 
 
 def bytes_lines() -> list[dict[str, str]]:
-    """Bytes of model states per parameter by convention, in print; and the options that make them, where they do."""
+    """Bytes of model states per parameter by convention, published; and the options that make them, where they do."""
     made = {
         "bytes-zero": ("--dtype bf16", states(1e6, 1, 0) / 1e6),
         "bytes-megatron": ("--dtype bf16 --gradients float32", states(1e6, 1, 0, MAIN_GRADIENTS) / 1e6),
@@ -53,14 +53,14 @@ def bytes_lines() -> list[dict[str, str]]:
         if row["id"].startswith("bytes-"):
             options, ours = made.get(row["id"], ("no option", None))
             lines.append({
-                "convention": row["quantity"], "in print": row["value"], "options": options,
+                "convention": row["quantity"], "published": row["value"], "options": options,
                 "ours": "–" if ours is None else f"{ours:g}", "source": row["source"],
             })  # fmt: skip
     return lines
 
 
 def copies() -> list[tuple[dict[str, str], float]]:
-    """Activations of Llama 3.1 8B and Mistral 7B at 32,768 tokens, fused attention: the row in print, and ours."""
+    """Activations of Llama 3.1 8B and Mistral 7B at 32,768 tokens, fused attention: the published row, and ours."""
     run: dict[str, Any] = {"N": _TOKENS, "dtype": "bfloat16", "attention": "fused", "on": "h100-sxm", "trace": False}
     found = []
     for row in printed():
@@ -82,7 +82,7 @@ def copies_lines() -> list[dict[str, str]]:
     """The same as text."""
     return [
         {
-            "model": row["model"], "quantity": row["quantity"], "unit": row["unit"], "in print": row["value"],
+            "model": row["model"], "quantity": row["quantity"], "unit": row["unit"], "published": row["value"],
             "ours": f"{ours:.4g}", "source": row["source"],
         }
         for row, ours in copies()

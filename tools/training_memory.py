@@ -62,7 +62,7 @@ SHAPES: Final[dict[str, Shape]] = {
 
 @cache
 def printed() -> tuple[dict[str, str], ...]:
-    """The figures in print."""
+    """The published figures."""
     with _DATA.open(encoding="utf-8") as stream:
         return tuple(csv.DictReader(stream))
 
@@ -74,13 +74,13 @@ def states(params: float, replicas: int, zero: int, parts: tuple[int, ...] = _AD
 
 
 class Cell(NamedTuple):
-    """A cell of a table: in print and ours."""
+    """A cell of a table: published and ours."""
 
     id: str
     printed: float
     ours: float
     digits: int
-    """Digits behind the point in print."""
+    """Digits after the point as published."""
 
 
 def zero_cells() -> list[Cell]:
@@ -172,13 +172,13 @@ def device_cells() -> list[Cell]:
 
 
 def zero_lines() -> list[dict[str, str]]:
-    """Table 1 of ZeRO, a line for each model and number of replicas: in print / ours."""
+    """Table 1 of ZeRO, a line for each model and number of replicas: published / ours."""
     lines: dict[tuple[str, str], dict[str, str]] = {}
     for cell in zero_cells():
         _, _, model, replicas, stage = cell.id.split("-")
         line = lines.setdefault((model, replicas), {"parameters": model, "replicas": replicas.removeprefix("dp")})
-        line[f"stage {stage[1:]}, GB: in print / ours"] = f"{cell.printed:g} / {cell.ours:.6g}"
-    columns = ["parameters", "replicas", *(f"stage {stage}, GB: in print / ours" for stage in (1, 2, 3))]
+        line[f"stage {stage[1:]}, GB: published / ours"] = f"{cell.printed:g} / {cell.ours:.6g}"
+    columns = ["parameters", "replicas", *(f"stage {stage}, GB: published / ours" for stage in (1, 2, 3))]
     return [{column: line.get(column, "–") for column in columns} for line in lines.values()]
 
 
@@ -212,7 +212,7 @@ def activation_lines() -> list[dict[str, str]]:
 
 
 def overhead_lines() -> list[dict[str, str]]:
-    """FLOPs that recomputation adds: in print, s/6h; and ours."""
+    """FLOPs that recomputation adds: published, s/6h; and ours."""
     lines = []
     for name, shape in SHAPES.items():
         selective, full = (plan(name, checkpoint=kind).recomputation for kind in ("selective", "full"))
@@ -220,7 +220,7 @@ def overhead_lines() -> list[dict[str, str]]:
         lines.append(
             {
                 "model": name,
-                "selective in print": print_,
+                "published selective": print_,
                 "s/6h": f"{100 * shape.s / 6 / shape.h:.2f} %",
                 "s/18h": f"{100 * shape.s / 18 / shape.h:.2f} %",
                 "ours, selective": f"{100 * selective:.2f} %",
@@ -231,7 +231,7 @@ def overhead_lines() -> list[dict[str, str]]:
 
 
 def device_lines() -> list[dict[str, str]]:
-    """Figure 1 of Korthikanti et al.: in print, by their formulas, and our model states."""
+    """Figure 1 of Korthikanti et al.: published, by their formulas, and our model states."""
     lines = []
     for cell in device_cells():
         name, what = cell.id.split("-")[2:]
@@ -242,7 +242,7 @@ def device_lines() -> list[dict[str, str]]:
                 "figure 1": {"states": "states", "none": "activations", "present": "activations, sequence + selective"}[
                     what
                 ],
-                "in print, GiB": f"{cell.printed:g}",
+                "published, GiB": f"{cell.printed:g}",
                 "their formula": f"{cell.ours:.6g}",
                 "our plan's states": f"{states / GIB:.4g}" if what == "states" else "",
             }

@@ -47,12 +47,12 @@ class Row(NamedTuple):
     counts: Counts
 
     def number(self, name: str) -> float | None:
-        """A figure in print."""
+        """A published figure."""
         text = self.published.get(name, "")
         return float(text) if text else None
 
     def mfu(self, flops_per_token: float) -> float | None:
-        """Per cent of the peak, at the speed in print."""
+        """Per cent of the peak, at the published speed."""
         speed, peak = self.number("tokens_per_second"), self.number("peak")
         return None if speed is None or peak is None else 100 * flops_per_token * speed / (peak * _TERA)
 
@@ -91,12 +91,12 @@ def _printed(row: Row, name: str, unit: str = "") -> str:
 
 
 def per_token_lines() -> list[dict[str, str]]:
-    """FLOPs of one token in print, and ours."""
+    """Published FLOPs of one token, and ours."""
     return [
         {
             "model": row.published["model"],
             "N": row.published["N"],
-            "in print": f"{(row.number('flops_per_token') or 0) / 1e9:.5g} G",
+            "published": f"{(row.number('flops_per_token') or 0) / 1e9:.5g} G",
             "6·N + attention": f"{row.counts.by_palm / 1e9:.5g} G",
             "counted": f"{row.counts.exact / 1e9:.5g} G",
             "counted, causal half": f"{(row.counts.exact - row.counts.attention / 2) / 1e9:.5g} G",
@@ -108,7 +108,7 @@ def per_token_lines() -> list[dict[str, str]]:
 
 
 def utilisation_lines() -> list[dict[str, str]]:
-    """MFU in print beside those that the speed in print makes of our FLOPs."""
+    """published MFU beside those that the published speed makes of our FLOPs."""
     found = []
     for row in rows("runs.csv"):
         speed = row.published["speed"]
@@ -119,11 +119,11 @@ def utilisation_lines() -> list[dict[str, str]]:
         found.append(
             {
                 "run": row.published["id"],
-                "speed in print": speed,
-                "MFU in print": _printed(row, "mfu"),
+                "published speed": speed,
+                "published MFU": _printed(row, "mfu"),
                 "6·N + attention": f"{palm:.2f}",
                 "counted": f"{exact:.2f}",
-                "HFU in print": _printed(row, "hfu"),
+                "published HFU": _printed(row, "hfu"),
                 "HFU, full recomputation": "–" if again is None else f"{(exact or 0) * (1 + again):.2f}",
                 "source": row.published["source"],
             }
@@ -142,7 +142,7 @@ def throughput_lines() -> list[dict[str, str]]:
             "rows": str(len(group)),
             "parameters": "equal" if all(row.counts.params == row.number("params") for row in group) else "differ",
             "N": " to ".join(f"{end(int(row.published['N']) for row in group):,}" for end in (min, max)),
-            "MFU in print": _range([row.number("mfu") or 0 for row in group]),
+            "published MFU": _range([row.number("mfu") or 0 for row in group]),
             "6·N + attention, points off": f"{max(abs(off(row, row.counts.by_palm)) for row in group):.2f}",
             "counted, points off": f"{max(abs(off(row, row.counts.exact)) for row in group):.2f}",
         }
@@ -166,13 +166,13 @@ def days(row: Row) -> float:
 
 
 def day_lines() -> list[dict[str, str]]:
-    """Days in print of Narayanan et al. 2021, and ours."""
+    """Published days of Narayanan et al. 2021, and ours."""
     return [
         {
             "run": row.published["id"],
             "devices": row.published["devices"],
             "TFLOP/s of a device": row.published["tflops"],
-            "days in print": row.published["days"],
+            "published days": row.published["days"],
             "ours": f"{days(row):.1f}",
             "source": row.published["source"],
         }
@@ -182,7 +182,7 @@ def day_lines() -> list[dict[str, str]]:
 
 
 def compute_lines() -> list[dict[str, str]]:
-    """Total FLOPs in print; 6·N·D with our parameters; ours."""
+    """Total published FLOPs; 6·N·D with our parameters; ours."""
     found = []
     for row in rows("runs.csv"):
         printed, tokens = row.number("train_flops"), row.number("tokens")
@@ -192,9 +192,9 @@ def compute_lines() -> list[dict[str, str]]:
         found.append(
             {
                 "row": row.published["id"],
-                "parameters in print": f"{(row.number('params') or 0) / 1e9:.4g} B",
+                "published parameters": f"{(row.number('params') or 0) / 1e9:.4g} B",
                 "ours": f"{row.counts.params / 1e9:.4g} B",
-                "FLOPs in print": scientific(printed, 3),
+                "published FLOPs": scientific(printed, 3),
                 "6·N·D": scientific(rule, 3),
                 "counted": scientific(row.counts.exact * tokens, 3),
                 "source": row.published["source"],
@@ -204,14 +204,14 @@ def compute_lines() -> list[dict[str, str]]:
 
 
 def implied_lines() -> list[dict[str, str]]:
-    """The MFU that device-hours in print imply: a floor, since hours hold restarts, evaluation, other stages."""
+    """The MFU that device-hours published imply: a floor, since hours hold restarts, evaluation, other stages."""
     return [
         {
             "run": row.published["id"],
             "device-hours": f"{_hours(row):,.0f}",
             "by 6·N·D": f"{row.mfu(6 * row.counts.active):.1f} %",
             "counted": f"{row.mfu(row.counts.exact):.1f} %",
-            "MFU in print": _printed(row, "mfu", " %"),
+            "published MFU": _printed(row, "mfu", " %"),
             "source": row.published["source"],
         }
         for row in rows("runs.csv")
@@ -230,7 +230,7 @@ def size_lines() -> list[dict[str, str]]:
     return [
         {
             "row": row.published["id"],
-            "in print": f"{(row.number('params') or 0) / 1e9:.4g} B",
+            "published": f"{(row.number('params') or 0) / 1e9:.4g} B",
             "ours": f"{row.counts.params / 1e9:.4g} B",
             "source": row.published["source"],
         }

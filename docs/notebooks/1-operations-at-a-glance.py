@@ -132,7 +132,7 @@ for model in models:
 # **Claim** (the table). QKᵀ costs O(N²·d_k) per head, softmax O(N²), AV O(N²·d_v), both windows O(N·W²·d_k).
 # The table of the relative bias is O(W⁴), and applying it O(N·W²).
 #
-# xfcost's orders are of all heads, so h·d_k = d stands in place of d_k.
+# xfcost's orders are of all heads, so h·d_k = d replaces d_k.
 #
 # **Error.** A table has one entry per offset, (2W - 1)² = 169 for each head: O(W²). W⁴ = 2,401 is the matrix of
 # 49×49 biases that one window looks up in it.

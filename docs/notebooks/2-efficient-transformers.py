@@ -307,5 +307,5 @@ for name in ("t5-base", "switch-base-8", "switch-base-128"):
 # %% [markdown]
 # ## Where to go next
 #
-# [Efficient attention](../efficient-attention.md): every system's order, derived and in print.
+# [Efficient attention](../efficient-attention.md): every system's order, derived and published.
 # [Language models](../language.md): decoding and caches.

@@ -502,7 +502,7 @@ def _rates(given: Mapping[str, Any]) -> dict[str, Any]:
     if "mfu" not in given:
         raise UsageError(
             "--peak: no device trains at the peak of its datasheet; say what share of it the model's FLOPs get, as in "
-            "--mfu 40% (in print: 21.3% for GPT-3, 46.2% for PaLM; Chowdhery et al. 2022, table 3)"
+            "--mfu 40% (published: 21.3% for GPT-3, 46.2% for PaLM; Chowdhery et al. 2022, table 3)"
         )
     if "peak" not in given:
         raise UsageError(

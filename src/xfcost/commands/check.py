@@ -47,9 +47,9 @@ def run(
 ) -> None:
     """Are models within their budgets? Exit code 1 where not.
 
-    For continuous integration. Budgets and options also stand in a pyproject.toml, one [[tool.xfcost.check]] table for
-    each target. What is over its budget is reported with the operations that weigh most, or with --against those
-    that grew.
+    For continuous integration. Budgets and options can also be set in a pyproject.toml, one [[tool.xfcost.check]]
+    table for each target. What is over its budget is reported with the operations that weigh most, or with --against
+    those that grew.
 
     Example: xfcost check gpt2 --max-params 130M --max-memory 2GiB
     """

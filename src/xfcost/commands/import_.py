@@ -37,7 +37,7 @@ def run(
     """A spec from a config.json of transformers.
 
     Nothing is fetched, and neither torch nor transformers is imported. What a spec can't carry is refused by the
-    field's name. Of a missing field transformers' default is taken; that is said, and stands in the spec's comments.
+    field's name. A missing field takes transformers' default; a message says so, and the spec's comments list it.
 
     Example: xfcost import config.json -o mine.yaml
     """

@@ -46,7 +46,7 @@ class NormSubLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
     only_norm: ClassVar[bool] = True
 
     residual: Literal["none"] = "none"
-    """Only `none`: the norm stands on the stream itself."""
+    """Only `none`: the norm is on the stream itself."""
     norm: NormKind = "layer_norm"
     """Which norm."""
 

@@ -41,7 +41,7 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
     axis: Axis
     """Axis along which tokens move by one place."""
     start: Literal["zeros", "learned"] = "zeros"
-    """What stands in the first place: zeros, or a learned vector of d parameters."""
+    """What the first place holds: zeros, or a learned vector of d parameters."""
 
     def check(self, place: Place) -> None:
         check_shift("axis", self.axis, place.grid)

@@ -174,7 +174,7 @@ def parameter_sentence(page: Glance) -> str:
     number = "one exception" if len(exceptions) == 1 else f"{len(exceptions)} exceptions"
     return (
         f"Mixing operations hold no parameters, with {number}: {' and '.join(exceptions)}. "
-        "All other parameters stand in per-token operations."
+        "All other parameters belong to per-token operations."
     )
 
 

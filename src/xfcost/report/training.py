@@ -446,4 +446,4 @@ def _times_table(plan: TrainingPlan, of: str = "") -> DataTable:
         cells = (share_text(one.mfu), share_text(one.hfu), units.seconds(one.step_seconds), *days, *cost)
         rows.append([*cells, *([one.in_print or ""] if printed else [])])
     columns = numbers(f"model FLOPs utilisation{of}", *heads)
-    return DataTable([*columns, *([TableColumn("in print, about", fold=20)] if printed else [])], rows)
+    return DataTable([*columns, *([TableColumn("published, about", fold=20)] if printed else [])], rows)

@@ -20,7 +20,7 @@ class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
     """What is published of a model."""
 
     title: str
-    """Its name in print: `Qwen3 32B`."""
+    """Its published name: `Qwen3 32B`."""
     paper: str | None = None
     """The report that it is published with."""
     params: str | None = None
