@@ -22,8 +22,16 @@ def test_a_pattern_stands_for_the_presets_that_match_it() -> None:
     assert expanded(["swin-t", "swin-*"]) == ["swin-t", *(name for name in swins if name != "swin-t")]
     assert expanded(["vit-s?"]) == ["vit-s8"]
     assert expanded(["./odd*name.yaml"]) == ["./odd*name.yaml"]  # a path stays a path
-    with pytest.raises(UsageError, match=r"nothing-\*: no preset matches"):
+    with pytest.raises(UsageError, match=r"nothing-\*: no preset or published model matches"):
         expanded(["vit", "nothing-*"])
+
+
+def test_a_pattern_stands_for_the_published_models_that_match_it() -> None:
+    qwens = expanded(["qwen3-?.?b"])
+    assert qwens == ["qwen3-0.6b", "qwen3-1.7b"]
+    found = compare("qwen3-?.?b", mode="decode", N=4096)
+    # 28 layers · 2 · 8 heads · 128 · 2 bytes a token, of both: they differ in width alone
+    assert [ledger.cache.bytes for ledger in found.ledgers] == [28 * 2 * 8 * 128 * 2 * 4096] * 2
 
 
 def test_many_systems_stand_below_each_other_and_against_the_first() -> None:
@@ -87,7 +95,7 @@ def test_the_commands_take_patterns(tmp_path) -> None:
     assert len(told["systems"]) == 1 + len(expanded(["swin-*"]))
     refused = xf("compare", "nothing-*")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "no preset matches" in refused.stderr
+    assert "no preset or published model matches" in refused.stderr
     stdout_of("plot", "vit-ti*", "--N", "64:1024", cwd=tmp_path)
     assert (tmp_path / "vit-ti-mixing.svg").is_file()
     assert "don't fit side by side" in error_of("diagram", "swin-*")

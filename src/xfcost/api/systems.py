@@ -68,30 +68,34 @@ def open_systems(
         XfcostError: a spec can't be read; inputs are of no module.
     """
     settings, examples = options.get("settings"), options.get("example_inputs")
-    entries = [one if _is_pair(one) or is_module(one) else spec_name(one) for one in given]
-    targets = {
-        place: target for place, one in enumerate(entries, 1) if (target := _target(one, options, progress, counted))
+    entries: list[tuple[int, Any]] = []  # with their places: a pattern's systems have that of the pattern
+    for number, one in enumerate(given, 1):
+        if _is_pair(one) or is_module(one):
+            entries.append((number, one))
+        else:
+            before = [entry for _, entry in entries if isinstance(entry, str)]
+            entries += [(number, name) for name in expanded([*before, spec_name(one)])[len(before) :]]
+    targets = [_target(one, options, progress, counted) for _, one in entries]
+    modules = {
+        number: target.text
+        for (number, _), target in zip(entries, targets, strict=True)
+        if isinstance(target, ModuleTarget)
     }
-    named = {place: target for place, target in targets.items() if isinstance(target, ModuleTarget)}
-    modules = {place: target.text for place, target in named.items()}
     of_modules = ModuleTexts(_texts(options.get("inputs")), _texts(options.get("build")))
-    texts = texts_by_place(of_modules, modules, len(entries))
-    if all(isinstance(one, str | tuple) for one in entries):
+    texts = texts_by_place(of_modules, modules, len(given))
+    if all(isinstance(one, str | tuple) for _, one in entries):
         refuse("a spec", {"example_inputs": examples})
     systems: list[System] = []
-    before: list[str] = []
-    for number, one in enumerate(entries, 1):
-        if number in named:
+    for (number, one), target in zip(entries, targets, strict=True):
+        if isinstance(target, ModuleTarget):
             chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
             run = as_built(Run(mode=options.get("mode") or "forward", **chosen))
-            named_one = named_module(named[number], *texts[number], options.get("batch", 1), run)
+            named_one = named_module(target, *texts[number], options.get("batch", 1), run)
             systems.append(_module_system(named_one, patient=patient))
-        elif isinstance(spec := targets.get(number), SpecSystem | RecordedModel):
-            systems.append(spec)
+        elif target is not None:
+            systems.append(target)
         elif isinstance(one, str):
-            names = expanded([*before, one])[len(before) :]  # a pattern gives no preset twice
-            systems += [SpecSystem(load(name, settings_texts(settings))) for name in names]
-            before += names
+            systems.append(SpecSystem(load(one, settings_texts(settings))))
         else:
             module, inputs = one if isinstance(one, tuple) else (one, examples)
             with_inputs = given_module(module, inputs, options.get("example_kwargs"))

@@ -125,23 +125,22 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def expanded(names: Sequence[str]) -> list[str]:
-    """`names` with every pattern (`common-*`) replaced by the presets that match it, each once.
+    """`names` with every pattern (`common-*`, `qwen3-*`) replaced by the presets and published models that match it.
+
+    Each is named once.
 
     Raises:
-        UsageError: a pattern matches no preset.
+        UsageError: a pattern matches none.
     """
     result: list[str] = []
     for name in names:
         if not re.search(r"[*?\[]", name) or is_path(name):
             result.append(name)
             continue
-        matching = fnmatch.filter(preset_names(), name)
+        matching = fnmatch.filter([*preset_names(), *models()], name)
         if not matching:
-            raise UsageError(
-                f"{shown(name)}: no preset matches; `xfcost list` names them (published models, of `xfcost list "
-                "--models`, are named one by one)"
-            )
-        result += [preset for preset in matching if preset not in result]
+            raise UsageError(f"{shown(name)}: no preset or published model matches; `xfcost list` names them")
+        result += [one for one in matching if one not in result]
     return result
 
 
