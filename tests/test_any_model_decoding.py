@@ -433,6 +433,24 @@ def test_an_encoder_is_kept_without_architectures_and_its_cache_grows(tmp_path: 
     assert fits == [True, False]
 
 
+def test_images_whose_sizes_the_model_asks_for_are_in_the_cache(tmp_path: Path) -> None:
+    text = {
+        "model_type": "mistral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
+    }  # fmt: skip
+    image = {
+        "model_type": "pixtral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "head_dim": 16, "image_size": 56, "patch_size": 14,
+    }  # fmt: skip
+    whole = {"model_type": "mistral3", "text_config": text, "vision_config": image, "spatial_merge_size": 2}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**whole, "image_token_index": 10, "vision_feature_layer": -1}), encoding="utf-8")
+    ledger = xfcost.analyze(path, mode="decode", N=64)
+    # 4 · 4 patches of 14 pixels, 2 · 2 of them merged: 4 tokens; 2 layers · keys and values · 2 heads · 16 · 2 bytes
+    assert ledger.cache is not None
+    assert ledger.cache.bytes == (64 + 4) * 2 * 2 * 2 * 16 * 2
+
+
 def test_n_beyond_the_positions_has_a_note(tmp_path: Path) -> None:
     path = config_of(tmp_path, "Qwen3ForCausalLM", max_position_embeddings=8)
     assert any("beyond the 8 positions" in note for note in step(path).metadata.notes)

@@ -241,7 +241,7 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
         )
     decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model.forward)
     number = None if decodes and main != "input_ids" else letters.get("N")
-    tensors = {main: _made(main, model, batch, number, device)}
+    tensors: dict[str, Any] = {main: _made(main, model, batch, number, device)}
     takes, both = _parameters(model.forward).keys(), {"input_ids", "pixel_values"}
     nested = hasattr(config, "text_config") and getattr(config, "vision_config", config) is not None
     sized = nested or _of(config, "image_size") is not None
@@ -249,7 +249,11 @@ def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> 
     if main in both and both <= takes and sized and "image_grid_thw" not in takes:
         other = (both - {main}).pop()
         tensors[other] = _made(other, model, batch, number, device)
-        tensors["input_ids"] = _with_images(model, tensors["input_ids"], tensors["pixel_values"])
+        images = {"pixel_values": tensors["pixel_values"]}
+        features = getattr(model, "get_image_features", None)
+        if features is not None and "image_sizes" in _parameters(features):  # before padding; here none is padded
+            images["image_sizes"] = tensors["image_sizes"] = [tuple(images["pixel_values"].shape[-2:])] * batch
+        tensors["input_ids"] = _with_images(model, tensors["input_ids"], images)
     if decodes:
         start = getattr(config, "decoder_start_token_id", None) or 0
         tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(model, letters.get("N"))
@@ -263,7 +267,7 @@ def text_tokens(model: Any, tokens: int | None) -> int | None:
     return _tokens(model, tokens) if main == "input_ids" else tokens
 
 
-def _with_images(model: Any, text: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+def _with_images(model: Any, text: torch.Tensor, images: Mapping[str, Any]) -> torch.Tensor:
     """The text after as many image tokens as the model puts images' features in the place of.
 
     Raises:
@@ -274,7 +278,7 @@ def _with_images(model: Any, text: torch.Tensor, images: torch.Tensor) -> torch.
         return text
     try:
         with torch.no_grad(), WithoutPadding():
-            found = model.get_image_features(pixel_values=images)
+            found = model.get_image_features(**images)
     except Exception as error:
         looks_at_numbers = "meta" in message(error).lower()  # as torch words it
         raise refused(model, error, kind=UsageError if looks_at_numbers else OwnError) from error
