@@ -45,13 +45,14 @@ release-check: $(VENV)/bin/python ## build wheel and sdist, check them, and run 
 
 test-all: test test-rest ## run every case
 
-lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated parts of the docs
+lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated parts of the docs, the phrases of tools/prose.yaml
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/cog --check --diff -I tools $(COGGED)
 	$(BIN)/python tools/gallery.py --check
+	$(BIN)/python tools/prose.py
 
 docs: $(VENV)/dev ## write the generated parts of the docs, the README's pictures and the notebooks again
 	$(BIN)/cog -r -I tools $(COGGED)

@@ -135,7 +135,7 @@ def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
         ((":Net", "--input", "1x4:float23"), "expected a dtype out of float32"),
         ((":Net", "--input", "huh"), "expected a shape, as in 1x3x224x224"),
         ((":Net", "--input", "1x5x3"), r"does not run on these inputs: RuntimeError: .*model\.py:13"),
-        ((":Net", "--set", "a=1"), "--set a=1: that is of specs"),
+        ((":Net", "--set", "a=1"), "--set a=1: only specs take it"),
         ((":Net", "--mode", "decode"), "takes no cache; expected parameters use_cache"),
     ],
 )

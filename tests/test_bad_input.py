@@ -454,10 +454,10 @@ class TestArchitecture:
 
     def test_streams_and_stages_exclude_each_other(self, here):
         assert refusal(TALKER + "stages: [{dim: 8, depth: 1, block: [{kind: mlp}]}]\n").startswith(
-            "toy.yaml:10 stages: stands beside `encoder`/`decoder`; expected either"
+            "toy.yaml:10 stages: can't be with `encoder`/`decoder`; expected either"
         )
         assert refusal(TALKER + "embed: [{kind: token}]\n").startswith(
-            "toy.yaml:10 embed: stands beside `encoder`/`dec"
+            "toy.yaml:10 embed: can't be with `encoder`/`dec"
         )
         assert "the key 'stages' is missing (or `encoder` and `decoder`" in refusal(TOY.partition("stages")[0])
 

@@ -104,14 +104,14 @@ def test_the_code_defines_every_name_in_backticks(page: str, known: set[str]) ->
 # The notebooks of docs/notebooks/: they are what their scripts give today, with the numbers of the lectures ───────────
 
 
-def tool():
-    spec = importlib.util.spec_from_file_location("notebook", ROOT / "tools" / "notebook.py")
+def tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-TOOL = tool()
+TOOL = tool("notebook")
 every_script = pytest.mark.parametrize("script", TOOL.scripts(), ids=lambda script: script.stem)
 
 
@@ -231,3 +231,14 @@ def test_a_stale_notebook_is_found(tmp_path, capsys):
     script.write_text("# %%\nprint(2)\n")
     assert TOOL.main([str(script), "--check"]) == 1
     assert "one.ipynb is not what its script gives today" in capsys.readouterr().err
+
+
+def test_the_prose_check_finds_phrases_and_leaves_code_alone(tmp_path, monkeypatch):
+    prose = tool("prose")
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    page, module = tmp_path / "page.md", tmp_path / "module.py"
+    page.write_text("One.\n\n```text\nit is said\n```\n`it is said`\nThen it is said twice.\n")
+    module.write_text('x = 1\n\n\ndef is_said():\n    """Of it, that is said."""\n')
+    rules = {r"\bis said\b": "name who says it"}
+    assert [*prose.found(page, rules)] == ["page.md:7: 'is said': name who says it"]
+    assert [*prose.found(module, rules)] == ["module.py:5: 'is said': name who says it"]

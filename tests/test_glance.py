@@ -56,7 +56,7 @@ def test_the_sentence_names_the_relative_position_bias_as_the_exception(page, le
 def test_without_an_exception_the_sentence_names_none(ledgers):
     sentence = parameter_sentence(glance([ledgers[0]]))
     assert sentence == (
-        "Mixing operations hold no parameters: all 22,055,272 of ViT-S/8 stand in per-token operations."
+        "Mixing operations hold no parameters: all 22,055,272 of ViT-S/8 belong to per-token operations."
     )
 
 

@@ -228,7 +228,7 @@ def test_pixels_that_the_stem_leaves_out_are_no_reason_never_to_meet():
 def test_a_place_outside_the_grid_is_refused():
     with pytest.raises(UsageError, match=r"--token 56,3: outside the grid of 56×56 tokens; expected 0,0 to 55,55"):
         xfcost.reach("swin-t", token=(56, 3))
-    with pytest.raises(UsageError, match=r"stand on 56×56; expected 2 numbers, as in --token 28,28"):
+    with pytest.raises(UsageError, match=r"are on 56×56; expected 2 numbers, as in --token 28,28"):
         xfcost.reach("swin-t", token=5)
     with pytest.raises(UsageError, match="expected whole numbers"):
         place_of("middle")

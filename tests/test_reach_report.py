@@ -103,7 +103,7 @@ def test_the_ending_says_the_format(tmp_path):
         (["swin-t", "--token", "56,0"],
          "error: --token 56,0: outside the grid of 56×56 tokens; expected 0,0 to 55,55\n"),
         (["gpt2", "--token", "1,2"],
-         "error: --token 1,2: the tokens stand on 1024; expected one number, as in --token 512\n"),
+         "error: --token 1,2: the tokens are on 1024; expected one number, as in --token 512\n"),
         (["gpt2", "--token", "last"], "error: --token last: expected whole numbers"),
         (["no-such-preset"], "error: "),
     ],

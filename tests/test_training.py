@@ -376,7 +376,7 @@ def test_a_peak_and_its_utilisation_are_a_rate():
         ({"rate": "312T"}, "--rate 312T: say which rate it is: --sustained 125T is .* --peak 312T --mfu 40%"),
         ({"peak": "312T"}, "--peak: no device trains at the peak of its datasheet; .* --mfu 40%"),
         ({"mfu": 0.4}, "--mfu: a share of what"),
-        ({"peak": "312T", "mfu": 0.4, "sustained": "1T"}, "--sustained: it stands in place of --peak and --mfu"),
+        ({"peak": "312T", "mfu": 0.4, "sustained": "1T"}, "--sustained: it replaces --peak and --mfu"),
         *(
             ({"peak": "312T", "mfu": bad}, "--mfu .*: expected a share of the peak from 0.000001 to 1, as in --mfu 0.4")
             for bad in (0, -0.1, 1.01, "40", "101%", "x", "", True, math.nan, "%")

@@ -73,7 +73,7 @@ for tokens in (8, 16, 32):
     print(f"N = {tokens:2}: attention {full:.2f}, LSTM {influence('common-lstm', tokens):.0e}")
 
 # %% [markdown]
-# A mean over tokens gives each of them exactly 1/N. The softmax can do better: how far must one score stand above the
+# A mean over tokens gives each of them exactly 1/N. The softmax can do better: how far must one score be above the
 # others to hold half of the weight? By ln(N - 1), which grows slowly.
 
 # %%

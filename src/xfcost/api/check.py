@@ -149,7 +149,7 @@ def _run_text(ledger: Ledger) -> str:
 
 
 def _agrees(ledger: Ledger) -> bool:
-    """Do the accounts agree that stand beside a closed form: traced, and kinds?"""
+    """Do the accounts agree that are compared with a closed form: traced, and kinds?"""
     accounts = (ledger.agreement, ledger.probe)
     return ledger.module is not None or all(account is None or account.exact for account in accounts)
 
@@ -245,7 +245,7 @@ class CheckEntry(NamedTuple):
     options: Mapping[str, Any]
     """Of `analyze`."""
     where: str = ""
-    """Its file and table, for messages; empty of a target that stands in no file."""
+    """Its file and table, for messages; empty of a target of no file."""
 
     def over(self, default: CheckEntry) -> CheckEntry:
         """This entry, and what it leaves to `default`."""
@@ -400,7 +400,7 @@ def planned(
 ) -> list[PlannedCheck]:
     """Every check: of the `targets`, or where none is given of all entries of the project.
 
-    What is written on the command line, `budgets` and `options`, goes before what stands in the project.
+    What is written on the command line, `budgets` and `options`, goes before what the project's file has.
 
     Raises:
         UsageError: there is nothing to check, or a target without a budget.

@@ -104,7 +104,7 @@ def diff(
 
 
 def _checked(first: Side, second: Side) -> tuple[str, ...]:
-    """What is said of runs that differ.
+    """The lines about runs that differ.
 
     Raises:
         UsageError: one of them is saved, so that its run is not the one that was asked for.

@@ -213,7 +213,7 @@ def jobs(given: Any, scheduler: str | None) -> int:
     """How many processes work at once; on a cluster its workers do.
 
     Raises:
-        UsageError: it is no such number, or stands beside a cluster.
+        UsageError: it is no such number, or a cluster is given too.
     """
     number = whole_number("--jobs", given, least=1, most=_MOST_JOBS, example="4")
     if scheduler is not None and number > 1:

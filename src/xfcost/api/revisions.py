@@ -240,7 +240,7 @@ class Revised(NamedTuple):
 
     revision: str
     target: str
-    """As it stands behind the revision: a path from the top of the repository, or `./` from here; or code."""
+    """As it follows the revision: a path from the top of the repository, or `./` from here; or code."""
 
     @property
     def text(self) -> str:

@@ -171,7 +171,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     "a module": (
         Refusal(
             ("settings", "probe", *(name for name in OPTIONS if name not in _OF_MODULES)),
-            "{value}: that is of specs; a module is counted as it is, on the inputs that it is given",
+            "{value}: only specs take it; a module is counted as it is, on the inputs that it is given",
         ),
         Refusal(
             ("predict",),
@@ -495,7 +495,7 @@ def _rates(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "sustained" in given:
         if "peak" in given or "mfu" in given:
-            raise UsageError("--sustained: it stands in place of --peak and --mfu; give it, or the two")
+            raise UsageError("--sustained: it replaces --peak and --mfu; give it, or the two")
         return {"rate": read_option("sustained", given["sustained"])}
     if "peak" not in given and "mfu" not in given:
         return {}

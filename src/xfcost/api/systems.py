@@ -116,7 +116,7 @@ def open_one(command: str, given: Any, options: Mapping[str, Any], progress: Pro
 
 
 def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:
-    """Refuse to look for the mixing kinds of specs alone.
+    """Refuse to look for the mixing kinds where all systems are specs.
 
     Raises:
         UsageError: that is asked for.
@@ -173,7 +173,7 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
     """The ledger of one system at the size of the run, untimed where it is a module.
 
     Raises:
-        XfcostError: it can't have that size, or an option is of specs alone.
+        XfcostError: it can't have that size, or an option is for specs only.
     """
     if isinstance(system, SpecSystem):
         return account(system.loaded, run, how)
@@ -234,7 +234,7 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
     """The ledger of one system, with orders; of a module with its kinds, where it can be run on real numbers.
 
     Raises:
-        XfcostError: it can't have that size, or an option is of specs alone.
+        XfcostError: it can't have that size, or an option is for specs only.
     """
     if not isinstance(system, SpecSystem):
         check_options(system.name, run)
@@ -307,7 +307,7 @@ def check_options(
     predict: str | None = None,
     modes: tuple[Mode, ...] = ("forward",),
 ) -> None:
-    """Refuse what is of specs alone, where it would make systems incomparable; `modes` are those that it may have.
+    """Refuse what is for specs only, where it would make systems incomparable; `modes` are those that it may have.
 
     Raises:
         UsageError: such an option is given.

@@ -375,7 +375,7 @@ def _sweeps(
 ) -> list[CountedSweep]:
     """Each system counted over the range (with `narrow` over as much of it as all can have), and at the mark.
 
-    Where a line has gaps or ends early, that is said.
+    A message says where a line has gaps or ends early.
     """
     from xfcost.counting.comparison import distinct
     from xfcost.counting.sweep import common_range, sweep

@@ -432,7 +432,7 @@ class _DrawnStage:
 
     def __init__(self, title: str, number: int, stage: Stage, rows: Sequence[Operation], stages: int) -> None:
         self.title, self.number, self.stage, self.stages = title, number, stage, stages
-        # blocks stand in the order in which they first run
+        # blocks are in the order in which they first run
         mixers = (one for one in stage.blocks if any(isinstance(part.component, Mixer) for part in one.parts))
         self.block = next(mixers, stage.blocks[0])
         self.labels = [block.label for block in stage.blocks]

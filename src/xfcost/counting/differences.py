@@ -316,7 +316,7 @@ def _inputs(before: Report, after: Report) -> Iterator[str]:
 
 
 def another_n(before: Report, after: Report) -> str | None:
-    """What is said where one image has another N in the other run."""
+    """The line where one image has another N in the other run."""
     if before.tokens == after.tokens or before.tokens is None or after.tokens is None:
         return None
     if before.image is None or before.image != after.image:  # said already, as another input

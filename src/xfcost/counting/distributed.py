@@ -63,8 +63,8 @@ def check_mesh(mesh: Mesh, architecture: Architecture | None) -> None:
         for option in ("tensor_parallel", "pipeline", "checkpoint", "sequence_parallel"):
             if getattr(mesh, MESH_FIELDS[option]) != getattr(plain, MESH_FIELDS[option]):
                 raise UsageError(
-                    f"--{option.replace('_', '-')}: of specs; every device runs all of a torch module, and --zero 1, 2 "
-                    "or 3 shares out its optimizer states, gradients and parameters"
+                    f"--{option.replace('_', '-')}: for specs only; every device runs all of a torch module, and "
+                    "--zero 1, 2 or 3 shares out its optimizer states, gradients and parameters"
                 )
         return
     check_replicas(mesh.tensor, mesh.pipeline, mesh.on)
@@ -377,7 +377,7 @@ def _of_stage(
     )
 
 
-# Published utilisations, without recomputation, that stand beside the table where no --mfu is given.
+# Published utilisations, without recomputation, shown below the table where no --mfu is given.
 IN_PRINT: Final[dict[float, str]] = {
     0.3: "MT-NLG 530B on 2,240 A100: 30.2 % (Chowdhery et al. 2022, table 3)",
     0.4: "Llama 3.1 405B on 8,192 to 16,384 H100: 38 to 43 % (Llama Team 2024, table 4)",

@@ -27,7 +27,7 @@ class MeasuredMetric(NamedTuple):
     measured: Callable[[Measurement], Estimate | None]
     """None where the row has no such figure."""
     beside: Callable[[Measurement], float | None]
-    """What stands beside it: a count, or a prediction in the same unit."""
+    """What it is compared with: a count, or a prediction in the same unit."""
     beside_word: str
     predicted: bool = False
     """Is that a prediction, in the metric's own unit?"""

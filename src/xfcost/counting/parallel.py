@@ -343,7 +343,7 @@ class _End(NamedTuple):
 
 
 def _ends_of_sub_layers(ledger: Ledger) -> dict[str, _End]:
-    """Sub-layer in a block -> its end. In a module matrices that stand alone beside the others are two of one MLP."""
+    """Sub-layer in a block -> its end. In a module matrices that are alone next to the others are two of one MLP."""
     found: dict[str, list[Operation]] = {}
     for row in ledger.rows:
         if not row.weight_matrices or not row.macs or not _in_block(row, ledger):

@@ -1,7 +1,7 @@
 """The counts of a published model, evaluated at any N and batch: rows that runs of its class had, as forms in N and B.
 
 A file of counts has for every mode the ledger of a run as JSON, in pieces of N between which rows differ (a window is
-full, say). Numbers that vary stand in it between double angle quotation marks (`16384*B*N+5`), within a text with a
+full, say). Numbers that vary are between double angle quotation marks (`16384*B*N+5`), within a text with a
 colon (`B*N:`): sums of products of N, of the batch B, of N rounded up to chunks, of logarithms, and of numbers of
 experts. `tools/record_models.py` writes it, out of runs at several N and batches, checked at further ones.
 """

@@ -78,7 +78,7 @@ def with_keys(parts: list[MixingPart], keys: MechanismKeys) -> list[MixingPart]:
 def growth(order: str) -> float:
     """The exponent of N in an order, printed or derived: 1.5 of `O(N√N·d)`; log N is a little above 0.
 
-    In print N_c is a compressed length, which grows with N; N_g global tokens, which do not; n is N too.
+    As published, N_c is a compressed length, which grows with N; N_g global tokens, which do not; n is N too.
     """
     plain = order.replace("N_c", "N").replace("N_g", "g").replace("O(n", "O(N")
     powers = {"N²": 2.0, "N√N": 1.5, "N log N": 1 + _LOG, "N": 1.0}

@@ -112,9 +112,9 @@ class DenseAttention(msgspec.Struct, frozen=True):
     other_entries: Number = 0
     """Entries of other matrices alive meanwhile (position scores)."""
     prefix: str = ""
-    """Tells a mechanism's cores apart: `local_` gives `local_scores`, as the module's core is named `local`."""
+    """Distinguishes a mechanism's cores: `local_` gives `local_scores`, as the module's core is named `local`."""
     label: str | None = None
-    """What stands in brackets after every title; the prefix by default."""
+    """The text in brackets after every title; the prefix by default."""
     operands: tuple[str, str, str] = ("qkv", "qkv", "qkv")
     """The tensors that queries, keys and values are parts of: names of rows."""
     gathered: bool = False

@@ -167,7 +167,7 @@ def elementwise(
 ) -> Operation:
     """An element-wise operation; `work` names its FLOPs per element in `FLOPS_PER_ELEMENT`: `silu`, `exp + add`.
 
-    It reads the activations `of`, by default the row before alone. Where `work` does not tell what is saved, `tensors`
+    It reads the activations `of`, by default the row before alone. Where `work` does not say what is saved, `tensors`
     do.
     """
     flops = elements * sum(FLOPS_PER_ELEMENT[part] for part in work.split(" + "))

@@ -84,7 +84,7 @@ def product(first: Tensor, second: Tensor, writes: Shape, *merged: Copy | None) 
 
 
 def by_element(work: str, elements: Number, names: tuple[str, ...]) -> Tensors | None:
-    """An element-wise operation on tensors of `elements`; None where `work` doesn't tell what is saved.
+    """An element-wise operation on tensors of `elements`; None where `work` doesn't say what is saved.
 
     A factor or summand that isn't named is a constant.
     """

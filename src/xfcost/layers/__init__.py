@@ -26,7 +26,7 @@ EMBEDS: Kinds[Embed] = Kinds(
         "local_relation": ("local_relation:LocalRelationEmbed", "stems:LocalRelationStem"),
     },
 )
-# Stage transitions; some embedding layers may stand at a stage's entry too.
+# Stage transitions; some embedding layers may be at a stage's entry too.
 ENTERS: Kinds[Embed | Enter] = Kinds(
     __name__,
     {

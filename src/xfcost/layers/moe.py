@@ -298,7 +298,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
 
 
 def _check_plain(expert: Mlp | Swiglu | Geglu) -> None:
-    """An expert is a network alone: what says how a sub-layer stands in a block has no meaning for it."""
+    """An expert is a network alone: what says how a sub-layer is placed in a block has no meaning for it."""
     plain = {"residual": None, "chunks": 1, "tokens": "all", "out_width": None}
     for field, default in plain.items():
         if getattr(expert, field, default) != default:

@@ -127,7 +127,7 @@ class ClassToken(LearnedTokens, frozen=True, kw_only=True, tag="class_token"):
 class DistillationToken(LearnedTokens, frozen=True, kw_only=True, tag="distillation_token"):
     """One more learned token, which learns from a teacher (Touvron et al. 2021, DeiT, §4). d parameters.
 
-    It stands behind the class token and before the grid; a head pools it by `pool: [class_token, distillation_token]`.
+    It follows the class token and precedes the grid; a head pools it by `pool: [class_token, distillation_token]`.
     """
 
     distillation: ClassVar[bool] = True

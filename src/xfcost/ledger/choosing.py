@@ -112,7 +112,7 @@ class ThroughputCurve(msgspec.Struct, frozen=True, kw_only=True):
     mfu: float | None
     mbu: float | None
     experts: bool
-    """Do the times stand on an expected number of experts?"""
+    """Do the times depend on an expected number of experts?"""
     points: tuple[ThroughputPoint, ...]
     """Batches ascending, from one sample."""
     largest_batch: int | None

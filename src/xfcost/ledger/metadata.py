@@ -77,7 +77,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What disturbed a measurement: means over its duration. None where the system does not tell."""
+    """What disturbed a measurement: means over its duration. None where the system does not report it."""
 
     others: float | None = None
     """Cores that other processes kept busy, of those that this process may use."""

@@ -231,7 +231,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expected(self) -> bool:
-        """Does it stand on an expected number of experts?"""
+        """Does it depend on an expected number of experts?"""
         return any(part.expected_bytes != part.bytes for part in self.parts)
 
     @property

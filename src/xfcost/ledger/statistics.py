@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE: Final = 0.95
 _NINE_IN_TEN: Final = 0.9
-# Slopes of costs are between 0 and 2; an interval that is wider than this tells none of them from another.
+# Slopes of costs are between 0 and 2; an interval that is wider than this separates none of them from another.
 _WIDEST_SLOPE: Final = 1.0
 _QUADRATIC: Final = 2.0
 # Time may grow faster than what is counted, where operands leave a cache; by so much it does not.

@@ -41,7 +41,7 @@ USUAL: Final = TimingPlan()
 # ── the verdict on a measurement ──
 
 
-# The share of its cores that a run may miss, before that is said.
+# The share of its cores that a run may miss before a note says so.
 _MISSED: Final = 0.1
 # A processor below this share of its maximal frequency is throttled. All cores at once rarely reach the maximum.
 _SLOW: Final = 0.5

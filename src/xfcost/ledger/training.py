@@ -371,7 +371,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filled_estimate(self) -> int:
-        """6·P times those tokens: what the exact count, which is of whole steps, stands beside."""
+        """6·P times those tokens: what the exact count, which is of whole steps, is compared with."""
         return self.estimate // self.tokens * self.filled_tokens
 
     @property

@@ -130,4 +130,4 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
         if is_sequence and blocks.groups == 1:
             yield "one block holds all tokens: the public Reformer would run full attention here, without a memory"
         if not (any(blocks.before) or any(blocks.after)):
-            yield "blocks without a memory never learn of each other, however many layers stand on top of each other"
+            yield "blocks without a memory never learn of each other, however many layers are stacked"

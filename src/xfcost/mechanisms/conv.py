@@ -135,7 +135,7 @@ class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwis
         conv   N·W²·d MACs, W²·d + d parameters
 
     With `residual: {norm: none}` it is the position encoding generator PEG (Chu et al. 2023, CPVT, §3.2): x + conv(x)
-    tells a token where it stands by the zeros beyond the border, at any resolution. Twins has one behind the first
+    lets a token know its place by the zeros beyond the border, at any resolution. Twins has one behind the first
     block of each stage (Chu et al. 2021, §3.1).
     """
 
@@ -184,7 +184,7 @@ class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_po
 class ConvMlp(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
     """act(conv(xW₁ + b₁))W₂ + b₂, conv depthwise (Wang et al. 2022, PVT v2, §3.3).
 
-    N tokens on a grid, width d, H hidden units, kernels of W×W around every token (zeros beyond the border, which tell
+    N tokens on a grid, width d, H hidden units, kernels of W×W around every token (zeros beyond the border, which show
     a token where it stands: PVT v2 has no other positions).
 
         fc1         N·d·H MACs

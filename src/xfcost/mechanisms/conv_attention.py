@@ -29,7 +29,7 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         weighted_sum   (e+N)·(e+M)·h·d_k MACs
         out            (e+N)·h·d_k·d MACs
 
-    The convolutions tell a token where it stands: CvT has no other positions.
+    The convolutions give a token its place: CvT has no other positions.
     """
 
     short_name = "Convolutional-projection attention"

@@ -194,7 +194,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
             )
 
     def observed(self, place: Place) -> Observed:
-        ends = place.grid.total - place.grid.total // self.chunk  # a chunk's sum stands at its last token
+        ends = place.grid.total - place.grid.total // self.chunk  # a chunk's sum is at its last token
         return Observed(unread=dict.fromkeys(("carry", "spans", "read"), ends) | {"fade": self.chunk - 2})
 
     def operations(self, place: Place) -> Iterator[Operation]:

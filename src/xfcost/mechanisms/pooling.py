@@ -256,7 +256,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     pool_letter: ClassVar[str] = "W"
     """Side of the pools' windows, in `reads`."""
     _parts: ClassVar[tuple[tuple[str, Literal["q", "kv"]], ...]] = (("q", "q"), ("k", "kv"), ("v", "kv"))
-    """Queries, keys and values, and the fields that tell how they are pooled."""
+    """Queries, keys and values, and the fields that say how they are pooled."""
     non_causal_reason: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
 
     q_size: Annotated[PerAxis, Letter("W", least=2)] = 3

@@ -34,12 +34,12 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
         out              n·h·d_k·d MACs
 
     Causal, the position scores are a second matrix of queries × keys. In both directions their columns are distances,
-    about twice as many, and no keys: they are not among the attention entries, and a note tells how many they are.
+    about twice as many, and no keys: they are not among the attention entries, and a note says how many they are.
 
     u and v are h·d_k parameters each. The relative shift, which brings the score of distance i-j to the place (i, j),
     is a view of overlapping rows here; the public code pads a column and copies for it.
 
-    The memory is no token of the input: `reads` and `pairs` tell the segment's own tokens, the rows' `reads` all keys.
+    The memory is no token of the input: `reads` and `pairs` count the segment's own tokens, the rows' `reads` all keys.
     """
 
     memory: Annotated[Kept, Letter("m")] = 0
@@ -123,5 +123,5 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
             n, distances = place.grid.total, self.encodings(place)
             yield (
                 f"position scores by distance, heads × {n} × {distances} = {self.heads * n * distances:,} per sample, "
-                "stand beside the attention matrix: they are in its memory, and not among the attention entries"
+                "are added to the attention matrix: they are in its memory, and not among the attention entries"
             )

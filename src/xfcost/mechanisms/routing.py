@@ -43,7 +43,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     """Routing Transformer (Roy et al. 2021, §4.1): attention inside k clusters of w tokens, found by online k-means.
 
     N tokens, width d, H heads that are routed, d_k their width. Every cluster takes the w queries and the w keys that
-    are nearest to its centroid, so a token may stand in several clusters (its answers' mean is taken) or in none (it
+    are nearest to its centroid, so a token may be in several clusters (its answers' mean is taken) or in none (it
     reads nothing, its answer is zero). Centroids are no parameters: a moving average of their members, in training.
 
         qkv           N·d·3H·d_k MACs; `qv` N·d·2H·d_k where queries are the keys (`shared_qk`)

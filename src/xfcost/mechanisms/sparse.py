@@ -222,7 +222,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         return Laid(products, self._widths(place), source, cells=self.summary is not None, viewed=viewed)
 
     def _operands(self, factor: Factor, place: Place, blocks: Blocks) -> dict[str, Any]:
-        """Options of a factor's core that tell where its operands are."""
+        """Options of a factor's core that say where its operands are."""
         if factor == "long":
             return self._laid(place, blocks).core()
         copies = (None, *(overlapping(blocks, width) for width in self._widths(place)))

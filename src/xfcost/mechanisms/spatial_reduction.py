@@ -34,7 +34,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         out           N·h·d_k·d MACs
 
     With R = 1 nothing is reduced: full attention, which alone can hold special tokens. The convolution isn't padded, as
-    in the public code: what R doesn't divide stands in no patch, and no other token reads it.
+    in the public code: what R doesn't divide is in no patch, and no other token reads it.
 
     Linear SRA (Wang et al. 2022, PVT v2, §3.1) `pooled` to P×P by an adaptive average, whatever N; a 1×1 convolution,
     the norm and a GELU follow. M is then P², and the cost linear in N.

@@ -88,7 +88,7 @@ def header(comparison: Comparison) -> Iterator[Part]:
 
 
 def _named_rows(rows: Mapping[str, str], first: TableColumn, gap: int = 2) -> DataTable:
-    """Systems and what is said of each, side by side without headings."""
+    """Systems and the notes of each, side by side without headings."""
     return DataTable([first, TableColumn("", fold=20)], list(rows.items()), headed=False, gap=gap)
 
 

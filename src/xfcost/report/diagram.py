@@ -123,7 +123,7 @@ def _lines(box: BlockBox | None, across: int, mark: str | None, *, last: bool) -
 
 
 def box_texts(box: BlockBox, kind: Mixing, inner: int) -> list[str]:
-    """What stands in a box: its steps, its kind, its order and MACs; on as few lines as fit."""
+    """What a box contains: its steps, its kind, its order and MACs; on as few lines as fit."""
     mixing = "" if box.mixing_macs in (0, box.macs) else f", {units.count(box.mixing_macs)} of them mixing"
     words = [WORDS[kind], box.order or units.DASH, f"{units.count(box.macs)} MACs{mixing}"]
     # A line ends behind a step, except where a step is wider than a line.

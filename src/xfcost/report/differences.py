@@ -251,7 +251,7 @@ def _answer(found: RunsDiff) -> str:
     unknown = sum(one.different is None for one in timed)
     same = len(timed) - slower - faster - unknown
     counts = [f"{slower} slower, {faster} faster, {same} without a difference beyond noise"]
-    counts += [f"{unknown} with too few measurements to tell"] if unknown else []
+    counts += [f"{unknown} with too few measurements to decide"] if unknown else []
     return f"of {units.number_of(len(timed), 'row')} timed in both: {', '.join(counts)}"
 
 

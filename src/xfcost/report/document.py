@@ -90,7 +90,7 @@ class TextLines(NamedTuple):
     head: str = ""
     """What stands before the first of them, in bold."""
     tail: str = ""
-    """What stands behind the last of them, dimmed."""
+    """What follows the last of them, dimmed."""
     strong: bool = False
     """Is the first of them a heading, bold in Markdown?"""
     ended: bool = False
@@ -349,7 +349,7 @@ class _TableLines(NamedTuple):
         ]
         styles = [console.get_style(style or "none") + console.get_style(cell.style or "none") for cell in cells]
         height = max(map(len, wrapped))
-        if folded:  # headings stand at the bottom
+        if folded:  # headings are at the bottom
             wrapped = [[""] * (height - len(lines)) + lines for lines in wrapped]
         for at in range(height):
             yield Segment(" " * _INDENT if self.table.sections else "")

@@ -282,7 +282,7 @@ def placed(
 ) -> list[Placed | None]:
     """A place for the name of each point, the first points served first; None where there is no room.
 
-    No name stands on a point, of these or of the `others`, on a box that is `taken` by a line or a text, or on the
+    No name covers a point, of these or of the `others`, on a box that is `taken` by a line or a text, or on the
     other side of one. Names stay inside the `frame`. A name is tied to its point where it stands further away, or where
     the point overlaps another one.
     """
@@ -310,7 +310,7 @@ def _places(point: Named) -> Iterator[tuple[LabelBox, bool]]:
 
 
 def _side(direction: float) -> int:
-    """Does a name stand on one side of its point (1, -1), or beside its middle (0)?"""
+    """Is a name on one side of its point (1, -1), or beside its middle (0)?"""
     return 0 if abs(direction) < 0.15 else int(math.copysign(1, direction))  # noqa: PLR2004 - within 9°
 
 

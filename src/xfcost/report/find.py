@@ -96,7 +96,7 @@ def _figures_text(row: FoundModel) -> str:
 
 
 def short_keys(keys: Sequence[str]) -> list[str]:
-    """The last words of each key that tell it from the others: `2.depth` of stages.2.depth."""
+    """The last words of each key that distinguish it: `2.depth` of stages.2.depth."""
     words = [[word for word in key.replace("[", ".").replace("]", "").split(".") if word not in _WILD] for key in keys]
     lengths = [1] * len(words)
     for _ in range(max(map(len, words), default=0)):

@@ -163,7 +163,7 @@ def parameter_sentence(page: Glance) -> str:
         return "No operation here mixes tokens."
     if not holders:
         all_params = " and ".join(f"{units.exact(params)} of {name}" for name, params in page.params.items())
-        return f"Mixing operations hold no parameters: all {all_params} stand in per-token operations."
+        return f"Mixing operations hold no parameters: all {all_params} belong to per-token operations."
     titles = dict.fromkeys(entry.title for entry in holders)
     if len(titles) > len({entry.title for entry in mixing} - titles.keys()):
         return f"Here mixing operations do hold parameters ({_shares(holders, page)}), in: {', '.join(titles)}."

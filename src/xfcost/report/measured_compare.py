@@ -277,7 +277,7 @@ def faster(pair: Pair, one: Ratio) -> str | None:
 
 
 def _why_none(one: Ratio) -> str:
-    """Why no series is said to be faster."""
+    """Why no series is called faster."""
     if one.interval is None:
         return NOT_DETERMINED
     return "noisy" if one.order else "no difference seen"

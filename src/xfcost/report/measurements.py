@@ -19,7 +19,7 @@ from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines
 
-# Fields that are a column where rows differ in them, and stand above the table where they don't.
+# Fields that are a column where rows differ in them, and are above the table where they don't.
 _RUN: Final = ("batch", "dtype", "attention", "mode")
 # Columns that a narrow screen has no room for, the first ones hidden first; and the letters of a name.
 _HIDDEN_FIRST: Final = ("matrices", "predicted", "mixing", "MACs")

@@ -50,7 +50,7 @@ class SweepLines:
             say(f"{before:,} of {total:,} are in the file already")
 
     def running(self, number: int, configuration: Configuration, left: float | None) -> None:
-        """The row that begins is said when it ends, with the time that was left."""
+        """The row that begins is printed when it ends, with the time that was left."""
         self._left = left
 
     def measured(self, number: int, row: Measurement) -> None:

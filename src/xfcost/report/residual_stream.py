@@ -76,7 +76,7 @@ def shape_text(step: StreamStep) -> str:
 
 
 def _columns(found: ResidualStream, *, narrow: bool = False) -> list[str]:
-    """The columns that tell something: of Δ where there is one, between Δ where there are two.
+    """The columns that are not empty: of Δ where there is one, between Δ where there are two.
 
     ‖X + Δ‖ is one of them where something follows the sum; a `narrow` table leaves it out.
     """

@@ -30,10 +30,10 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
     named = [stream for stream in (spec.encoder, spec.decoder) if stream]
     if named and spec.stages:
         raise source.error(
-            ("stages",), "stands beside `encoder`/`decoder`; expected either `stages` or the two streams"
+            ("stages",), "can't be with `encoder`/`decoder`; expected either `stages` or the two streams"
         )
     if named and spec.embed:
-        raise source.error(("embed",), "stands beside `encoder`/`decoder`; give each stream its own `embed`")
+        raise source.error(("embed",), "can't be with `encoder`/`decoder`; give each stream its own `embed`")
     if not named and not spec.stages:
         raise source.error((), "the key 'stages' is missing (or `encoder` and `decoder` in its place)")
     streams = len(named) or 1

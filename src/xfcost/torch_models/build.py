@@ -193,7 +193,7 @@ class SubLayerModel(nn.Module):
         return x_BND if self.residual_norm is None else self.residual_norm(x_BND)
 
     def _scaled(self, y_BND: Tensor) -> Tensor:
-        """What f returns, normed if its norm stands there, and scaled."""
+        """What f returns, normed if its norm is there, and scaled."""
         if self.place == "res_post":
             y_BND = self._normed(y_BND)
         if self.residual_layer_scale is not None:
@@ -224,7 +224,7 @@ def build(architecture: Architecture, device: str = "meta") -> BuiltModel:
         )
     dtype = getattr(torch, architecture.dtype)
     rows: dict[str, str] = {}
-    # made in their type: cast afterwards, weights would stand beside those of float32
+    # made in their type: cast afterwards, weights would be kept with those of float32
     with torch.device(device), default_dtype(dtype):
         model = Model(architecture, rows).to(dtype).eval().requires_grad_(False)
         inputs = tuple(example_input(stream, architecture, dtype) for stream in architecture.running)

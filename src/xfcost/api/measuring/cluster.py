@@ -278,7 +278,7 @@ class ClusterRows:
         self, cluster: Cluster, device: str, timing: TimingPlan, timeout: float, specs: Mapping[str, str], *,
         work: Work = answer,
     ) -> None:  # fmt: skip
-        """Every machine tells its device; `specs` are the expanded specs as JSON, by system.
+        """Every machine reports its device; `specs` are the expanded specs as JSON, by system.
 
         Raises:
             DeviceError: a machine has no such device, or does not answer.

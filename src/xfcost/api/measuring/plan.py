@@ -138,7 +138,7 @@ class MeasuredModule:
         """Count it once with every batch.
 
         Raises:
-            UsageError: it runs at no size, or an option is of specs alone.
+            UsageError: it runs at no size, or an option is for specs only.
         """
         from xfcost.torch_models.any_model.ledger import check_plan
         from xfcost.torch_models.any_model.system import ModuleSystem

@@ -64,7 +64,7 @@ def read_variables(given: Sequence[str] | Mapping[str, Any]) -> tuple[Variable, 
 
 
 def _values(text: str, name: str) -> list[Any]:
-    """`96,128` or `2:18:2`, or both together; what stands in brackets is one value."""
+    """`96,128` or `2:18:2`, or both together; a list in brackets is one value."""
     values: list[Any] = []
     for item in _items(text):
         if match := _RANGE.fullmatch(item):

@@ -56,7 +56,7 @@ class BlockReach(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     group: str
-    """The stage, or what else it stands in: neighbours of one group are numbered."""
+    """The stage, or what else it is in: neighbours of one group are numbered."""
     part: str
     """What it is there: `stem`, `enter`, `block 3`."""
     kinds: tuple[str, ...]
@@ -241,7 +241,7 @@ def _checked_token(token: Sequence[int], grid: InputGrid) -> tuple[int, ...]:
     if len(token) != len(sides):
         example = ",".join(str(side // 2) for side in sides)
         raise UsageError(
-            f"--token {text}: the {grid.unit}s stand on {sides_text(sides)}; expected "
+            f"--token {text}: the {grid.unit}s are on {sides_text(sides)}; expected "
             f"{'one number' if len(sides) == 1 else f'{len(sides)} numbers'}, as in --token {example}"
         )
     if any(not 0 <= place < side for place, side in zip(token, sides, strict=True)):

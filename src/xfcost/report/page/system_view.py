@@ -228,7 +228,7 @@ def _nodes(
 ) -> Iterator[dict[str, Any]]:
     """Those at one depth, in order of first appearance; operations, which have a kind, where no name is left.
 
-    `times` is how often a node stands there, 1 where its operations differ in that.
+    `times` is how often a node is there, 1 where its operations differ in that.
     """
 
     def node(name: str, own: list[int], times: int, kind: str = "") -> dict[str, Any]:

@@ -206,7 +206,7 @@ def _put(named: dict[str, Any], path: list[str], value: Any, text: str) -> None:
     for part in path[:-1]:
         named = named.setdefault(part, {})
         if not isinstance(named, dict):
-            raise _refused(text, f"a value stands at {part} already")
+            raise _refused(text, f"there is a value at {part} already")
     if path[-1] in named:
         raise _refused(text, f"{'.'.join(path)} is given twice")
     named[path[-1]] = value

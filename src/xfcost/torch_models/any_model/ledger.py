@@ -79,7 +79,7 @@ _QUICK: Final = 2.0
 # The same of a decode step, a prompt or a training plan: they are usually asked for to get bounds.
 _QUICK_STEP: Final = 0.5
 _PATIENCE: Final = 10.0
-# The first run also traces, and loads code: up to so many times the seconds of a bare one, another run tells.
+# The first run also traces, and loads code: up to so many times the seconds of a bare one, another run decides.
 _COLD: Final = 4
 _STATISTIC_BYTES: Final = 4
 _NOTHING: Final = Counter[str]()
@@ -475,7 +475,7 @@ class ModuleOnDevice:
         name: what its ledger calls it.
         dtype: its ledger's.
         tensors: those on which it was counted; its memory is predicted on `meta` where they were there.
-        how: where and how it is timed, of specs alone with --compile or --composed; with a plan, a step of training.
+        how: where and how it is timed, for specs only with --compile or --composed; with a plan, a step of training.
         built: gives the module with its inputs, to be run there.
         counted: gives the same to predict its memory, where that is another one.
         ledger: makes its ledger of what was measured.
@@ -555,7 +555,7 @@ class ModuleOnDevice:
 
 
 def check_plan(plan: TimingPlan, name: str) -> None:
-    """Refuse ways to run that are of specs alone."""
+    """Refuse ways to run that are for specs only."""
     for option, given in (("--compile", plan.compile), ("--composed", plan.composed)):
         if given:
             raise UsageError(f"{option}: {name} is a torch module, which is timed as it is counted; leave it out")

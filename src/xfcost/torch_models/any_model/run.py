@@ -92,7 +92,7 @@ def copied_inputs(given: Any, made: Copy) -> Any:
     """Inputs of any structure, their tensors copied; caches and dataclasses too. Objects that can't be copied stay."""
     copies = {id(tensor): made(tensor) for tensor in {id(one): one for one in reached(given)}.values()}
     try:
-        result = copy.deepcopy(given, copies.copy())  # takes the copies that it is told of
+        result = copy.deepcopy(given, copies.copy())  # takes the copies that it knows
     except (TypeError, ValueError, RuntimeError, AttributeError):  # a generator, a lock, a file
         result = pytree.tree_map_only(Tensor, lambda tensor: copies[id(tensor)], given)
     for tensor in reached(result):
@@ -226,7 +226,7 @@ def run_on(  # noqa: PLR0913 - options
     with stand_ins(how, model, args, kwargs, faking, training=training) as (own_args, own_kwargs), ExitStack() as stack:
         recorder = recorder or Recorder(model if training else None)
         stack.enter_context(no_compiler())
-        if how == "fake":  # torch logs what a fake run raises; the next attempt tells whether that matters
+        if how == "fake":  # torch logs what a fake run raises; the next attempt shows whether that matters
             logger = logging.getLogger(FAKE_TENSOR_LOGGER)
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)

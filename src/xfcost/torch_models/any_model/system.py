@@ -32,7 +32,7 @@ from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames
 _MOST_TIMES_ON_NUMBERS: Final = 2
 _MOST_TOKENS: Final = 2**20
 _MOST_SIDE: Final = 2048
-# The largest size at which it is counted, where no polynomial tells.
+# The largest size at which it is counted, where no polynomial gives one.
 _MOST_COUNTED: Final = 2**16
 # Points of a line: of polynomials, and where each is counted.
 _POINTS: Final = 97

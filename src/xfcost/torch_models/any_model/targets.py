@@ -303,7 +303,7 @@ class NamedModule:
         return built, lengths, letters
 
     def _model(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
-        """The module, built once on a device, and the example inputs that stand beside it in its file."""
+        """The module, built once on a device, and the example inputs in its file."""
         key = (device, lengths if self._letters else Lengths())
         if key not in self._models:
             watched: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
@@ -344,7 +344,7 @@ class NamedModule:
 
 
 class LoadedCode(NamedTuple):
-    """What a target's name stands for, and the example inputs that stand beside it."""
+    """What a target's name stands for, and the example inputs next to it."""
 
     value: Any
     inputs: Any
@@ -358,7 +358,7 @@ def found(target: ModuleTarget) -> LoadedCode:
         raise UsageError(f"{shown}: there is no file {printable(target.place, 200)}")
     folder, dotted = _imported_as(target)
     with _raising(f"{shown}: importing it", missing=f"{shown}: there is no module {target.place}", of=target.place):
-        sys.path.insert(0, folder)  # code may import what stands beside it
+        sys.path.insert(0, folder)  # code may import what is next to it
         try:
             code = importlib.import_module(dotted) if dotted else _from_file(target.place)
         finally:

@@ -47,7 +47,7 @@ _TWO_KEYS: Final = 2
 
 
 def _is_summary(call: Call, youngest: Tensor, rows: int) -> bool:
-    """Does one place stand beside every token of a sample, as no coarser map's does?"""
+    """Is one place next to every token of a sample, as no coarser map's does?"""
     found = set(youngest.unique().tolist()) - {-1}
     return rows > 1 and len(found) == len({call.places.samples[place] for place in found}) > 0
 
@@ -131,7 +131,7 @@ def normal(owners: Tensor) -> Tensor:
 
 
 def _without_strangers(owners: Tensor) -> Tensor:
-    """A line of one query, where masked entries (…, k) of other queries' rows stand in it too."""
+    """A line of one query, where masked entries (…, k) of other queries' rows are in it too."""
     gone = masked(owners)
     if not gone.any():
         return owners

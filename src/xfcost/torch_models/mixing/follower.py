@@ -80,7 +80,7 @@ def token_axes_of(tensor: Tensor) -> tuple[int, ...]:
 def own_inputs(
     follower: Follower, args: tuple[Any, ...], kwargs: dict[str, Any], axes: TokenAxes | None = None
 ) -> None:
-    """Tell `follower` the tokens of the inputs."""
+    """Give `follower` the tokens of the inputs."""
     named = dict(enumerate(args)) | kwargs
     for name, value in named.items():
         for tensor in pytree.tree_leaves(value):
@@ -403,7 +403,7 @@ class Follower(TorchDispatchMode):
         return found
 
     def _link(self, call: Call, given: list[Tensor], results: list[Tensor], outcome: Outcome) -> None:
-        """Follows an attention matrix, so that a mask also tells what of its scores is kept."""
+        """Follows an attention matrix, so that a mask also shows which of its scores are kept."""
         finding = outcome.finding
         before: frozenset[int] = frozenset().union(*(self._pairs.get(value, frozenset()) for value in given))
         if call.packet is aten.cat:

@@ -1,6 +1,6 @@
 """Which positions of outputs change with which units of an input, one unit changed at a time.
 
-Changed and unchanged inputs stand at the same positions of two batches, where equal numbers are computed equally, so
+Changed and unchanged inputs are at the same positions of two batches, where equal numbers are computed equally, so
 that outputs are compared bit by bit, in float64. A change can vanish (in a ReLU, in a maximum, in rounding): callers
 try several changes, inputs or weights, and what changes with any of them counts.
 """

@@ -82,7 +82,7 @@ class Places:
         return torch.where(homes >= 0, which + first, homes)
 
     def check_acquainted(self, places: Iterable[int]) -> None:
-        """Refuse to tell which are the same tokens before and after an operation of unknown kind.
+        """Refuse to say which are the same tokens before and after an operation of unknown kind.
 
         Raises:
             NotImplementedError: there are some of both.

@@ -165,7 +165,7 @@ def turned(call: Call, first: Operand, second: Operand) -> bool:
 def _only_broadcast(call: Call, fewer: Tensor, more: Tensor) -> bool:
     """Is `fewer` a summary or a neighbour that the tokens of `more` read, and not a query that reads several keys?
 
-    Keys that were gathered for each query stand in `more` several times.
+    Keys that were gathered for each query are in `more` several times.
     """
     few, many = ids(home(fewer)), ids(home(more))
     members = frozenset[int]().union(*(call.places.members.get(place, frozenset()) for place in few))
@@ -177,7 +177,7 @@ def _only_broadcast(call: Call, fewer: Tensor, more: Tensor) -> bool:
 
 
 def _each_once(owners: Tensor) -> bool:
-    """Does each home stand at one index of the axes along which homes differ?"""
+    """Is each home at one index of the axes along which homes differ?"""
     axes = varying(owners)
     places = home(owners)
     for axis in range(places.dim() - 1, -1, -1):

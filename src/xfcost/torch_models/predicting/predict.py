@@ -90,7 +90,7 @@ def _recorded(run: RunRecord, place_of: Callable[[RecordedCall], str], modules: 
 def recorded_step(
     live: BuiltModel, stepping: Stepping, clock: Clock | None = None, times: int = 1, before: Before = None
 ) -> Recorded:
-    """The same of a step by row (not by module); the calls of the optimizer stand under `update`.
+    """The same of a step by row (not by module); the calls of the optimizer are under `update`.
 
     A call of the backward pass belongs to the row that made its autograd node.
     """
@@ -146,7 +146,7 @@ class Seconds(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """What the calibration tells of one kind of run."""
+    """What the calibration says about one kind of run."""
 
     regression: Regression
     overhead: Overhead

@@ -227,7 +227,7 @@ def made_small(component: Component, place: Place) -> Small:
     """The component, made small, and two places where nothing of its pattern is cut off.
 
     Raises:
-        ComponentError: it can't stand at any place that is small enough.
+        ComponentError: it can't be at any place that is small enough.
     """
     given = with_defaults(component, place)
     alone = frozenset(row.path for row in given.operations(place) if row.reads_tokens == 1)
@@ -246,7 +246,7 @@ def made_small(component: Component, place: Place) -> Small:
             cramped = cramped or small._replace(cut=_cut(given, place))
             break
     if cramped is None:
-        raise ComponentError("kind", f"it can stand at no place of at most {MOST_TOKENS} tokens")
+        raise ComponentError("kind", f"it can be at no place of at most {MOST_TOKENS} tokens")
     return cramped
 
 

@@ -107,7 +107,7 @@ _NANO = 1e-9
 
 
 class SystemCounters(NamedTuple):
-    """Counters of the system at one moment, in seconds since some start; None where the system does not tell."""
+    """Counters of the system at one moment, in seconds since some start; None where the system does not report it."""
 
     busy: float
     """CPU seconds of all processes, on the CPUs that this process may use."""
