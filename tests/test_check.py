@@ -13,6 +13,7 @@ import yaml
 from msgspec.structs import replace
 
 import xfcost
+from calibrated import keep_calibration
 from helpers import environment, table_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
 from xfcost.api.check import check_all, find_project, planned, read_project
@@ -153,6 +154,11 @@ def test_exit_codes(here):
         (["vit", "--max-macs", "1G", "--input", "1x3"], "are of torch modules"),
         (["vit", "--max-macs", "1G", "--against", "HEAD"], "is a preset of xfcost"),
         (["vit", "--max-macs", "1G", "--against", "a.json"], "a.json: no such file"),
+        (["vit", "--max-increase", "2%"], "--max-increase: since which run? Name a git revision"),
+        (["vit", "--max-increase", "2", "--against", "a.json"], "--max-increase 2: expected a share, as in"),
+        (["vit", "--max-increase", "-1%", "--against", "a.json"], "--max-increase -1%: expected a share, as in"),
+        (["vit", "--max-seconds", "1ms"], "--max-seconds: seconds of which device? Add --on h100-sxm"),
+        (["vit", "--max-macs", "1G", "--predict"], "--predict: a prediction is of seconds; add --max-seconds"),
         (["vit", "--max-macs", "1G", "--config", "x.toml"], "x.toml: no such file"),
     ],
 )
@@ -221,6 +227,80 @@ def test_against_a_saved_report(here):
     with pytest.raises(UsageError, match="not the same run: batch 1 and 8"):
         xfcost.check("swin-s", max_macs="5G", batch=8, against="a.json")
     assert xfcost.check("swin-s", max_macs="50G", against="a.json").within
+
+
+def test_an_increase_is_held_against_the_figures_of_a_revision(tmp_path, monkeypatch):
+    """16 tokens of width 8, 2 blocks; biases everywhere.
+
+    MACs of a block: Q, K, V and output 4·16·8² = 4096, scores and AV 2·16²·8 = 4096, MLP 2·16·8·(ratio·8): 4096 at
+    ratio 2 and 6144 at 3; so 24,576 before and 28,672 now, one sixth more.
+    Parameters that are added: per block 2·8·8 weights and 8 biases: 272 of 1200 in all.
+    """
+    folder = repository(tmp_path, {"toy.yaml": spec(ratio=2), "model.py": MODEL, "layers.py": LAYERS.format(width=16)})
+    write(folder, {"toy.yaml": spec(ratio=3), "new.yaml": spec(ratio=3), "layers.py": LAYERS.format(width=24)})
+    monkeypatch.chdir(folder)
+    found = held(xfcost.check("toy.yaml", against="main", max_increase="17%"))
+    assert list(found) == ["macs", "params", "memory"]
+    assert (found["macs"].budget.before, found["macs"].figure.value) == (24_576, 28_672)
+    assert (found["params"].budget.before, found["params"].figure.value) == (1200, 1472)
+    assert found["macs"].budget.limit == 28_753  # 24,576 · 1.17 = 28,753.92
+    assert [one.verdict for one in found.values()] == ["within", "over", "within"]
+    # float32 weights, and the scores of one block with their softmax: 2 heads · 16² · 4 bytes · 2
+    assert (found["memory"].budget.before, found["memory"].figure.value) == (1200 * 4 + 4096, 1472 * 4 + 4096)
+    assert [change.differences["params"] for change in found["params"].grown] == [2 * (64 + 8), 2 * 64]
+    text = document(xfcost.check("toy.yaml", against="main", max_increase="2%", max_macs="1G")).text("table")
+    assert "over    MACs          24.58 k    28.67 k    25.07 k" in text
+    assert "+16.7 %" in text
+    new = xfcost.check("new.yaml", against="main", max_increase="0%")
+    assert new.within
+    assert document(new).text("table").startswith("new: there is nothing to compare with")
+    commit(folder, {})
+    same = xfcost.check("toy.yaml", against="main", max_increase="0%")
+    assert same.within
+    assert document(same).text("table").count("the same") == 3
+
+
+@pytest.mark.rest
+def test_an_increase_of_a_module_is_held_against_its_code_at_a_revision(tmp_path, monkeypatch):
+    """Two layers of 8 -> width -> 8 on 5 rows: 2·5·2·8·width MACs, 2·(2·8·width + width + 8) parameters."""
+    folder = repository(tmp_path, {"model.py": MODEL, "layers.py": LAYERS.format(width=16)})
+    write(folder, {"layers.py": LAYERS.format(width=24)})
+    monkeypatch.chdir(folder)
+    found = held(xfcost.check("model.py:build", against="main", max_increase="50%"))
+    assert (found["macs"].budget.before, found["macs"].figure.value) == (2560, 3840)
+    assert (found["params"].budget.before, found["params"].figure.value) == (560, 832)
+    assert [one.verdict for one in found.values()] == ["within", "within", "within"]
+
+
+def test_the_lower_bound_is_held_against_that_of_a_saved_report(here):
+    """A decode step reads all weights and the cache once: bytes / 3.35 TB/s of an H100."""
+    run = {"mode": "decode", "N": 1024, "on": "h100-sxm"}
+    (here / "a.json").write_text(xfcost.analyze("gpt2", **run, trace=False).to_json(), encoding="utf-8")
+    found = xfcost.check("gpt2-xl", against="a.json", max_increase="2%", **run)
+    seconds = held(found)["seconds"]
+    for report, value in (("gpt2", seconds.budget.before), ("gpt2-xl", seconds.figure.value)):
+        step = xfcost.analyze(report, **run, trace=False).step
+        assert value == pytest.approx(step.bytes_read / 3.35e12, rel=1e-3)
+    assert seconds.verdict == "over"
+    assert seconds.heaviest
+    assert "tokens/s" in document(found).text("table")
+    limit = seconds.figure.value
+    assert held(xfcost.check("gpt2-xl", max_seconds=limit * 1.01, **run))["seconds"].verdict == "within"
+    assert held(xfcost.check("gpt2-xl", max_seconds=limit * 0.99, **run))["seconds"].verdict == "over"
+    for on, told in (("a100-sxm-80", "before on h100-sxm, now on a100-sxm-80"), ("h100-sxmx2", "now on h100-sxm x2")):
+        with pytest.raises(UsageError, match=f"seconds are not comparable: .*{told}"):
+            xfcost.check("gpt2-xl", against="a.json", max_increase="2%", **run | {"on": on})
+
+
+def test_predicted_seconds_are_held_against_a_budget(tmp_path, monkeypatch):
+    keep_calibration(tmp_path, monkeypatch)
+    run = {"predict": True, "threads": 1}
+    seconds = xfcost.analyze("vit", **run, trace=False).prediction.seconds
+    over = xfcost.check("vit", max_seconds=seconds * 0.99, **run)
+    assert held(over)["seconds"].figure.value == seconds
+    assert not over.within
+    assert "in nine of ten cases" in document(over).text("table")
+    assert xfcost.check("vit", max_seconds=seconds * 1.01, **run).within
 
 
 # The hook ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -340,12 +420,13 @@ def test_an_n_of_the_command_line_takes_the_place_of_a_size(here):
         ('[tool.xfcost]\ncheck = "vit"\n', r"tool.xfcost.check: expected tables"),
         ('[tool]\nxfcost = "vit"\n', r"expected a table, \[tool.xfcost\]"),
         ("[tool.xfcost\n", "is no TOML"),
-        ('[tool.xfcost]\nmax-seconds = "1s"\n', "unknown key 'max-seconds'"),
+        ('[tool.xfcost]\nmax-second = "1s"\n', "unknown key 'max-second'; did you mean 'max-seconds'"),
+        ('[tool.xfcost]\nmax-increase = "2"\n', "--max-increase 2: expected a share"),
         ("tool = 3\n", r"tool: expected tables, \[tool.xfcost\] and others, got 3"),
         ('[tool.xfcost]\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\non = "h100-sxmx8"\n',
-         r"\[\[tool.xfcost.check\]\] 1 \(vit\): --on: check takes devices with --mode train"),
+         r"\[\[tool.xfcost.check\]\] 1 \(vit\): --on: check takes devices with --max-seconds or --max-increase"),
         ('[tool.xfcost]\nmfu = 0.4\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\n',
-         r"\[\[tool.xfcost.check\]\] 1 \(vit\): --mfu: check holds budgets of counts and bytes"),
+         r"\[\[tool.xfcost.check\]\] 1 \(vit\): --mfu: check holds the lower bound of --on"),
         ('[tool.xfcost]\nmax-kv-cache = "1GiB"\n[[tool.xfcost.check]]\ntarget = "gpt2"\n',
          r"\[\[tool.xfcost.check\]\] 1 \(gpt2\): --max-kv-cache: --mode forward keeps no cache"),
     ],

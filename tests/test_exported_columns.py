@@ -178,6 +178,7 @@ def test_no_total_of_the_json_is_another() -> None:
         "traced_backward_macs": 61,
         "kept_bytes": 27,
         "bound_params": 0,
+        "held_bytes": 12_600,  # 4 bytes each of 3150 parameters
         # 4 bytes an entry and a statistic: 3·(33 + 34) are kept, 32 + 34 are alive
         "attention_bytes": 804,
         "attention_peak_bytes": 264,

@@ -76,7 +76,7 @@ def test_traffic_has_no_budget():
     ("words", "told"),
     [
         (["gpt2", "--mode", "decode", "--on", "h100-sxm", "--max-memory", "80GB"], "--on: check takes devices with"),
-        (["gpt2", *EIGHT, "--max-memory", "80GB", "--mfu", "40%"], "--mfu: check holds budgets of counts and bytes"),
+        (["gpt2", *EIGHT, "--max-memory", "80GB", "--mfu", "40%"], "--mfu: check holds the lower bound of --on"),
         (["gpt2", *EIGHT, "--max-memory", "80GB", "--global-batch", "1M"], "--global-batch: without --pipeline"),
         (["gpt2", *EIGHT, "--max-memory", "80GB", "--tensor-parallel", "5"], "--tensor-parallel 5"),
     ],

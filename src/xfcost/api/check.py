@@ -17,13 +17,26 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from xfcost.api.accounts import module_texts, spec_name
 from xfcost.api.analysis import analyze
 from xfcost.api.difference import opened
-from xfcost.api.options import OPTIONS, AnalyzeOptions, BudgetOptions, Progress, read_option, takes
+from xfcost.api.options import (
+    EVERY,
+    OPTIONS,
+    AnalyzeOptions,
+    BudgetOptions,
+    IncreaseOption,
+    PredictOption,
+    Progress,
+    read_option,
+    takes,
+)
 from xfcost.api.revisions import commit_of
 from xfcost.api.runs import refuse, taken_budgets
 from xfcost.counting.checking import (
@@ -36,10 +49,11 @@ from xfcost.counting.checking import (
     figure_of,
     growing,
     heaviest,
+    increase_budgets,
     weights,
 )
 from xfcost.counting.differences import Change, changes, grown, other_runs
-from xfcost.ledger.budgets import BUDGETS, Budget
+from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, printable, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.saved_report import Report, report_of
@@ -56,7 +70,7 @@ if TYPE_CHECKING:
 _MOST: Final = 5
 
 
-class CheckOptions(BudgetOptions, AnalyzeOptions, total=False):
+class CheckOptions(BudgetOptions, IncreaseOption, AnalyzeOptions, total=False):
     """The keywords of `check`."""
 
 
@@ -73,7 +87,7 @@ def check(
         target: a preset, a path to a YAML file, a named torch module, a module with `example_inputs`; or its ledger.
         against: a git revision of the target, a report that `analyze` saved as JSON, or a ledger.
         **options: budgets, and those of `analyze`. With mode="train" the memory is that of a training step, with `on`
-            too that of the device that needs most.
+            too that of the device that needs most. Seconds are the lower bound of `on`, or those of `predict`.
 
     Returns:
         CheckResult: `within`, and each figure with its limit.
@@ -82,11 +96,11 @@ def check(
         XfcostError: bad input: no budget, a limit that can't be read, a target that can't be counted.
     """
     given: dict[str, Any] = dict(options)
-    budgets = taken_budgets(given)
-    if not budgets:
+    budgets, increase = taken_budgets(given), read_option("max_increase", given.pop("max_increase", None))
+    if not budgets and increase is None:
         raise UsageError("check: there is no budget; give one, as in max_macs='5G'")
     progress = given.pop("progress", None)
-    return CheckResult(checked=(checked(target, Asked(budgets, against, given, progress)),))
+    return CheckResult(checked=(checked(target, Asked(budgets, against, given, progress, increase)),))
 
 
 class Asked(NamedTuple):
@@ -97,6 +111,8 @@ class Asked(NamedTuple):
     options: Mapping[str, Any] = {}
     """Of `analyze`."""
     progress: Progress | None = None
+    increase: Fraction | None = None
+    """The share by which MACs, parameters, memory and seconds may grow."""
 
 
 def checked(target: Any, asked: Asked) -> Checked:
@@ -105,14 +121,29 @@ def checked(target: Any, asked: Asked) -> Checked:
     Raises:
         XfcostError: it can't be counted, or there is nothing to compare it with.
     """
-    of_memory = any(budget.quantity == "memory" for budget in asked.budgets)
-    refuse("check", asked.options, against=asked.against is not None, of_memory=of_memory)
+    if asked.increase is not None and asked.against is None:
+        raise UsageError(
+            f"{INCREASE}: since which run? Name a git revision or a saved report, as in --against main or --against "
+            "report.json"
+        )
+    limited = {budget.quantity for budget in asked.budgets}
+    of_seconds = "seconds" in limited or asked.increase is not None
+    refuse(
+        "check",
+        asked.options,
+        against=asked.against is not None,
+        of_memory="memory" in limited or asked.increase is not None,
+        of_seconds=of_seconds,
+    )
     ledger = target if isinstance(target, Ledger) else _counted(target, asked)
     label = spec_name(target) if isinstance(target, str | os.PathLike) else ledger.metadata.name
-    found = [(budget, figure_of(ledger, budget)) for budget in asked.budgets]
-    over = any(not budget.allows(figure.value) for budget, figure in found)
-    before, notes = _before(label, ledger, asked, over=over) if asked.against is not None else (None, ())
-    changed = changes(before, report_of(ledger))[0] if over and before is not None else None
+    report = report_of(ledger)
+    found = [(budget, figure_of(report, budget.quantity, budget.option)) for budget in asked.budgets]
+    needed = asked.increase is not None or any(not budget.allows(figure.value) for budget, figure in found)
+    before, notes = _before(label, report, asked, needed=needed) if asked.against is not None else (None, ())
+    if asked.increase is not None and before is not None:
+        found += increase_budgets(before, report, asked.increase)
+    changed = changes(before, report)[0] if needed and before is not None else None
     return Checked(
         target=label,
         name=ledger.metadata.name,
@@ -128,7 +159,9 @@ def _held(ledger: Ledger, budget: Budget, figure: BudgetFigure, changed: Sequenc
     """A figure held against its budget; over it with the operations that weigh most, and among `changed` that grew."""
     if budget.allows(figure.value):
         return BudgetResult(budget=budget, figure=figure)
-    more = None if changed is None else grown(changed, growing(figure, budget))
+    quantity = growing(figure, budget)
+    # rows of the earlier run have no bound of their own
+    more = None if changed is None or quantity == "least_seconds" else grown(changed, quantity)
     return BudgetResult(
         budget=budget,
         figure=figure,
@@ -171,10 +204,10 @@ def _against_text(against: Any) -> str:
     return against.metadata.name if isinstance(against, Ledger) else os.fspath(against)
 
 
-def _before(label: str, ledger: Ledger, asked: Asked, *, over: bool) -> tuple[Report | None, tuple[str, ...]]:
+def _before(label: str, after: Report, asked: Asked, *, needed: bool) -> tuple[Report | None, tuple[str, ...]]:
     """The run to compare with, and notes; none where the target is new.
 
-    Where nothing is over a budget, a revision needs only to be one.
+    Where it isn't needed, a revision needs only to be one.
 
     Raises:
         UsageError: there is no such revision or file, or its run is another.
@@ -186,7 +219,7 @@ def _before(label: str, ledger: Ledger, asked: Asked, *, over: bool) -> tuple[Re
         name = spec_name(against) if against is not None else ""
         saved = name.endswith(".json") or os.path.exists(name)
         text = name if saved else f"{name}:{_from_here(label)}"
-        if not saved and not over:
+        if not saved and not needed:
             commit_of(name)
             return None, ()
         try:
@@ -198,7 +231,7 @@ def _before(label: str, ledger: Ledger, asked: Asked, *, over: bool) -> tuple[Re
         if side.report is None:
             raise UsageError(f"--against {name}: holds measurements; expected a revision, or a report of `analyze`")
         before = side.report
-    differing = other_runs(before, report_of(ledger))
+    differing = other_runs(before, after)
     if differing and saved:
         raise UsageError(
             f"--against {_against_text(against)}: not the same run: {'; '.join(differing)}; save it again with these "
@@ -228,8 +261,13 @@ def _from_here(label: str) -> str:
 FILE: Final = "pyproject.toml"
 TABLE: Final = "tool.xfcost"
 _BUDGETS: Final = {BUDGETS[quantity].option.removeprefix("--"): quantity for quantity in GROWING_OF_BUDGETS}
-_FLAGS: Final = {name.replace("_", "-"): name for name, option in OPTIONS.items() if option.default is False}
-_OPTIONS: Final = {name.replace("_", "-"): name for name, option in OPTIONS.items() if not option.hidden}
+# Of all keys the name of the option.
+_OPTIONS: Final = {
+    name.replace("_", "-"): name
+    for name in (*OPTIONS, *IncreaseOption.__annotations__, *PredictOption.__annotations__, "threads")
+    if not EVERY[name].hidden
+}
+_FLAGS: Final = {key: name for key, name in _OPTIONS.items() if EVERY[name].default is False}
 # Keys that take one text or several.
 _LISTS: Final = {"input": "inputs", "build": "build", "set": "settings"}
 _EXPECTED: Final = Expected(
@@ -243,9 +281,14 @@ class CheckEntry(NamedTuple):
     target: str
     budgets: Mapping[str, Budget]
     options: Mapping[str, Any]
-    """Of `analyze`."""
+    """Of `analyze`, and `max_increase`."""
     where: str = ""
     """Its file and table, for messages; empty of a target of no file."""
+
+    @property
+    def limits_something(self) -> bool:
+        """Has it a budget, or the most that figures may grow?"""
+        return bool(self.budgets) or "max_increase" in self.options
 
     def over(self, default: CheckEntry) -> CheckEntry:
         """This entry, and what it leaves to `default`."""
@@ -317,7 +360,7 @@ def read_project(file: Path) -> CheckProject | None:
         raise UsageError(f"{name}: {TABLE}.check: expected tables, [[{TABLE}.check]] each, got {shown(given)}")
     entries = [_target_entry(one, f"{name}: [[{TABLE}.check]] {number}") for number, one in enumerate(given, 1)]
     for number, entry in enumerate(entries, 1):
-        if not {**default.budgets, **entry.budgets}:
+        if not entry.over(default).limits_something:
             raise UsageError(
                 f'{name}: [[{TABLE}.check]] {number}: {entry.target} has no budget; give one, as in max-macs = "5G"'
             )
@@ -416,7 +459,7 @@ def planned(
     plan = []
     for (folder, entry), words in zip(entries, texts, strict=True):
         whole = own.over(entry)
-        if not whole.budgets:
+        if not whole.limits_something:
             raise UsageError(
                 f"{entry.target}: has no budget; give one, as in --max-macs 5G, or write it in {FILE} under "
                 f"[[{TABLE}.check]]"
@@ -443,14 +486,16 @@ def check_all(plan: Sequence[PlannedCheck], against: str | None, progress: Progr
     Raises:
         XfcostError: one of them can't be run.
     """
-    if against is not None and os.path.exists(against):
-        against = os.path.abspath(against)
+    place = os.path.abspath(against) if against is not None and os.path.exists(against) else against
     found = []
     for folder, entry in plan:
-        asked = Asked(tuple(entry.budgets.values()), against, entry.options, progress)
+        options = dict(entry.options)
+        increase = read_option("max_increase", options.pop("max_increase", None))
+        asked = Asked(tuple(entry.budgets.values()), place, options, progress, increase)
         try:
             with _inside(folder):
-                found.append(checked(entry.target, asked))
+                one = checked(entry.target, asked)
+            found.append(one if one.against is None else msgspec.structs.replace(one, against=against))
         except XfcostError as error:
             if entry.where:
                 error.args = (f"{entry.where} ({printable(entry.target, 80)}): {error}",)

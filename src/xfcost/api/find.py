@@ -75,7 +75,7 @@ def answer(
     given |= dict(options)
     sort, descending = quantity_name("--sort", given["sort"]), given["descending"]
     question = Question(
-        budgets=taken_budgets(given, "max_seconds"),
+        budgets=taken_budgets(given),
         sort=sort,
         descending=QUANTITIES[sort].descending if descending is None else descending,
         top=whole_number("--top", given["top"], least=1, most=_MOST_TOP, example="50"),

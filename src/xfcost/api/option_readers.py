@@ -23,6 +23,7 @@ _LEAST_PRICE: Final = 1e-6
 _MOST_PRICE: Final = 1e9
 # Shares of a peak below this are, too, and an estimate of seconds might be no number.
 _LEAST_SHARE: Final = Fraction(1, 10**6)
+_MOST_INCREASE: Final = 10
 
 
 def token_numbers(option: str, given: Any) -> tuple[int, ...]:
@@ -140,6 +141,23 @@ def share(whole: str, example: str, percent: str) -> Callable[[str, Any], float]
         return float(value)
 
     return read
+
+
+def increase(option: str, given: Any) -> Fraction:
+    """`2%`, `0.02` or 0.02, exactly; from 0, nothing may grow, to 1000 %.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    text = str(given).strip()
+    try:
+        value = Fraction(-1) if isinstance(given, bool) else read_number(text.removesuffix("%"))
+    except ValueError:
+        value = Fraction(-1)
+    value = value / 100 if text.endswith("%") else value
+    if not 0 <= value <= _MOST_INCREASE or (value >= 1 and not text.endswith("%")):
+        raise UsageError(f"{option} {shown(given)}: expected a share, as in {option} 2% or {option} 0.02")
+    return value
 
 
 def shares(whole: str, example: str, percent: str) -> Callable[[str, Any], tuple[float, ...]]:

@@ -566,6 +566,24 @@ class BudgetOptions(TypedDict, total=False):
     ]
     max_flops: Annotated[float | str | None, Option("The most FLOPs of the run: 10G.", metavar="COUNT")]
     max_kv_cache: Annotated[int | str | None, Option("With --mode prefill, decode or generate: 4GiB.", metavar="BYTES")]
+    max_seconds: Annotated[
+        float | str | None,
+        Option("With --on: the most that the lower bound may be, as in 10ms.", metavar="TIME"),
+    ]
+
+
+class IncreaseOption(TypedDict, total=False):
+    """Budgets."""
+
+    max_increase: Annotated[
+        float | str | None,
+        Option(
+            "With --against: the most that MACs, parameters and memory may grow, with --on or --predict seconds too: "
+            "2%.",
+            metavar="PERCENT",
+            read=read.increase,
+        ),
+    ]
 
 
 class SearchOptions(TypedDict, total=False):
@@ -607,10 +625,6 @@ class SearchOptions(TypedDict, total=False):
     scheduler: Annotated[
         str | None, Option("With --vary: search on a Dask cluster, as `measure` does.", metavar="ADDRESS")
     ]
-    max_seconds: Annotated[
-        float | str | None,
-        Option("With --on: the most that the lower bound may be, as in 10ms.", metavar="TIME"),
-    ]
 
 
 class _AccountOptions(
@@ -636,14 +650,14 @@ class AnalyzeOptions(_AccountOptions, ChoosingOptions, ProbeOption, OneModuleOpt
     """The keywords of `analyze`."""
 
 
-class _Every(AnalyzeOptions, LaneOption, BudgetOptions, SearchOptions, total=False):
+class _Every(AnalyzeOptions, LaneOption, BudgetOptions, IncreaseOption, SearchOptions, total=False):
     pass
 
 
 _GROUPED: Final = (
-    BudgetOptions, SearchOptions, SizeOptions, BatchOptions, ExecutionOptions, SettingsOption, TraceOption,
-    ProbeOption, ProgressOption, DeviceOptions, ChoosingOptions, TrainingOptions, DeviceOption, PredictOption,
-    TimingOptions, LaneOption, InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
+    BudgetOptions, IncreaseOption, SearchOptions, SizeOptions, BatchOptions, ExecutionOptions, SettingsOption,
+    TraceOption, ProbeOption, ProgressOption, DeviceOptions, ChoosingOptions, TrainingOptions, DeviceOption,
+    PredictOption, TimingOptions, LaneOption, InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
 )  # fmt: skip
 TYPES: Final[dict[str, Any]] = _Every.__annotations__
 EVERY: Final[dict[str, Option]] = {name: one.__metadata__[0] for name, one in TYPES.items()}

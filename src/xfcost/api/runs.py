@@ -214,7 +214,11 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         Refusal(("device", "predict", *_TIMING), "{first} with --on: nothing is run or timed; leave one of them out"),
     ),
     "check": (
-        Refusal(_TIMES, "{all}: check holds budgets of counts and bytes, not of times; `xfcost analyze` takes it"),
+        Refusal(
+            _TIMES,
+            "{all}: check holds the lower bound of --on or a prediction against --max-seconds, and no estimate; "
+            "`xfcost analyze` takes it",
+        ),
         Refusal(
             ("memory_level",),
             "{all}: check has no budget of main-memory traffic; `xfcost analyze` takes it",
@@ -222,9 +226,14 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         ),
         Refusal(
             (*_DEVICES, "expert_parallel"),
-            "{all}: check takes devices with --mode train and --max-memory, the memory of one of them; `xfcost analyze "
-            "--on` says whether another run fits",
-            lambda given: given["of_memory"] and _is_train(given),
+            "{all}: check takes devices with --max-seconds or --max-increase, their lower bound, and with --mode train "
+            "and --max-memory, the memory of one of them; `xfcost analyze --on` says whether another run fits",
+            lambda given: given["of_seconds"] or (given["of_memory"] and _is_train(given)),
+        ),
+        Refusal(
+            ("predict",),
+            "{first}: a prediction is of seconds; add --max-seconds 10ms, or --max-increase 2% with --against",
+            lambda given: given["of_seconds"],
         ),
         Refusal(
             ("global_batch",),
@@ -513,16 +522,15 @@ def _rates(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"rate": peak * share, "peak": peak, "mfu": share}
 
 
-def taken_budgets(options: dict[str, Any], *more: str) -> tuple[Budget, ...]:
-    """The budgets among `options`, `more` of a search, which are taken out of them.
+def taken_budgets(options: dict[str, Any]) -> tuple[Budget, ...]:
+    """The budgets among `options`, which are taken out of them.
 
     Raises:
         UsageError: a limit can't be read.
     """
     from xfcost.ledger.budgets import read_budgets
 
-    names = [*BudgetOptions.__annotations__, *more]
-    return read_budgets({name.removeprefix("max_"): options.pop(name, None) for name in names})
+    return read_budgets({name.removeprefix("max_"): options.pop(name, None) for name in BudgetOptions.__annotations__})
 
 
 def timing_plan(device: str | None, options: Mapping[str, Any], *, predict: bool = False) -> TimingPlan:

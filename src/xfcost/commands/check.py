@@ -7,7 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from xfcost.api.options import BudgetOptions, InputOptions, RunOptions, SettingsOption, TraceOption
+from xfcost.api.options import (
+    BudgetOptions,
+    IncreaseOption,
+    InputOptions,
+    PredictOption,
+    RunOptions,
+    SettingsOption,
+    TraceOption,
+)
 from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
@@ -23,7 +31,7 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="REV|FILE",
-        help="Over a budget, list the operations that grew since a git revision, or a report of `analyze -o FILE`.",
+        help="Compare with a git revision, or a report of `analyze -o FILE`: --max-increase limits what grows.",
     ),
 ]
 Config = Annotated[
@@ -37,10 +45,14 @@ Config = Annotated[
     SettingsOption,
     TraceOption,
     BudgetOptions,
+    IncreaseOption,
+    PredictOption,
+    "threads",
     InputOptions,
     *shared.REPORT,
     max_memory="The most memory (2GiB): weights, attention matrices and KV cache; with --mode train that of a step, "
     "with --on that of one device.",
+    max_seconds="The most seconds (10ms): the lower bound of --on, or with --predict those predicted.",
 )
 def run(
     context: typer.Context, targets: Targets = None, against: Against = None, config: Config = None, **given: Any
@@ -49,7 +61,7 @@ def run(
 
     For continuous integration. Budgets and options can also be set in a pyproject.toml, one [[tool.xfcost.check]]
     table for each target. What is over its budget is reported with the operations that weigh most, or with --against
-    those that grew.
+    those that grew. `--against main --max-increase 2%` needs no budget: no figure may grow by more since that revision.
 
     Example: xfcost check gpt2 --max-params 130M --max-memory 2GiB
     """

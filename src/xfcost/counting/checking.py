@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.counting.differences import Change, change_object
+from xfcost.counting.differences import Change, change_object, not_predicted_alike
 from xfcost.ledger import notebook
-from xfcost.ledger.budgets import BUDGETS, Budget, inference_memory
+from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget, InferenceMemory
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text
+from xfcost.ledger.on_devices import output_word
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.training import MESH_FIELDS, DeviceMemory, Mesh
+from xfcost.ledger.saved_report import Report, ReportDeviceMemory
+from xfcost.ledger.training import MESH_FIELDS, Mesh
 from xfcost.ledger.units import number_of
 
 _LOGITS: Final = "logits of the loss"
@@ -23,7 +28,7 @@ _LOGITS: Final = "logits of the loss"
 class BudgetFigure(NamedTuple):
     """What a run costs of one quantity."""
 
-    value: int
+    value: int | float
     words: str
     """What it is: `MACs`, `MACs of a training step`, `weights + attention matrices`."""
     parts: Mapping[str, int] | None = None
@@ -32,6 +37,10 @@ class BudgetFigure(NamedTuple):
     """Is it a lower bound, because no formula knows an operation of the module?"""
     of_a_device: bool = False
     """Is it of one of several devices, which share what the operations need?"""
+    interval: tuple[float, float] | None = None
+    """Of predicted seconds."""
+    outputs: tuple[int, str] | None = None
+    """Of a lower bound: how many tokens or samples its seconds give, and which of the two."""
 
     @property
     def largest(self) -> str | None:
@@ -47,84 +56,147 @@ class Weight(NamedTuple):
     title: str
     path: str
     times: int
-    value: int
+    value: int | float
     share: float
     """Of the whole."""
 
 
-def figure_of(ledger: Ledger, budget: Budget) -> BudgetFigure:
-    """The figure that a budget limits.
+def figure_of(report: Report, quantity: str, option: str) -> BudgetFigure:
+    """The figure of a run that `option` limits.
 
     Raises:
         UsageError: this run has no such figure.
     """
-    if budget.quantity == "params":
-        return BudgetFigure(ledger.total("params") or 0, "parameters")
-    if budget.quantity == "memory":
-        return _memory(ledger, budget)
-    if budget.quantity != "kv_cache":
-        return _work(ledger, budget)
-    if ledger.cache is None:
-        raise UsageError(
-            f"{budget.option}: --mode {ledger.metadata.mode} keeps no cache; add --mode prefill, decode or generate"
-        )
-    return BudgetFigure(ledger.cache.bytes, "KV cache and state")
+    if quantity == "params":
+        return BudgetFigure(report.totals.params or 0, "parameters")
+    if quantity == "memory":
+        return _memory(report, option)
+    if quantity == "seconds":
+        return _seconds(report, option)
+    if quantity != "kv_cache":
+        return _work(report, quantity, option)
+    if report.cache is None:
+        raise UsageError(f"{option}: --mode {report.mode} keeps no cache; add --mode prefill, decode or generate")
+    return BudgetFigure(report.cache.bytes or 0, "KV cache and state")
 
 
-def _work(ledger: Ledger, budget: Budget) -> BudgetFigure:
+def _work(report: Report, quantity: str, option: str) -> BudgetFigure:
     """MACs or FLOPs of what the mode runs: a pass, a decode step, a whole generation, a training step."""
-    noun, quantity = BUDGETS[budget.quantity].noun, budget.quantity
-    incomplete = ledger.module is not None and not ledger.module.complete
-    if ledger.training is not None:
-        step = ledger.training.step
-        value = step.model_flops if quantity == "flops" else step.forward_macs + step.backward_macs
-        return BudgetFigure(value, f"{noun} of a training step", None, incomplete)
-    if ledger.generation is not None:
-        whole = ledger.generation.with_cache
+    noun, incomplete = BUDGETS[quantity].noun, bool(report.uncounted)
+    if report.training is not None and (step := report.training.step) is not None:
+        value = step.model_flops if quantity == "flops" else _sum(step.forward_macs, step.backward_macs)
+        return BudgetFigure(value or 0, f"{noun} of a training step", None, incomplete)
+    if report.generation is not None:
+        whole = report.generation.with_cache
         if whole is None:
-            raise UsageError(f"{budget.option}: there are no decode steps: {ledger.generation.refused}")
+            raise UsageError(f"{option}: there are no decode steps: {report.generation.refused}")
         return BudgetFigure(getattr(whole, quantity), f"{noun} of a generation", None, incomplete)
-    words = f"{noun} of a decode step" if ledger.metadata.mode == "decode" else noun
-    return BudgetFigure(ledger.total(quantity) or 0, words, None, incomplete)
+    words = f"{noun} of a decode step" if report.mode == "decode" else noun
+    return BudgetFigure(getattr(report.totals, quantity) or 0, words, None, incomplete)
 
 
-def _memory(ledger: Ledger, budget: Budget) -> BudgetFigure:
-    """Bytes of a pass, or of a training step."""
-    if ledger.training is not None:
-        step, plan = ledger.training.step, ledger.training.plan
-        if step.total_with_loss_bytes is None or (plan is not None and not plan.memory.complete):
-            raise UsageError(
-                f"{budget.option} of --mode train: the optimizer's states or the saved activations are not known in "
-                "closed form; add --trace"
-            )
-        if plan is not None:
-            return _device_memory(plan.memory)
-        parts = {
-            "parameters, gradients and optimizer": step.fixed_bytes or 0,
-            "saved activations": step.kept_bytes,
-            _LOGITS: step.loss_logits_bytes,
-        }
-        return BudgetFigure(step.total_with_loss_bytes, "memory of a training step", _some(parts))
-    memory = inference_memory(ledger)
-    parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache and state": memory.cache}
-    return BudgetFigure(memory.total, "memory", _some(parts))
+def _memory(report: Report, option: str) -> BudgetFigure:
+    """Bytes of a pass, or of a training step; on devices of the one that needs most.
 
-
-def _device_memory(memory: DeviceMemory) -> BudgetFigure:
+    Raises:
+        UsageError: a part is not known.
+    """
+    parts: dict[str, int | None]
+    if report.training is None or (step := report.training.step) is None:
+        totals, cache = report.totals, report.cache
+        if totals.held_bytes is None:
+            raise UsageError(f"{option}: a saved report lacks the bytes of the weights; save it again")
+        memory = InferenceMemory(
+            totals.held_bytes, totals.attention_peak_bytes or 0, cache.bytes or 0 if cache is not None else 0
+        )
+        parts = {"weights": memory.weights, "attention matrices": memory.attention, "KV cache and state": memory.cache}
+        return BudgetFigure(memory.total, "memory", _some(parts))
+    plan = report.training.plan
+    held: ReportDeviceMemory | None = None if plan is None else plan.memory
     parts = {
-        "parameters, gradients and optimizer": memory.states,
-        "saved activations": memory.activations,
-        "recomputed activations": memory.recomputed,
-        _LOGITS: memory.logits,
+        "parameters, gradients and optimizer": step.fixed_bytes if held is None else held.states,
+        "saved activations": step.kept_bytes if held is None else held.activations,
+        "recomputed activations": 0 if held is None else held.recomputed,
+        _LOGITS: step.loss_logits_bytes if held is None else held.logits,
     }
-    return BudgetFigure(memory.known, "memory of a device", _some(parts), of_a_device=True)
+    total = _sum(*parts.values())
+    if total is None:
+        raise UsageError(
+            f"{option} of --mode train: the optimizer's states or the saved activations are not known in closed form; "
+            "add --trace"
+        )
+    of_a_device = held is not None
+    words = "memory of a device" if of_a_device else "memory of a training step"
+    return BudgetFigure(total, words, _some(parts), of_a_device=of_a_device)
+
+
+def _seconds(report: Report, option: str) -> BudgetFigure:
+    """Seconds of what the mode runs: predicted, or the lower bound on devices."""
+    if (prediction := report.prediction) is not None:
+        interval = (prediction.low, prediction.high)
+        return BudgetFigure(prediction.seconds, f"predicted on {prediction.device}", interval=interval)
+    if report.on is not None:
+        outputs = (report.on.outputs, output_word(report.mode))
+        return BudgetFigure(report.on.least_seconds, _LOWER_BOUND, outputs=outputs)
+    if report.training is not None and (plan := report.training.plan) is not None:
+        return BudgetFigure(plan.bound_step_seconds, f"{_LOWER_BOUND} of a training step")
+    raise UsageError(
+        f"{option}: seconds of which device? Add --on h100-sxm for the lower bound there, or --predict for a "
+        "prediction from this machine's calibration (`xfcost calibrate`)"
+    )
+
+
+_LOWER_BOUND: Final = "lower bound"
+
+
+def _sum(*parts: int | None) -> int | None:
+    """The sum; None where a part is not known."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def increase_budgets(before: Report, after: Report, most: Fraction) -> Iterator[tuple[Budget, BudgetFigure]]:
+    """MACs, parameters, memory and, where both runs have them, seconds: each with its most, a share above that before.
+
+    Raises:
+        UsageError: a figure is not known, or the seconds are of other devices.
+    """
+    timed = after.prediction is not None or _devices(after) is not None
+    for quantity in ("macs", "params", "memory", *(("seconds",) if timed else ())):
+        if quantity == "seconds":
+            _check_same_device(before, after)
+        first, second = (figure_of(report, quantity, INCREASE) for report in (before, after))
+        limit = first.value * (1 + most)
+        exact = float(limit) if quantity == "seconds" else math.floor(limit)
+        yield Budget(quantity, exact, before=first.value), second
+
+
+def _check_same_device(before: Report, after: Report) -> None:
+    if after.prediction is not None:
+        other = "not predicted before" if before.prediction is None else not_predicted_alike(before, after)
+    else:
+        devices = _devices(before)
+        other = None if devices == _devices(after) else f"before on {devices or 'no device'}, now on {_devices(after)}"
+    if other:
+        raise UsageError(f"{INCREASE}: seconds are not comparable: {other}; give both runs the same device")
+
+
+def _devices(report: Report) -> str | None:
+    """The devices of which a run has a lower bound: `h100-sxm x8`."""
+    if report.on is not None:
+        name, number = report.on.device, report.on.count
+    elif report.training is not None and (plan := report.training.plan) is not None:
+        name, number = plan.device, plan.devices
+    else:
+        return None
+    return name if number == 1 else f"{name} x{number}"
 
 
 def devices_words(ledger: Ledger) -> list[str]:
     """`on h100-sxm x8, --zero 3 --checkpoint full`; nothing without devices."""
     plan = None if ledger.training is None else ledger.training.plan
     if plan is None:
-        return []
+        return [] if ledger.on is None else [f"on {ledger.on.on.name}"]
     plain = Mesh(on=plan.mesh.on)
     named = {option: getattr(plan.mesh, field) for option, field in MESH_FIELDS.items()}
     shared = [
@@ -146,11 +218,14 @@ GROWING_OF_BUDGETS: Final = {
     "params": "params",
     "memory": "params",  # or that of its largest part
     "kv_cache": "cache_bytes",
+    "seconds": "predicted_seconds",  # or the lower bound
 }
 
 
 def growing(figure: BudgetFigure, budget: Budget) -> str:
     """The quantity of operations that a budget is of; of memory that of its largest part."""
+    if budget.quantity == "seconds" and figure.words.startswith(_LOWER_BOUND):
+        return "least_seconds"
     if budget.quantity != "memory" or figure.largest is None:
         return GROWING_OF_BUDGETS[budget.quantity]
     return _OF_PARTS.get(figure.largest, "params")
@@ -176,17 +251,21 @@ def weights(ledger: Ledger, figure: BudgetFigure, budget: Budget) -> list[Weight
     return [Weight(row.block, row.title, row.path, row.times, value, value / whole) for row, value in found]
 
 
-def _values(ledger: Ledger, quantity: str, param: int, *, held: bool) -> Iterator[tuple[Operation, int]]:
+def _values(ledger: Ledger, quantity: str, param: int, *, held: bool) -> Iterator[tuple[Operation, int | float]]:
     """Every row and its value in all blocks, of parameters `param` each, or the bytes that inference holds of them.
 
     MACs of a training step are of both passes.
     """
     element, stored = ledger.bytes_per_element, ledger.storage
+    value: int | float
     for row in ledger.rows:
         if quantity == "attention_bytes":
             value = 0 if row.matrix is None else row.matrix.alive_bytes(element)  # the largest alone is alive
         elif quantity == "cache_bytes":
             value = ledger.cached_bytes_of(row)
+        elif quantity == "least_seconds":
+            bound = row_bound(row, ledger)
+            value = 0 if bound is None else bound.least_seconds * row.times
         elif held and quantity == "params":
             value = stored.held_bytes(row) * row.times
         else:
@@ -216,9 +295,9 @@ class BudgetResult(msgspec.Struct, frozen=True, kw_only=True):
         return "not known" if self.figure.at_least else "within"
 
     @property
-    def difference(self) -> int:
+    def difference(self) -> int | float:
         """Ours less the limit: how far it is over, or negative, under."""
-        difference: int = self.figure.value - self.budget.limit
+        difference: int | float = self.figure.value - self.budget.limit
         return difference
 
 
@@ -286,11 +365,12 @@ def _checked_object(checked: Checked) -> dict[str, Any]:
 
 
 def held_object(held: BudgetResult) -> dict[str, Any]:
-    """One budget as plain data; `difference` is ours less the limit."""
+    """One budget as plain data; `difference` is ours less the limit, `before` the figure that an increase is of."""
     return {
         "quantity": held.budget.quantity,
         "option": held.budget.option,
         "what": BUDGETS[held.budget.quantity].noun,
+        "before": held.budget.before,
         "ours": held.figure.value,
         "at_least": held.figure.at_least,
         "limit": held.budget.limit,

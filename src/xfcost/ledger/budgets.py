@@ -5,6 +5,7 @@ A further budget is a line of `BUDGETS`: its quantity, its option and the reader
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -27,16 +28,18 @@ class Budget(NamedTuple):
     """The most of one quantity."""
 
     quantity: str
-    """A name in `BUDGETS` (`macs`, `params`, `memory`) or in `ON_DEVICES`."""
+    """A name in `BUDGETS` (`macs`, `params`, `memory`), or `device_memory`."""
     limit: Any
     """In base units: a count, bytes or seconds."""
     device: str = ""
     """The devices whose memory it is."""
+    before: int | float | None = None
+    """The figure of an earlier run, which `--max-increase` allows to grow as far as the limit."""
 
     @property
     def option(self) -> str:
         """`--max-macs`."""
-        return _EVERY[self.quantity].option
+        return _EVERY[self.quantity].option if self.before is None else INCREASE
 
     def allows(self, value: Any) -> Any:
         """Is `value` within the limit?"""
@@ -44,6 +47,8 @@ class Budget(NamedTuple):
 
     def excess(self, value: float) -> float:
         """How far `value` is over the limit, as a share of it; negative below it."""
+        if not self.limit:  # nothing may grow
+            return math.inf if value else 0.0
         share: float = (value - self.limit) / self.limit
         return share
 
@@ -140,15 +145,14 @@ BUDGETS: Final[Mapping[str, BudgetOption]] = {
     "memory": BudgetOption("--max-memory", "bytes of memory", byte_limit, _bytes, "2GiB"),
     "flops": BudgetOption("--max-flops", "FLOPs", count_limit("FLOP", "FLOPs", "50G"), _short, "50G"),
     "kv_cache": BudgetOption("--max-kv-cache", "bytes of KV cache", byte_limit, _bytes, "4GiB"),
-}
-# Of a run on the devices of `--on`, in a search.
-ON_DEVICES: Final[Mapping[str, BudgetOption]] = {
     "seconds": BudgetOption(
         "--max-seconds", "seconds", time_limit, lambda limit: units.trimmed(units.seconds(limit)), "10ms"
     ),
-    "device_memory": BudgetOption("--on", "bytes of the devices' memory", byte_limit, units.size, "h100-sxm"),
 }
-_EVERY: Final = {**BUDGETS, **ON_DEVICES}
+INCREASE: Final = "--max-increase"
+# In a search, of the devices of `--on`.
+_DEVICE_MEMORY: Final = BudgetOption("--on", "bytes of the devices' memory", byte_limit, units.size, "h100-sxm")
+_EVERY: Final = {**BUDGETS, "device_memory": _DEVICE_MEMORY}
 
 
 def read_budgets(given: Mapping[str, Any]) -> tuple[Budget, ...]:

@@ -169,7 +169,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "streams": [dict(stream) for stream in metadata.streams],
         "settings": list(metadata.settings),
         **{name: getattr(metadata, name) for name in _RUN},
-        "totals": ledger.totals(),
+        "totals": ledger.totals() | {"held_bytes": ledger.held_bytes},
         "attention_memory": ledger.attention_memory(),
         "by_stage": ledger.by_stage(),
         "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},

@@ -184,6 +184,11 @@ class SharedReads(NamedTuple):
     """How often they hold, and read, its keys and values."""
 
 
+def output_word(mode: str) -> str:
+    """What a run in `mode` gives: samples, tokens of a prompt or new tokens."""
+    return {"forward": "samples", "prefill": "prompt tokens"}.get(mode, "tokens")
+
+
 class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """A run on devices."""
 

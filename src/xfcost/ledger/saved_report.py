@@ -20,6 +20,7 @@ from xfcost.ledger.objects import ledger_object
 from xfcost.ledger.units import BYTES_PER_ELEMENT, number_of
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _NO_REPORT: Final = "is no report of `xfcost analyze --format json -o FILE`"
 # Other JSON of xfcost: a key that it alone has -> the command that wrote it.
 _OTHERS: Final = {"systems": "compare", "rows": "measure", "targets": "check", "before": "diff", "asked": "find"}
@@ -64,6 +65,8 @@ class ReportTotals(msgspec.Struct, frozen=True, kw_only=True):
     active_params: Count | None = None
     macs: Count | None = None
     flops: Count | None = None
+    held_bytes: Count | None = None
+    """Of the weights in inference."""
     attention_bytes: Count | None = None
     attention_peak_bytes: Count | None = None
     backward_macs: Count | None = None
@@ -88,18 +91,57 @@ class ReportGeneration(msgspec.Struct, frozen=True, kw_only=True):
 
     new_tokens: Count | None = None
     with_cache: ReportWork | None = None
+    refused: str | None = None
+    """Why there are no decode steps."""
 
 
 class ReportStep(msgspec.Struct, frozen=True, kw_only=True):
     """A training step."""
 
     optimizer: str | None = None
+    forward_macs: Count | None = None
+    backward_macs: Count | None = None
+    model_flops: Count | None = None
+    fixed_bytes: Count | None = None
+    kept_bytes: Count | None = None
+    loss_logits_bytes: Count = 0
+
+
+class ReportDeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What the device holds that needs most, in training."""
+
+    states: Count | None
+    activations: Count | None
+    recomputed: Count | None
+    logits: Count
+    total: Count
+    complete: bool
+
+
+class ReportPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A training step on devices."""
+
+    device: str
+    devices: Count
+    memory: ReportDeviceMemory
+    bound_step_seconds: Seconds
 
 
 class ReportTraining(msgspec.Struct, frozen=True, kw_only=True):
     """Training."""
 
     step: ReportStep | None = None
+    plan: ReportPlan | None = None
+
+
+class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
+    """A run on devices, with its lower bound."""
+
+    device: str
+    count: Count
+    least_seconds: Seconds
+    outputs: Count
+    """New tokens of a decode step or a generation, tokens of a prompt, samples of a forward."""
 
 
 class ReportModule(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +174,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     generation: ReportGeneration | None = None
     training: ReportTraining | None = None
     module: ReportModule | None = None
+    on: ReportOnDevices | None = None
     versions: dict[str, str] = {}
 
     def __repr__(self) -> str:

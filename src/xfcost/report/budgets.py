@@ -8,11 +8,8 @@ from typing import Any, Final
 from xfcost.counting.checking import BudgetResult, Checked, CheckResult, growing, held_object
 from xfcost.ledger import units
 from xfcost.ledger.budgets import BUDGETS
-from xfcost.report.differences import signed
+from xfcost.report.differences import change_text, signed
 from xfcost.report.document import Cell, DataTable, Document, Gap, Part, TableColumn, TextLines, table_of
-
-_BYTES: Final = ("memory", "kv_cache")
-
 
 # A verdict's style on the terminal.
 _STYLES: Final = {"within": "green", "over": "red", "not known": "yellow"}
@@ -31,7 +28,10 @@ def _parts(found: CheckResult) -> Iterator[Part]:
     yield TextLines([_answer(found)], f"bold {'green' if found.within else 'red'}", strong=True)
     for one in found.checked:
         heading = one.target if one.name in one.target else f"{one.target}: {one.name}"
-        yield from (Gap(), TextLines(["", one.run], head=heading), _budgets(one.held))
+        yield from (Gap(), TextLines(["", one.run], head=heading))
+        if one.held:
+            yield _budgets(one.held)
+        yield TextLines([text for held in one.held for text in _of_seconds(held)])
         yield TextLines(
             [
                 f"{held.figure.words}: {', '.join(f'{name} {units.size(part)}' for name, part in parts.items())}"
@@ -55,6 +55,8 @@ def _held(found: CheckResult) -> Iterator[tuple[Checked, BudgetResult]]:
 def _answer(found: CheckResult) -> str:
     """`2 of 3 budgets are within, 1 is over`."""
     verdicts = [held.verdict for _, held in _held(found)]
+    if not verdicts:
+        return "new: there is nothing to compare with"
     over, unknown = verdicts.count("over"), verdicts.count("not known")
     disagree = sum(not one.agrees for one in found.checked)
     if disagree:
@@ -67,19 +69,44 @@ def _answer(found: CheckResult) -> str:
 
 
 def _budgets(every: Sequence[BudgetResult]) -> DataTable:
-    """The verdict, what, ours, the limit, and by how much over or under."""
+    """The verdict, what, before (of an increase), ours, the limit, and by how much it is over or under, or grew."""
     rows: list[list[str | Cell]] = []
+    grows = any(held.budget.before is not None for held in every)
     for held in every:
-        value = _value(held)
+        value, before = _value(held), held.budget.before
         ours = f"{'at least ' if held.figure.at_least else ''}{value(held.figure.value)}"
-        word = "over" if held.difference > 0 else "under"
-        excess = held.budget.excess(held.figure.value)
-        share = f"{abs(excess) * 100:.3g} %" if excess < _FAR else units.ratio(1 + excess)  # `4 %`, `11.1×`
-        distance = f"{value(abs(held.difference))} {word} ({share})" if held.difference else "exactly the limit"
-        limit = BUDGETS[held.budget.quantity].shown(held.budget.limit)
-        rows.append([Cell(held.verdict, _STYLES[held.verdict]), held.figure.words, ours, limit, distance])
+        limit = (
+            value(held.budget.limit) if before is not None else BUDGETS[held.budget.quantity].shown(held.budget.limit)
+        )
+        rows.append(
+            [
+                Cell(held.verdict, _STYLES[held.verdict]),
+                held.figure.words,
+                *([units.DASH if before is None else value(before)] if grows else []),
+                ours,
+                limit,
+                _distance(held) if before is None else _change(before, held.figure.value),
+            ]
+        )
     columns = [TableColumn("", named="verdict"), TableColumn("what", fold=20)]
-    return DataTable([*columns, *(TableColumn(head, right=True) for head in ("ours", "limit", "by"))], rows)
+    heads = ("before", "now", "limit", "by") if grows else ("ours", "limit", "by")
+    return DataTable([*columns, *(TableColumn(head, right=True) for head in heads)], rows)
+
+
+def _distance(held: BudgetResult) -> str:
+    """`490.6 M over (12.3 %)`."""
+    if not held.difference:
+        return "exactly the limit"
+    excess = held.budget.excess(held.figure.value)
+    share = f"{abs(excess) * 100:.3g} %" if excess < _FAR else units.ratio(1 + excess)  # `4 %`, `11.1×`
+    return f"{_value(held)(abs(held.difference))} {'over' if held.difference > 0 else 'under'} ({share})"
+
+
+def _change(before: float, now: float) -> str:
+    """`+4.65 %`."""
+    if before == now:
+        return "the same"
+    return change_text(now / before) if before else "from none"
 
 
 # An excess beyond so many times the limit reads better as a factor.
@@ -96,7 +123,9 @@ def explained(one: Checked) -> list[BudgetResult]:
 
 
 def _value(held: BudgetResult) -> Any:
-    return units.size if held.budget.quantity in _BYTES else units.count
+    return {"seconds": units.seconds, "memory": units.size, "kv_cache": units.size}.get(
+        held.budget.quantity, units.count
+    )
 
 
 def _why(one: Checked, held: BudgetResult) -> str:
@@ -107,6 +136,18 @@ def _why(one: Checked, held: BudgetResult) -> str:
         return f"no operation grew in {_noun(held)} since {one.against}; those that weigh most:"
     whole = " (of the whole model, before devices share it)" if held.figure.of_a_device else ""
     return f"operations that weigh most in {_noun(held)}{whole}:"
+
+
+def _of_seconds(held: BudgetResult) -> Iterator[str]:
+    """The interval of a prediction, and what a lower bound is in tokens or samples per second."""
+    figure, before = held.figure, held.budget.before
+    if figure.interval is not None:
+        low, high = (units.seconds(end) for end in figure.interval)
+        yield f"{figure.words}: from {low} to {high} in nine of ten cases"
+    if figure.outputs is not None:
+        number, word = figure.outputs
+        every = [units.count(number / seconds) for seconds in (before, figure.value) if seconds]
+        yield f"{figure.words}: {' → '.join(every)} {word}/s"
 
 
 def _noun(held: BudgetResult) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from xfcost.ledger import units
 from xfcost.ledger.choosing import DeviceChoice, choice_record
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.on_devices import output_word
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes
 from xfcost.report.header import agreement_texts, run_texts
 from xfcost.report.input_description import default_notes
-from xfcost.report.on_devices import EXPECTED, OUTPUTS, WITHOUT_TF32, cache_answers, cache_name, memory_text, rate_basis
+from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_answers, cache_name, memory_text, rate_basis
 
 # Columns that a narrow screen has no room for, the first ones hidden first.
 _HIDDEN_FIRST = ("bound by", "memory", "with TF32", "of each", "lower bound", "expected", "takes", "limit")
@@ -95,7 +96,7 @@ def _cells(choice: DeviceChoice, ledger: Ledger) -> dict[str, str]:
 
 
 def _outputs(ledger: Ledger) -> str:
-    return OUTPUTS.get(ledger.metadata.mode, "tokens")
+    return output_word(ledger.metadata.mode)
 
 
 def _endnotes(ledger: Ledger) -> Iterator[str]:

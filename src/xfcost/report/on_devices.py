@@ -10,7 +10,7 @@ from xfcost.ledger.device import Device, DeviceGroup
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
-from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices
+from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, output_word
 from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.quantization import CACHE_FORMATS, WEIGHT_FORMATS
 from xfcost.ledger.roofs import Bound
@@ -134,7 +134,6 @@ def _times_more(less: int, more: int) -> str:
     return f"{units.ratio(more / less)} more" if less else units.DASH
 
 
-OUTPUTS: Final = {"forward": "samples", "prefill": "prompt tokens"}
 WITHOUT_TF32: Final = "in float32 without TF32"
 _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
 
@@ -206,7 +205,7 @@ def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tupl
     """`lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample`; and their price."""
     mode, batch = run
     per = " per step" if mode == "decode" else ""
-    outputs = OUTPUTS.get(mode, "tokens")
+    outputs = output_word(mode)
     rate = f"{units.count(found.outputs / seconds, 3)} {outputs}/s" if seconds else ""
     if batch > 1 and mode in {"decode", "generate"} and seconds:
         rate += f", {units.count(found.outputs / batch / seconds, 3)} of each sample"
