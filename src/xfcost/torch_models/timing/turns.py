@@ -26,8 +26,8 @@ from xfcost.torch_models.timing.devices import (
 )
 from xfcost.torch_models.timing.kernels import RowSeconds
 
-# Six measurements are the fewest that give an interval; after --max-time three are enough of runs that take seconds, and
-# are reported as noisy.
+# Six measurements are the fewest that give an interval; after --max-time three are enough of runs that take seconds,
+# and are reported as noisy.
 _FEWEST: Final = 6
 _FEWEST_LATE: Final = 3
 _LATE_SECONDS: Final = 1.0
