@@ -13,11 +13,14 @@ from torch import nn
 
 from clocks import Machine
 from helpers import report_text
+from xfcost.api.accounts import AccountOptions
+from xfcost.api.roofline import CalibratedRoofs, under_roofs, with_roofs
 from xfcost.api.runs import timing_plan
 from xfcost.counting.comparison import compared
+from xfcost.counting.devices import device, device_names, device_reported
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
-from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows, whole_rate
+from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows, whole_of_peak, whole_rate
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.metadata import Load
@@ -289,6 +292,64 @@ def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monke
     assert sums == pytest.approx([100.0] * 7, abs=0.2)
     texts = table.document(ledger).text("table")
     assert ("measuring overhead" in texts) is not on_gpu
+
+
+# ── what is achieved of the figures of a known GPU ──
+
+
+@pytest.fixture
+def uncalibrated(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr("xfcost.torch_models.timing.devices.check_device", lambda device: None)
+    monkeypatch.setattr("xfcost.api.roofline.calibrated_roofs", lambda *run: CalibratedRoofs(None, "not calibrated"))
+
+
+def test_a_recorded_forward_is_set_against_the_figures_of_its_gpu(monkeypatch, uncalibrated):
+    found, ledger, held = from_trace("vit-s8")
+    # recorded on the H100: a call takes 4.5222 ms, the kernels of the trace 2.6231 ms
+    timed = with_roofs(measured_on((found,), 4.5222e-3, 4.4803e-3, ledger, held, monkeypatch), TimingPlan())
+    assert timed.timing.roofs.nominal == "h100-sxm"
+    # a block has 12·N·d² + 2·N²·d MACs, N = 785, d = 384: 1.862 G, twelve of them and 784·192·384 of the patches
+    # 22.41 G; element-wise work is 3 % more FLOPs at most
+    share = 2 * 22.41e9 / 4.5222e-3 / 66.9e12
+    assert share <= whole_of_peak(timed)["of_peak"] <= 1.03 * share
+    told = [text.plain for text in timing_texts(timed)]
+    achieved = next(text for text in told if text.startswith("achieved: "))
+    assert "of the peak of 66.9 TFLOP/s" in achieved
+    assert achieved.endswith("of the memory's 3.35 TB/s (nominal, h100-sxm)")
+    while_kernels = next(text for text in told if text.startswith("achieved while kernels run: "))
+    assert float(while_kernels.split()[4]) == pytest.approx(
+        100 * whole_of_peak(timed)["of_peak"] * 4.5222 / 2.6231, 1e-2
+    )
+    (drawn,) = under_roofs([timed], [SpecSystem(load("vit-s8"))], Run(), AccountOptions(device="cuda"))
+    assert drawn.roofs == timed.timing.roofs
+    # the second product of the MLP: 12·785·384·1536 MACs in 684.04 µs of kernels
+    point = max(drawn.points, key=lambda one: one.seconds)
+    assert point.flops_per_second == pytest.approx(2 * 12 * 785 * 384 * 1536 / 684.04e-6, rel=1e-2)
+
+
+def test_bytes_per_second_are_those_of_every_timed_row(monkeypatch, uncalibrated):
+    passes = (RowSeconds({"stages.0.block.0.scores": 1e-3}, others=1e-3, launches=2),)
+    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
+    # 3.35 GB in 10 ms are 10 % of 3.35 TB/s, and in 2 ms of kernels 50 %
+    for held, shares in (({"stages.0.block.0.scores": 3_350_000_000}, " and 50.0 %"), (None, " %")):
+        timed = with_roofs(measured_on(passes, 10e-3, 9e-3, ledger, held, monkeypatch), TimingPlan())
+        assert whole_of_peak(timed).get("of_bandwidth") == (held and pytest.approx(0.1))
+        told = next(text.plain for text in timing_texts(timed) if text.plain.startswith("achieved while"))
+        assert told.endswith(shares)
+        assert told.count("%") == (2 if held else 1)
+
+
+def test_drivers_name_devices():
+    # names that torch.cuda.get_device_name gives; the first two were recorded
+    names = {
+        "NVIDIA H100 80GB HBM3": "h100-sxm", "NVIDIA H200": "h200-sxm", "Tesla T4": "t4",
+        "NVIDIA A100-SXM4-40GB": "a100-sxm-40", "AMD Instinct MI300X": "mi300x",
+    }  # fmt: skip
+    assert {name: device_reported(name).name for name in names} == names
+    assert device_reported("AMD EPYC") is None
+    drivers = [driver for name in device_names() if (driver := device(name).driver)]
+    assert len(set(drivers)) == len(drivers)
 
 
 # ── which lane of a GPU the seconds are of ──

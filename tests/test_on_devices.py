@@ -525,7 +525,9 @@ def test_a_prefill_has_the_bytes_of_its_operations_and_the_longer_of_both_times(
 def test_the_roofline_of_a_device(tmp_path):
     words = ["roofline", "llama3-8b", "--mode", "decode", "--N", "8k", "--batch", "32", "--on", "h100-sxmx2"]
     found = stdout_of(*words, "-o", tmp_path / "roofs.csv")
-    assert found.startswith("roofs: peak 1.98 PFLOP/s, memory 6.70 TB/s, ridge point 295 FLOP/byte (nominal)")
+    assert found.startswith(
+        "roofs: peak 1.98 PFLOP/s, memory 6.70 TB/s, ridge point 295 FLOP/byte (nominal, h100-sxm x2)"
+    )
     assert "on 2 × NVIDIA H100 SXM 80 GB: every operation at its roof, one by one" in found
     rows = table_of(tmp_path / "roofs.csv")
     assert all(float(row["of_roof"] or 1) == pytest.approx(1) for row in rows)

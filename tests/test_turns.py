@@ -19,8 +19,8 @@ from xfcost.torch_models.timing.devices import (
 from xfcost.torch_models.timing.kernels import RowSeconds
 from xfcost.torch_models.timing.turns import Subject, take_turns, timing_of
 
-# A call of a second is its own block: torch's timer calls it once to see that, and once more to measure it.
-UNMEASURED = 1
+# torch's timer calls a function once to find the size of a block, and once more to measure it: in every turn of short
+# calls, in the first one of long calls.
 
 
 def turns_of(machine, plan, **systems):
@@ -30,8 +30,15 @@ def turns_of(machine, plan, **systems):
 def test_systems_take_turns_after_a_call_of_each():
     machine = Machine()
     turns_of(machine, TimingPlan(runs=2), a=machine.taking("A", 1.0), b=machine.taking("B", 3.0))
-    turn = ["A"] * (UNMEASURED + 1) + ["B"] * (UNMEASURED + 1)
-    assert machine.calls == ["A", "B", *turn, *turn]
+    assert machine.calls == ["A", "B", *"AABB", *"AB"]
+
+
+def test_every_turn_of_short_calls_begins_with_one_that_is_not_counted():
+    # a turn measures a tenth of --min-time, 0.05 s: one call of 0.1 s
+    machine = Machine()
+    plan = TimingPlan(runs=2, min_time=0.5)
+    turns_of(machine, plan, a=machine.taking("A", 0.1), b=machine.taking("B", 0.1))
+    assert machine.calls == ["A", "B", *"AABB", *"AABB"]
 
 
 def test_each_turn_is_one_measurement():
@@ -44,9 +51,9 @@ def test_each_turn_is_one_measurement():
 
 
 def test_the_call_before_a_measurement_is_not_counted():
-    # Warm-up 9 s; then every turn has a call of 5 s, which finds the caches empty, and one of 1 s.
+    # Warm-up 9 s; then every turn has a call of 0.5 s, which finds the caches empty, and one of 0.1 s.
     machine = Machine()
-    call, slow = machine.taking("A", 5.0, 1.0), [9.0]
+    call, slow = machine.taking("A", 0.5, 0.1), [9.0]
 
     def first_slow():
         if slow:
@@ -54,8 +61,8 @@ def test_the_call_before_a_measurement_is_not_counted():
         else:
             call()
 
-    (found,) = turns_of(machine, TimingPlan(runs=4), a=first_slow)
-    assert (found.warm_up, found.times) == (9.0, (1.0,) * 4)
+    (found,) = turns_of(machine, TimingPlan(runs=4, min_time=0.5), a=first_slow)
+    assert (found.warm_up, found.times) == (9.0, pytest.approx((0.1,) * 4))
 
 
 def test_turns_end_at_six_where_the_interval_is_narrow():
@@ -68,16 +75,16 @@ def test_turns_go_on_until_every_system_is_precise():
     # B takes 10 s in its first three turns, and 1 s after them. Of n turns the interval leaves the three out when its
     # rank is 4: 2·P(B ≤ 3) ≤ 5 % from n = 15 on, for 2·(1 + 15 + 105 + 455)/2¹⁵ = 3.5 %, and 5.7 % of 14.
     machine = Machine()
-    b = machine.taking("B", 1.0, *[10.0] * 3 * (UNMEASURED + 1), *[1.0] * 100)
+    b = machine.taking("B", 1.0, *[10.0] * 4, *[1.0] * 100)
     found = turns_of(machine, TimingPlan(max_time=10**6), a=machine.taking("A", 1.0), b=b)
     assert [len(one.times) for one in found] == [15, 15]
 
 
 def test_turns_end_when_the_time_is_spent():
-    # A warm-up of 4 s, then turns of 2·4 s, of which every other measurement is 6 s: 4 + 8n ≥ 30 at n = 4.
+    # A warm-up of 4 s, a call of 4 s that is not counted, then measurements: 10 s, 16 s, 18 s, 24 s.
     machine = Machine()
-    call = machine.taking("A", 4.0, 4.0, 2.0, 4.0, 6.0, 4.0, 2.0, 4.0, 6.0)
-    (found,) = turns_of(machine, TimingPlan(max_time=30), a=call)
+    call = machine.taking("A", 4.0, 4.0, 2.0, 6.0, 2.0, 6.0)
+    (found,) = turns_of(machine, TimingPlan(max_time=20), a=call)
     assert found.times == (2.0, 6.0, 2.0, 6.0)
 
 
@@ -88,15 +95,22 @@ def test_three_turns_are_the_fewest_however_long_they_take():
     assert "fewer than 6" in timing_of(found, "cpu", None, 0).noisy
 
 
-def test_the_time_is_of_each_system():
-    # Warm-up 2 s. A's measurements are 2 s and 4 s in turn, so that a turn of both takes 5 s or 7 s: 2, 7, 14, 19, 26,
-    # 31, 38, 43, which is past 2·20 s after seven turns.
+def test_runs_of_less_than_a_second_are_measured_six_times():
     machine = Machine()
-    call = machine.taking("A", 1.0, *[1.0, 2.0, 1.0, 4.0] * 100)
-    a, b = turns_of(machine, TimingPlan(max_time=20, precision=0.001), a=call, b=machine.taking("B", 1.0))
+    (found,) = turns_of(machine, TimingPlan(max_time=1), a=machine.taking("A", 0.9))
+    assert len(found.times) == 6
+    assert timing_of(found, "cpu", None, 0).noisy is None
+
+
+def test_the_time_is_of_each_system():
+    # Warm-up 2 s, then a call of 1 s of each that is not counted. A's measurements are 2 s and 4 s in turn, so that a
+    # turn of both takes 3 s or 5 s: 7, 12, 15, 20, 23, 28, 31, which is past 2·15 s after seven turns.
+    machine = Machine()
+    call = machine.taking("A", 1.0, 1.0, *[2.0, 4.0] * 100)
+    a, b = turns_of(machine, TimingPlan(max_time=15, precision=0.001), a=call, b=machine.taking("B", 1.0))
     assert a.times == (2.0, 4.0, 2.0, 4.0, 2.0, 4.0, 2.0)
     assert b.times == (1.0,) * 7
-    assert machine.now == 43
+    assert machine.now == 31
 
 
 def test_short_calls_are_measured_for_the_least_time():
@@ -137,7 +151,7 @@ def test_rows_are_measured_between_the_turns_and_summed_over_passes_by_their_med
         return RowSeconds(next(passes))
 
     (found,) = take_turns([Subject({"": machine.taking("A", 1.0)}, rows)], "cpu", TimingPlan(runs=3), machine.meters)
-    assert machine.calls == ["A", *["A", "A", "rows"] * 3]
+    assert machine.calls == ["A", *["A", "A", "rows"], *["A", "rows"] * 2]
     assert found.row_seconds() == {"a": 2.0, "b": 5.0}
 
 
@@ -147,6 +161,21 @@ def test_rows_are_measured_in_twenty_turns_at_most():
     subject = Subject({"": machine.taking("A", 1.0)}, lambda: passes.append(1) or RowSeconds({"a": 1.0}))
     (found,) = take_turns([subject], "cpu", TimingPlan(runs=23), machine.meters)
     assert (len(found.times), len(found.passes), len(passes)) == (23, 20, 20)
+
+
+@pytest.mark.parametrize(("lane", "passes"), [("wall", 2), ("device", 3)])
+def test_rows_are_measured_in_a_quarter_of_the_time(lane, passes):
+    # Warm-up and a call that is not counted, 2 s; measurements of 1 s and 2 s, passes of 2 s. Two passes are 4 s, and a
+    # quarter of 12 s is 3 s: 5, 9, 10, 12 s. The kernels are measured by the passes alone: 5, 9, 12 s.
+    machine = Machine()
+
+    def rows():
+        machine.now += 2.0
+        return RowSeconds({"a": 1.0})
+
+    subject = Subject({"": machine.taking("A", 1.0, 1.0, 1.0, 2.0, 1.0, 2.0)}, rows)
+    (found,) = take_turns([subject], "cpu", TimingPlan(max_time=12.0, lane=lane), machine.meters)
+    assert (len(found.passes), machine.now) == (passes, 12.0)
 
 
 def test_the_load_is_what_others_used_meanwhile():

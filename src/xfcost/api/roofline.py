@@ -10,13 +10,15 @@ import msgspec
 from xfcost.api.accounts import AccountOptions
 from xfcost.api.predictions import calibration_of
 from xfcost.api.systems import system_ledger
+from xfcost.counting.devices import device_reported
 from xfcost.counting.system import SpecSystem, System
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.least_work import row_bounds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.roofline import Roofline, roofline
-from xfcost.ledger.roofs import Roofs, roofs_of
+from xfcost.ledger.roofs import Roofs, nominal_roofs, roofs_of
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -49,13 +51,26 @@ def with_roofs(ledger: Ledger, timing: TimingPlan) -> Ledger:
     """A timed ledger with the roofs of its machine, or why they are not known; others as they are."""
     if ledger.timing is None:
         return ledger
-    found = calibrated_roofs(ledger.timing.device, ledger.metadata.dtype, timing.threads)
+    found = _known_roofs(ledger.timing.device, ledger.metadata.dtype, timing.threads, ledger.timing.machine)
     told = msgspec.structs.replace(ledger.timing, roofs=found.roofs, not_calibrated=found.why)
     return msgspec.structs.replace(ledger, timing=told)
 
 
+def _known_roofs(device: str, dtype: str, threads: int | None, machine: str | None) -> CalibratedRoofs:
+    """The roofs of the calibration, else those in the figures of the GPU that the driver names `machine`."""
+    found = calibrated_roofs(device, dtype, threads)
+    if found.roofs is not None or machine is None or not device.startswith("cuda"):
+        return found
+    gpu = device_reported(machine)
+    if gpu is None or dtype not in gpu.peaks:
+        return found
+    return CalibratedRoofs(nominal_roofs(DeviceGroup(device=gpu), dtype))
+
+
 def under_roofs(ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, how: AccountOptions) -> list[Roofline]:
-    """The operations of timed or predicted `ledgers` under the roofs of the device, measured now if not calibrated.
+    """The operations of timed or predicted `ledgers` under the roofs of the device.
+
+    They are those of its calibration, else in the figures of a known GPU, else measured now.
 
     Raises:
         UsageError: the systems have several dtypes.
@@ -69,7 +84,8 @@ def under_roofs(ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, 
         raise UsageError(f"roofline: the roofs are of one dtype, and these are {each}; draw them one by one")
     (dtype,) = dtypes
     device, threads = how.device or how.predict or "cpu", how.timing.threads
-    found = calibrated_roofs(device, dtype, threads)
+    machine = None if ledgers[0].timing is None else ledgers[0].timing.machine
+    found = _known_roofs(device, dtype, threads, machine)
     if found.why is not None:
         how.say(f"{found.why}; its peaks alone are measured now …")
     roofs = found.roofs or _measured_roofs(device, dtype, threads)
@@ -109,12 +125,7 @@ def bounded_roofline(ledger: Ledger) -> Roofline:
         else row
         for row in ledger.rows
     )
-    on = ledger.on.on
-    roofs = Roofs(
-        flops_per_second=on.peak(ledger.on.dtype), bytes_per_second=on.bytes_per_second,
-        calibrated=on.device.calibrated, nominal=on.device.calibrated is None,
-        tf32_flops_per_second=on.tf32_peak(ledger.on.dtype),
-    )  # fmt: skip
+    roofs = nominal_roofs(ledger.on.on, ledger.on.dtype)
     return roofline(msgspec.structs.replace(ledger, rows=rows), roofs)
 
 

@@ -28,7 +28,8 @@ from xfcost.spec.files import Expected, read_file
 from xfcost.spec.reader import YamlPath, read, shown_value
 
 _KEYS: Final = (
-    "title", "vendor", "year", "memory", "bandwidth", "peaks", "link", "node", "network", "price_per_hour", "notes",
+    "title", "driver", "vendor", "year", "memory", "bandwidth", "peaks", "link", "node", "network", "price_per_hour",
+    "notes",
 )  # fmt: skip
 _NEEDED: Final = ("bandwidth", "peaks")
 _MOST_PRICE: Final = 1e9
@@ -122,6 +123,7 @@ class DeviceFile:
     def _fields(self, entry: Mapping[str, Any], path: YamlPath, base: Device | None) -> dict[str, Any]:
         readers: dict[str, Callable[[Any, YamlPath], Any]] = {
             "title": self._text,
+            "driver": self._text,
             "vendor": self._text,
             "year": self._year,
             "memory": lambda given, at: self._figure(given, at, _MEMORY),
@@ -397,6 +399,15 @@ def device(name: str) -> Device:
     base = _shipped().device(name) if name in _shipped() else None
     own = _own()
     return own.device(name, base) if own is not None and name in own else base or _shipped().device(name)
+
+
+def device_reported(driver: str) -> Device | None:
+    """The device that a driver reports under that name; None where no known one has it.
+
+    Raises:
+        SpecError: a figure of a file is invalid.
+    """
+    return next((one for name in device_names() if (one := device(name)).driver == driver), None)
 
 
 def own_file() -> Path:

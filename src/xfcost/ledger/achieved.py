@@ -18,6 +18,7 @@ NOT_ATTRIBUTED: Final = "not attributed"
 UPDATE: Final = "update"
 COPIES: Final = "copies and fills"
 OF_PEAK: Final = "of_peak"
+OF_BANDWIDTH: Final = "of_bandwidth"
 ACHIEVED: Final = ("operand_bytes", "flops_per_second", "bytes_per_second")
 _FLOPS_PER_MAC: Final = 2
 
@@ -82,10 +83,22 @@ def whole_rate(ledger: Ledger) -> float | None:
     return sum(_over_blocks(row, _flops(row, trained=trained)) for row in ledger.rows) / ledger.timing.wall
 
 
+def whole_bandwidth(ledger: Ledger) -> float | None:
+    """The bytes/s of the whole run; None where nothing was timed, or the bytes of a timed row are not known."""
+    timed = [row for row in ledger.rows if row.seconds]
+    if ledger.timing is None or not timed or any(row.operand_bytes is None for row in timed):
+        return None
+    return sum(_over_blocks(row, row.operand_bytes) for row in timed) / ledger.timing.wall
+
+
 def whole_of_peak(ledger: Ledger) -> dict[str, float]:
-    """The share of the peak that the whole run achieves; {} where the peak is not known."""
-    rate, peak = whole_rate(ledger), peak_of(ledger)
-    return {} if rate is None or peak is None else {OF_PEAK: rate / peak}
+    """The shares of the peak and of the memory's bandwidth that the whole run achieves; {} where they are not known."""
+    roofs = ledger.timing.roofs if ledger.timing else None
+    if roofs is None:
+        return {}
+    rate, bandwidth = whole_rate(ledger), whole_bandwidth(ledger)
+    found = {} if rate is None else {OF_PEAK: rate / roofs.flops_per_second}
+    return found if bandwidth is None else found | {OF_BANDWIDTH: bandwidth / roofs.bytes_per_second}
 
 
 class AchievedRates(NamedTuple):

@@ -56,6 +56,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     vendor: str
+    driver: str | None = None
+    """The name that its driver reports, as torch gives it; None where that isn't known, or is of a part of it."""
     year: int | None = None
     memory: DeviceFigure | None = None
     memory_kind: Literal["usable", "nominal", "physical"] = "nominal"

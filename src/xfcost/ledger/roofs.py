@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from xfcost.ledger.calibration import Baseline
+from xfcost.ledger.device import DeviceGroup
 
 Bound = Literal["memory-bound", "compute-bound", "link-bound"]
 
@@ -18,7 +19,7 @@ _FLOPS_PER_MAC = 2
 
 
 class Roofs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine was measured to reach."""
+    """What a machine was measured to reach, or should reach by the figures of its device."""
 
     flops_per_second: float
     """The peak: of its largest matrix products."""
@@ -28,8 +29,8 @@ class Roofs(msgspec.Struct, frozen=True, kw_only=True):
     """When `xfcost calibrate` measured them (UTC, ISO 8601); None: measured for this report alone, or nominal."""
     tf32_flops_per_second: float | None = None
     """The peak of float32 with TF32, where `flops_per_second` is without it; None where it isn't faster."""
-    nominal: bool = False
-    """Are they in the figures of a device, and not measured?"""
+    nominal: str | None = None
+    """The device whose figures they are; None where they were measured."""
 
     @property
     def ridge_point(self) -> float:
@@ -43,6 +44,19 @@ class Roofs(msgspec.Struct, frozen=True, kw_only=True):
     def bound(self, intensity: float) -> Bound:
         """What limits an operation of this intensity: memory below the ridge point, else arithmetic."""
         return "memory-bound" if intensity < self.ridge_point else "compute-bound"
+
+
+def nominal_roofs(on: DeviceGroup, dtype: str) -> Roofs:
+    """The roofs in the figures of devices.
+
+    Raises:
+        UsageError: no peak is known for the dtype.
+    """
+    measured = on.device.calibrated
+    return Roofs(
+        flops_per_second=on.peak(dtype), bytes_per_second=on.bytes_per_second, calibrated=measured,
+        nominal=on.name if measured is None else None, tf32_flops_per_second=on.tf32_peak(dtype),
+    )  # fmt: skip
 
 
 def roofs_of(baseline: Baseline, calibrated: str | None = None) -> Roofs:

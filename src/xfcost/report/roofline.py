@@ -55,7 +55,7 @@ def roofs_text(roofs: Roofs) -> str:
     dtype = "" if tf32 is None else f" {WITHOUT_TF32} ({units.count(tf32, 3)}FLOP/s with TF32)"
     return (
         f"{peak_text(roofs)}{dtype}, {memory_text(roofs)}, ridge point {roofs.ridge_point:.3g} FLOP/byte "
-        f"({'nominal' if roofs.nominal else when})"
+        f"({f'nominal, {roofs.nominal}' if roofs.nominal else when})"
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
-from xfcost.ledger.achieved import reached, whole_rate
+from xfcost.ledger.achieved import reached, whole_bandwidth, whole_rate
 from xfcost.ledger.calibration import Calibration, Network
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Prediction, Timing
@@ -103,14 +103,24 @@ def _what_ran(ledger: Ledger) -> str:
 
 
 def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[TextLines]:
-    """How much of the machine's peak the run achieved; where that is not known, how to know it."""
-    rate = whole_rate(ledger)
+    """The shares of the peak and of the bandwidth that the run achieved; where they are not known, how to know them."""
     if timing.not_calibrated is not None:
         yield line(f"no percent of peak: {timing.not_calibrated}", "dim")
-    if timing.roofs is not None and rate is not None:
-        peak = timing.roofs.flops_per_second
-        share = units.percent(rate, peak)
-        yield line(f"achieved: {units.count(rate, 3)}FLOP/s, {share} of the peak of {units.count(peak, 3)}FLOP/s")
+    rate, bandwidth, roofs = whole_rate(ledger), whole_bandwidth(ledger), timing.roofs
+    if roofs is None or rate is None:
+        return
+    reached = [(rate, roofs.flops_per_second, "FLOP/s", "the peak of")]
+    reached += [] if bandwidth is None else [(bandwidth, roofs.bytes_per_second, "B/s", "the memory's")]
+    texts = [
+        f"{units.count(one, 3)}{unit}, {units.percent(one, most)} of {of} {units.count(most, 3)}{unit}"
+        for one, most, unit, of in reached
+    ]
+    nominal = f" (nominal, {roofs.nominal})" if roofs.nominal else ""
+    yield line(f"achieved: {' and '.join(texts)}{nominal}")
+    if timing.lanes is not None:
+        over = timing.lanes.kernels / timing.wall
+        shares = " and ".join(units.percent(one / over, most) for one, most, _, _ in reached)
+        yield line(f"achieved while kernels run: {shares}")
 
 
 def _lane_texts(timing: Timing) -> Iterator[TextLines]:

@@ -27,7 +27,7 @@ from xfcost.torch_models.timing.systems import OnDevice
 
 # The heap hardly grows after so many passes; of slow ones two are enough.
 _PASSES: Final = 4
-_SLOW_SECONDS: Final = 10.0
+_SLOW_SECONDS: Final = 1.0
 
 
 def memory_of(entrant: OnDevice, device: str, begin: Callable[[], None], *, backward: bool) -> MeasuredMemory:

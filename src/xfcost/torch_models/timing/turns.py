@@ -26,13 +26,19 @@ from xfcost.torch_models.timing.devices import (
 )
 from xfcost.torch_models.timing.kernels import RowSeconds
 
-# Six measurements are the fewest that give an interval; after --max-time three are enough, and are reported as noisy.
+# Six measurements are the fewest that give an interval; after --max-time three are enough of runs that take seconds,
+# and are reported as noisy.
 _FEWEST: Final = 6
 _FEWEST_LATE: Final = 3
+_LATE_SECONDS: Final = 1.0
+# A call of so many seconds is measured without one before it: filling the caches is less than a fiftieth of it.
+_LONG_SECONDS: Final = 0.2
 # Turns of a system in --min-time.
 _TURNS: Final = 10
 # Passes that are looked at operation by operation, one after each of the first turns.
 _ROW_PASSES: Final = 20
+# Their share of --max-time; the first pass is made whatever it takes.
+_ROW_SHARE: Final = 0.25
 
 
 class Subject(NamedTuple):
@@ -100,14 +106,11 @@ def take_turns(
         timed = [_Timed(subject, clock, threads, issued) for subject in subjects]
         start, began = meters.read(), clock()
         for one in timed:  # the first call of each phase loads code and takes memory; with a compiler it compiles
-            warming = clock()
-            for call in one.subject.calls.values():
-                call()
-            one.warm_up = clock() - warming
+            one.warm_up = sum(_seconds_of(call, clock) for call in one.subject.calls.values())
         turns, turns_began = 0, clock()
         while not _enough(plan, timed, turns, clock() - turns_began, clock() - began):
             for one in timed:
-                one.take_turn(plan.min_time / _TURNS)
+                one.take_turn(plan)
             turns += 1
         load = load_between(start, meters.read(), clock() - began)
     return [
@@ -139,19 +142,30 @@ class _Timed:
         self.passes: list[RowSeconds] = []
         self.host: list[float] = []
         self._clock, self._issued = clock, issued
+        self._row_seconds = 0.0
         self.warm_up = 0.0
 
-    def take_turn(self, seconds: float) -> None:
-        """One measurement of each phase, for about `seconds`; then a pass over the rows.
+    def take_turn(self, plan: TimingPlan) -> None:
+        """One measurement of each phase; then a pass over the rows, while these passes take a small part of the time.
 
         torch's timer begins with a call that it does not count, which fills the caches that another system has emptied.
         """
         for phase, timer in self.timers.items():
-            self.phases[phase].append(timer.blocked_autorange(min_run_time=seconds).median)
+            times = self.phases[phase]
+            if times and times[-1] >= _LONG_SECONDS:
+                times.append(_seconds_of(self.subject.calls[phase], self._clock))
+            else:
+                times.append(timer.blocked_autorange(min_run_time=plan.min_time / _TURNS).median)
         if self._issued is not None:
             self.host.append(sum(self._host_seconds(call, self._issued) for call in self.subject.calls.values()))
-        if self.subject.rows is not None and len(self.passes) < _ROW_PASSES:
+        if self.subject.rows is not None and self._looks_at_rows(plan):
+            began = self._clock()
             self.passes.append(self.subject.rows())
+            self._row_seconds += self._clock() - began
+
+    def _looks_at_rows(self, plan: TimingPlan) -> bool:
+        every = plan.runs is not None or plan.lane == "device"  # the kernels are what is measured
+        return len(self.passes) < _ROW_PASSES and (every or self._row_seconds < _ROW_SHARE * plan.max_time)
 
     def times(self, lane: Lane) -> Sequence[float]:
         """The seconds of a lane, by turn."""
@@ -161,9 +175,13 @@ class _Timed:
 
     def _host_seconds(self, call: Callable[[], object], issued: Clock) -> float:
         self._clock()  # the GPU has finished what came before
-        began = issued()
-        call()
-        return issued() - began
+        return _seconds_of(call, issued)
+
+
+def _seconds_of(call: Callable[[], object], clock: Clock) -> float:
+    began = clock()
+    call()
+    return clock() - began
 
 
 def _together(phases: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
@@ -175,7 +193,8 @@ def _enough(plan: TimingPlan, timed: Sequence[_Timed], turns: int, measured: flo
     """Are the turns done: as many as asked for, or precise enough, or out of time?"""
     if plan.runs is not None:
         return turns >= plan.runs
-    if turns >= _FEWEST_LATE and spent >= plan.max_time * len(timed):
+    slow = turns and any(median(one.times("wall")).value >= _LATE_SECONDS for one in timed)
+    if turns >= (_FEWEST_LATE if slow else _FEWEST) and spent >= plan.max_time * len(timed):
         return True
     if turns < _FEWEST or measured < plan.min_time * len(timed):
         return False
