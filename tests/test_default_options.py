@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +142,35 @@ def test_a_comparison_has_one_dtype_and_one_attention(text: str) -> None:
     assert "note: float32" not in report_text(vision)
 
 
+def test_language_models_run_in_bfloat16_on_devices_in_every_mode(text: str) -> None:
+    forward = counted(text, on="h100-sxm")
+    assert ran(forward) == OF_LANGUAGE_MODELS
+    words = "bfloat16 and fused attention: the default of language models on devices; or give --dtype float32"
+    assert words in " ".join(report_text(forward).split())
+    assert ran(counted(text, on="h100-sxm", dtype="float32", attention="eager")) == USUAL
+    assert ran(counted(text)) == ran(counted("vit-ti32", on="h100-sxm")) == USUAL
+    mixed = xfcost.compare(text, "vit-ti32", on="h100-sxm")
+    assert [ran(one) for one in mixed.ledgers] == [USUAL] * 2
+
+
+@pytest.mark.rest
+def test_a_config_runs_alike_alone_and_beside_others(tmp_path: Path, text: str) -> None:
+    config = tmp_path / "config.json"
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 11, "head_dim": 8}
+    heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 64}
+    named = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}
+    config.write_text(json.dumps(named | sizes | heads))
+    for options in ({"mode": "train"}, {"on": "h100-sxm"}, {}):
+        given: dict[str, Any] = {**options, "N": 4}
+        alone = xfcost.analyze(str(config), trace=False, **given)
+        beside = xfcost.compare(str(config), text, thorough=False, mixing=False, **given).ledgers
+        assert {one.metadata.dtype for one in (alone, *beside)} == {"bfloat16" if options else "float32"}
+        with_vision = xfcost.compare(str(config), "vit-ti32", thorough=False, mixing=False, **given).ledgers
+        assert {one.metadata.dtype for one in with_vision} == {"float32"}
+
+
 def test_a_module_without_a_spec_is_no_language_model() -> None:
-    run = with_defaults(make_run(mode="train"), [load("gpt2").spec, None])
+    run = with_defaults(make_run(mode="train"), [load("gpt2").spec, False])
     assert (run.dtype, run.attention) == USUAL
 
 

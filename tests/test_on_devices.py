@@ -496,9 +496,10 @@ def test_bytes_of_rows_are_those_of_the_real_model(name, attention):
     from xfcost.spec.placement import place
     from xfcost.torch_models.timing.rows import row_bytes_of
 
-    run = make_run(N=96, batch=2, attention=attention, on="a100-sxm-80")
-    ledger = xfcost.analyze(name, N=96, batch=2, attention=attention, on="a100-sxm-80", trace=False)
-    plain = xfcost.analyze(name, N=96, batch=2, attention=attention, trace=False)
+    options = {"N": 96, "batch": 2, "dtype": "float32", "attention": attention}
+    run = make_run(**options, on="a100-sxm-80")
+    ledger = xfcost.analyze(name, **options, on="a100-sxm-80", trace=False)
+    plain = xfcost.analyze(name, **options, trace=False)
     real = with_operand_bytes(plain, row_bytes_of(place(load(name), run)))
     both = [(ours, theirs) for ours, theirs in zip(ledger.rows, real.rows, strict=True) if not ours.only_moves]
     assert {one.path: one.operand_bytes or None for one, _ in both} == {one.path: one.operand_bytes for _, one in both}
@@ -599,7 +600,7 @@ def test_papers_get_the_answer_above_the_table(form):
 
 
 def test_the_answer_is_the_same_beside_a_trace():
-    plain, traced = (xfcost.analyze("gpt2", N=64, on="t4", mfu=0.5, trace=trace) for trace in (False, True))
+    plain, traced = (xfcost.analyze("gpt2", N=64, on="l4", mfu=0.5, trace=trace) for trace in (False, True))
     assert plain.on == traced.on
     assert traced.agreement.exact
 

@@ -252,8 +252,29 @@ def test_models_are_found_by_name():
         assert figures["cache_bytes"] == own.cache.bytes
         assert figures["memory"] == own.on.memory.needed
         assert figures["seconds"] == pytest.approx(own.on.seconds)
-    with pytest.raises(UsageError, match="a torch module, which has to run"):
-        find("qwen3-0.6b", mode="decode", dtype="float32", attention="eager", max_macs="1G")
+
+
+@pytest.mark.rest
+def test_find_runs_the_class_of_a_model_where_its_counts_do_not_answer():
+    given = {"N": 32, "batch": 2, "on": "h100-sxm"}
+    (found,) = find("qwen3-0.6b", **given).rows
+    own = analyze("qwen3-0.6b", trace=False, **given)
+    assert found.figures["memory"] == own.on.memory.needed
+    assert found.figures["seconds"] == pytest.approx(own.on.seconds)
+    # 28 layers of q, o (1024 to 2048), k, v (to 1024), MLP (three times 1024 to 3072) and 151,936 scores of 1024
+    # products, of 64 tokens; QK and AV of 16 heads, 128 wide, 32 queries and keys, 2 samples
+    layer = 2 * 1024 * 2048 + 2 * 1024 * 1024 + 3 * 1024 * 3072
+    attention = 28 * 2 * 2 * 16 * 128 * 32 * 32
+    assert found.figures["macs"] == (28 * layer + 151_936 * 1024) * 64 + attention
+
+
+def test_patterns_match_published_models():
+    found = find("qwen3-?.6b", "gpt2*", mode="decode", N=64)
+    assert {one.name for one in found.rows} >= {"qwen3-0.6b", "gpt2"}
+    two = compare("qwen3-[0-9].*b", N=64, thorough=False)
+    assert [one.metadata.source for one in two.ledgers] == ["qwen3-0.6b", "qwen3-1.7b"]
+    with pytest.raises(UsageError, match="no preset or published model matches; `xfcost list` and `xfcost list --mod"):
+        find("qwen9-*")
 
 
 def test_images_are_refused_by_models_of_text():

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from pathlib import Path
@@ -21,16 +21,17 @@ from xfcost.counting.decoding import check_generation, run_at, traced_steps, wit
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
-from xfcost.ledger.execution import WITH_CACHE
+from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
+from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
 from xfcost.spec.models import models
 from xfcost.spec.placement import place
-from xfcost.spec.run import Run, as_language_model, with_defaults
+from xfcost.spec.run import Run, is_deployed, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
 
 if TYPE_CHECKING:
@@ -339,7 +340,6 @@ def check_texts(texts: Sequence[str], tokens: Any) -> None:
 
 
 ModuleKind = Literal["given", "named", "config"]
-# Modes of a module that takes a cache.
 # Options of the run that only some modules take: transformers builds a config in any dtype and attention.
 _TAKEN: Final[dict[ModuleKind, tuple[str, ...]]] = {
     "given": (), "named": ("batch",), "config": ("batch", "dtype", "attention"),
@@ -357,23 +357,33 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
     if mode in WITH_CACHE:
         refuse("a module with a cache", given)
     run = make_run(**run_options({name: value for name, value in given.items() if name not in ("N", "size")}))
-    # other modules have a dtype of their own
-    return as_built(run._replace(dtype=given.get("dtype")), config) if kind == "config" else run
+    if kind != "config":  # which have a dtype of their own
+        return run
+    return as_built(run._replace(dtype=given.get("dtype")), text=writes_text(config, mode))
 
 
-def as_built(run: Run, config: str | None = None) -> Run:
-    """`run` with the dtype in which the model of a config is built; its attention is by default the class's best."""
-    if run.mode in WITH_CACHE or (run.mode == "train" and config is not None and _scores_vocabulary(config)):
-        return as_language_model(run)._replace(attention=run.attention)
-    return run
+def as_built(run: Run, *, text: bool, beside: Collection[Spec | bool] = ()) -> Run:
+    """`run` with the dtype and attention in which the model of a config is built, `beside` other systems.
+
+    That of a language model (`text`) has by default the best attention of its class.
+    """
+    if not is_deployed(run) or (run.mode == "train" and not text):
+        return run
+    chosen = with_defaults(run, [text, *beside])
+    return chosen._replace(attention=run.attention) if text else chosen
 
 
-def _scores_vocabulary(config: str) -> bool:
-    """Is a config's class a language model? Without a class it is made with the head of one, where it has words."""
+def writes_text(config: str | None, mode: Mode) -> bool:
+    """Is a module, of a config or without one, a language model?
+
+    What takes a cache is one. A config without a class is made with the head of one, where it has words.
+    """
+    if config is None or mode in WITH_CACHE:
+        return mode in WITH_CACHE
     values = _config_values(config) or {}
     named = values.get("architectures")
     if not named:
-        return "vocab_size" in values or "text_config" in values
+        return mode == "train" and ("vocab_size" in values or "text_config" in values)
     return re.search("LM|ForConditionalGeneration", str(named)) is not None
 
 
@@ -450,7 +460,7 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> Rec
         return None
     from xfcost.counting.recorded import recorded
 
-    run = module_run({name: value for name, value in given.items() if name != "N"}, "config")
+    run = module_run({name: value for name, value in given.items() if name != "N"}, "config", target.place)
     found = recorded(
         target.text, int(read_option("batch", given.get("batch", 1))), run.mode, eager=run.attention == "eager"
     )

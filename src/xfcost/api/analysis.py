@@ -113,8 +113,9 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
     name, settings = spec_name(spec), given.get("settings")
     target = module_target(name)
-    if (found := recorded_model(target, given | {"trace": options.get("trace")})) is not None:
-        tokens, run = one_number(given.get("N")), choosing.applied(module_run(given, "config"))
+    found = recorded_model(target, given | {"trace": options.get("trace")})
+    if target is not None and found is not None:
+        tokens, run = one_number(given.get("N")), choosing.applied(module_run(given, "config", target.place))
         run = run._replace(tokens=None if tokens is None else (tokens,), size=read_option("size", given.get("size")))
         _check_one(run, how)
         ledger = found.account(run, orders=given.get("closed_form") is not False)

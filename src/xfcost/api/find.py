@@ -11,7 +11,7 @@ from xfcost.api.accounts import settings_texts, spec_name
 from xfcost.api.option_readers import jobs as read_jobs
 from xfcost.api.options import BudgetOptions, RunOptions, SearchOptions, SettingsOption, takes
 from xfcost.api.runs import make_run, refuse, taken_budgets
-from xfcost.api.systems import open_systems
+from xfcost.api.systems import kind_of, open_systems, start
 from xfcost.counting.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name
 from xfcost.counting.find.search import (
     Chunk,
@@ -24,9 +24,7 @@ from xfcost.counting.find.search import (
     presets_of,
 )
 from xfcost.counting.find.variables import read_variables
-from xfcost.counting.recorded import RecordedModel
-from xfcost.counting.system import SpecSystem
-from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.quantities import whole_number
 
 if TYPE_CHECKING:
@@ -50,8 +48,8 @@ def find(*specs: str, **options: Unpack[FindOptions]) -> FindResult:
     ('swin-t', 28288354)
 
     Args:
-        *specs: presets or patterns of them (`swin-*`), paths, or published models by name; all presets by default. With
-            `vary`, one spec.
+        *specs: presets, published models, patterns of both (`swin-*`), paths, or torch modules by name; all presets by
+            default. With `vary`, one spec.
         **options: budgets, the search, and N, size, batch, dtype, attention, mode and so on, as for `analyze`; `on`
             leaves out what does not fit in the memory of the devices.
 
@@ -93,14 +91,11 @@ def answer(
     if not given["vary"]:
         refuse("find without --vary", given | {"jobs": jobs if jobs > 1 else None})
         chosen = presets_of(names, families)
-        systems = open_systems(chosen, given, counted=True)
-        for name, one in zip(chosen, systems, strict=True):
-            if not isinstance(one, SpecSystem | RecordedModel):
-                raise UsageError(
-                    f"find: {printable(name, 200)}: expected specs, or published models (`xfcost list --models`) with "
-                    "stored counts of this --mode, --dtype and --attention; this is a torch module, which has to run"
-                )
-        return find_in_gallery(dict(zip(chosen, systems, strict=True)), run, question)  # type: ignore[arg-type]
+        systems = open_systems(chosen, given, progress.said, counted=True)
+        for one in systems:
+            start(one, [run], mixing=False, strict=False, progress=progress.said)
+        kinds = [kind_of(one, run) for one in systems]
+        return find_in_gallery(dict(zip(chosen, systems, strict=True)), kinds, run, question)
     if len(names) != 1 or families:
         raise UsageError("--vary: the keys of one spec are varied; name one, as in xfcost find swin-t --vary …")
     limit = given["limit"]

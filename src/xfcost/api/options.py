@@ -100,8 +100,8 @@ class ExecutionOptions(TypedDict, total=False):
     dtype: Annotated[
         str | None,
         Option(
-            "float32, float16, bfloat16 or float64. Default: float32; of language models bfloat16, in every mode but "
-            "forward.",
+            "float32, float16, bfloat16 or float64. Default: float32; of language models bfloat16, with --on and in "
+            "every mode but forward.",
             read=read.dtype_name,
             words=("float32", "float16", "bfloat16", "float64"),
         ),
@@ -109,8 +109,8 @@ class ExecutionOptions(TypedDict, total=False):
     attention: Annotated[
         Execution | None,
         Option(
-            "eager (keeps the score matrix) or fused (one kernel). Default: eager; of language models fused, in every "
-            "mode but forward.",
+            "eager (keeps the score matrix) or fused (one kernel). Default: eager; of language models fused, with --on "
+            "and in every mode but forward.",
             read=read.one_of(get_args(Execution)),
             words=get_args(Execution),
         ),

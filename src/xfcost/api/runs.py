@@ -29,7 +29,7 @@ from xfcost.ledger.parallelism import Parallelism
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.ledger.training import MESH_FIELDS, Mesh, RunPlan
 from xfcost.spec.architecture import PROMPTED
-from xfcost.spec.run import LANGUAGE_MODEL_MODES, Run, with_defaults
+from xfcost.spec.run import Run, is_deployed, with_defaults
 from xfcost.spec.targets import NO_MODULE
 
 if TYPE_CHECKING:
@@ -432,7 +432,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
         **checked,
         **formats,
     )
-    return run if run.mode in LANGUAGE_MODEL_MODES else with_defaults(run, ())
+    return run if is_deployed(run) else with_defaults(run, ())
 
 
 def _parallelism(on: DeviceGroup, given: Mapping[str, Any]) -> Parallelism | None:

@@ -28,6 +28,7 @@ from xfcost.api.accounts import (
     sized_on_devices,
     spec_name,
     torch_there,
+    writes_text,
 )
 from xfcost.api.options import Progress, read_option
 from xfcost.api.predictions import predictors
@@ -38,7 +39,9 @@ from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.ledger import Ledger
+from xfcost.spec.grammar import Spec
 from xfcost.spec.load import expanded, load
+from xfcost.spec.models import config_of, models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run, is_language_model, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
@@ -68,39 +71,42 @@ def open_systems(
         XfcostError: a spec can't be read; inputs are of no module.
     """
     settings, examples = options.get("settings"), options.get("example_inputs")
-    entries: list[tuple[int, Any]] = []  # with their places: a pattern's systems have that of the pattern
-    for number, one in enumerate(given, 1):
+    entries: list[Any] = []
+    for one in given:
         if _is_pair(one) or is_module(one):
-            entries.append((number, one))
-        else:
-            before = [entry for _, entry in entries if isinstance(entry, str)]
-            entries += [(number, name) for name in expanded([*before, spec_name(one)])[len(before) :]]
-    targets = [_target(one, options, progress, counted) for _, one in entries]
-    modules = {
-        number: target.text
-        for (number, _), target in zip(entries, targets, strict=True)
-        if isinstance(target, ModuleTarget)
+            entries.append(one)
+        else:  # a pattern gives no system twice
+            before = [name for name in entries if isinstance(name, str)]
+            entries += expanded([*before, spec_name(one)], models())[len(before) :]
+    targets = {
+        place: target for place, one in enumerate(entries, 1) if (target := _target(one, options, progress, counted))
     }
+    named = {place: target for place, target in targets.items() if isinstance(target, ModuleTarget)}
+    modules = {place: target.text for place, target in named.items()}
     of_modules = ModuleTexts(_texts(options.get("inputs")), _texts(options.get("build")))
-    texts = texts_by_place(of_modules, modules, len(given))
-    if all(isinstance(one, str | tuple) for _, one in entries):
+    texts = texts_by_place(of_modules, modules, len(entries))
+    if all(isinstance(one, str | tuple) for one in entries):
         refuse("a spec", {"example_inputs": examples})
-    systems: list[System] = []
-    for (number, one), target in zip(entries, targets, strict=True):
-        if isinstance(target, ModuleTarget):
-            chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
-            run = as_built(Run(mode=options.get("mode") or "forward", **chosen))
-            named_one = named_module(target, *texts[number], options.get("batch", 1), run)
-            systems.append(_module_system(named_one, patient=patient))
-        elif target is not None:
-            systems.append(target)
+    systems: list[System | ModuleTarget] = []
+    for number, one in enumerate(entries, 1):
+        if number in named:
+            systems.append(named[number])
+        elif isinstance(spec := targets.get(number), SpecSystem | RecordedModel):
+            systems.append(spec)
         elif isinstance(one, str):
             systems.append(SpecSystem(load(one, settings_texts(settings))))
         else:
             module, inputs = one if isinstance(one, tuple) else (one, examples)
             with_inputs = given_module(module, inputs, options.get("example_kwargs"))
             systems.append(_module_system(with_inputs, patient=patient))
-    return systems
+    chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
+    run = Run(mode=options.get("mode") or "forward", on=options.get("on"), **chosen)
+    kinds = [kind_of(one, run) for one in systems]
+    for number, target in named.items():
+        config = as_built(run, text=kinds[number - 1] is True, beside=kinds)
+        named_one = named_module(target, *texts[number], options.get("batch", 1), config)
+        systems[number - 1] = _module_system(named_one, patient=patient)
+    return cast("list[System]", systems)
 
 
 def open_one(command: str, given: Any, options: Mapping[str, Any], progress: Progress | None) -> System:
@@ -127,7 +133,17 @@ def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:
 
 def shared_run(run: Run, systems: Sequence[System]) -> Run:
     """`run` with one dtype and one attention for all systems, where it has none."""
-    return with_defaults(run, [one.loaded.spec if isinstance(one, SpecSystem) else None for one in systems])
+    return with_defaults(run, [kind_of(one, run) for one in systems])
+
+
+def kind_of(one: System | ModuleTarget, run: Run) -> Spec | bool:
+    """The spec of a system; of others: is it a language model?"""
+    if isinstance(one, SpecSystem):
+        return one.loaded.spec
+    if isinstance(one, RecordedModel):
+        return writes_text(str(config_of(one.key)), run.mode)
+    target = one if isinstance(one, ModuleTarget) else getattr(cast("ModuleSystem", one).module, "target", None)
+    return writes_text(target.place if target and target.kind == "config" else None, run.mode)
 
 
 def text_positions(system: System, run: Run, most: int) -> int:

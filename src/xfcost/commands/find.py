@@ -13,7 +13,7 @@ from xfcost.report.messages import say
 
 Specs = Annotated[
     list[str] | None,
-    shared.spec_argument("Presets (`swin-*` for several), paths or published models; all presets by default."),
+    shared.spec_argument("Presets (`swin-*` for several), published models, paths, modules; all presets by default."),
 ]
 Descending = Annotated[
     bool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -124,10 +124,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
-def expanded(names: Sequence[str]) -> list[str]:
-    """`names` with every pattern (`common-*`, `qwen3-*`) replaced by the presets and published models that match it.
-
-    Each is named once.
+def expanded(names: Sequence[str], published: Collection[str] = ()) -> list[str]:
+    """`names` with every pattern (`common-*`) replaced by the presets and `published` models that match it, each once.
 
     Raises:
         UsageError: a pattern matches none.
@@ -137,10 +135,11 @@ def expanded(names: Sequence[str]) -> list[str]:
         if not re.search(r"[*?\[]", name) or is_path(name):
             result.append(name)
             continue
-        matching = fnmatch.filter([*preset_names(), *models()], name)
+        matching = fnmatch.filter([*preset_names(), *published], name)
         if not matching:
-            raise UsageError(f"{shown(name)}: no preset or published model matches; `xfcost list` names them")
-        result += [one for one in matching if one not in result]
+            what, more = ("preset or published model", " and `xfcost list --models`") if published else ("preset", "")
+            raise UsageError(f"{shown(name)}: no {what} matches; `xfcost list`{more} names them")
+        result += [preset for preset in matching if preset not in result]
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from xfcost.ledger.device import DeviceGroup
@@ -58,9 +58,14 @@ class Run(NamedTuple):
     """The same of the dtype alone, for a system without attention."""
 
 
-# Modes in which language models run in bfloat16 with fused attention. A prefill writes the cache that decode steps
-# read, so it has their dtype.
+# Modes in which language models run in bfloat16 with fused attention, as they do on devices in every mode. A prefill
+# writes the cache that decode steps read, so it has their dtype.
 LANGUAGE_MODEL_MODES: Final[tuple[Mode, ...]] = (*WITH_CACHE, "train")
+
+
+def is_deployed(run: Run) -> bool:
+    """Do language models run in bfloat16 with fused attention in it, where it gives neither?"""
+    return run.mode in LANGUAGE_MODEL_MODES or run.on is not None or bool(run.choices)
 
 
 class Chosen(NamedTuple):
@@ -87,43 +92,34 @@ def is_language_model(spec: Spec) -> bool:
     return tokens and spec.head is not None and spec.head.scores_vocabulary
 
 
-def chosen_for(specs: Collection[Spec | None], run: Run) -> Chosen:
-    """The dtype and the attention of `run`, the same for all `specs`, of which None is a module without one.
+def chosen_for(systems: Collection[Spec | bool], run: Run) -> Chosen:
+    """The dtype and the attention of `run`, the same for all `systems`; of one without a spec: is it a language model?
 
     Where the run gives none, they are those of language models if all are language models, and else the usual ones.
     """
-    # a module that takes a cache is a language model
-    return _chosen([run.mode in WITH_CACHE if spec is None else is_language_model(spec) for spec in specs], run)
-
-
-def as_language_model(run: Run) -> Run:
-    """`run` as chosen for a language model without a spec."""
-    return run._replace(**_chosen([True], run)._asdict())
-
-
-def _chosen(found: Sequence[bool], run: Run) -> Chosen:
-    """`found` says of each system whether it is a language model."""
-    by_mode = run.mode in LANGUAGE_MODEL_MODES and any(found)
+    found = [one if isinstance(one, bool) else is_language_model(one) for one in systems]
+    by_mode = is_deployed(run) and any(found)
     default = _OF_LANGUAGE_MODELS if by_mode and all(found) else _USUAL
     missing = [name for name in ("dtype", "attention") if getattr(run, name) is None]
     note, dtype_note = run.default_note, run.dtype_note
     if by_mode and missing:
+        where = f"in {run.mode}" if run.mode in LANGUAGE_MODEL_MODES else "on devices"
         of_each = missing, [name for name in missing if name == "dtype"]
-        note, dtype_note = (_note(names, run.mode, all_of_them=all(found)) if names else None for names in of_each)
+        note, dtype_note = (_note(names, where, all_of_them=all(found)) if names else None for names in of_each)
     return Chosen(run.dtype or default.dtype, run.attention or default.attention, note, dtype_note)
 
 
-def with_defaults(run: Run, specs: Collection[Spec | None]) -> Run:
-    """`run` as chosen for all `specs`."""
-    return run._replace(**chosen_for(specs, run)._asdict())
+def with_defaults(run: Run, systems: Collection[Spec | bool]) -> Run:
+    """`run` as chosen for all `systems`."""
+    return run._replace(**chosen_for(systems, run)._asdict())
 
 
-def _note(missing: Collection[str], mode: Mode, *, all_of_them: bool) -> str:
+def _note(missing: Collection[str], where: str, *, all_of_them: bool) -> str:
     own, usual = _words(_OF_LANGUAGE_MODELS, missing), _words(_USUAL, missing)
     if not all_of_them:
-        return f"{usual}: not all of these are language models, whose default in {mode} is {own}"
+        return f"{usual}: not all of these are language models, whose default {where} is {own}"
     options = " ".join(f"--{name} {getattr(_USUAL, name)}" for name in missing)
-    return f"{own}: the default of language models in {mode}; or give {options}"
+    return f"{own}: the default of language models {where}; or give {options}"
 
 
 def _words(chosen: Chosen, names: Collection[str]) -> str:

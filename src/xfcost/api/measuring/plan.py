@@ -229,7 +229,7 @@ def planned(
     Raises:
         XfcostError: a system can't have any size, or can't run in a variant.
     """
-    specs = [one.spec if isinstance(one, Loaded) else None for one in given]
+    specs = [isinstance(one, Loaded) and one.spec for one in given]
     runs = [(with_defaults(make_run(**one), specs), one) for one in variants]
     systems: list[MeasuredSpec | MeasuredModule] = [
         MeasuredSpec(one) if isinstance(one, Loaded) else one for one in given

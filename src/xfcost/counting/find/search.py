@@ -37,13 +37,13 @@ from xfcost.counting.find.result import (
 from xfcost.counting.find.space import Builder, ReasonNumbers, Space, message
 from xfcost.counting.find.variables import Variable, is_structural
 from xfcost.counting.on_devices import FLOPS_PER_MAC
-from xfcost.counting.recorded import RecordedModel
-from xfcost.counting.system import SpecSystem
+from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, shown
 from xfcost.spec.grammar import ImageInput, Spec
 from xfcost.spec.inputs import takes_images
 from xfcost.spec.load import Loaded, expanded, is_path, load, preset_files
+from xfcost.spec.models import models
 from xfcost.spec.placement import place
 from xfcost.spec.run import LANGUAGE_MODEL_MODES, Run, chosen_for, with_defaults
 
@@ -424,7 +424,7 @@ def presets_of(names: Sequence[str], families: Collection[str]) -> list[str]:
     for family in families:
         if family not in known:
             raise UsageError(f"--family {shown(family)}: {nearest(family, known)}")
-    chosen = expanded(names) if names else list(files)
+    chosen = expanded(names, models()) if names else list(files)
     return [name for name in chosen if not families or _family(name) in families]
 
 
@@ -433,36 +433,36 @@ def _family(name: str) -> str | None:
     return None if file is None or is_path(name) else file.parent.name
 
 
-def _system_costs(system: SpecSystem | RecordedModel, run: Run, dtype: str) -> Costs:
+def _system_costs(system: System, run: Run, dtype: str) -> Costs:
     """What a system costs in a run of this dtype.
 
     Raises:
-        XfcostError: it can't be run so, or its counts are stored in another dtype.
+        XfcostError: it can't be run so, or it has another dtype.
     """
-    if isinstance(system, RecordedModel):
+    if not isinstance(system, SpecSystem):
         ledger = system.ledger(run)
         if (own := ledger.metadata.dtype) != dtype:
-            raise UsageError(f"its counts are stored in {own}; give --dtype {own}")
+            raise UsageError(f"it is counted in {own}; give --dtype {own}")
         return ledger_costs(ledger)
     if run.size is not None and isinstance(system.loaded.spec.input, ImageInput) and not takes_images(system.loaded):
         raise UsageError(_FOLDED)
     return model_costs(system.loaded, run)
 
 
-def find_in_gallery(systems: Mapping[str, SpecSystem | RecordedModel], run: Run, question: Question) -> FindResult:
-    """Which of these presets and published models fit; by name.
+def find_in_gallery(
+    systems: Mapping[str, System], kinds: Sequence[Spec | bool], run: Run, question: Question
+) -> FindResult:
+    """Which of these systems fit, by name; `kinds` are their specs, or say of those without whether they write text.
 
     Raises:
         UsageError: the mode has several passes.
     """
     check_asked(run, question.budgets)
-    of_mode: list[Spec | None] = []  # what can't be run so has no say in the default dtype
-    for one in systems.values():
+    of_mode: list[Spec | bool] = []  # what can't be run so has no say in the default dtype
+    for one, kind in zip(systems.values(), kinds, strict=True):
         with suppress(XfcostError):
-            if isinstance(one, RecordedModel):
-                of_mode.append(None)
-            elif run.mode not in LANGUAGE_MODEL_MODES or place(one.loaded, run):
-                of_mode.append(one.loaded.spec)
+            if not isinstance(one, SpecSystem) or run.mode not in LANGUAGE_MODEL_MODES or place(one.loaded, run):
+                of_mode.append(kind)
     run = with_defaults(run, of_mode)
     dtype = chosen_for([], run).dtype
     question = checked_on(run.on, dtype, question)
