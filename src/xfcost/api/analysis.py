@@ -29,6 +29,8 @@ from xfcost.api.accounts import (
 )
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, read_option, takes
 from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing_plan
+from xfcost.ledger.calibration import shipped_devices
+from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
@@ -72,10 +74,12 @@ def account_options(options: Mapping[str, Any]) -> AccountOptions:
     """
     device, predict = options.get("device"), bool(options.get("predict"))
     timing = timing_plan(device, options, predict=predict)
+    on = options.get("on")
+    on = on.name if isinstance(on, DeviceGroup) else on
     return AccountOptions(
         trace=bool(options.get("trace")),
         device=device,
-        predict=(device or "cpu") if predict else None,
+        predict=(device or (on if on in shipped_devices() else "cpu")) if predict else None,
         timing=timing,
         progress=options.get("progress"),
         strict=bool(options.get("strict")),

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xfcost.api.options import read_option
-from xfcost.ledger.calibration import Calibration, check_writable, path_of, read_calibration, write_calibration
+from xfcost.ledger.calibration import (
+    Calibration,
+    check_writable,
+    path_of,
+    read_calibration,
+    shipped_calibration,
+    shipped_devices,
+    write_calibration,
+)
 from xfcost.ledger.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,10 +88,14 @@ def predictors(device: str, threads: int | None) -> Callable[[str], Predictor]:
 def calibration_of(device: str, dtype: str, threads: int | None) -> Calibration:
     """The calibration of this machine's `device` for a dtype and a number of threads (None: the physical cores).
 
+    Of a GPU whose recorded calls are shipped, `h100-sxm`, those: it need not be here.
+
     Raises:
         DeviceError: the device does not exist.
         UsageError: there is none, or none that can be used.
     """
+    if device in shipped_devices():
+        return shipped_calibration(device, dtype)
     from xfcost.torch_models.predicting.calibrate import this_machine
     from xfcost.torch_models.timing.devices import check_device, cores, threads_set
 

@@ -5,9 +5,11 @@ Times are in seconds, rates per second.
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 from contextlib import suppress
+from importlib.resources import files
 from math import log
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,6 +23,7 @@ from xfcost.ledger.units import number_of
 FORMAT: Final = "xfcost calibration"
 VERSION: Final = 4
 _THIS: Final = (FORMAT, VERSION)
+_SHIPPED: Final = files("xfcost") / "recorded_calls"
 _NONE: Final = "no calibration of xfcost"
 
 # The calls of a network take its whole time but for what it spends outside them: a quarter of it at most.
@@ -47,8 +50,15 @@ class CalibratedMachine(msgspec.Struct, frozen=True, kw_only=True):
     """Its version."""
 
 
+class Cache(msgspec.Struct, frozen=True, kw_only=True):
+    """The cache that all multiprocessors of a GPU share."""
+
+    held_bytes: _Rate
+    bytes_per_second: _Rate
+
+
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
-    """A device as three numbers."""
+    """A device as three numbers, and of a GPU its cache and its multiprocessors."""
 
     call_seconds: _Seconds
     """Seconds of the shortest call."""
@@ -56,6 +66,9 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Of its largest matrix products."""
     bytes_per_second: _Rate
     """Of element-wise additions larger than its caches: reads and writes."""
+    cache: Cache | None = None
+    """Of a GPU, whose calls are seconds of kernels."""
+    multiprocessors: int = 1
 
 
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +154,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         return notebook.line(self, f"{where}: {number_of(len(self.every_network), 'network')}")
 
     @property
+    def by_kernels(self) -> bool:
+        """Are the seconds of calls those of a GPU's kernels, and the overhead those of its host?"""
+        return self.baseline.cache is not None
+
+    @property
     def every_network(self) -> tuple[Network, ...]:
         """Of forwards and of training steps."""
         return (*self.networks, *(self.training.networks if self.training else ()))
@@ -214,6 +232,28 @@ def read_calibration(path: Path, machine: CalibratedMachine) -> Calibration:
             f"{_words(machine)}; {mend}"
         )
     return found
+
+
+def shipped_devices() -> tuple[str, ...]:
+    """The GPUs whose recorded calls are a part of the package."""
+    names = (one.name for one in _SHIPPED.iterdir() if one.name.endswith(".json.gz"))
+    return tuple(sorted({name.rpartition("-")[0] for name in names}))
+
+
+def shipped_calibration(device: str, dtype: str) -> Calibration:
+    """The calls of one of them that were recorded for a dtype.
+
+    Raises:
+        UsageError: none were.
+    """
+    file = _SHIPPED / f"{device}-{dtype}.json.gz"
+    if not file.is_file():
+        there = " and ".join(
+            one.name.removeprefix(f"{device}-").removesuffix(".json.gz")
+            for one in sorted(_SHIPPED.iterdir(), key=lambda one: one.name) if one.name.startswith(f"{device}-")
+        )  # fmt: skip
+        raise UsageError(f"calls on {device} were recorded in {there}, not in {dtype}; give --dtype one of those")
+    return msgspec.json.decode(gzip.decompress(file.read_bytes()), type=Calibration)
 
 
 def training_steps(calibration: Calibration) -> TrainingSteps:

@@ -211,3 +211,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """Prefill and decode steps of a generation."""
     update_seconds: float | None = None
     """Of the optimizer, in a training step."""
+    lanes: Lanes | None = None
+    """On a GPU the seconds of the host and of the kernels: the longer one is `seconds`; rows are parts of `kernels`."""
+    torch: str | None = None
+    """On a GPU the versions that its calls were recorded with."""
+
+    @property
+    def whole(self) -> float:
+        """The seconds that the rows are parts of: of the run, on a GPU of its kernels."""
+        return self.seconds if self.lanes is None else self.lanes.kernels

@@ -140,7 +140,7 @@ def _whole(ledger: Ledger) -> tuple[float, float]:
         return sum((row.predicted_seconds or 0) * row.times for row in ledger.rows), 0.0
     if ledger.prediction is None:
         raise TypeError("only a timed or predicted ledger has a roofline")
-    return ledger.prediction.seconds, ledger.prediction.not_attributed
+    return ledger.prediction.whole, ledger.prediction.not_attributed
 
 
 def records(found: Roofline) -> list[dict[str, Any]]:

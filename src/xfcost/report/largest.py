@@ -40,7 +40,7 @@ def slowest_texts(ledger: Ledger) -> Iterator[TextLines]:
         spent = ledger.timing.whole
         yield from _largest("most seconds", ledger, lambda row: row.times_over("seconds") or 0, whole=spent)
     if ledger.prediction is not None:
-        spent = ledger.prediction.seconds
+        spent = ledger.prediction.whole
         yield from _largest(
             "most predicted seconds", ledger, lambda row: row.times_over("predicted_seconds") or 0, whole=spent
         )

@@ -11,7 +11,7 @@ from xfcost.ledger import units
 from xfcost.ledger.achieved import reached, whole_bandwidth, whole_rate
 from xfcost.ledger.calibration import Calibration, Network
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Prediction, Timing
+from xfcost.ledger.metadata import Lanes, Prediction, Timing
 from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.document import DataTable, Part, TextLines, line, numbers
 
@@ -168,6 +168,8 @@ def prediction_texts(ledger: Ledger) -> Iterator[TextLines]:
     phases = ", ".join(f"{name} {units.seconds(spent)}" for name, spent in parts)
     phases = f" ({phases})" if phases else ""
     yield line(f"predicted: {units.seconds(found.seconds)}{phases}, {_range_text(found)}")
+    if found.lanes is not None:
+        yield line(_predicted_lanes_text(found.lanes))
     yield line(f"on {prediction_where(found)}; {_run_text([ledger])}", "dim")
     if ledger.timing is not None:
         beyond = found.seconds / ledger.timing.seconds - 1
@@ -194,8 +196,16 @@ def compared_prediction_texts(comparison: Comparison) -> Iterator[TextLines]:
 
 
 def prediction_where(found: Prediction) -> str:
-    """`cpu, AMD EPYC, 2 threads, calibrated 2026-11-22`."""
+    """`cpu, AMD EPYC, 2 threads, calibrated 2026-11-22`; of a GPU, what its calls were recorded with."""
+    if found.torch is not None:
+        return f"{found.device}: calls recorded {found.calibrated[:10]} on {found.machine}, torch {found.torch}"
     return f"{where_text(found)}, calibrated {found.calibrated[:10]}"
+
+
+def _predicted_lanes_text(lanes: Lanes) -> str:
+    """`kernels 1.7 ms, host 8.4 ms: host-bound`."""
+    bound = "host-bound" if lanes.host_bound else "device-bound"
+    return f"kernels {units.seconds(lanes.kernels)}, host {units.seconds(lanes.host)}: {bound}"
 
 
 def _run_text(ledgers: Sequence[Ledger]) -> str:

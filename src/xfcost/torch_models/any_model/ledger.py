@@ -64,7 +64,7 @@ from xfcost.torch_models.any_model.work import (
 )
 from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, peak_on
 from xfcost.torch_models.memory.training_step import Stepping, adafactor_states, optimizer
-from xfcost.torch_models.predicting.predict import Predictor, Seconds, with_prediction
+from xfcost.torch_models.predicting.predict import Predictor, Seconds, longer_lane, with_prediction
 from xfcost.torch_models.running.prediction_calls import calls_by_place
 from xfcost.torch_models.running.recorder import Recorder, differentiate
 from xfcost.torch_models.running.surroundings import shapes_on_meta
@@ -436,7 +436,7 @@ def _predicted(
         keys = run_on(found.how, model, *given, keeps_free=True, recorder=recorder).keys
         calls, views = calls_by_place(recorder.run, lambda call: keys[id(call)])
         modules = recorder.run.modules.total()
-        places, unknown = predictor.by_place(calls, {_OUTSIDE: views.total()}, {_OUTSIDE: modules})
+        places, unknown, lanes = predictor.by_place(calls, {_OUTSIDE: views.total()}, {_OUTSIDE: modules})
     except (RuntimeError, IndexError, TypeError, ValueError) as error:  # it has run before: the sizes are the matter
         text = str(error).partition("\n")[0]
         raise UsageError(
@@ -447,7 +447,7 @@ def _predicted(
 
     def with_whole(ledger: Ledger) -> Ledger:
         rows = {row.path: row.predicted_seconds * row.times for row in ledger.rows if row.predicted_seconds is not None}
-        ledger = with_prediction(ledger, predictor, Seconds(rows, sum(places.values()), unknown))
+        ledger = with_prediction(ledger, predictor, Seconds(rows, longer_lane(places, lanes), unknown, lanes=lanes))
         if found.how == "meta":
             return ledger
         where = "with real numbers on the CPU" if found.how == "real" else "on fake tensors"

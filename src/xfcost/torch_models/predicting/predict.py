@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import torch
@@ -15,11 +15,11 @@ from torch import nn
 from xfcost.ledger.achieved import UPDATE
 from xfcost.ledger.calibration import Calibration, Network, Overhead, training_steps
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Phase, Prediction
+from xfcost.ledger.metadata import Lanes, Phase, Prediction
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
-from xfcost.torch_models.predicting.regression import Regression, features_of, joined
+from xfcost.torch_models.predicting.regression import Place, Regression, as_kernels, features_of, joined
 from xfcost.torch_models.running.by_row import leaf_rows, row_path
 from xfcost.torch_models.running.prediction_calls import LayoutCall, calls_by_place, every_layout
 from xfcost.torch_models.running.record import RecordedCall, RunRecord
@@ -32,7 +32,6 @@ _SHARE: Final = 0.9
 # A call of an operation that was never measured may take this many times longer or shorter.
 _UNKNOWN_FACTOR: Final = 3.0
 
-Place = TypeVar("Place", bound=Hashable)
 OUTSIDE: Final = ""
 """Stands for the row of what runs outside all rows."""
 Before = Callable[[], object] | None
@@ -143,6 +142,8 @@ class Seconds(NamedTuple):
     """Operations that the calibration never measured -> seconds."""
     update: float | None = None
     """Seconds of the optimizer, in a training step."""
+    lanes: Lanes | None = None
+    """On a GPU: `whole` is the longer one, the rows are parts of the kernels."""
 
 
 class _Fit(NamedTuple):
@@ -165,45 +166,57 @@ class Predictor:
         """The seconds of one forward of the model that `make` builds on `meta`."""
         live = make()
         found = recorded(live.model, live.inputs)
-        places, unknown = self.by_place(found.calls, found.views, found.modules)
+        places, unknown, lanes = self.by_place(found.calls, found.views, found.modules)
         rows: dict[str, float] = defaultdict(float)
         for module, seconds in places.items():
             if (path := row_path(module, live.rows)) is not None:
                 rows[path] += seconds
-        return Seconds(dict(rows), sum(places.values()), unknown)
+        return Seconds(dict(rows), longer_lane(places, lanes), unknown, lanes=lanes)
 
     def step_seconds(self, make: Callable[[], BuiltModel], optimizer: str) -> Seconds:
         """The seconds of one training step of the model that `make` builds on `meta`."""
         live = make()
-        stepping = Stepping(live, optimizer, lists=self.calibration.machine.device.startswith("cuda"))
+        on_gpu = self.calibration.by_kernels or self.calibration.machine.device.startswith("cuda")
+        stepping = Stepping(live, optimizer, lists=on_gpu)
         found = recorded_step(live, stepping)
-        rows, unknown = self.by_place(found.calls, found.views, found.modules, trained=True)
-        whole = sum(rows.values())
+        rows, unknown, lanes = self.by_place(found.calls, found.views, found.modules, trained=True)
+        whole = longer_lane(rows, lanes)
         rows.pop(OUTSIDE, None)
-        return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0))
+        return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0), lanes)
 
     def by_place(
         self, calls: Mapping[tuple[Place, LayoutCall], int], views: Mapping[Place, int], modules: Mapping[Place, int],
         *, trained: bool = False,
-    ) -> tuple[dict[Place, float], dict[str, float]]:  # fmt: skip
+    ) -> tuple[dict[Place, float], dict[str, float], Lanes | None]:  # fmt: skip
         """Seconds of every place of a run, a module or an operation; and of operations that were never measured.
 
-        `calls`, `views` and calls of `modules` are counted by place.
+        `calls`, `views` and calls of `modules` are counted by place. On a GPU the seconds are those of kernels, and
+        both lanes are there.
         """
         fit = self._of_steps if trained else self._of_forwards
+        by_kernels = self.calibration.by_kernels
+        if by_kernels:
+            calls = as_kernels(calls)
         places: dict[Place, float] = defaultdict(float)
         unknown: dict[str, float] = defaultdict(float)
-        each = {call: fit.regression(found) for call, found in features_of(calls).items()}
+        each = {call: fit.regression(found) for call, found in features_of(calls, by_kernels=by_kernels).items()}
         for (place, call), times in calls.items():
             predicted, known = each[call]
-            places[place] += times * predicted + fit.overhead.seconds(calls=times)
+            places[place] += times * predicted
             if known == "none":
                 unknown[call.operation] += times * predicted
+        if by_kernels:
+            launches = sum(calls.values())
+            host = fit.overhead.seconds(calls=launches, views=sum(views.values()), modules=sum(modules.values()))
+            lanes = Lanes(host=host, kernels=sum(places.values()), copies=0.0, launches=launches)
+            return dict(places), dict(unknown), lanes
+        for (place, _), times in calls.items():
+            places[place] += fit.overhead.seconds(calls=times)
         for place, times in views.items():
             places[place] += fit.overhead.seconds(views=times)
         for place, times in modules.items():
             places[place] += fit.overhead.seconds(modules=times)
-        return dict(places), dict(unknown)
+        return dict(places), dict(unknown), None
 
     @cached_property
     def _of_steps(self) -> _Fit:
@@ -226,7 +239,14 @@ class Predictor:
             calibrated=self.calibration.measured,
             unknown=tuple(sorted(found.unknown, key=lambda name: -found.unknown[name])),
             update_seconds=found.update,
+            lanes=found.lanes,
+            torch=self.calibration.machine.torch if found.lanes else None,
         )
+
+
+def longer_lane(places: Mapping[Any, float], lanes: Lanes | None) -> float:
+    """The seconds of a run: of all places; on a GPU those of the kernels or of the host, whichever is longer."""
+    return sum(places.values()) if lanes is None else max(lanes.host, lanes.kernels)
 
 
 def _interval(networks: Iterable[Network]) -> tuple[float, float]:
@@ -262,7 +282,21 @@ def predicted(system: TimedSystem, predictor: Predictor) -> Ledger:
     rows = {f"{name}.{path}": spent * times for name, (one, times) in ran.items() for path, spent in one.rows.items()}
     phases = tuple(Phase(name=name, seconds=one.whole * times) for name, (one, times) in ran.items())
     whole = sum(phase.seconds for phase in phases)
-    return with_prediction(ledger, predictor, Seconds(rows, whole, dict(unknown)), phases)
+    lanes = _lanes_of((one.lanes, times) for one, times in ran.values() if one.lanes is not None)
+    return with_prediction(ledger, predictor, Seconds(rows, whole, dict(unknown), lanes=lanes), phases)
+
+
+def _lanes_of(runs: Iterable[tuple[Lanes, int]]) -> Lanes | None:
+    """The lanes of several runs after one another, each so many times."""
+    every = list(runs)
+    if not every:
+        return None
+    return Lanes(
+        host=sum(lanes.host * times for lanes, times in every),
+        kernels=sum(lanes.kernels * times for lanes, times in every),
+        copies=0.0,
+        launches=sum(lanes.launches * times for lanes, times in every),
+    )
 
 
 def with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases: tuple[Phase, ...] = ()) -> Ledger:
@@ -273,6 +307,7 @@ def with_prediction(ledger: Ledger, predictor: Predictor, found: Seconds, phases
         else row
         for row in ledger.rows
     )
-    rest = found.whole - (found.update or 0.0) - math.fsum((row.predicted_seconds or 0.0) * row.times for row in rows)
+    whole = found.lanes.kernels if found.lanes else found.whole
+    rest = whole - (found.update or 0.0) - math.fsum((row.predicted_seconds or 0.0) * row.times for row in rows)
     prediction = msgspec.structs.replace(predictor.prediction(found), phases=phases, not_attributed=rest)
     return msgspec.structs.replace(ledger, rows=rows, prediction=prediction)

@@ -10,15 +10,15 @@ keeps the ratio of the nearest.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import exp, gcd, log, log2, prod
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from math import ceil, exp, gcd, log, log2, prod
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from xfcost.ledger.calibration import Baseline, Samples
+from xfcost.ledger.calibration import Baseline, Cache, Samples
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, INDICES, Layout, LayoutCall
 
@@ -48,8 +48,21 @@ _MOST_ALIGNED: Final = 5.0
 # oneDNN's layouts round channels up to these, but for an image's channels, which it reads as they are.
 _CHANNEL_BLOCK: Final = 16
 _IMAGE_CHANNELS: Final = 3
+FUSED_RMS_NORM: Final = "aten._fused_rms_norm"
+# More of them, whose kernels on a GPU go along lines.
+_ALONG_LINES_OF_GPU: Final = frozenset((
+    FUSED_RMS_NORM, "aten.native_group_norm_backward", "aten.max", "aten.min", "aten.sort",
+))  # fmt: skip
+# Tensor cores load so many numbers of these types at once.
+_TENSOR_CORES: Final = ("bfloat16", "float16")
+_TENSOR_CORE_LINE: Final = 8
+# Sides of the tile of a product that a multiprocessor computes.
+_TILE: Final = 64
 # Images of fewer pixels don't fill a vector of AVX-512: other kernels.
 _LANES: Final = 16
+
+
+Place = TypeVar("Place", bound=Hashable)
 
 
 class CallFeatures(NamedTuple):
@@ -72,10 +85,89 @@ def features(call: LayoutCall, *, looped: bool = False) -> CallFeatures:
     return found._replace(variant=f"{found.variant} looped") if looped else found
 
 
-def features_of(calls: Mapping[tuple[Any, LayoutCall], int]) -> dict[LayoutCall, CallFeatures]:
+def features_of(
+    calls: Mapping[tuple[Any, LayoutCall], int], *, by_kernels: bool = False
+) -> dict[LayoutCall, CallFeatures]:
     """The features of every call of a run; `calls` says how often each place makes it."""
+    if by_kernels:
+        return {call: kernel_features(call) for call in {call for _, call in calls}}
     looped = loops(calls)
     return {call: features(call, looped=call in looped) for call in {call for _, call in calls}}
+
+
+def kernel_features(call: LayoutCall) -> CallFeatures:
+    """The features of a call whose kernels run on a GPU.
+
+    Its layouts are those of `meta`, where results are contiguous; cuDNN's may be channels-last. So convolutions are
+    compared by their sizes alone.
+    """
+    moved, operation = sum(map(_bytes, (*call.inputs, *call.outputs))), call.operation
+    if operation in _PRODUCTS:
+        found = _product(call, moved)
+        inner, columns = call.inputs[-2].sizes[-1], call.inputs[-1].sizes[-1]
+        halves = call.inputs[-1].dtype in _TENSOR_CORES
+        aligned = log2(gcd(inner, columns, _TENSOR_CORE_LINE)) if halves else 0.0
+        return found._replace(variant=found.variant.removesuffix(" small"), numbers=(*found.numbers, aligned))
+    if operation in ("aten.convolution", "aten.convolution_backward"):
+        return _convolution_kernel(call, moved)
+    if operation in _ALONG_LINES or operation in _ALONG_LINES_OF_GPU:
+        first, results = call.inputs[0], prod(call.outputs[0].sizes)
+        line = prod(first.sizes) // prod(call.outputs[1].sizes) if operation.endswith("group_norm") else _line(call)
+        numbers = _logs(prod(first.sizes), line, results)
+        return CallFeatures("lines", f"{operation} {_memory_format(first)}", numbers, 0, moved)
+    if operation in _KINDS:
+        return _KINDS[operation](call, moved)
+    if operation.startswith("aten._foreach"):
+        return CallFeatures("lists", operation, _logs(moved), 0, moved)
+    read = [*map(_bytes, call.inputs), 0, 0]
+    numbers = _logs(read[0], read[1], sum(read[2:]), sum(map(_bytes, call.outputs)), _line(call))
+    formats = "/".join(map(_memory_format, call.inputs[:2])) + ">" + _memory_format((*call.outputs, *call.inputs)[0])
+    return CallFeatures("elementwise", f"{operation} {formats}", numbers, 0, moved)
+
+
+def _convolution_kernel(call: LayoutCall, moved: int) -> CallFeatures:
+    found = _convolution(call, moved)
+    stride, groups = call.options[0], call.options[4]
+    if call.operation == "aten.convolution_backward":
+        weight, result = call.inputs[2], call.inputs[0]
+    else:
+        weight, result = call.inputs[1], call.outputs[0]
+    kernel = prod(weight.sizes[2:])
+    depthwise = weight.sizes[1] == 1 < groups
+    kind = " ".join(word for word in found.variant.split(" ") if ">" not in word and word not in ("ragged", "few"))
+    numbers = _logs(
+        groups, weight.sizes[1], weight.sizes[0] // groups, kernel**2 if depthwise else kernel,
+        prod(result.sizes[2:]) * result.sizes[0], prod(stride),
+    )  # fmt: skip
+    return found._replace(variant=kind, numbers=numbers)
+
+
+_RMS_NORM: Final = frozenset(("aten.pow", "aten.mean", "aten.add_", "aten.rsqrt", "aten.mul", "aten._to_copy"))
+# They run no kernel.
+_WITHOUT_KERNEL: Final = frozenset((
+    "aten._local_scalar_dense", "aten.empty", "aten.empty_like", "aten.new_empty_strided", "aten.scalar_tensor",
+))  # fmt: skip
+
+
+def as_kernels(calls: Mapping[tuple[Place, LayoutCall], int]) -> dict[tuple[Place, LayoutCall], int]:
+    """The calls of a run as a GPU makes them: `meta` splits an RMSNorm into five operations, CUDA fuses them."""
+    operations: dict[Place, set[str]] = defaultdict(set)
+    for place, call in calls:
+        operations[place].add(call.operation)
+    found: dict[tuple[Place, LayoutCall], int] = {}
+    for (place, call), times in calls.items():
+        here = operations[place]
+        if {"aten.pow", "aten.rsqrt", "aten.add_"} <= here and call.operation in _RMS_NORM:
+            if call.operation == "aten.pow":
+                found[place, LayoutCall(FUSED_RMS_NORM, call.inputs[:1], call.outputs)] = times
+        elif call.operation not in _WITHOUT_KERNEL and not _of_numbers(call):
+            found[place, call] = times
+    return found
+
+
+def _of_numbers(call: LayoutCall) -> bool:
+    """Is it a call on lists of single numbers, which the optimizer keeps on the host?"""
+    return call.operation.startswith("aten._foreach") and not any(one.sizes for one in call.inputs)
 
 
 def loops(calls: Mapping[tuple[Any, LayoutCall], int]) -> Collection[LayoutCall]:
@@ -265,9 +357,24 @@ class MeasuredCalls(NamedTuple):
 
 
 def baseline_seconds(baseline: Baseline, found: CallFeatures) -> float:
-    """Call overhead, arithmetic and memory, one after the other."""
+    """Call overhead, arithmetic and memory, one after the other; on a GPU the longer of arithmetic and memory."""
+    if baseline.cache is not None:
+        return _kernel_baseline(baseline, baseline.cache, found)
     arithmetic = found.macs / baseline.macs_per_second
     return baseline.call_seconds + arithmetic + found.moved_bytes / baseline.bytes_per_second
+
+
+def _kernel_baseline(baseline: Baseline, cache: Cache, found: CallFeatures) -> float:
+    """Bytes that the cache holds move at its rate; a product takes whole waves of tiles over the multiprocessors."""
+    arithmetic = found.macs / baseline.macs_per_second
+    if found.operation == "product":
+        batch, rows, inner, columns = (round(2**number) for number in found.numbers[:4])
+        waves = ceil(batch * ceil(rows / _TILE) * ceil(columns / _TILE) / baseline.multiprocessors)
+        # a tile begins and ends in about the time of one more step along K
+        arithmetic = waves * _TILE**2 * (inner + _TILE) * baseline.multiprocessors / baseline.macs_per_second
+    beyond = max(found.moved_bytes - cache.held_bytes, 0)
+    memory = found.moved_bytes / cache.bytes_per_second + beyond / baseline.bytes_per_second
+    return baseline.call_seconds + max(arithmetic, memory)
 
 
 def samples_of(baseline: Baseline, measured: Mapping[CallFeatures, float]) -> tuple[Samples, ...]:
