@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from helpers import csv_of, environment, stdout_of, table_of, xf
+from helpers import csv_of, environment, error_of, stdout_of, table_of, xf
 from measured import HEADER, THERE, changed, row, spec_file, timed
 from xfcost.api.accounts import account
 from xfcost.api.measured import measured_file
@@ -15,6 +15,7 @@ from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured_series import METRICS, Choice
 from xfcost.ledger.measurements import RowOutcome
+from xfcost.ledger.metadata import Lanes
 from xfcost.report.plot import chart_figure
 from xfcost.report.scaling import measured_chart
 from xfcost.spec.load import load
@@ -84,6 +85,54 @@ def test_json_has_points_slopes_ratios_and_crossings(runs):
     assert [one["value"] for one in time["local"]] == pytest.approx([1, 2])
     assert time["upper_end"]["points"] == 3
     assert [one["configuration"]["N"] for one in found["series"][0]["measured"]] == list(NS)
+
+
+@pytest.fixture
+def gpu_runs(tmp_path):
+    """Whole calls and the host have a ratio of 2, kernels one of 2 at N = 64 and of 1/2 from 256 on."""
+    rows = []
+    for system, wall, kernels in (("A", 1.0, (0.1, 0.4, 1.6)), ("B", 2.0, (0.2, 0.2, 0.8))):
+        outcomes = {}
+        for N, spent in zip(NS, kernels, strict=True):
+            lanes = Lanes(
+                host=wall / 2, kernels=spent, copies=0.0, launches=3, wall=wall, host_times=(wall / 2,) * 6,
+                kernel_times=(spent,) * 6,
+            )  # fmt: skip
+            outcomes[N] = timed(wall, wall, wall, lanes=lanes, times=(wall,) * 6)
+        rows += rows_of(tmp_path, system, outcomes)
+    return written(tmp_path, rows, "gpu.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("lane", "seconds", "ratios"),
+    [
+        ((), [1.0, 1.0, 1.0], [2, 2, 2]),
+        (("--lane", "wall"), [1.0, 1.0, 1.0], [2, 2, 2]),
+        (("--lane", "host"), [0.5, 0.5, 0.5], [2, 2, 2]),
+        (("--lane", "device"), [0.1, 0.4, 1.6], [2, 0.5, 0.5]),
+    ],
+)
+def test_compare_takes_the_seconds_of_a_lane(gpu_runs, lane, seconds, ratios):
+    found = json.loads(xf("compare", "--from", gpu_runs, *lane, "--format", "json").stdout)
+    (pair,) = found["pairs"]
+    assert [one["value"] for one in pair["ratios"]] == pytest.approx(ratios)
+    timings = [one["outcome"]["timing"] for one in found["series"][0]["measured"]]
+    assert [one["seconds"] for one in timings] == pytest.approx(seconds)
+    # a crossing lies between N = 64 and 256, where the ratio falls from 2 to 1/2: at their geometric mean
+    assert [one["x"] for one in pair["crossovers_measured"]] == pytest.approx([128] if ratios[1] < 1 else [])
+
+
+def test_plot_draws_kernels_unless_a_lane_is_named(gpu_runs, tmp_path):
+    for lane, seconds in (((), [0.1, 0.4, 1.6]), (("--lane", "wall"), [1.0] * 3), (("--lane", "host"), [0.5] * 3)):
+        target = tmp_path / "points.csv"
+        stdout_of("plot", "--from", gpu_runs, "A", *lane, "-o", target, "--force")
+        drawn = [float(one["seconds"]) for one in table_of(target) if one["seconds"]]  # the formula has none
+        assert drawn == pytest.approx(seconds)
+
+
+def test_rows_without_lanes_have_no_kernels(runs):
+    told = error_of("compare", "--from", runs, "--lane", "device")
+    assert "has no row with lanes, which rows timed on a GPU have; leave --lane out" in " ".join(told.split())
 
 
 def test_csv_and_markdown_have_a_line_per_pair_and_n(runs):
