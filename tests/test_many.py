@@ -22,13 +22,11 @@ def test_a_pattern_stands_for_the_presets_that_match_it() -> None:
     assert expanded(["swin-t", "swin-*"]) == ["swin-t", *(name for name in swins if name != "swin-t")]
     assert expanded(["vit-s?"]) == ["vit-s8"]
     assert expanded(["./odd*name.yaml"]) == ["./odd*name.yaml"]  # a path stays a path
-    with pytest.raises(UsageError, match=r"nothing-\*: no preset or published model matches"):
+    with pytest.raises(UsageError, match=r"nothing-\*: no preset matches"):
         expanded(["vit", "nothing-*"])
 
 
 def test_a_pattern_stands_for_the_published_models_that_match_it() -> None:
-    qwens = expanded(["qwen3-?.?b"])
-    assert qwens == ["qwen3-0.6b", "qwen3-1.7b"]
     found = compare("qwen3-?.?b", mode="decode", N=4096)
     # 28 layers · 2 · 8 heads · 128 · 2 bytes a token, of both: they differ in width alone
     assert [ledger.cache.bytes for ledger in found.ledgers] == [28 * 2 * 8 * 128 * 2 * 4096] * 2

@@ -525,16 +525,16 @@ def test_a_prefill_has_the_bytes_of_its_operations_and_the_longer_of_both_times(
 
 def test_the_roofline_of_a_device(tmp_path):
     words = ["roofline", "llama3-8b", "--mode", "decode", "--N", "8k", "--batch", "32", "--on", "h100-sxmx2"]
-    found = stdout_of(*words, "-o", tmp_path / "roofs.csv")
+    found = stdout_of(*words, "-o", tmp_path / "roofs.svg")
     assert found.startswith(
         "roofs: peak 1.98 PFLOP/s, memory 6.70 TB/s, ridge point 295 FLOP/byte (nominal, h100-sxm x2)"
     )
     assert "on 2 × NVIDIA H100 SXM 80 GB: every operation at its roof, one by one" in found
+    stdout_of(*words, "-o", tmp_path / "roofs.csv")
     rows = table_of(tmp_path / "roofs.csv")
     assert all(float(row["of_roof"] or 1) == pytest.approx(1) for row in rows)
     assert rows[0]["device"] == "h100-sxm x2"
     assert rows[0]["operation"] == "Fused attention softmax(QKᵀ)V"
-    stdout_of(*words, "-o", tmp_path / "roofs.svg")
     assert "Roofline, bounds: Llama 3 8B" in (tmp_path / "roofs.svg").read_text("utf-8")
 
 
@@ -693,7 +693,7 @@ def test_every_report_of_a_float32_bound_names_both(tmp_path):
     assert "ViT-S/8, with TF32: slope" in xf("plot", *words, "-o", str(tmp_path / "x.csv")).stdout
     rows = table_of(tmp_path / "x.csv")
     assert all(float(row["tf32_least_seconds"]) <= float(row["least_seconds"]) for row in rows)
-    roofs = " ".join(xf("roofline", "vit", "--on", "a100-sxm-80", "-o", str(tmp_path / "r.csv")).stdout.split())
+    roofs = " ".join(xf("roofline", "vit", "--on", "a100-sxm-80", "-o", str(tmp_path / "r.svg")).stdout.split())
     assert "peak 19.5 TFLOP/s in float32 without TF32 (156 TFLOP/s with TF32)" in roofs
     assert "bound: 2.62 ms on NVIDIA A100 SXM 80 GB in float32 without TF32, 740 µs with TF32:" in roofs
 

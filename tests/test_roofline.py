@@ -1,5 +1,7 @@
 """`xfcost roofline`: roofs and points worked out by hand, picture, command; and the percent of peak in `analyze`."""
 
+import csv
+import io
 import json
 from itertools import combinations
 
@@ -376,9 +378,10 @@ def test_a_system_is_run_and_drawn_under_the_calibrated_roofs(calibrated, tmp_pa
 
 def test_predicted_points_are_of_a_model_that_is_not_run(calibrated, tmp_path):
     target = tmp_path / "a.csv"
-    result = xf("roofline", "vit-ti16", "swin-t", "--N", "64", "--threads", "1", "--predict", "-o", target)
+    words = ("roofline", "vit-ti16", "swin-t", "--N", "64", "--threads", "1", "--predict")
+    assert "nothing was run" in xf(*words, "-o", tmp_path / "a.svg").stdout
+    result = xf(*words, "-o", target)
     assert result.returncode == 0
-    assert "nothing was run" in result.stdout
     assert "timing" not in result.stderr
     rows = table_of(target)
     assert {row["system"] for row in rows} == {"ViT-Ti/16", "Swin-T"}
@@ -389,6 +392,21 @@ def test_predicted_points_are_of_a_model_that_is_not_run(calibrated, tmp_path):
         if flops:
             roof = min(100e9, 20e9 * flops / held)
             assert float(row["of_roof"]) == pytest.approx(flops / seconds / roof)
+
+
+def test_a_roofline_has_the_formats_of_other_reports(tmp_path):
+    words = ("roofline", "gpt2", "--on", "h100-sxm", "--format")
+    found = xf(*words, "json", cwd=tmp_path)
+    as_csv = list(csv.DictReader(io.StringIO(xf(*words, "csv", cwd=tmp_path).stdout)))
+    assert not list(tmp_path.iterdir())  # a picture is drawn where none of them is asked for
+    rows = json.loads(found.stdout)
+    assert [row["operation"] for row in rows] == [row["operation"] for row in as_csv]
+    scores = next(row for row in rows if row["operation"] == "Vocabulary scores")
+    # 1,024 positions, 768 channels, 50,257 words
+    assert scores["flops"] == 2 * 1024 * 768 * 50257
+    both = xf(*words, "json", "-o", "a.svg", cwd=tmp_path)
+    assert json.loads(both.stdout) == rows
+    assert (tmp_path / "a.svg").is_file()
 
 
 def test_bytes_of_a_prediction_are_those_of_a_timed_run(calibrated, tmp_path):
@@ -430,7 +448,7 @@ def test_without_a_calibration_the_peaks_are_measured_and_that_is_said(
     [
         ((), "say where, as in --device cpu"),
         (("--device", "abacus"), "expected one of cpu, cuda, mps"),
-        (("--device", "cpu", "-o", "a.gif"), ".svg, .png, .pdf, .csv"),
+        (("--device", "cpu", "-o", "a.gif"), ".svg, .png, .pdf, .json, .csv"),
         (("--device", "cpu", "-o", "nowhere/a.svg"), "no folder"),
         (("--device", "cpu", "--mode", "train"), "expected forward, prefill or decode"),
         (("--device", "cpu", "--mode", "generate"), "--mode generate: a roofline is of one pass"),

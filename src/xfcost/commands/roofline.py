@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 from xfcost.api.options import (
     BatchOptions,
@@ -19,19 +18,17 @@ from xfcost.ledger.errors import UsageError, any_of
 from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.report.messages import say
 
-Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYSTEMS-roofline.svg by default.")]
-
 
 @shared.options(
     SizeOptions, BatchOptions, "dtype", "attention", "mode", "logits", "on", SettingsOption, InputOptions,
-    DeviceOption, PredictOption, TimingOptions, "force",
+    DeviceOption, PredictOption, TimingOptions, *shared.DRAWING,
     mode="forward, prefill, or decode (one more token, its past cached).",
     logits="With --mode prefill: of which positions (default: the last).",
     on="In place of --device: under the roofs of these devices (h100-sxmx8). `xfcost devices` lists them.",
     device="Where the systems run: cpu, cuda or mps.",
     predict="Predict the seconds from the device's calibration (`xfcost calibrate`); nothing is run.",
 )  # fmt: skip
-def run(specs: shared.Systems, mixing: shared.FindMixing = True, output: Picture = None, **given: Any) -> None:
+def run(specs: shared.Systems, mixing: shared.FindMixing = True, **given: Any) -> None:
     """Which operations are memory-bound, log-log.
 
     Every operation is a point: its arithmetic intensity (FLOP per byte moved) against the FLOP/s that it achieves, its
@@ -45,15 +42,12 @@ def run(specs: shared.Systems, mixing: shared.FindMixing = True, output: Picture
     from xfcost.api.roofline import bounded_rooflines, under_roofs
     from xfcost.api.runs import make_run, refuse, run_options, timing_plan
     from xfcost.api.systems import open_systems, shared_run, system_ledgers
-    from xfcost.report.console import show
-    from xfcost.report.figure import FIGURES
-    from xfcost.report.output import check_target, ending_of
     from xfcost.report.roofline import document
     from xfcost.report.roofline_figure import roofline_bytes
 
-    target, force = output or shared.default_target(specs, "roofline"), given["force"]
-    form = ending_of(target, (*FIGURES, ".csv"))
-    check_target(target, force=force)
+    if given["picture"] is None and given["format_"] is None:
+        given["picture"] = shared.default_target(specs, "roofline")
+    target = shared.target_of(given)
     mode, device, predict = given["mode"], given["device"], given["predict"]
     if mode in get_args(Mode) and mode not in ONE_PASS:
         raise UsageError(
@@ -80,7 +74,4 @@ def run(specs: shared.Systems, mixing: shared.FindMixing = True, output: Picture
         seconds = mixing_seconds(mixing, None)
         how = AccountOptions(**where, timing=timing, progress=say, orders=False, mixing=seconds)
         found = under_roofs(system_ledgers(systems, run, how), systems, run, how)
-    made = document(found)
-    show(made.terminal)
-    content = made.text("csv") if form == ".csv" else roofline_bytes(found, form)
-    shared.deliver(content, target, force=force)
+    target.document(document(found), lambda ending: roofline_bytes(found, ending))

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from itertools import product
 from math import ceil, floor, gcd
 from typing import Final, NamedTuple
 
@@ -389,6 +390,7 @@ _REMEDIES: Final[tuple[tuple[int, Checkpoint], ...]] = (
     (0, "full"), (1, "full"), (2, "full"), (3, "full"),
 )  # fmt: skip
 _WITHOUT_RECOMPUTATION: Final = 3  # the first of them
+_MORE_DEVICES: Final = tuple(2**power for power in range(11))
 
 
 def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: RunPlan) -> Ledger:
@@ -485,16 +487,25 @@ def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
 def _remedies(
     plan: TrainingPlan, ledger: Ledger, architecture: Architecture | None, step: TrainingStep
 ) -> tuple[str, ...]:
-    """Options with which it fits: the first ZeRO stage and checkpointing, above those given, with which it does."""
+    """Options with which it fits: the first ZeRO stage and checkpointing, above those given, with which it does.
+
+    On twice as many devices, and twice that, where it fits on these with none.
+    """
     if plan.fits is not False or plan.device_bytes is None:
         return ()
     mesh = plan.mesh
-    for zero, checkpoint in _REMEDIES[: None if architecture else _WITHOUT_RECOMPUTATION]:
+    ways = _REMEDIES[: None if architecture else _WITHOUT_RECOMPUTATION]
+    for times, (zero, checkpoint) in product(_MORE_DEVICES, ways):
+        shares = 1 if mesh.global_batch is None else times  # of a step's micro-batches
+        if plan.micro_batches % shares:
+            continue
         more = max(checkpoint, mesh.checkpoint, key=CHECKPOINTS.index)
-        other = msgspec.structs.replace(mesh, zero=max(zero, mesh.zero), checkpoint=more)
-        memory = device_memory(ledger, architecture, step, other, plan.micro_batches)
+        on = msgspec.structs.replace(mesh.on, count=times * mesh.on.count)
+        other = msgspec.structs.replace(mesh, on=on, zero=max(zero, mesh.zero), checkpoint=more)
+        memory = device_memory(ledger, architecture, step, other, plan.micro_batches // shares)
         if memory.complete and memory.known <= plan.device_bytes:
-            options = [f"--zero {other.zero}"] if other.zero != mesh.zero else []
+            options = [f"--on {on.device.name}x{on.count}"] if times > 1 else []
+            options += [f"--zero {other.zero}"] if other.zero != mesh.zero else []
             options += [f"--checkpoint {other.checkpoint}"] if other.checkpoint != mesh.checkpoint else []
             return tuple(options)
     return ()

@@ -263,12 +263,15 @@ def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
     if plan is None:
         return
     what = "one step" if plan.tokens is None else f"{units.count(plan.tokens)} tokens"
-    tf32 = plan.with_tf32
-    dtype = "" if tf32 is None else f" {WITHOUT_TF32}"
-    yield line(_how_long(plan), head=f"{what} on {plan.mesh.on.title}{dtype}: ")
-    if tf32 is not None:
-        yield line(_how_long(tf32).removesuffix(_WHICH), head="  with TF32: ")
-    yield line(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
+    what += f" on {plan.mesh.on.title}"
+    if plan.fits is False:
+        yield line("no time, it does not fit", head=f"{what}: ")
+    else:
+        tf32 = plan.with_tf32
+        yield line(_how_long(plan), head=f"{what}{'' if tf32 is None else f' {WITHOUT_TF32}'}: ")
+        if tf32 is not None:
+            yield line(_how_long(tf32).removesuffix(_WHICH), head="  with TF32: ")
+        yield line(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
     yield line(_fits(plan), head="memory of a device: ")
     yield line(_layout(plan), head="each step: ")
     if plan.recomputed_flops:
@@ -279,7 +282,10 @@ def plan_parts(ledger: Ledger) -> Iterator[Part]:
     """The tables: memory of a device by part, days by utilisation."""
     plan = None if ledger.training is None else ledger.training.plan
     if plan is not None:
-        yield from (Gap(), _memory_table(plan, ledger), Gap(), _times_table(plan))
+        yield from (Gap(), _memory_table(plan, ledger))
+        if plan.fits is False:
+            return
+        yield from (Gap(), _times_table(plan))
         if plan.with_tf32 is not None:
             yield from (Gap(), _times_table(plan.with_tf32, " of TF32"))
 
@@ -376,7 +382,7 @@ def _plan_recomputation(plan: TrainingPlan, ledger: Ledger) -> str:
     words += f"{share_text(one.hfu)} HFU"
     if max(each.hfu for each in plan.at) > 1:
         words += " (above 100 % only if masked scores are skipped)"
-    if one.recomputation_days is not None:
+    if one.recomputation_days is not None and plan.fits is not False:
         words += f", and {days_text(one.recomputation_days)} of {days_text(one.days or 0)} recompute"
     return words
 
