@@ -36,10 +36,10 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.any_model.ledger import _by_operation
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import leaf_rows
-from xfcost.torch_models.timing import kernels, turns
+from xfcost.torch_models.timing import kernels, systems, turns
 from xfcost.torch_models.timing.kernels import RowSeconds, attributed
 from xfcost.torch_models.timing.rows import kernel_seconds, row_bytes
-from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem
+from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem, in_turns
 from xfcost.torch_models.timing.turns import Measured, Subject, take_turns, timing_of
 
 DATA = Path(__file__).parent / "data" / "gpu"
@@ -300,7 +300,6 @@ def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monke
 @pytest.fixture
 def uncalibrated(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr("xfcost.torch_models.timing.devices.check_device", lambda device: None)
     monkeypatch.setattr("xfcost.api.roofline.calibrated_roofs", lambda *run: CalibratedRoofs(None, "not calibrated"))
 
 
@@ -442,3 +441,27 @@ def test_a_comparison_names_the_lane_of_its_ratios(gpu):
     text = " ".join(report_text(comparison).split())
     assert "time of kernels: on cuda, NVIDIA H100" in text
     assert "2× more than" in text
+
+
+# ── a GPU whose kernels can't be told apart ──
+
+
+@pytest.mark.parametrize("mode", ["forward", "train"])
+def test_on_mps_the_whole_is_timed_and_no_operation(mode, monkeypatch):
+    monkeypatch.setattr(torch.mps, "synchronize", lambda: None)
+    monkeypatch.setattr(turns, "machine", lambda device: "Apple M1")
+    monkeypatch.setattr(systems, "build", lambda architecture, device="meta": build(architecture, device=at(device)))
+
+    def at(device):
+        return device.replace("mps", "cpu")
+
+    architecture = place(load("vit-ti32", ["stages.0.depth=1"]), Run(mode=mode))
+    plan = TimingPlan(runs=2)
+    (ledger,) = in_turns(
+        [SystemOnDevice(TimedSystem(architecture, count(architecture)), "mps", plan)], "mps", plan, print, turns.REAL
+    )
+    assert ledger.timing.seconds > 0
+    assert [row.path for row in ledger.rows if row.seconds is not None] == []
+    assert (ledger.timing.lanes, ledger.timing.not_attributed, ledger.timing.update_seconds) == (None, None, None)
+    assert not beside_rows(ledger)
+    assert "of time" not in table.document(ledger).text("table")
