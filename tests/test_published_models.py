@@ -102,6 +102,14 @@ def test_a_cache_and_weights_by_hand():
     assert ledger.module.closed_form.cache == "1835008·N"
 
 
+@pytest.mark.parametrize(("tokens", "chunks"), [(3, 1), (64, 1), (65, 2), (1000, 16), (1024, 16)])
+def test_a_chunk_that_is_not_full_costs_a_whole_one(tokens, chunks):
+    """48 heads of 128 keys and values; of each token three products of 64·128 and three of 128·128."""
+    rows = recorded("qwen3.5-27b").at(tokens, "prefill", 2).rows
+    products = sum(row.macs for row in rows if ".linear_attn.bmm" in row.path)
+    assert products == 2 * chunks * 64 * 48 * 3 * (64 * 128 + 128 * 128)
+
+
 def test_a_generation_is_its_prompt_and_every_step_by_hand():
     """16 heads of 128; the prompt's logits are of its last position."""
     # q, k, v, o: 1024·(16+8+8+16)·128; three of 1024·3072

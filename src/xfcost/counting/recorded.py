@@ -302,10 +302,8 @@ class RecordedModel:
             ledger, found = self.counts.ledger(mode, tokens, batch), models()[self.key]
             metadata = msgspec.structs.replace(
                 ledger.metadata,
-                name=found.title,
-                paper=found.paper,
+                **found.metadata,
                 source=self.key,
-                published=found.figures,
                 versions={"xfcost": __version__, **RECORDED_WITH},
             )
             versions = ", ".join(f"{name} {version}" for name, version in RECORDED_WITH.items())
