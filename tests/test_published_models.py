@@ -61,9 +61,9 @@ def test_counts_are_those_of_a_run_of_the_class(name):
 def test_forms_are_sums_of_products():
     letters = letters_at(100, 3, {"C": 64}, {"L": "5*B+1"}, {"X": ("4*B", 8)})
     # 100 tokens are two chunks of 64; 16 numbers are sorted by 4 comparisons each; 12 choices are of all 8
-    assert letters == {"N": 100, "B": 3, "C": 128, "L": 4, "X": 8}
+    assert letters == {"N": 100, "B": 3, "C": 2, "L": 4, "X": 8}
     assert form_value("2*B*N^2-1/2*N+7", letters) == 2 * 3 * 10_000 - 50 + 7
-    assert form_value("-C+L*B", letters) == -128 + 12
+    assert form_value("-64*C+L*B", letters) == -128 + 12
     with pytest.raises(ValueError, match="1/3"):
         form_value("1/3*N", letters)
     assert filled('{"macs":"«2*N»","text":"«B:»×«12*N:,»"}', letters) == '{"macs":200,"text":"3×1,200"}'
@@ -100,6 +100,14 @@ def test_a_cache_and_weights_by_hand():
     assert ledger.total("params") == 28 * layer + 1024 + 151_936 * 1024
     assert ledger.on.memory.fits
     assert ledger.module.closed_form.cache == "1835008·N"
+
+
+@pytest.mark.parametrize(("tokens", "chunks"), [(3, 1), (64, 1), (65, 2), (1000, 16), (1024, 16)])
+def test_a_chunk_that_is_not_full_costs_a_whole_one(tokens, chunks):
+    """48 heads of 128 keys and values; of each token three products of 64·128 and three of 128·128."""
+    rows = recorded("qwen3.5-27b").at(tokens, "prefill", 2).rows
+    products = sum(row.macs for row in rows if ".linear_attn.bmm" in row.path)
+    assert products == 2 * chunks * 64 * 48 * 3 * (64 * 128 + 128 * 128)
 
 
 def test_a_generation_is_its_prompt_and_every_step_by_hand():

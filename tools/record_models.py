@@ -44,6 +44,7 @@ Point = tuple[int, int]
 LedgerAt = Callable[[int, int], Ledger]
 
 _NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
+_LAYERS: Final = re.compile(r"(?:[^\W\d]\w*\.)+(?:\*|\d[\d,:-]*)(?=\.)")
 _MOST_TERMS: Final = 3
 # N of a piece without end, beyond its first; of one that ends, shares of its length. The last is the check.
 _OPEN: Final = (0, 1021, 3001, 2085, 30011)
@@ -113,9 +114,8 @@ def with_forms(ledgers: Mapping[Point, Any], fit: Forms) -> Any:
     if all(other == first for other in others):
         return first
     if isinstance(first, dict):
-        if any("weights_read" in one for one in values):  # a table whose rows are all read has none
-            ledgers = {at: one if "weights_read" in one else one | _all_read(one) for at, one in ledgers.items()}
-            first, *others = ledgers.values()
+        ledgers = _with_defaults(ledgers)
+        first, *others = ledgers.values()
         if any(other.keys() != first.keys() for other in others):
             raise UnfitError(f"fields {sorted(first.keys() ^ others[-1].keys())}")
         return {key: with_forms({at: one[key] for at, one in ledgers.items()}, fit) for key in first}
@@ -137,8 +137,20 @@ def with_forms(ledgers: Mapping[Point, Any], fit: Forms) -> Any:
     return text + first[end:]
 
 
-def _all_read(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"weights_read": {"elements": row.get("params", 0), "at_most": row.get("params", 0)}}
+def _with_defaults(rows: Mapping[Point, dict[str, Any]]) -> dict[Point, dict[str, Any]]:
+    """One row at all points, each with the fields that it has at some: a table that is all read, a single call."""
+    some_read = any("weights_read" in row for row in rows.values())
+    several = len({len(row.get("ran", ())) for row in rows.values()}) > 1
+
+    def whole(row: dict[str, Any]) -> dict[str, Any]:
+        if some_read and "weights_read" not in row:
+            row = row | {"weights_read": {"elements": row.get("params", 0), "at_most": row.get("params", 0)}}
+        if several:
+            *texts, more = row["ran"] if isinstance(row["ran"][-1], dict) else (*row["ran"], {})
+            row = row | {"ran": [*texts, {"calls": 1, **more}]}
+        return row
+
+    return {at: whole(row) for at, row in rows.items()}
 
 
 class Letters(NamedTuple):
@@ -205,12 +217,15 @@ def pieces(
     last: int | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The pieces from N = `first` to `last`: fitted between the windows, then held against the N at their ends."""
+    short = max((window for window in windows if window <= first + _SHORT), default=first)
+    found = [piece(at, first, short - 1, letters, batches)] if short > first else []
+    first = max(first, short)
     inside = (window for window in windows if window > first + _SHORT)
     ends = sorted({window for window in inside if last is None or window < last - _SHORT})
     starts = [first, *(end + _NEAR for end in ends)]
     fitted = [piece(at, start, end - _NEAR, letters, batches) for start, end in zip(starts, ends, strict=False)]
     fitted.append(piece(at, starts[-1], last, letters, batches))
-    found = [fitted[0]]
+    found.append(fitted[0])
     for end, upper in zip(ends, fitted[1:], strict=True):
         for tokens in range(end - _NEAR + 1, end + _NEAR):
             if _is_at(found[-1], at, tokens, batches[-1]):
@@ -259,15 +274,17 @@ def _as_in(other: Mapping[str, Any], own: Mapping[str, Any], points: Sequence[Po
 
 
 def piece(at: LedgerAt, first: int, last: int | None, letters: Letters, batches: Sequence[int]) -> dict[str, Any]:
-    """One piece, its forms checked at a further point."""
-    beyond = _OPEN if last is None else [int((last - first) * share) for share in _SHARES]
+    """One piece, its forms checked at a further point, and where chunks are full."""
+    beyond = _OPEN if last is None else [round((last - first) * share) for share in _SHARES]
     points = [(first + tokens, batch) for tokens, batch in zip(beyond, batches, strict=True)]
     *points, check = points
     forms = with_forms({point: plain(at(*point)) for point in points}, Forms(points, letters))
     made = {"first": first, "last": last, **letters._asdict(), "rows": forms.pop("rows"), "ledger": forms,
             "points": points}  # fmt: skip
-    if not _is_at(made, at, *check):
-        raise UnfitError(f"the forms don't hold at N = {check[0]:,}, batch {check[1]}")
+    full = [(size * 3, batches[-1]) for size in letters.chunks.values() if first <= size * 3 <= (last or size * 3)]
+    for tokens, batch in (check, *full):
+        if not _is_at(made, at, tokens, batch):
+            raise UnfitError(f"the forms don't hold at N = {tokens:,}, batch {batch}")
     return made
 
 
@@ -286,10 +303,15 @@ def shared_rows(file: Mapping[str, Any]) -> dict[str, Any]:
     def without(made: Mapping[str, Any]) -> dict[str, Any]:
         texts = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in made["rows"]]
         kept = {name: value for name, value in made.items() if name != "points"}
-        return {**kept, "rows": [places.setdefault(text, len(places)) for text in texts]}
+        return {**kept, "rows": _ranges([places.setdefault(text, len(places)) for text in texts])}
 
     modes = {mode: [without(one) for one in found] for mode, found in file["modes"].items()}
     return {**file, "modes": modes, "rows": [msgspec.Raw(text.encode()) for text in places]}
+
+
+def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    starts = [place for place, one in enumerate(numbers) if not place or one != numbers[place - 1] + 1]
+    return [(numbers[start], numbers[end - 1] + 1) for start, end in itertools.pairwise([*starts, len(numbers)])]
 
 
 def same(evaluated: Ledger, counted: Ledger) -> bool:
@@ -369,6 +391,7 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
         sorted_ = "B" if mode == "decode" else "B*N"
         logs = {letter: f"{number}*{sorted_}" for letter, number in zip("LM", sorted(experts), strict=False)}
         chunked = "linear_attention" in (values.get("layer_types") or ()) and mode != "decode"
+        kernels = numbers_of(values, ("linear_conv_kernel_dim",)) if chunked else ()  # fewer tokens are padded
         most = max(numbers_of(values, _EXPERTS), default=0)
         caps = {letter: (form, most) for letter, form in zip("XY", logs.values(), strict=False)}
         if mode != "decode":
@@ -379,7 +402,8 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
         letters = Letters({"C": _CHUNK} if chunked else {}, logs, caps)
         at = of_mode(mode)
         try:
-            found[mode] = _pieces_by_batch(at, first, windows, letters, last, alone=bool(experts) and mode == "decode")
+            alone = bool(experts) and mode == "decode"
+            found[mode] = _pieces_by_batch(at, first, [*windows, *kernels], letters, last, alone=alone)
         except (UnfitError, UsageError) as error:
             print(f"{config.stem}: no counts in the mode {mode}: {error}", file=sys.stderr)
     sizes = {"tokens": tokens, "positions": module.positions, "heads": msgspec.to_builtins(module.heads, str_keys=True)}
@@ -387,13 +411,15 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
 
 
 def written(file: Mapping[str, Any]) -> str:
-    """The file as text, with a line for each row and piece."""
+    """The file as text, with a line for each row and piece; a group of layers stands in it once."""
     text = lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # noqa: E731 - one line
     sizes = "".join(f'"{name}":{text(file[name])},\n' for name in ("tokens", "positions", "heads"))
     lines = ",\n"
     modes = lines.join(f'"{mode}":[{lines.join(map(text, found))}]' for mode, found in file["modes"].items())
     rows = lines.join(bytes(row).decode() for row in file["rows"])
-    return f'{{{sizes}"modes":{{\n{modes}}},\n"rows":[\n{rows}]}}\n'
+    layers = list(dict.fromkeys(_LAYERS.findall(rows)))
+    rows = _LAYERS.sub(lambda found: f"\xab#{layers.index(found[0])}\xbb", rows)
+    return f'{{{sizes}"layers":{text(layers)},\n"modes":{{\n{modes}}},\n"rows":[\n{rows}]}}\n'
 
 
 def main() -> None:

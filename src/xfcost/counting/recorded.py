@@ -2,7 +2,7 @@
 
 A file of counts has for every mode the ledger of a run as JSON, in pieces of N between which rows differ (a window is
 full, say). Numbers that vary are between double angle quotation marks (`16384*B*N+5`), within a text with a
-colon (`B*N:`): sums of products of N, of the batch B, of N rounded up to chunks, of logarithms, and of numbers of
+colon (`B*N:`): sums of products of N, of the batch B, of a number of chunks, of logarithms, and of numbers of
 experts. `tools/record_models.py` writes it, out of runs at several N and batches, checked at further ones.
 """
 
@@ -46,6 +46,7 @@ _OF_LEDGER: Final[dict[str, Any]] = {
 _OF_ROW: Final[dict[str, Any]] = {
     "matrix": Matrix, "core": AttentionCore, "weights_read": WeightsRead, "weight_matrices": tuple[WeightMatrix, ...],
 }  # fmt: skip
+_LAYERS: Final = re.compile(r"(?:[^\W\d]\w*\.)+(?:\*|\d[\d,:-]*)(?=\.|\Z)")
 _TERM: Final = re.compile(r"[+-]?[^+-]+")
 # The modes of the file that another one is made of.
 _COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "decode")}
@@ -55,7 +56,7 @@ def letters_at(
     tokens: int, batch: int, chunks: Mapping[str, int], logs: Mapping[str, str], caps: Mapping[str, tuple[str, int]]
 ) -> dict[str, int]:
     """What the letters of forms stand for; errors are those of `form_value`."""
-    letters = {"N": tokens, "B": batch} | {one: -(-tokens // size) * size for one, size in chunks.items()}
+    letters = {"N": tokens, "B": batch} | {one: -(-tokens // size) for one, size in chunks.items()}
     letters |= {one: (form_value(form, letters) - 1).bit_length() for one, form in logs.items()}
     return letters | {one: min(form_value(form, letters), most) for one, (form, most) in caps.items()}
 
@@ -96,15 +97,15 @@ class RecordedPiece(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[int, int | None] = (1, None)
     """The same of batches: a single token reads the experts that it chooses, several share some."""
     chunks: dict[str, int] = {}
-    """A letter -> what N is rounded up to a multiple of."""
+    """A letter -> the tokens of a chunk; it stands for the number of chunks, the last of which may be padded."""
     logs: dict[str, str] = {}
     """A letter -> the form whose ⌈log₂⌉ it is: comparisons for each number that is sorted."""
     caps: dict[str, tuple[str, int]] = {}
     """A letter -> a form, and the most that it is: experts that tokens can choose."""
     ledger: msgspec.Raw
     """Without rows."""
-    rows: list[int]
-    """The places of its rows among those of the file."""
+    rows: list[tuple[int, int]]
+    """The places of its rows among those of the file, as ranges: the first, and one past the last."""
 
     def has(self, tokens: int, batch: int) -> bool:
         """Is it that of this N and batch?"""
@@ -122,6 +123,8 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
     heads: HeadSharing | None = None
     """Its heads of attention, where its config has them."""
     modes: dict[str, list[RecordedPiece]]
+    layers: list[str] = []
+    """Names of groups of layers (`model.layers.0-2`); a row has the place of one between quotation marks: `#0`."""
     rows: list[msgspec.Raw]
     """Each once: modes and pieces share many."""
 
@@ -136,12 +139,15 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
             least, most = self.modes[mode][0].first, self.modes[mode][-1].last
             upto = "" if most is None else f" to {most}, the positions that it has"
             raise UsageError(f"--mode {mode}: expected --N from {least}{upto}, got {tokens}")
-        text = b",".join([bytes(piece.ledger), *(bytes(self.rows[place]) for place in piece.rows)]).decode()
-        values, *rows = msgspec.json.decode(
+        rows = (bytes(row) for first, end in piece.rows for row in self.rows[first:end])
+        text = b",".join([bytes(piece.ledger), *rows]).decode()
+        for place, layers in enumerate(self.layers):
+            text = text.replace(f"\xab#{place}\xbb", layers)
+        values, *decoded = msgspec.json.decode(
             "[" + filled(text, letters_at(tokens, batch, piece.chunks, piece.logs, piece.caps)) + "]"
         )
         structs = {name: msgspec.convert(one, _OF_LEDGER[name]) for name, one in values.items()}
-        ledger = Ledger(rows=tuple(_row(row) for row in rows), **structs)
+        ledger = Ledger(rows=tuple(_row(row) for row in decoded), **structs)
         return ledger if mode != "decode" else msgspec.structs.replace(ledger, step=ledger.decode_step())
 
 
@@ -157,10 +163,11 @@ def _row(values: Mapping[str, Any]) -> Operation:
 
 
 def placed(path: str) -> dict[str, str]:
-    """The fields of a row that its path usually has: `model.layers.*.mlp.up_proj.mm`."""
+    """The fields of a row that its path usually has: `model.layers.0-2.mlp.up_proj.mm`."""
     component, _, operation = path.rpartition(".")
     stage = component.partition(".")[0]
-    block = component[: component.index("*") + 1] if "*" in component else stage
+    layers = _LAYERS.match(component)
+    block = layers[0] if layers else stage
     inside = component.removeprefix(block).removeprefix(".")
     title = f"{inside} {operation}".strip()
     return {"component": component, "stage": stage, "block": block, "title": title, "mixing": "unknown"}
@@ -295,10 +302,8 @@ class RecordedModel:
             ledger, found = self.counts.ledger(mode, tokens, batch), models()[self.key]
             metadata = msgspec.structs.replace(
                 ledger.metadata,
-                name=found.title,
-                paper=found.paper,
+                **found.metadata,
                 source=self.key,
-                published=found.figures,
                 versions={"xfcost": __version__, **RECORDED_WITH},
             )
             versions = ", ".join(f"{name} {version}" for name, version in RECORDED_WITH.items())

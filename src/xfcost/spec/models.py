@@ -37,12 +37,13 @@ class PublishedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A letter of the note -> a form, and the most that it is."""
 
     @property
-    def figures(self) -> tuple[dict[str, Any], ...]:
-        """What is published, as the metadata of a ledger has it."""
-        if self.params is None:
-            return ()
-        scale = {"M": 10**6, "B": 10**9, "T": 10**12}[self.params[-1]]
-        return ({"params": float(self.params[:-1]) * scale, "source": self.source},)
+    def metadata(self) -> dict[str, Any]:
+        """What the metadata of a ledger have of it."""
+        published: tuple[dict[str, Any], ...] = ()
+        if self.params is not None:
+            scale = {"M": 10**6, "B": 10**9, "T": 10**12}[self.params[-1]]
+            published = ({"params": float(self.params[:-1]) * scale, "source": self.source},)
+        return {"name": self.title, "paper": self.paper, "published": published}
 
 
 @cache

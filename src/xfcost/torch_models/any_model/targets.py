@@ -186,10 +186,8 @@ class NamedModule:
                     name = published.title if published else self.target.name or None
                     ledger = ledger_at_lengths(built_at, own, letters, how, on_cpu, name=name, alike=alike)
                     if published is not None:
-                        known = {"paper": published.paper, "published": published.figures}
-                        ledger = msgspec.structs.replace(
-                            ledger, metadata=msgspec.structs.replace(ledger.metadata, **known)
-                        )
+                        metadata = msgspec.structs.replace(ledger.metadata, **published.metadata)
+                        ledger = msgspec.structs.replace(ledger, metadata=metadata)
                 except OwnError:
                     raise
                 except UsageError as error:
