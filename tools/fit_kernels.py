@@ -71,8 +71,8 @@ def read_runs(device: int) -> list[KernelRun]:
     layouts = [Layout(tuple(sizes), tuple(strides), dtype) for sizes, strides, dtype in held["tensors"]]
     features = []
     for operation, inputs, outputs, options in held["calls"]:
-        layout = (tuple(layouts[place] for place in places) for places in (inputs, outputs))
-        features.append(kernel_features(LayoutCall(operation, *layout, _tuples(options))))
+        read, written = (tuple(layouts[place] for place in places) for places in (inputs, outputs))
+        features.append(kernel_features(LayoutCall(operation, read, written, _tuples(options))))
     return [
         KernelRun(
             one["preset"], one["run"].get("dtype", "float32"), one["run"].get("mode") == "train",
