@@ -76,7 +76,7 @@ def read_runs(device: int) -> list[KernelRun]:
     return [
         KernelRun(
             one["preset"], one["run"].get("dtype", "float32"), one["run"].get("mode") == "train",
-            *(one[lane][device] / 1e6 for lane in ("kernels", "host", "wall")),
+            one["kernels"][device] / 1e6, one["host"][device] / 1e6, one["wall"][device] / 1e6,
             (sum(call[1] for call in one["calls"]), one["views"], one["modules"]),
             tuple((features[call[0]], call[1], call[2 + device] / 1e6) for call in one["calls"]),
         )

@@ -410,7 +410,7 @@ class PredictOption(TypedDict, total=False):
     predict: Annotated[
         bool,
         Option(
-            "Also predict seconds from a calibration (`xfcost calibrate`), or --on h100-sxm, h200-sxm.",
+            "Also predict seconds: from `xfcost calibrate`, or --on h100-sxm or h200-sxm.",
             default=False,
             python="`device` (the CPU without one) isn't run for it.",
         ),
