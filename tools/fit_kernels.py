@@ -71,12 +71,12 @@ def read_runs(device: int) -> list[KernelRun]:
     layouts = [Layout(tuple(sizes), tuple(strides), dtype) for sizes, strides, dtype in held["tensors"]]
     features = []
     for operation, inputs, outputs, options in held["calls"]:
-        layout = (tuple(layouts[place] for place in places) for places in (inputs, outputs))
-        features.append(kernel_features(LayoutCall(operation, *layout, _tuples(options))))
+        read, written = (tuple(layouts[place] for place in places) for places in (inputs, outputs))
+        features.append(kernel_features(LayoutCall(operation, read, written, _tuples(options))))
     return [
         KernelRun(
             one["preset"], one["run"].get("dtype", "float32"), one["run"].get("mode") == "train",
-            *(one[lane][device] / 1e6 for lane in ("kernels", "host", "wall")),
+            one["kernels"][device] / 1e6, one["host"][device] / 1e6, one["wall"][device] / 1e6,
             (sum(call[1] for call in one["calls"]), one["views"], one["modules"]),
             tuple((features[call[0]], call[1], call[2 + device] / 1e6) for call in one["calls"]),
         )

@@ -410,8 +410,7 @@ class PredictOption(TypedDict, total=False):
     predict: Annotated[
         bool,
         Option(
-            "Also predict the seconds from the device's calibration (`xfcost calibrate`); with --on h100-sxm "
-            "or h200-sxm, of kernels recorded there.",
+            "Also predict seconds: from `xfcost calibrate`, or --on h100-sxm or h200-sxm.",
             default=False,
             python="`device` (the CPU without one) isn't run for it.",
         ),
