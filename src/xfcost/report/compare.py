@@ -151,7 +151,11 @@ def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
 def no_estimates(comparison: Comparison) -> list[str]:
     """`no estimate: …`: which shares are missing, and of which systems where others have an estimate."""
     reasons: dict[str, list[str]] = {}
-    systems = [(name, ledger.on) for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)]
+    systems = [
+        (name, ledger.on)
+        for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
+        if ledger.prediction is None
+    ]
     bounded = [(name, on) for name, on in systems if on is not None and on.memory.fits is not False]
     for name, on in bounded:
         if on.estimate is None:

@@ -160,7 +160,7 @@ def fit_words(found: OnDevices) -> str:
 def time_texts(ledger: Ledger) -> Iterator[TextLines]:
     """The lower bound, and the estimate at the efficiencies that were given; of float32 also with TF32.
 
-    None of a run that does not fit.
+    None of a run that does not fit. Why there is no estimate is left out where the time is predicted.
     """
     found = ledger.on
     if found is None or found.memory.fits is False:
@@ -170,7 +170,7 @@ def time_texts(ledger: Ledger) -> Iterator[TextLines]:
     reasons: dict[str, list[str]] = {}
     for dtype, one in kinds.items():
         yield from _time_texts(one, dtype, ledger)
-        if one.estimate is None:
+        if one.estimate is None and ledger.prediction is None:
             reasons.setdefault(no_estimate(one), []).append(dtype)
     for reason, dtypes in reasons.items():
         yield line(f"no estimate{''.join(dtypes) if len(dtypes) < len(kinds) else ''}: {reason}")
