@@ -68,6 +68,10 @@ class Short(Net):
     def forward(self, x):
         return super().forward(x + self.positions[: x.shape[1]])
 
+class Two(Net):
+    def forward(self, x, y):
+        return super().forward(x + y)
+
 class Custom(nn.Module):
     def forward(self, x):
         return torch.linalg.svd(x @ x.transpose(1, 2))[1]
@@ -206,7 +210,7 @@ def test_a_diagram_of_a_module(compared_folder: Path) -> None:
 
 
 BAD = [
-    (("compare", "model.py:Net", "vit"), "expected its inputs: --input"),
+    (("compare", "model.py:Two", "vit"), "expected its inputs: --input"),
     (("compare", "full.yaml", "vit", "--input", "1xNx8"), "--input and --build are of torch modules"),
     (("compare", "model.py:Net", "vit", "--input", "1xNx8"), "N has no number; give --N"),
     (("compare", "model.py:Net", "vit", "--input", "2:1xNx8", "--N", "16"), "2 is no torch module among the 2 systems"),

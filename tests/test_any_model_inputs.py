@@ -19,6 +19,7 @@ from any_models import TOKENS, Cache, Model, Pair, Takes, X
 from modules import Call
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.any_model import run as runs
+from xfcost.torch_models.any_model.inputs import Lengths, supposed_input
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.run import run_on
 
@@ -505,8 +506,6 @@ def test_lazy_modules_are_refused():
 
 
 def test_a_class_is_refused():
-    from xfcost.torch_models.any_model.ledger import module_ledger
-
     with pytest.raises(UsageError, match="got the class Linear"):
         module_ledger(nn.Linear, (LEFT_ALONE_X,))
 
@@ -521,3 +520,60 @@ def test_compiled_modules_are_looked_at_uncompiled():
     assert [row.path for row in xfcost.analyze(compiled, example_inputs=LEFT_ALONE_X).rows] == ["0.addmm", "1.relu"]
     assert in_place._compiled_call_impl is not None
     assert compiled._orig_mod[0]._orig_mod is inner
+
+
+class Wrapped(nn.Module):
+    """A module whose first layer is the given one."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.first = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.first(x)
+
+
+FIRST = [
+    ((nn.Embedding(5, 8), nn.Linear(8, 2)), "BxN:int64", (1, 16, 2)),
+    ((nn.Dropout(), nn.Conv2d(3, 4, 7, stride=2)), "Bx3xHxW", (1, 4, 13, 13)),  # (32 - 7) // 2 + 1 = 13
+    ((nn.Conv1d(2, 4, 3),), "Bx2xN", (1, 4, 14)),
+    ((nn.Linear(6, 3, dtype=torch.float64),), "BxNx6:float64", (1, 16, 3)),
+    ((nn.Flatten(), nn.Linear(6, 3)), "Bx6", (1, 3)),
+    ((nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),), "BxNx8", (1, 16, 8)),
+    ((nn.TransformerEncoderLayer(8, 2, 16),), "NxBx8", (16, 1, 8)),
+    ((nn.LayerNorm(8), nn.Linear(8, 3)), "BxNx8", (1, 16, 3)),
+]
+
+
+@pytest.mark.parametrize(("layers", "text", "output"), FIRST, ids=[one[1] for one in FIRST])
+def test_a_module_runs_on_the_input_that_its_first_layer_takes(layers, text, output):
+    module = Wrapped(*layers)
+    found = supposed_input(module)
+    assert found is not None
+    assert found.text == text
+    (x,) = found.values(Lengths(16, (32, 32)), "cpu").args
+    assert module(x).shape == output
+
+
+def test_parameters_of_the_whole_are_no_layer():
+    module = Wrapped(nn.Conv2d(3, 4, 2))
+    module.token = nn.Parameter(torch.zeros(1, 1, 4))
+    assert supposed_input(module).text == "Bx3xHxW"
+
+
+def test_an_input_is_not_supposed_where_the_first_layer_does_not_say_it():
+    assert supposed_input(nn.Bilinear(2, 3, 4)) is None  # two inputs
+    assert supposed_input(Wrapped(nn.BatchNorm2d(3), nn.Linear(3, 3))) is None  # a kind of any size
+    assert supposed_input(Wrapped(nn.ReLU())) is None  # no parameters
+    assert supposed_input(Wrapped(nn.LazyLinear(4))) is None  # no width yet
+
+
+def test_a_summary_prints_the_tree_of_modules_on_a_supposed_input(capsys):
+    module = Wrapped(nn.Embedding(5, 8), nn.Linear(8, 2))
+    ledger = xfcost.summary(module, depth=2)
+    assert ledger.total("macs") == 128 * 8 * 2  # N = 128
+    assert xfcost.summary(module, N=32).total("macs") == 32 * 8 * 2
+    assert xfcost.summary(module, torch.zeros(3, 7, dtype=torch.int64)).total("macs") == 3 * 7 * 8 * 2
+    text = capsys.readouterr().out
+    assert "58 parameters   2,048 MACs" in text  # 5·8 + 8·2 + 2
+    assert "the input is taken from the first layer, Embedding(5, 8), as --input BxN:int64 gives it" in text

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
     from xfcost.api.residual_stream import stream
+    from xfcost.api.summary import summary
     from xfcost.ledger.errors import XfcostError
     from xfcost.ledger.ledger import Ledger
     from xfcost.ledger.operation import Operation
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "check",
-    "compare", "diff", "find", "layer_types", "reach", "register", "stream", "survey", "trace",
+    "compare", "diff", "find", "layer_types", "reach", "register", "stream", "summary", "survey", "trace",
 ]  # fmt: skip
 
 _MODULES = {
@@ -43,6 +44,7 @@ _MODULES = {
     "reach": "xfcost.api.reach",
     "register": "xfcost.api.analysis",
     "stream": "xfcost.api.residual_stream",
+    "summary": "xfcost.api.summary",
     "survey": "xfcost.api.paper_tables",
     "trace": "xfcost.api.analysis",
     "Ledger": "xfcost.ledger.ledger",

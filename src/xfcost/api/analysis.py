@@ -111,8 +111,9 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         run = choosing.applied(module_run(given, "given"))
         _check_one(run, how)
-        check_letters(examples[0], given)
-        return _with_roofs(module_account(given_module(spec, *examples), given, how, run), how)
+        module = given_module(spec, *examples)
+        check_letters(module.inputs, given)
+        return _with_roofs(module_account(module, given, how, run), how)
     refuse_class(spec)
     refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
     name, settings = spec_name(spec), given.get("settings")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.parallelism import HeadSharing
@@ -107,6 +108,8 @@ def example_inputs(given: Any, keywords: Mapping[str, Any] | None = None) -> Giv
     extra = dict(keywords or {})
     if given is None:
         return Given((), extra)
+    if isinstance(given, Given):
+        return given
     if isinstance(given, Mapping):
         return Given((), {str(name): value for name, value in given.items()} | extra)
     if isinstance(given, tuple | list) and not hasattr(given, "_fields"):
@@ -167,6 +170,82 @@ def letters_in(texts: Sequence[str]) -> frozenset[str]:
     shapes = (SHAPE.match(text.rpartition("=")[2]) for text in texts)
     sides = {side for shape in shapes if shape is not None for side in shape["sides"].split("x")}
     return frozenset(side for side in sides if side.isalpha())
+
+
+# Of inputs that the first layer tells.
+_SUPPOSED: Final = Lengths(tokens=128, size=(224, 224))
+
+
+class SupposedInput(NamedTuple):
+    """The only input of a module, as its first layer takes it."""
+
+    text: str
+    """As after `--input`: `BxN:int64`."""
+    layer: str
+    """`Embedding(1000, 64)`."""
+
+    @property
+    def note(self) -> str:
+        return f"the input is taken from the first layer, {self.layer}, as --input {self.text} gives it"
+
+    def lengths(self, given: Lengths) -> Lengths:
+        """The usual lengths where `given` has none."""
+        letters = letters_in((self.text,))
+        tokens = (given.tokens or _SUPPOSED.tokens) if "N" in letters else given.tokens
+        return Lengths(tokens, (given.size or _SUPPOSED.size) if "H" in letters else given.size)
+
+    def function(self, module: nn.Module) -> Callable[..., Given]:
+        """The input of a module as a function of its letters."""
+        device = str(next((parameter.device for parameter in module.parameters()), "cpu"))
+        if "H" in letters_in((self.text,)):
+            return lambda H, W: self.values(Lengths(size=(H, W)), device)
+        return lambda N: self.values(Lengths(N), device)
+
+    def values(self, lengths: Lengths, device: str, samples: int = 1) -> Given:
+        """The input at these lengths, of so many samples."""
+        return inputs_from((self.text,), lengths.letters | {"B": samples}, device)
+
+
+def supposed_input(module: nn.Module) -> SupposedInput | None:
+    """The only input of a module, by its first layer with parameters; None where there are several or it is unknown.
+
+    The first layer is the first that the module's constructor makes.
+    """
+    required = [
+        one
+        for one in _parameters(module.forward).values()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    layers = [*module.modules()]
+    # parameters of a module with parts, such as a class token, are no layer
+    first = next((one for one in layers if _sides_of(one) or (one._parameters and not [*one.children()])), None)  # noqa: SLF001
+    if len(required) != 1 or first is None or (sides := _sides_of(first)) is None:
+        return None
+    weights = [*first.parameters()]
+    if any(is_lazy(one) for one in weights):
+        return None
+    flat = any(isinstance(one, nn.Flatten) for one in layers[: layers.index(first)])
+    text = sides.replace("BxN", "B") if flat and isinstance(first, nn.Linear) else sides
+    dtype = "int64" if isinstance(first, nn.Embedding) else str(weights[0].dtype).removeprefix("torch.")
+    shown = f"{type(first).__name__}({first.extra_repr()})"
+    return SupposedInput(text if dtype == "float32" else f"{text}:{dtype}", shown)
+
+
+def _sides_of(layer: nn.Module) -> str | None:
+    """The input of a layer; None of a kind that is not known here."""
+    match layer:
+        case nn.Embedding():
+            return "BxN"
+        case nn.Conv1d() | nn.Conv2d() | nn.Conv3d():
+            return f"Bx{layer.in_channels}x{('N', 'HxW', '8xHxW')[len(layer.kernel_size) - 1]}"
+        case nn.MultiheadAttention() | nn.RNNBase():
+            width = layer.embed_dim if isinstance(layer, nn.MultiheadAttention) else layer.input_size
+            return f"{'BxN' if layer.batch_first else 'NxB'}x{width}"
+        case nn.Linear():
+            return f"BxNx{layer.in_features}"
+        case nn.LayerNorm():
+            return f"BxNx{'x'.join(map(str, layer.normalized_shape))}"
+    return None
 
 
 _EXPECTED: Final = (

@@ -42,12 +42,14 @@ from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers
 from xfcost.torch_models.any_model.inputs import (
     Lengths,
+    SupposedInput,
     head_sharing_of,
     inputs_at,
     inputs_from,
     letters_in,
     letters_of,
     positions_of,
+    supposed_input,
     text_tokens,
     usual_inputs,
 )
@@ -74,7 +76,9 @@ class GivenModule:
     """A module with its example inputs: values, or a function of N, or of H and W."""
 
     def __init__(self, module: nn.Module, inputs: Any, keywords: Mapping[str, Any] | None = None) -> None:
-        self.module, self.inputs, self.keywords = module, inputs, keywords
+        self._supposed = None if inputs is not None or keywords else supposed_input(module)
+        self.inputs = inputs if self._supposed is None else self._supposed.function(module)
+        self.module, self.keywords = module, keywords
         self.title = type(module).__name__
         self._alike = AlikeLayers()
 
@@ -99,13 +103,16 @@ class GivenModule:
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; errors are those of `ledger_at_lengths`."""
         on_cpu = lambda: [self._built(lengths)]  # noqa: E731 - one line
-        return ledger_at_lengths(self._built, lengths, letters_of(self.inputs), how, on_cpu, alike=self._alike)
+        own = lengths if self._supposed is None else self._supposed.lengths(lengths)
+        ledger = ledger_at_lengths(self._built, own, letters_of(self.inputs), how, on_cpu, alike=self._alike)
+        return ledger if self._supposed is None else ledger.with_note(self._supposed.note)
 
     def on_cpu(self, lengths: Lengths) -> contextlib.AbstractContextManager[Built]:
         return contextlib.nullcontext(self._built(lengths))
 
     def _built(self, lengths: Lengths) -> Built:
-        return self.module, inputs_at(self.inputs, lengths, self.keywords)
+        own = lengths if self._supposed is None else self._supposed.lengths(lengths)
+        return self.module, inputs_at(self.inputs, own, self.keywords)
 
 
 class ConfigOptions(NamedTuple):
@@ -150,6 +157,7 @@ class NamedModule:
                 raise UsageError(f"--build {printable(text, 200)}: {error}") from None
         self._letters = {name: one for name, one in self._arguments.items() if one in ("N", "H", "W")}
         self._devices: tuple[str, ...] = ("meta", "cpu")
+        self._supposed: SupposedInput | None = None
         self._models: dict[tuple[str, Lengths], tuple[nn.Module, Any]] = {}
         self._alike = AlikeLayers()
 
@@ -198,7 +206,7 @@ class NamedModule:
                         raise
                     raise NoRoomError(f"{failed}; {error}", error.needed, error.left) from error
                 self._devices = (device,)
-                return ledger
+                return ledger if self._supposed is None else ledger.with_note(self._supposed.note)
         raise failed or UsageError(f"{self.name}: it can't be built")
 
     @contextlib.contextmanager
@@ -269,11 +277,15 @@ class NamedModule:
         Its inputs are those that the command gives, else those beside its code, else the usual ones of transformers.
         """
         model, beside = self._model(device, lengths)
+        supposed = self._supposed = None
         if self.texts or beside is not None:
             letters = letters_in(self.texts) if self.texts else letters_of(beside)
         elif hasattr(model, "main_input_name") and hasattr(model, "config"):  # N is the length of its text
             lengths = lengths._replace(tokens=text_tokens(model, lengths.tokens))
             letters = frozenset("N" if lengths.tokens is not None else "")
+        elif (supposed := supposed_input(model)) is not None:
+            self._supposed = supposed
+            lengths, letters = supposed.lengths(lengths), letters_in((supposed.text,))
         else:
             raise UsageError(
                 f"{self.name}: expected its inputs: --input 1x3x224x224, or example_inputs in the file (a tensor, a "
@@ -289,6 +301,8 @@ class NamedModule:
             numbers = lengths.letters | {"B": self.samples}
             if self.texts:
                 return model, inputs_from(self.texts, numbers, device)
+            if supposed is not None:
+                return model, supposed.values(lengths, device, self.samples)
             return model, usual_inputs(model, numbers, device) if beside is None else inputs_at(beside, lengths)
 
         if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
