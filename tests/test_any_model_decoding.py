@@ -279,7 +279,7 @@ def test_a_step_is_that_of_the_imported_spec(name: str, tmp_path: Path) -> None:
     layers = {"num_hidden_layers", "n_layer", "num_layers", "num_decoder_layers"} & fields.keys()
     path = tmp_path / "config.json"
     path.write_text(json.dumps(fields | dict.fromkeys(layers, 2)))
-    run = as_built(Run(mode="decode", batch=B))
+    run = as_built(Run(mode="decode", batch=B), text=True)
     module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
     found = [figures(step(str(path), dtype="bfloat16"))]
     found.append(figures(module_account(module, {"N": N}, account_options({"trace": False}), run)))
@@ -294,7 +294,7 @@ def test_a_pass_is_that_of_the_imported_spec(name: str, mode: Mode, tmp_path: Pa
     fields = json.loads((Path(__file__).parent / "data" / "configs" / f"{name}.json").read_text())
     path = tmp_path / "config.json"
     path.write_text(json.dumps(fields | dict.fromkeys({"num_hidden_layers", "n_layer"} & fields.keys(), 2)))
-    run = as_built(Run(mode=mode, batch=B, dtype="bfloat16"))
+    run = as_built(Run(mode=mode, batch=B, dtype="bfloat16"), text=True)
     module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
     spec = step(str(path), mode=mode, dtype="bfloat16")
     found = module_account(module, {"N": N}, account_options({"trace": False}), run)
@@ -518,7 +518,7 @@ def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path: Path) -> None:
     fields = json.loads((Path(__file__).parent / "data" / "configs" / "llama-3.2-1b.json").read_text())
     path = tmp_path / "config.json"
     path.write_text(json.dumps(fields | {"num_hidden_layers": 2}))
-    run = as_built(Run(mode="generate", batch=B, new_tokens=70))
+    run = as_built(Run(mode="generate", batch=B, new_tokens=70), text=True)
     module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
     ledgers = (
         step(str(path), mode="generate", new_tokens=70, dtype="bfloat16"),
@@ -640,7 +640,7 @@ def test_the_first_alike_layers_stand_for_all(name: str, mode: Mode, tmp_path: P
     more |= {"layer_types": ["conv", "full_attention", "conv", "conv"] * 2} if name == "Lfm2ForCausalLM" else {}
     more |= {"sliding_window": 20} if name == "Gemma3ForCausalLM" else {}  # not yet full at N
     path, bare = config_of(tmp_path, name, **more), How(trace=False, closed_form=False, mode=mode)
-    run = as_built(Run(mode=mode, batch=B))
+    run = as_built(Run(mode=mode, batch=B), text=True)
     own, fresh = (named_module(ModuleTarget("config", path, "", path), (), (), B, run) for _ in range(2))
     own.ledger(Lengths(N), bare)
     short, whole = own.ledger(Lengths(41), bare), fresh.ledger(Lengths(41), bare)

@@ -153,6 +153,12 @@ def test_language_models_run_in_bfloat16_on_devices_in_every_mode(text: str) -> 
     assert [ran(one) for one in mixed.ledgers] == [USUAL] * 2
 
 
+def test_a_device_without_bfloat16_runs_language_models_in_float16() -> None:
+    ledger = xfcost.analyze("gpt2", N=16, on="t4")  # 65 TFLOP/s in float16, none in bfloat16
+    assert (ledger.metadata.dtype, ledger.metadata.attention) == ("float16", "fused")
+    assert str(ledger.metadata.default_note).startswith("float16 and fused attention: the default")
+
+
 @pytest.mark.rest
 def test_a_config_runs_alike_alone_and_beside_others(tmp_path: Path, text: str) -> None:
     config = tmp_path / "config.json"

@@ -79,7 +79,6 @@ class Chosen(NamedTuple):
 
 
 _USUAL: Final = Chosen("float32", "eager")
-_OF_LANGUAGE_MODELS: Final = Chosen("bfloat16", "fused")
 
 
 def is_language_model(spec: Spec) -> bool:
@@ -99,13 +98,16 @@ def chosen_for(systems: Collection[Spec | bool], run: Run) -> Chosen:
     """
     found = [one if isinstance(one, bool) else is_language_model(one) for one in systems]
     by_mode = is_deployed(run) and any(found)
-    default = _OF_LANGUAGE_MODELS if by_mode and all(found) else _USUAL
+    deployed = _deployed(run)
+    default = deployed if by_mode and all(found) else _USUAL
     missing = [name for name in ("dtype", "attention") if getattr(run, name) is None]
     note, dtype_note = run.default_note, run.dtype_note
     if by_mode and missing:
         where = f"in {run.mode}" if run.mode in LANGUAGE_MODEL_MODES else "on devices"
         of_each = missing, [name for name in missing if name == "dtype"]
-        note, dtype_note = (_note(names, where, all_of_them=all(found)) if names else None for names in of_each)
+        note, dtype_note = (
+            _note(names, deployed, where, all_of_them=all(found)) if names else None for names in of_each
+        )
     return Chosen(run.dtype or default.dtype, run.attention or default.attention, note, dtype_note)
 
 
@@ -114,8 +116,15 @@ def with_defaults(run: Run, systems: Collection[Spec | bool]) -> Run:
     return run._replace(**chosen_for(systems, run)._asdict())
 
 
-def _note(missing: Collection[str], where: str, *, all_of_them: bool) -> str:
-    own, usual = _words(_OF_LANGUAGE_MODELS, missing), _words(_USUAL, missing)
+def _deployed(run: Run) -> Chosen:
+    """As language models run: in float16 where a device has no peak in bfloat16."""
+    devices = [group.device for group in (*run.choices, *([] if run.on is None else [run.on]))]
+    older = any("bfloat16" not in one.peaks and "float16" in one.peaks for one in devices)
+    return Chosen("float16" if older else "bfloat16", "fused")
+
+
+def _note(missing: Collection[str], deployed: Chosen, where: str, *, all_of_them: bool) -> str:
+    own, usual = _words(deployed, missing), _words(_USUAL, missing)
     if not all_of_them:
         return f"{usual}: not all of these are language models, whose default {where} is {own}"
     options = " ".join(f"--{name} {getattr(_USUAL, name)}" for name in missing)
