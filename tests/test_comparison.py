@@ -480,3 +480,21 @@ def test_a_few_tokens_are_no_crossover() -> None:
     )
     assert lines[0].startswith("crossovers at equal N (counted from N = 1 to ")
     assert all(one.startswith("    ") for one in lines[2:])  # lines that are wrapped keep the indent
+
+
+def test_the_quick_search_finds_the_changes_that_padding_makes() -> None:
+    names = "Full attention · common", "Nyströmformer · common"
+
+    def cheaper(n: int) -> str:
+        full, nystrom = (
+            count(architecture_of(preset, tokens=(n,)), orders=False).total("macs") or 0
+            for preset in ("common-full", "common-nystrom")
+        )
+        return names[full > nystrom]
+
+    # segments of Nyströmformer pad to multiples of 64: its costs step at 385 and 449
+    counted = [cheaper(n) for n in range(360, 470)]
+    changes = [360 + place for place in range(1, len(counted)) if counted[place] != counted[place - 1]]
+    assert changes == [373, 385, 417, 449, 460]
+    found = xfcost.compare("common-full", "common-nystrom", thorough=False).crossovers
+    assert [one["N"] for one in found if one["quantity"] == "macs"] == changes

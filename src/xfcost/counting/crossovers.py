@@ -40,7 +40,8 @@ OF_MANY: Final = Density((16, 2**0.5), (16, 2**0.5))
 QUICK: Final = Density((8, 2), (8, 2))
 
 # Lengths of whole blocks, chunks and windows of texts: the next token starts another block.
-_WHOLE_BLOCKS: Final = (*range(64, 1024, 64), *(2**power for power in range(10, 21)))
+_BLOCK: Final = 64
+_WHOLE_BLOCKS: Final = (*range(_BLOCK, 1024, _BLOCK), *(2**power for power in range(10, 21)))
 
 # Lengths to try where not all streams of a system can have its own length.
 _LENGTHS: Final = (1024, 64)
@@ -242,6 +243,21 @@ def search(
     for sign in by_quantity.values():
         for low, high in pairwise(points()):
             _locate_changes(sign, low, high)
+    if line.kind == "lengths":  # near a change, padding to the next blocks may turn the order again
+        near = {
+            point
+            for sign in by_quantity.values()
+            for low, high in pairwise(points())
+            if sign(low) != sign(high)
+            for block in range(high // _BLOCK * _BLOCK - _BLOCK, high + 3 * _BLOCK, _BLOCK)
+            for point in (block, block + 1)
+            if least <= point <= largest
+        }
+        for point in near:
+            signs(point)
+        for sign in by_quantity.values():
+            for low, high in pairwise(points()):
+                _locate_changes(sign, low, high)
     for quantity, sign in by_quantity.items():
         # an order that extends over `every` is given in two parts
         keys = {point: (sign(point) or 0, point <= every) for point in points()}
