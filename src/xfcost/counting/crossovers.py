@@ -8,8 +8,8 @@ the change. Points that were not counted may have another order: padding makes c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations, groupby, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, combinations, groupby, pairwise
 from typing import Any, Final, Literal
 
 import msgspec
@@ -240,24 +240,10 @@ def search(
     cheaper = {-1: systems[0], 0: None, 1: systems[1]}
     orders = []
     by_quantity = {name: lambda point, name=name: (signs(point) or {}).get(name) for name in quantities}
-    for sign in by_quantity.values():
-        for low, high in pairwise(points()):
-            _locate_changes(sign, low, high)
-    if line.kind == "lengths":  # near a change, padding to the next blocks may turn the order again
-        near = {
-            point
-            for sign in by_quantity.values()
-            for low, high in pairwise(points())
-            if sign(low) != sign(high)
-            for block in range(high // _BLOCK * _BLOCK - _BLOCK, high + 3 * _BLOCK, _BLOCK)
-            for point in (block, block + 1)
-            if least <= point <= largest
-        }
-        for point in near:
-            signs(point)
-        for sign in by_quantity.values():
-            for low, high in pairwise(points()):
-                _locate_changes(sign, low, high)
+    _locate_all(by_quantity.values(), points)
+    if line.kind == "lengths":
+        known |= {point: signs(point) for point in _beside_blocks(by_quantity.values(), points())}
+        _locate_all(by_quantity.values(), points)
     for quantity, sign in by_quantity.items():
         # an order that extends over `every` is given in two parts
         keys = {point: (sign(point) or 0, point <= every) for point in points()}
@@ -275,6 +261,20 @@ def search(
         orders=tuple(orders),
         grain=line.sizes.grain,
     )
+
+
+def _beside_blocks(signs: Iterable[Callable[[int], int | None]], points: Sequence[int]) -> set[int]:
+    """Points on both sides of blocks near a change of order, where padding may turn the order again."""
+    changes = [high for sign in signs for low, high in pairwise(points) if sign(low) != sign(high)]
+    blocks = (range(high // _BLOCK * _BLOCK - _BLOCK, high + 3 * _BLOCK, _BLOCK) for high in changes)
+    sides = {point for block in chain.from_iterable(blocks) for point in (block, block + 1)}
+    return {point for point in sides if points[0] <= point <= points[-1]}
+
+
+def _locate_all(signs: Iterable[Callable[[int], int | None]], points: Callable[[], list[int]]) -> None:
+    for sign in signs:
+        for low, high in pairwise(points()):
+            _locate_changes(sign, low, high)
 
 
 def _locate_changes(sign: Callable[[int], int | None], low: int, high: int) -> None:
