@@ -10,14 +10,14 @@ import pytest
 import xfcost
 from helpers import report_text, xf
 from xfcost.counting.gallery import gallery_rows
-from xfcost.report.latex import formula, latex, latex_table, number, title, width
+from xfcost.report.latex import MOST_ROWS, RowGroup, formula, latex, latex_table, number, title, width
 
 # All commands that the tables may use: those of LaTeX itself, and booktabs' rules.
 KNOWN = {
     *("begin", "end", "toprule", "midrule", "bottomrule", "addlinespace", "multicolumn", "textit", "quad", "mathrm"),
     *("textbackslash", "textasciicircum", "textasciitilde", "ldots", "S", "surd", "sqrt", "cdot", "times", "top"),
     *("log", "Delta", "tau", "phi", "varphi", "circ", "lceil", "rceil", "lfloor", "rfloor", "infty", "delta", "min"),
-    *("usepackage", "raggedright", "tabularnewline"),
+    *("usepackage", "raggedright", "tabularnewline", "endhead"),
     *("Sigma", "omega", "gamma", "sigma", "theta", "pi", "frac", "mbox", "rightarrow", "leq", "max", "otimes"),
     *("langle", "rangle"),
 }
@@ -38,7 +38,7 @@ REPORTS = {
 
 
 def document(body: str) -> str:
-    head = r"\documentclass{article}\usepackage{booktabs}\begin{document}"
+    head = r"\documentclass{article}\usepackage{booktabs,longtable}\begin{document}"
     return f"{head}\n{body}\n\\end{{document}}\n"
 
 
@@ -61,7 +61,7 @@ def test_every_row_has_every_cell(report: str) -> None:
     found = tables(text)
     assert found
     for table in found:
-        columns = re.match(r"\\begin\{tabular\}\{@\{\}((?:[lr]|p\{[\d.]+pt\})+)@\{\}\}", table)
+        columns = re.match(r"\\begin\{(?:tabular|longtable)\}\{@\{\}((?:[lr]|p\{[\d.]+pt\})+)@\{\}\}", table)
         assert columns
         number_of = len(re.findall("[lrp](?!t)", columns[1]))
         body = table.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
@@ -72,7 +72,7 @@ def test_every_row_has_every_cell(report: str) -> None:
 
 
 def tables(text: str) -> list[str]:
-    return re.findall(r"\\begin\{tabular\}.*?\\end\{tabular\}", text, re.DOTALL)
+    return re.findall(r"\\begin\{(?:tabular|longtable)\}.*?\\end\{(?:tabular|longtable)\}", text, re.DOTALL)
 
 
 ENDS = (r"\\", r"\tabularnewline")
@@ -82,6 +82,7 @@ ENDS = (r"\\", r"\tabularnewline")
 def test_no_table_is_wider_than_a_page_s_text(tmp_path: Path) -> None:
     """TeX's own measure of each table in a box, in a plain article, whose text is 345 pt wide."""
     every = [table for name in REPORTS for table in tables(REPORTS[name]())]
+    every = [re.sub(r"\\endhead", "", table.replace("{longtable}", "{tabular}")) for table in every]
     boxes = [rf"\setbox0=\hbox{{{table}}}\typeout{{WIDTH \the\wd0}}" for table in every]
     text = compiled(tmp_path, "\n".join([*boxes, r"\typeout{PAGE \the\textwidth}x"]))
     widths = [float(width) for width in re.findall(r"^WIDTH ([\d.]+)pt", text, re.MULTILINE)]
@@ -213,6 +214,9 @@ def test_every_character_is_written_in_ascii() -> None:
         ("O(N·√N·d)", r"$O(N\cdot \sqrt{N}\cdot d)$"),
         ("O(N·dₖ·log N)", r"$O(N\cdot d_{k}\cdot \log  N)$"),
         ("10⁻⁶", "$10^{-6}$"),
+        ("O(N_c²)", "$O(N_{c}^{2})$"),
+        ("N·N_max", r"$N\cdot N_{max}$"),
+        ("a_b_c", "$a_{b}{}_{c}$"),
         ("–", "--"),
     ],
 )
@@ -228,6 +232,18 @@ def test_numbers_titles_and_tables() -> None:
         r"% needs \usepackage{booktabs}",
         r"\begin{tabular}{@{}r@{}}", r"\toprule", r"a \\", r"\midrule", r"\bottomrule", r"\end{tabular}",
     ]  # fmt: skip
+
+
+def test_a_table_of_more_rows_than_a_page_has_goes_on_on_the_next() -> None:
+    def table(rows: int) -> str:
+        return latex_table(["a", "b"], [False, True], [RowGroup("", [["x", "1"]] * rows)])
+
+    assert "longtable" not in table(MOST_ROWS)
+    needs, begin, top, heads, middle, repeated, *body = table(MOST_ROWS + 1).splitlines()
+    assert needs == r"% needs \usepackage{booktabs,longtable}"
+    assert begin == r"\begin{longtable}{@{}lr@{}}"
+    assert (top, heads, middle, repeated) == (r"\toprule", r"a & b \\", r"\midrule", r"\endhead")
+    assert body == [r"x & 1 \\"] * (MOST_ROWS + 1) + [r"\bottomrule", r"\end{longtable}"]
 
 
 def test_names_of_presets_are_ascii_too() -> None:

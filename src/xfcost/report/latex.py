@@ -54,7 +54,9 @@ _MATH_SPECIAL: Final = {
     "%": r"\%", "#": r"\#", "&": r"\&", "$": r"\$", "{": r"\{", "}": r"\}", "_": r"\_", "\\": r"\backslash ",
     "^": r"\wedge ", "~": r"\sim ",
 }  # fmt: skip
-_PARTS: Final = re.compile(rf"√[A-Za-z]|[A-Za-z]{{2,}}|[{''.join(map(re.escape, _SUPER))}]+|[{''.join(_SUB)}]+|.")
+_PARTS: Final = re.compile(
+    rf"√[A-Za-z]|_[A-Za-z0-9]+|[A-Za-z]{{2,}}|[{''.join(map(re.escape, _SUPER))}]+|[{''.join(_SUB)}]+|."
+)
 
 
 class RowGroup(NamedTuple):
@@ -69,8 +71,9 @@ def latex_table(
 ) -> str:
     r"""A `tabular` with the rules of booktabs: headings in italics, the total below a rule.
 
-    It is no wider than the text of a page: columns for which there is no room are left out, unless `--columns` chooses
-    them, text is wrapped, and what is still too wide becomes several tables.
+    With more rows than a page has room for, it is a `longtable`, which repeats its heads on every page. It is no wider
+    than the text of a page: columns for which there is no room are left out, unless `--columns` chooses them, text is
+    wrapped, and what is still too wide becomes several tables.
     """
     groups, titles, picked = list(groups), list(map(latex, heads)), chosen(heads)
     rows = [titles, *(row for group in groups for row in group.rows), *([total] if total else [])]
@@ -79,7 +82,8 @@ def latex_table(
     tables = ["\n".join(_tabular(part, part.points(widths), right, rows[0], groups, total)) for part in found]
     shown = {place for part in found for place in part.places}
     left_out = [title for place, title in enumerate(titles) if place not in shown]
-    notes = [r"% needs \usepackage{booktabs}"]
+    long = sum(len(group.rows) for group in groups) > MOST_ROWS
+    notes = [rf"% needs \usepackage{{booktabs{',longtable' if long else ''}}}"]
     if left_out and picked is None:
         notes.append(f"% no room for {', '.join(left_out)}: --columns chooses the columns")
     return "\n".join([*notes, "\n\n".join(tables)]) + "\n"
@@ -105,8 +109,10 @@ def _tabular(
         f"p{{{part.wrapped[place]:.1f}pt}}" if place in part.wrapped else "r" if right[place] else "l"
         for place in part.places
     )
-    yield rf"\begin{{tabular}}{{@{{}}{''.join(kinds)}@{{}}}}"
-    yield from (r"\toprule", line(titles), r"\midrule")
+    long = sum(len(group.rows) for group in groups) > MOST_ROWS
+    environment = "longtable" if long else "tabular"
+    yield rf"\begin{{{environment}}}{{@{{}}{''.join(kinds)}@{{}}}}"
+    yield from (r"\toprule", line(titles), r"\midrule", *([r"\endhead"] if long else []))
     for number, (group, heading) in enumerate(zip(groups, headings, strict=True)):
         if number:
             yield r"\addlinespace"
@@ -116,7 +122,7 @@ def _tabular(
         yield from map(line, group.rows)
     if total:
         yield from (r"\midrule", line(total))
-    yield from (r"\bottomrule", r"\end{tabular}")
+    yield from (r"\bottomrule", rf"\end{{{environment}}}")
 
 
 def number(text: str) -> str:
@@ -146,18 +152,19 @@ def formula(text: str) -> str:
     r"""An order or a number of tokens as a formula: `O(N·d²)` is `$O(N\cdot d^{2})$`; a dash stays text."""
     if not re.search(r"[A-Za-z0-9]", text):
         return latex(text)
-    return f"${''.join(map(_in_formula, _PARTS.findall(one_line(text)))).strip()}$"
+    written = "".join(map(_in_formula, _PARTS.findall(one_line(text)))).strip()
+    return f"${written.replace('}_{', '}{}_{')}$"  # two indices on one letter would stop pdflatex
 
 
 def _in_formula(part: str) -> str:
-    """A root of one letter, a word, a run of raised or lowered characters, or any one character."""
+    """A root of one letter, an index, a word, a run of raised or lowered characters, or any one character."""
     first = part[0]
     if first == "√" and len(part) > 1:
         return rf"\sqrt{{{part[1]}}}"
     if first in _SUPER:
         return f"^{{{''.join(_SUPER[one] for one in part)}}}"
-    if first in _SUB:
-        return f"_{{{''.join(_SUB[one] for one in part)}}}"
+    if first in _SUB or (first == "_" and len(part) > 1):
+        return f"_{{{''.join(_SUB.get(one, one) for one in part.removeprefix('_'))}}}"
     if len(part) > 1:
         return rf"\{part} " if part in ("log", "min", "max") else rf"\ \mathrm{{{part}}}"
     if part.isascii():
@@ -188,6 +195,8 @@ def _accented(character: str) -> str:
 
 # \textwidth of article at 10 points, the narrowest of LaTeX's own classes, less the indent of a paragraph, in points.
 PAGE: Final = 330.0
+# Rows of a table that a page has room for, with a caption.
+MOST_ROWS: Final = 40
 # Twice \tabcolsep, between two columns.
 GAP: Final = 12.0
 # A column of text is not made narrower.
