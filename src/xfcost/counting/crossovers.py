@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, combinations, groupby, pairwise
 from typing import Any, Final, Literal
 
@@ -224,6 +225,9 @@ def search(
                 }
         return known[point]
 
+    def sign_of(quantity: str, point: int) -> int | None:
+        return (signs(point) or {}).get(quantity)
+
     def points() -> list[int]:
         return sorted(point for point, found in known.items() if found is not None)
 
@@ -239,10 +243,11 @@ def search(
     every = max((point for point in usable if point <= line.points.every), default=0)
     cheaper = {-1: systems[0], 0: None, 1: systems[1]}
     orders = []
-    by_quantity = {name: lambda point, name=name: (signs(point) or {}).get(name) for name in quantities}
+    by_quantity = {name: partial(sign_of, name) for name in quantities}
     _locate_all(by_quantity.values(), points)
     if line.kind == "lengths":
-        known |= {point: signs(point) for point in _beside_blocks(by_quantity.values(), points())}
+        for point in _beside_blocks(by_quantity.values(), points()):
+            signs(point)
         _locate_all(by_quantity.values(), points)
     for quantity, sign in by_quantity.items():
         # an order that extends over `every` is given in two parts
