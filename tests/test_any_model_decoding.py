@@ -33,7 +33,7 @@ from xfcost.ledger.execution import Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model import decoding
+from xfcost.torch_models.any_model import decoding, targets
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.targets import GivenModule
@@ -662,3 +662,25 @@ def test_a_long_prompt_of_recurrences_runs_for_a_few_tokens(
 def test_a_module_without_a_cache_is_refused() -> None:
     with pytest.raises(UsageError, match="takes no cache; expected parameters use_cache and past_key_values"):
         xfcost.analyze(nn.Linear(2, 2), example_inputs=torch.zeros(1, 2), mode="decode")
+
+
+def test_a_config_whose_class_has_no_cache_is_refused_before_weights_are_allocated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({
+        "model_type": "dinov2", "architectures": ["Dinov2Model"], "hidden_size": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "image_size": 4, "patch_size": 2,
+    }))  # fmt: skip
+    devices, configured = list[str](), targets.configured
+
+    def watched(place: str, device: str, *options: Any) -> nn.Module:
+        devices.append(device)
+        return configured(place, device, *options)
+
+    monkeypatch.setattr(targets, "configured", watched)
+    with pytest.raises(UsageError, match="the forward of Dinov2Model takes no cache"):
+        named_module(ModuleTarget("config", str(path), "", str(path)), (), (), 1, Run(mode="decode")).ledger(
+            Lengths(), How(mode="decode")
+        )
+    assert devices == ["meta"]

@@ -38,7 +38,7 @@ from xfcost.torch_models.any_model.run import (
     stand_ins,
     storage_bytes,
 )
-from xfcost.torch_models.any_model.user_errors import message, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.running.on_meta import RepeatedShapes, TooManyCallsError
 from xfcost.torch_models.running.surroundings import WithoutPadding, shapes_on_meta, without_autocast
 from xfcost.torch_models.shared.private_torch import no_compiler
@@ -75,20 +75,20 @@ def prompt_of(model: nn.Module, given: Given, names: CacheNames = USUAL_NAMES) -
     """`given` as a prompt: the model returns its cache, and the logits of the last token alone.
 
     Raises:
-        UsageError: the model takes no cache, or no token ids.
+        OwnError: the model takes no cache, or no token ids.
     """
     takes = inspect.signature(model.forward).parameters
     inputs = dict(zip(given.places(model), given.args, strict=True)) | given.kwargs
     any_name = any(one.kind is one.VAR_KEYWORD for one in takes.values())
     if names.takes is not None and names.takes not in takes:
-        raise UsageError(f"--cache-in {names.takes}: {nearest(names.takes, list(takes))}")
+        raise OwnError(f"--cache-in {names.takes}: {nearest(names.takes, list(takes))}")
     if names.takes is None and not ((any_name or "use_cache" in takes) and any(name in takes for name in CACHES)):
-        raise UsageError(
+        raise OwnError(
             f"--mode: the forward of {type(model).__name__} takes no cache; expected parameters use_cache and "
             f"{CACHES[0]}, as models of transformers that generate have, or --cache-in with the name of another one"
         )
     if not any(isinstance(inputs.get(name), Tensor) for name in TOKEN_IDS):
-        raise UsageError(f"--mode: {type(model).__name__} reads no token ids; expected input_ids, as in 1xN:int64")
+        raise OwnError(f"--mode: {type(model).__name__} reads no token ids; expected input_ids, as in 1xN:int64")
     asked = {"use_cache": True} if names.takes is None or "use_cache" in takes else {}
     return Given((), inputs | asked | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
 

@@ -52,7 +52,7 @@ def check_initialised(model: nn.Module) -> None:
 
 
 class OwnError(UsageError):
-    """What a module's own code raises on any tensors: real numbers would not help."""
+    """What is wrong with a module or its inputs on any device: real numbers would not help."""
 
 
 def refused(model: nn.Module, error: BaseException, hint: str = "", kind: type[UsageError] = UsageError) -> UsageError:
