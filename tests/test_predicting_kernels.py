@@ -96,7 +96,7 @@ def test_the_report_names_the_lanes_and_the_recording():
 def test_compare_names_the_lanes_of_each_system():
     text = stdout_of("compare", "vit-ti32", "vit-l16", "--batch", "16", "--predict", "--on", "h100-sxm", **PLAIN)
     bounds = [(row.split()[0], row.split()[-1]) for row in text.splitlines() if "  kernels " in row]
-    assert bounds == [("ViT-Ti/32", "host-bound"), ("ViT-L/16", "device-bound")]  # 200 times the FLOPs, 2 the blocks
+    assert bounds == [("ViT-Ti/32", "host-bound"), ("ViT-L/16", "device-bound")]  # 200 times FLOPs, twice the blocks
 
 
 def test_a_dtype_that_was_not_recorded_is_refused():
