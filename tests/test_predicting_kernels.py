@@ -93,6 +93,12 @@ def test_the_report_names_the_lanes_and_the_recording():
     assert "calls recorded 2026-11-23 on NVIDIA H100 80GB HBM3, torch 2.11, CUDA 13.0" in " ".join(text.split())
 
 
+def test_compare_names_the_lanes_of_each_system():
+    text = stdout_of("compare", "vit-ti32", "vit-l16", "--batch", "16", "--predict", "--on", "h100-sxm", **PLAIN)
+    bounds = [(row.split()[0], row.split()[-1]) for row in text.splitlines() if "  kernels " in row]
+    assert bounds == [("ViT-Ti/32", "host-bound"), ("ViT-L/16", "device-bound")]  # 200 times FLOPs, twice the blocks
+
+
 def test_a_dtype_that_was_not_recorded_is_refused():
     assert shipped_devices() == ("h100-sxm", "h200-sxm")
     with pytest.raises(UsageError, match="recorded in bfloat16 and float32, not in float16"):

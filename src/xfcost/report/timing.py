@@ -191,6 +191,8 @@ def compared_prediction_texts(comparison: Comparison) -> Iterator[TextLines]:
     for name, one in found.items():
         against = "" if name == first else f"; {units.ratio(one.seconds / found[first].seconds)} that of {first}"
         yield line(f"  {name:<{width}}  {units.seconds(one.seconds)}, {_range_text(one)}{against}")
+        if one.lanes is not None:
+            yield line(f"  {name:<{width}}  {_predicted_lanes_text(one.lanes)}")
     for name, one in found.items():
         yield from (text._replace(texts=[f"{name}: {text.plain}"]) for text in _unknown_texts(one))
 
