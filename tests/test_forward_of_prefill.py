@@ -13,14 +13,17 @@ COUNTS = ("path", "times", "params", "macs", "flops", "comparisons", "weights_re
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("name", ["qwen3-0.6b", "gemma-3-1b", "qwen3-30b-a3b"])
-def test_forward_of_the_prefill_is_that_of_the_class(name: str) -> None:
-    run = module_run({"mode": "forward", "dtype": "bfloat16", "attention": "fused"}, "config")
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [("qwen3-0.6b", "fused"), ("gemma-3-1b", "fused"), ("gpt-oss-20b", "eager"), ("qwen3-30b-a3b", "fused")],
+)
+def test_forward_of_the_prefill_is_that_of_the_class(name: str, attention: str) -> None:
+    run = module_run({"mode": "forward", "dtype": "bfloat16", "attention": attention}, "config")
     module = named_module(ModuleTarget("config", str(config_of(name)), "", name), (), (), 1, run)
     counted = module.with_samples(3).ledger(Lengths(1500), How(trace=False, closed_form=False, mode="forward"))
     found = recorded(name, 3)
     assert found is not None
-    assert found.answers("bfloat16", "fused")
+    assert found.answers(run.dtype, run.attention)
     ledger = found.at(1500, "forward", 3)
     ours, theirs = ([[getattr(row, field) for field in COUNTS] for row in one.rows] for one in (ledger, counted))
     assert ours == theirs

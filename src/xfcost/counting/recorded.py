@@ -292,7 +292,9 @@ class RecordedModel:
             return False
         prefill = self.counts.ledger("prefill", self.counts.tokens, self.batch)
         self._of_prefill = (
-            head_of(prefill) is not None and dtype == prefill.metadata.dtype and attention == prefill.metadata.attention
+            head_of(prefill) is not None
+            and dtype == prefill.metadata.dtype
+            and attention in (None, prefill.metadata.attention)
         )
         self._known.clear()
         return self._of_prefill
