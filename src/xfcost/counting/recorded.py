@@ -150,6 +150,23 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
         ledger = Ledger(rows=tuple(_row(row) for row in decoded), **structs)
         return ledger if mode != "decode" else msgspec.structs.replace(ledger, step=ledger.decode_step())
 
+    def forward_of_prefill(self, tokens: int, batch: int) -> Ledger:
+        """The prefill with the logits of all tokens, and no cache: its head runs as at a batch of B*N."""
+        ledger, wide = (self.ledger("prefill", tokens, many) for many in (batch, batch * tokens))
+        head = head_of(ledger)
+        metadata = msgspec.structs.replace(
+            ledger.metadata, mode="forward", logits=None, batch=1, inputs=ledger.metadata.inputs.partition(", ")[2]
+        )
+        rows = (*ledger.rows[:head], *wide.rows[head:])
+        return msgspec.structs.replace(ledger, rows=rows, metadata=metadata, cache=None)
+
+
+def head_of(ledger: Ledger) -> int | None:
+    """The place of the first row of the head in a prefill, one product; None where more rows follow."""
+    last = ledger.rows[-1]
+    alone = last.macs > 0 and last.component == "lm_head" and last.ran is not None and last.ran.aten == "aten::mm"
+    return len(ledger.rows) - 1 if alone else None
+
 
 def _row(values: Mapping[str, Any]) -> Operation:
     parts = {name: msgspec.convert(values[name], kind) for name, kind in _OF_ROW.items() if name in values}
@@ -244,6 +261,7 @@ class RecordedModel:
     ) -> None:
         self.key, self.counts, self.batch, self.mode, self.eager = name, counts, batch, mode, eager
         self._known: dict[tuple[int, Mode, int], Ledger] = {}
+        self._of_prefill = False
 
     @property
     def name(self) -> str:
@@ -268,7 +286,18 @@ class RecordedModel:
         if not set(_COUNTED_IN.get(self.mode, (self.mode,))) <= self.counts.modes.keys():
             return False
         metadata = self._at(self.counts.tokens).metadata
-        return dtype in (None, metadata.dtype) and attention in (None, metadata.attention)
+        if dtype in (None, metadata.dtype) and attention in (None, metadata.attention):
+            return True
+        if self.mode != "forward" or "prefill" not in self.counts.modes:
+            return False
+        prefill = self.counts.ledger("prefill", self.counts.tokens, self.batch)
+        self._of_prefill = (
+            head_of(prefill) is not None
+            and dtype == prefill.metadata.dtype
+            and attention in (None, prefill.metadata.attention)
+        )
+        self._known.clear()
+        return self._of_prefill
 
     def account(self, run: Run, *, orders: bool = True) -> Ledger:
         """Its ledger at the N of the run, with its closed form."""
@@ -299,7 +328,11 @@ class RecordedModel:
         """The ledger of a run; errors are those of its counts."""
         key = (tokens, mode, batch)
         if key not in self._known:
-            ledger, found = self.counts.ledger(mode, tokens, batch), models()[self.key]
+            found = models()[self.key]
+            if mode == "forward" and self._of_prefill:
+                ledger = self.counts.forward_of_prefill(tokens, batch)
+            else:
+                ledger = self.counts.ledger(mode, tokens, batch)
             metadata = msgspec.structs.replace(
                 ledger.metadata,
                 **found.metadata,
