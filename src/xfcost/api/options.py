@@ -667,7 +667,8 @@ class _Every(AnalyzeOptions, LaneOption, BudgetOptions, IncreaseOption, SearchOp
 _GROUPED: Final = (
     BudgetOptions, IncreaseOption, SearchOptions, SizeOptions, BatchOptions, ExecutionOptions, SettingsOption,
     TraceOption, ProbeOption, ProgressOption, DeviceOptions, ChoosingOptions, TrainingOptions, DeviceOption,
-    PredictOption, TimingOptions, CudaGraphOption, LaneOption, InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
+    PredictOption, TimingOptions, CudaGraphOption, LaneOption, InputOptions, ExampleOptions, ModuleOptions,
+    OneModuleOptions,
 )  # fmt: skip
 TYPES: Final[dict[str, Any]] = _Every.__annotations__
 EVERY: Final[dict[str, Option]] = {name: one.__metadata__[0] for name, one in TYPES.items()}
