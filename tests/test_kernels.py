@@ -23,7 +23,7 @@ from xfcost.counting.system import SpecSystem
 from xfcost.ledger.achieved import COPIES, NOT_ATTRIBUTED, UPDATE, beside_rows, whole_of_peak, whole_rate
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.join import with_seconds
-from xfcost.ledger.metadata import Load
+from xfcost.ledger.metadata import CudaGraph, Load
 from xfcost.ledger.roofline import roofline
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.timing_plan import TimingPlan
@@ -465,3 +465,27 @@ def test_on_mps_the_whole_is_timed_and_no_operation(mode, monkeypatch):
     assert (ledger.timing.lanes, ledger.timing.not_attributed, ledger.timing.update_seconds) == (None, None, None)
     assert not beside_rows(ledger)
     assert "of time" not in table.document(ledger).text("table")
+
+
+def test_a_cuda_graph_needs_cuda_and_the_whole_model():
+    with pytest.raises(UsageError, match="--cuda-graph: --device cpu has no CUDA graphs; leave it out"):
+        timing_plan("cpu", {"cuda_graph": True})
+    with pytest.raises(UsageError, match="--composed and --cuda-graph: a graph is of the whole model"):
+        timing_plan("cuda", {"cuda_graph": True, "composed": True})
+    assert timing_plan("cuda", {"cuda_graph": True}).cuda_graph
+
+
+@pytest.mark.parametrize(
+    ("graph", "text"),
+    [
+        (CudaGraph(seconds=1.7e-3), "a CUDA graph takes 1.70 ms"),
+        (CudaGraph(not_captured="a value was read"), "no CUDA graph: a value was read"),
+    ],
+)
+def test_a_cuda_graph_is_named_with_the_longer_lane(gpu, graph, text):
+    plan = TimingPlan(runs=6)
+    found = taking_turns(Machine(), plan)._replace(cuda_graph=graph)
+    timing = timing_of(found, "cuda", None, None, plan)
+    ledger = with_seconds(count(place(load("vit-ti32", ["stages.0.depth=1"]), Run())), {}, None, timing)
+    (lanes,) = [one.plain for one in timing_texts(ledger) if one.plain.startswith("host-bound")]
+    assert lanes.endswith(f"; {text}")

@@ -370,9 +370,17 @@ class TimingOptions(TypedDict, total=False):
     composed: Annotated[
         bool,
         Option(
-            "Run every distinct block once, and compose the time of the whole; for models that do not fit.",
+            "Run every distinct block once, and compose the whole: for models too large.",
             default=False,
         ),
+    ]
+
+
+class CudaGraphOption(TypedDict, total=False):
+    """Timing, with --device."""
+
+    cuda_graph: Annotated[
+        bool, Option("On cuda: also time the model as a CUDA graph, without the host.", default=False)
     ]
 
 
@@ -634,6 +642,7 @@ class _AccountOptions(
     DeviceOption,
     PredictOption,
     TimingOptions,
+    CudaGraphOption,
     ExampleOptions,
     ModuleOptions,
     ProgressOption,
@@ -657,7 +666,8 @@ class _Every(AnalyzeOptions, LaneOption, BudgetOptions, IncreaseOption, SearchOp
 _GROUPED: Final = (
     BudgetOptions, IncreaseOption, SearchOptions, SizeOptions, BatchOptions, ExecutionOptions, SettingsOption,
     TraceOption, ProbeOption, ProgressOption, DeviceOptions, ChoosingOptions, TrainingOptions, DeviceOption,
-    PredictOption, TimingOptions, LaneOption, InputOptions, ExampleOptions, ModuleOptions, OneModuleOptions,
+    PredictOption, TimingOptions, CudaGraphOption, LaneOption, InputOptions, ExampleOptions, ModuleOptions,
+    OneModuleOptions,
 )  # fmt: skip
 TYPES: Final[dict[str, Any]] = _Every.__annotations__
 EVERY: Final[dict[str, Option]] = {name: one.__metadata__[0] for name, one in TYPES.items()}
@@ -667,7 +677,7 @@ GROUP_OF: Final[dict[str, str]] = {
 # The panels of `--help`, in their order.
 GROUPS: Final = (*dict.fromkeys(GROUP_OF.values()), "Output")
 OPTIONS: Final = {name: EVERY[name] for name in RunOptions.__annotations__}
-TIMING_OPTIONS: Final = {name: EVERY[name] for name in (*TimingOptions.__annotations__, "lane")}
+TIMING_OPTIONS: Final = {name: EVERY[name] for name in (*TimingOptions.__annotations__, "cuda_graph", "lane")}
 
 
 def flag_of(name: str) -> str:

@@ -549,6 +549,10 @@ def timing_plan(device: str | None, options: Mapping[str, Any], *, predict: bool
     values = {name: read_option(name, value) for name, value in given.items()}
     if values.get("lane", "wall") != "wall" and not str(device).startswith("cuda"):
         raise UsageError(f"--lane {values['lane']}: --device {device} has one lane; leave --lane out, or time on cuda")
+    if "cuda_graph" in given and not str(device).startswith("cuda"):
+        raise UsageError(f"--cuda-graph: --device {device} has no CUDA graphs; leave it out, or time on cuda")
+    if "cuda_graph" in given and "composed" in given:
+        raise UsageError("--composed and --cuda-graph: a graph is of the whole model; give one of them")
     if "composed" in given and "compile" in given:
         raise UsageError("--composed and --compile: a compiled model has no rows to compose; give one of them")
     stopping = [f"--{name.replace('_', '-')}" for name in ("precision", "max_time", "min_time") if name in given]

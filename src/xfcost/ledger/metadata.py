@@ -128,6 +128,15 @@ class Lanes(msgspec.Struct, frozen=True, kw_only=True):
         return self.host > self.kernels
 
 
+class CudaGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """A run captured as a CUDA graph, whose kernels the GPU launches without the host."""
+
+    seconds: float | None = None
+    """The median of its replays, between two events on the GPU; None where the run can't be captured."""
+    not_captured: str | None = None
+    """Why it can't be captured: the first line of torch's error."""
+
+
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The real model on a real device: median seconds of a forward, and their spread (interquartile range)."""
 
@@ -168,6 +177,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """`whole` less the seconds of all rows; negative where measuring them costs more than what runs between them."""
     lanes: Lanes | None = None
     """On a GPU, the seconds of the host and of the kernels; the seconds of rows are those of their kernels then."""
+    cuda_graph: CudaGraph | None = None
+    """With --cuda-graph: the same run, captured and replayed."""
     lane: Lane = "wall"
     """Of which lane of a GPU the seconds are."""
     roofs: Roofs | None = None

@@ -29,6 +29,8 @@ class TimingPlan(NamedTuple):
     """Is the model compiled by torch.compile before?"""
     composed: bool = False
     """Is every distinct block run once, and the whole composed of them?"""
+    cuda_graph: bool = False
+    """Is a replay of the model's CUDA graph timed too?"""
     lane: Lane = "wall"
     """The lane of a GPU whose seconds are reported, and have to be precise."""
     checks: bool = False

@@ -11,7 +11,7 @@ from xfcost.ledger import units
 from xfcost.ledger.achieved import reached, whole_bandwidth, whole_rate
 from xfcost.ledger.calibration import Calibration, Network
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Lanes, Prediction, Timing
+from xfcost.ledger.metadata import CudaGraph, Lanes, Prediction, Timing
 from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.document import DataTable, Part, TextLines, line, numbers
 
@@ -126,13 +126,25 @@ def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[TextLines]:
 def _lane_texts(timing: Timing) -> Iterator[TextLines]:
     """Which of the two lanes of a GPU is the longer one."""
     if (lanes := timing.lanes) is None:
+        if graph := _graph_text(timing.cuda_graph):  # the kernels were not traced
+            yield line(graph.removeprefix("; "))
         return
     kernels = f"kernels take {units.seconds(lanes.kernels)} ({lanes.launches:,} launches)"
     idle = units.percent(max(0.0, timing.wall - lanes.kernels), timing.wall)
+    graph = _graph_text(timing.cuda_graph)
     if lanes.host_bound:
-        yield line(f"host-bound: the GPU is idle {idle} of the time; {kernels}, the host {units.seconds(lanes.host)}")
+        host = f"the host {units.seconds(lanes.host)}"
+        yield line(f"host-bound: the GPU is idle {idle} of the time; {kernels}, {host}{graph}")
     else:
-        yield line(f"device-bound: {kernels}, the host issues them in {units.seconds(lanes.host)}")
+        yield line(f"device-bound: {kernels}, the host issues them in {units.seconds(lanes.host)}{graph}")
+
+
+def _graph_text(graph: CudaGraph | None) -> str:
+    if graph is None:
+        return ""
+    if graph.seconds is None:
+        return f"; no CUDA graph: {graph.not_captured}"
+    return f"; a CUDA graph takes {units.seconds(graph.seconds)}"
 
 
 def _beside_texts(timing: Timing) -> Iterator[TextLines]:

@@ -9,10 +9,11 @@ node around it, and the node to the range around the forward operation with its 
 from __future__ import annotations
 
 import json
+import statistics
 import tempfile
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from xfcost.ledger.metadata import CudaGraph
 from xfcost.torch_models.running.recorder import Recorder
 
 # The name of a range is this and the name of the row.
@@ -33,6 +35,9 @@ _RANGES: Final = ("cpu_op", "user_annotation")
 # Beginnings of the names that torch gives to the nodes of a backward pass, and to an optimizer's step.
 _NODE: Final = "autograd::engine::evaluate_function"
 _OPTIMIZER: Final = "Optimizer.step#"
+# Runs before a capture, as torch's documentation has them; and replays that are timed.
+_WARM_UPS: Final = 3
+_REPLAYS: Final = 20
 
 
 class RowSeconds(NamedTuple):
@@ -79,6 +84,36 @@ def recorded_kernels(recorder: Recorder, call: Callable[[], object], device: str
     for one in recorder.run.aten_calls():
         one.seconds = found.rows.get(str(one.number), 0.0)
     return found
+
+
+def replayed(calls: Collection[Callable[[], object]], device: str) -> CudaGraph:
+    """The seconds of `calls`, one after the other, as one CUDA graph; or why they can't be captured."""
+    try:
+        with torch.cuda.device(device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):  # libraries take their workspaces outside the capture
+                for _ in range(_WARM_UPS):
+                    for call in calls:
+                        call()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for call in calls:
+                    call()
+            graph.replay()  # the first one uploads the graph
+            return CudaGraph(seconds=statistics.median(_replay_seconds(graph) for _ in range(_REPLAYS)))
+    except Exception as error:  # noqa: BLE001 whatever code of the model raises
+        return CudaGraph(not_captured=(str(error).strip() or type(error).__name__).partition("\n")[0])
+
+
+def _replay_seconds(graph: torch.cuda.CUDAGraph) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3  # of milliseconds
 
 
 class _Spans:

@@ -28,7 +28,7 @@ from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.environment import with_versions
 from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.devices import Clock, check_device, on_device, waiting_clock
-from xfcost.torch_models.timing.kernels import RowSeconds
+from xfcost.torch_models.timing.kernels import RowSeconds, replayed
 from xfcost.torch_models.timing.rows import (
     generation_bytes,
     kernel_seconds,
@@ -176,7 +176,11 @@ def _measured_at_once(
         say(f"timing {names} on {device}{' in turns' if len(entrants) > 1 else ''} …")
         with on_device(names, device, entrants[0].dtype):
             found = take_turns(ready, device, plan, meters)
-            return [(each, None if plan.composed else one.peak()) for each, one in zip(found, ready, strict=True)]
+            peaks = [None if plan.composed else one.peak() for one in ready]
+            if plan.cuda_graph:  # last, because a capture that fails can leave the GPU's memory taken
+                graphs = [replayed(one.calls.values(), device) for one in ready]
+                found = [each._replace(cuda_graph=one) for each, one in zip(found, graphs, strict=True)]
+            return list(zip(found, peaks, strict=True))
 
 
 class TimedSystem(NamedTuple):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from xfcost.ledger.metadata import Lane, Lanes, Load, Phase, Timing
+from xfcost.ledger.metadata import CudaGraph, Lane, Lanes, Load, Phase, Timing
 from xfcost.ledger.statistics import interquartile_range, median, precision
 from xfcost.ledger.timing_plan import USUAL, TimingPlan, in_lane, noise_text
 from xfcost.torch_models.timing.devices import (
@@ -67,6 +67,7 @@ class Measured(NamedTuple):
     """Were several subjects timed?"""
     host: tuple[float, ...] = ()
     """On a GPU, seconds until the host had issued everything, by turn."""
+    cuda_graph: CudaGraph | None = None
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -242,6 +243,7 @@ def timing_of(
         load=measured.load,
         noisy=noise_text(found, measured.load, threads, plan, host_bound=lanes is not None and lanes.host_bound),
         lanes=lanes,
+        cuda_graph=measured.cuda_graph,
         phases=tuple(
             Phase(name=name, seconds=(each := median(spent)).value, interval=each.interval)
             for name, spent in measured.phases.items()
