@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -37,7 +39,7 @@ from xfcost.torch_models.any_model.ledger import _by_operation
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import leaf_rows
 from xfcost.torch_models.timing import kernels, systems, turns
-from xfcost.torch_models.timing.kernels import RowSeconds, attributed
+from xfcost.torch_models.timing.kernels import RowSeconds, attributed, replayed
 from xfcost.torch_models.timing.rows import kernel_seconds, row_bytes
 from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem, in_turns
 from xfcost.torch_models.timing.turns import Measured, Subject, take_turns, timing_of
@@ -489,3 +491,66 @@ def test_a_cuda_graph_is_named_with_the_longer_lane(gpu, graph, text):
     ledger = with_seconds(count(place(load("vit-ti32", ["stages.0.depth=1"]), Run())), {}, None, timing)
     (lanes,) = [one.plain for one in timing_texts(ledger) if one.plain.startswith("host-bound")]
     assert lanes.endswith(f"; {text}")
+
+
+class FakeGraphs:
+    """torch.cuda as `replayed` uses it: what it does is a list, and every replay takes 2 ms of its clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        self.now = 0.0
+        fake = self
+
+        class Stream:
+            def wait_stream(self, other: object) -> None:
+                fake.done.append("wait")
+
+        class Graph:
+            def replay(self) -> None:
+                fake.done.append("replay")
+                fake.now += 2.0
+
+        class Event:
+            def __init__(self, *, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self) -> None:
+                self.at = fake.now
+
+            def synchronize(self) -> None:
+                fake.done.append("synchronize")
+
+            def elapsed_time(self, end: Event) -> float:
+                return end.at - self.at
+
+        @contextmanager
+        def inside(name: str) -> Iterator[None]:
+            fake.done.append(f"{name} begins")
+            yield
+            fake.done.append(f"{name} ends")
+
+        for name, value in {
+            "Stream": Stream, "CUDAGraph": Graph, "Event": Event, "current_stream": Stream,
+            "device": inside, "stream": lambda stream: inside("side stream"),
+            "graph": lambda graph: inside("capture"),
+        }.items():  # fmt: skip
+            monkeypatch.setattr(torch.cuda, name, value)
+
+
+def test_a_graph_is_captured_after_warm_up_and_its_replays_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeGraphs(monkeypatch)
+    found = replayed([lambda: fake.done.append("call")], "cuda:1")
+    assert found == CudaGraph(seconds=0.002)
+    warm_up = ["cuda:1 begins", "wait", "side stream begins", "call", "call", "call", "side stream ends", "wait"]
+    capture = ["capture begins", "call", "capture ends", "replay"]
+    assert fake.done == [*warm_up, *capture, *["replay", "synchronize"] * 20, "cuda:1 ends"]
+
+
+def test_what_cannot_be_captured_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeGraphs(monkeypatch)
+
+    def call() -> None:
+        if fake.done[-1] == "capture begins":
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    assert replayed([call], "cuda") == CudaGraph(not_captured="operation not permitted when stream is capturing")

@@ -245,10 +245,9 @@ def search(
     orders = []
     by_quantity = {name: partial(sign_of, name) for name in quantities}
     _locate_all(by_quantity.values(), points)
-    if line.kind == "lengths":
-        for point in _beside_blocks(by_quantity.values(), points()):
-            signs(point)
-        _locate_all(by_quantity.values(), points)
+    for point in _beside_blocks(by_quantity.values(), points()) if line.kind == "lengths" else ():
+        signs(point)
+    _locate_all(by_quantity.values(), points)
     for quantity, sign in by_quantity.items():
         # an order that extends over `every` is given in two parts
         keys = {point: (sign(point) or 0, point <= every) for point in points()}
