@@ -155,7 +155,11 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
         ledger, wide = (self.ledger("prefill", tokens, many) for many in (batch, batch * tokens))
         head = head_of(ledger)
         metadata = msgspec.structs.replace(
-            ledger.metadata, mode="forward", logits=None, batch=1, inputs=ledger.metadata.inputs.partition(", ")[2]
+            ledger.metadata,
+            mode="forward",
+            logits=None,
+            batch=1,
+            inputs=(ledger.metadata.inputs or "").partition(", ")[2],
         )
         rows = (*ledger.rows[:head], *wide.rows[head:])
         return msgspec.structs.replace(ledger, rows=rows, metadata=metadata, cache=None)

@@ -172,7 +172,7 @@ def letters_in(texts: Sequence[str]) -> frozenset[str]:
     return frozenset(side for side in sides if side.isalpha())
 
 
-# Of inputs that the first layer tells.
+# Of inputs by the first layer.
 _SUPPOSED: Final = Lengths(tokens=128, size=(224, 224))
 
 
