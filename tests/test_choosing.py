@@ -386,7 +386,7 @@ def test_the_picture_of_one_batch(tmp_path: Path) -> None:
         (("--on", "h100-sxmx8", "--device", "cpu"), "--device with --metric throughput: a line is over batches"),
         (("--on", "h100-sxmx8", "--runs", "3"), "--runs: nothing is timed here"),
         (("--on", "h100-sxmx8", "--mode", "prefill"), "--mode prefill: --metric throughput is of --mode decode"),
-        (("--on", "t4x80"), "t4: no bfloat16 peak of it is known"),
+        (("--on", "t4x80", "--dtype", "bfloat16"), "t4: no bfloat16 peak of it is known"),
         (("--on", "h100-sxmx8", "--N", "1k:32k"), "--N 1k:32k with --metric throughput: a line is over batches"),
         (("--on", "h100-sxmx8", "--metric", "time", "--mbu", "60%"), "--mbu with --metric time: no estimate is drawn"),
     ],

@@ -33,7 +33,7 @@ from xfcost.api.accounts import (
 from xfcost.api.options import Progress, read_option
 from xfcost.api.predictions import predictors
 from xfcost.api.runs import refuse
-from xfcost.counting.devices import read_devices
+from xfcost.counting.devices import read_several
 from xfcost.counting.recorded import RecordedModel
 from xfcost.counting.sweep import PIXELS, SizeAxis
 from xfcost.counting.system import SpecSystem, System
@@ -101,8 +101,8 @@ def open_systems(
             with_inputs = given_module(module, inputs, options.get("example_kwargs"))
             systems.append(_module_system(with_inputs, patient=patient))
     chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
-    on = None if options.get("on") is None else read_devices(options["on"])
-    run = Run(mode=options.get("mode") or "forward", on=on, **chosen)
+    devices = () if options.get("on") is None else read_several(options["on"])
+    run = Run(mode=options.get("mode") or "forward", choices=devices, **chosen)
     kinds = [kind_of(one, run) for one in systems]
     for number, target in named.items():
         config = as_built(run, text=kinds[number - 1] is True, beside=kinds)

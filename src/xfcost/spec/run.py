@@ -117,9 +117,9 @@ def with_defaults(run: Run, systems: Collection[Spec | bool]) -> Run:
 
 
 def _deployed(run: Run) -> Chosen:
-    """As language models run: in float16 where a device has no peak in bfloat16."""
+    """As language models run: in float16 where no device has a peak in bfloat16."""
     devices = [group.device for group in (*run.choices, *([] if run.on is None else [run.on]))]
-    older = any("bfloat16" not in one.peaks and "float16" in one.peaks for one in devices)
+    older = bool(devices) and all("bfloat16" not in one.peaks and "float16" in one.peaks for one in devices)
     return Chosen("float16" if older else "bfloat16", "fused")
 
 

@@ -218,7 +218,8 @@ def supposed_input(module: nn.Module) -> SupposedInput | None:
     ]
     layers = [*module.modules()]
     # parameters of a module with parts, such as a class token, are no layer
-    first = next((one for one in layers if _sides_of(one) or (one._parameters and not [*one.children()])), None)  # noqa: SLF001
+    leaves = (one for one in layers if _sides_of(one) or not [*one.children()])
+    first = next((one for one in leaves if next(one.parameters(), None) is not None), None)
     if len(required) != 1 or first is None or (sides := _sides_of(first)) is None:
         return None
     weights = [*first.parameters()]
