@@ -9,7 +9,7 @@ import pytest
 import xfcost
 from calibrated import layout
 from helpers import PLAIN, stdout_of
-from xfcost.ledger.calibration import Baseline, Cache, shipped_calibration, shipped_devices
+from xfcost.ledger.calibration import Baseline, DeviceCache, shipped_calibration, shipped_devices
 from xfcost.ledger.errors import UsageError
 from xfcost.torch_models.predicting.regression import CallFeatures, as_kernels, baseline_seconds, kernel_features
 from xfcost.torch_models.running.prediction_calls import LayoutCall
@@ -109,7 +109,7 @@ def test_a_dtype_that_was_not_recorded_is_refused():
 # 64 * 64 * (10 + 64) * 2 / 1e9 = 606.2 µs. A row of tiles more makes 3, two waves.
 # 3000 bytes, 1000 of them held at 2e9 bytes/s: 3000 / 2e9 + 2000 / 1e9 = 3.5 µs.
 def test_the_baseline_of_a_gpu():
-    cache = Cache(held_bytes=1000.0, bytes_per_second=2e9)
+    cache = DeviceCache(held_bytes=1000.0, bytes_per_second=2e9)
     baseline = Baseline(call_seconds=1e-6, macs_per_second=1e9, bytes_per_second=1e9, cache=cache, multiprocessors=2)
     one, more = (
         kernel_features(LayoutCall("aten.mm", (layout(rows, 10), layout(10, 64)), (layout(rows, 64),)))

@@ -20,9 +20,9 @@ import msgspec
 
 from xfcost.ledger.calibration import (
     Baseline,
-    Cache,
     CalibratedMachine,
     Calibration,
+    DeviceCache,
     Network,
     Overhead,
     Samples,
@@ -40,7 +40,7 @@ _NAMES: Final = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 _BANDWIDTH: Final = (3.35e12, 4.8e12)
 _MACS: Final = {"float32": 33.5e12, "bfloat16": 494.5e12}
 # Of the cache: both have 50 MB; that rate is the one of element-wise calls within it.
-_CACHE: Final = Cache(held_bytes=40e6, bytes_per_second=5.5e12)
+_CACHE: Final = DeviceCache(held_bytes=40e6, bytes_per_second=5.5e12)
 _FOLDS: Final = 8
 # A host whose kernels take this share of its seconds may have waited for the GPU.
 _WAITS: Final = 0.9

@@ -108,7 +108,7 @@ def per_token_lines() -> list[dict[str, str]]:
 
 
 def utilisation_lines() -> list[dict[str, str]]:
-    """published MFU beside those that the published speed makes of our FLOPs."""
+    """Published MFU beside those that the published speed makes of our FLOPs."""
     found = []
     for row in rows("runs.csv"):
         speed = row.published["speed"]
@@ -204,7 +204,7 @@ def compute_lines() -> list[dict[str, str]]:
 
 
 def implied_lines() -> list[dict[str, str]]:
-    """The MFU that device-hours published imply: a floor, since hours hold restarts, evaluation, other stages."""
+    """The MFU that published device-hours imply: a floor, since hours hold restarts, evaluation, other stages."""
     return [
         {
             "run": row.published["id"],

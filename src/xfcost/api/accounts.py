@@ -99,7 +99,11 @@ def accounts(loaded: Sequence[Loaded], run: Run, how: AccountOptions) -> list[Le
         with torch_there(loaded[0].spec.name, "predicting it"):
             by_dtype = predictors(how.predict, how.timing.threads)
             placed = [
-                (one, architecture, foreseen(_system(one, architecture, ledger, run, how.predict), by_dtype).ledger)
+                (
+                    one,
+                    architecture,
+                    with_predicted_seconds(_system(one, architecture, ledger, run, how.predict), by_dtype).ledger,
+                )
                 for one, architecture, ledger in placed
             ]
     if device is None:
@@ -123,7 +127,7 @@ def ready_to_time(loaded: Loaded, run: Run, device: str, how: AccountOptions) ->
     return _system(loaded, *_counted_and_traced(loaded, run, how), run, device)
 
 
-def foreseen(system: TimedSystem, by_dtype: Callable[[str], Predictor]) -> TimedSystem:
+def with_predicted_seconds(system: TimedSystem, by_dtype: Callable[[str], Predictor]) -> TimedSystem:
     """The same, its ledger with the seconds that the device's calibration predicts.
 
     Raises:

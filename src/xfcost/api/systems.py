@@ -14,7 +14,6 @@ from xfcost.api.accounts import (
     account,
     accounts,
     as_built,
-    foreseen,
     given_module,
     how_of,
     imported,
@@ -28,6 +27,7 @@ from xfcost.api.accounts import (
     sized_on_devices,
     spec_name,
     torch_there,
+    with_predicted_seconds,
     writes_text,
 )
 from xfcost.api.options import Progress, read_option
@@ -241,7 +241,7 @@ def _timed_in_turns(systems: Sequence[System], run: Run, device: str, how: Accou
             if isinstance(one, SpecSystem):
                 ready = ready_to_time(one.loaded, run, device, how)
                 if how.predict is not None:
-                    ready = foreseen(ready, predictors(how.predict, how.timing.threads))
+                    ready = with_predicted_seconds(ready, predictors(how.predict, how.timing.threads))
                 entrants.append(SystemOnDevice(ready, device, how.timing))
             else:
                 entrants.append(cast("ModuleSystem", one).on_device(run, how_of(how, run)))

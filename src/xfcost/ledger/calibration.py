@@ -50,7 +50,7 @@ class CalibratedMachine(msgspec.Struct, frozen=True, kw_only=True):
     """Its version."""
 
 
-class Cache(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceCache(msgspec.Struct, frozen=True, kw_only=True):
     """The cache that all multiprocessors of a GPU share."""
 
     held_bytes: _Rate
@@ -66,7 +66,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Of its largest matrix products."""
     bytes_per_second: _Rate
     """Of element-wise additions larger than its caches: reads and writes."""
-    cache: Cache | None = None
+    cache: DeviceCache | None = None
     """Of a GPU, whose calls are seconds of kernels."""
     multiprocessors: int = 1
 

@@ -126,25 +126,24 @@ def _peak_texts(ledger: Ledger, timing: Timing) -> Iterator[TextLines]:
 def _lane_texts(timing: Timing) -> Iterator[TextLines]:
     """Which of the two lanes of a GPU is the longer one."""
     if (lanes := timing.lanes) is None:
-        if graph := _graph_text(timing.cuda_graph):  # the kernels were not traced
-            yield line(graph.removeprefix("; "))
+        yield from map(line, _graph_texts(timing.cuda_graph))  # the kernels were not traced
         return
     kernels = f"kernels take {units.seconds(lanes.kernels)} ({lanes.launches:,} launches)"
     idle = units.percent(max(0.0, timing.wall - lanes.kernels), timing.wall)
-    graph = _graph_text(timing.cuda_graph)
-    if lanes.host_bound:
-        host = f"the host {units.seconds(lanes.host)}"
-        yield line(f"host-bound: the GPU is idle {idle} of the time; {kernels}, {host}{graph}")
-    else:
-        yield line(f"device-bound: {kernels}, the host issues them in {units.seconds(lanes.host)}{graph}")
+    host = units.seconds(lanes.host)
+    bound = (
+        f"host-bound: the GPU is idle {idle} of the time; {kernels}, the host {host}"
+        if lanes.host_bound
+        else f"device-bound: {kernels}, the host issues them in {host}"
+    )
+    yield line("; ".join([bound, *_graph_texts(timing.cuda_graph)]))
 
 
-def _graph_text(graph: CudaGraph | None) -> str:
+def _graph_texts(graph: CudaGraph | None) -> list[str]:
     if graph is None:
-        return ""
-    if graph.seconds is None:
-        return f"; no CUDA graph: {graph.not_captured}"
-    return f"; a CUDA graph takes {units.seconds(graph.seconds)}"
+        return []
+    known = graph.seconds is not None
+    return [f"a CUDA graph takes {units.seconds(graph.seconds)}" if known else f"no CUDA graph: {graph.not_captured}"]
 
 
 def _beside_texts(timing: Timing) -> Iterator[TextLines]:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from xfcost.ledger.calibration import Baseline, Cache, Samples
+from xfcost.ledger.calibration import Baseline, DeviceCache, Samples
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, INDICES, Layout, LayoutCall
 
@@ -364,7 +364,7 @@ def baseline_seconds(baseline: Baseline, found: CallFeatures) -> float:
     return baseline.call_seconds + arithmetic + found.moved_bytes / baseline.bytes_per_second
 
 
-def _kernel_baseline(baseline: Baseline, cache: Cache, found: CallFeatures) -> float:
+def _kernel_baseline(baseline: Baseline, cache: DeviceCache, found: CallFeatures) -> float:
     """Bytes that the cache holds move at its rate; a product takes whole waves of tiles over the multiprocessors."""
     arithmetic = found.macs / baseline.macs_per_second
     if found.operation == "product":
