@@ -468,7 +468,7 @@ def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> Rec
     found = recorded(
         target.text, int(read_option("batch", given.get("batch", 1))), run.mode, eager=run.attention == "eager"
     )
-    return found if found is not None and found.answers(run.dtype, run.attention) else None
+    return None if found is None else found.answering(run.dtype, run.attention)
 
 
 def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:

@@ -255,17 +255,19 @@ class RecordedModel:
         batch: samples.
         mode: the mode of `ledger` and `costs`.
         eager: count the matrices of its class's eager attention also where a kernel serves it?
+        of_prefill: is a forward that of the prefill, with the logits of all tokens?
     """
 
     has_images: Final = False
     points: Final = 97
 
     def __init__(
-        self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False
-    ) -> None:
+        self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False,
+        of_prefill: bool = False,
+    ) -> None:  # fmt: skip
         self.key, self.counts, self.batch, self.mode, self.eager = name, counts, batch, mode, eager
         self._known: dict[tuple[int, Mode, int], Ledger] = {}
-        self._of_prefill = False
+        self._of_prefill = of_prefill
 
     @property
     def name(self) -> str:
@@ -279,8 +281,8 @@ class RecordedModel:
     def has_tokens(self) -> bool:
         return self.counts.tokens > 0
 
-    def answers(self, dtype: str | None, attention: str | None) -> bool:
-        """Were its runs in this mode, dtype and attention? None is the default.
+    def answering(self, dtype: str | None, attention: str | None) -> RecordedModel | None:
+        """The model whose runs were in this mode, dtype and attention, None of which is the default; or None.
 
         Raises:
             UsageError: the mode is one of a cache, and its class has none.
@@ -288,20 +290,17 @@ class RecordedModel:
         if self.mode in WITH_CACHE and "decode" not in self.counts.modes:
             raise UsageError(f"--mode {self.mode}: {self.name} has no cache; expected --mode forward or train")
         if not set(_COUNTED_IN.get(self.mode, (self.mode,))) <= self.counts.modes.keys():
-            return False
+            return None
         metadata = self._at(self.counts.tokens).metadata
         if dtype in (None, metadata.dtype) and attention in (None, metadata.attention):
-            return True
+            return self
         if self.mode != "forward" or "prefill" not in self.counts.modes:
-            return False
+            return None
         prefill = self.counts.ledger("prefill", self.counts.tokens, self.batch)
-        self._of_prefill = (
-            head_of(prefill) is not None
-            and dtype == prefill.metadata.dtype
-            and attention in (None, prefill.metadata.attention)
-        )
-        self._known.clear()
-        return self._of_prefill
+        alike = dtype == prefill.metadata.dtype and attention in (None, prefill.metadata.attention)
+        if not alike or head_of(prefill) is None:
+            return None
+        return RecordedModel(self.key, self.counts, self.batch, self.mode, eager=self.eager, of_prefill=True)
 
     def account(self, run: Run, *, orders: bool = True) -> Ledger:
         """Its ledger at the N of the run, with its closed form."""
