@@ -121,8 +121,13 @@ def own_line(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename:
         frames.append((error.filename, error.lineno or 1))
     own = [f"{file}:{line}" for file, line in frames if not _is_foreign(file)]
-    users = [place for place in own if f"-packages{os.sep}" not in place]  # site-packages; dist-packages of Debian
+    users = [place for place in own if is_users(place)]
     return (users or own)[-1] if own else None
+
+
+def is_users(file: str) -> bool:
+    """Is the file neither of Python, torch or this package, nor of an installed library?"""
+    return not _is_foreign(file) and f"-packages{os.sep}" not in file  # site-packages; dist-packages of Debian
 
 
 def _is_foreign(file: str) -> bool:
