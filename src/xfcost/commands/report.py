@@ -49,7 +49,7 @@ def run(specs: Specs, range_: Range = None, output: Page = None, **given: Any) -
     check_target(target, force=given["force"])
     span = None if range_ is None else axis_of(range_, None, option="--range")[1]
     how, run = account_options({**given, "progress": say}), make_run(**run_options(given))
-    systems = open_systems(specs, given, say, counted=True)
+    systems = open_systems(specs, given | {"on": run.on}, say, counted=True)
     check_mixing(systems, given)
     content = page_content(systems, run, how, span)
     comparison = content.comparison
