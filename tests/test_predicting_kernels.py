@@ -127,5 +127,5 @@ def test_an_rms_norm_is_one_kernel():
         LayoutCall("aten.add_", (line,), (line,)), LayoutCall("aten.rsqrt", (line,), (line,)),
         LayoutCall("aten.mul", (x, line), (x,)),
     ]  # fmt: skip
-    found = as_kernels({("norm", part): 2 for part in parts} | {("mlp", parts[-1]): 1})
-    assert found == {("norm", LayoutCall("aten._fused_rms_norm", (x,), (x,))): 2, ("mlp", parts[-1]): 1}
+    found = as_kernels([*((("norm", part), 2) for part in parts), (("mlp", parts[-1]), 1)])
+    assert dict(found) == {("norm", LayoutCall("aten._fused_rms_norm", (x,), (x,))): 2, ("mlp", parts[-1]): 1}
