@@ -241,12 +241,12 @@ def calibrated(device: str, dtype: str, say: Callable[[int, int, str], None]) ->
         whole, record = runner_of(build(architecture, device), network, lists=on_gpu)
         if on_gpu:
             _, expected = runner_of(build(architecture), network, lists=True)
-            seconds, host, _ = _median_of(whole, before, device)
+            seconds, host, _ = median_seconds(whole, before, device)
             return kernel_run(name, expected(in_all_steps), record(by_kernels(device, before)), seconds, host)
         began = pace(device, dtype, ticks)
 
         def once() -> NetworkRun:
-            seconds, _, times = _median_of(whole, before, device)
+            seconds, _, times = median_seconds(whole, before, device)
             return run_of(name, record(by_clock(ticks, times, before)), seconds, extra)
 
         return steady(once)._replace(cut=cut, pace=(began + pace(device, dtype, ticks)) / 2)
@@ -290,16 +290,18 @@ def at_one_pace(runs: Sequence[NetworkRun], again: Sequence[Callable[[], Network
     ]
 
 
-def _median_of(whole: Callable[[], object], before: Before, device: str) -> tuple[float, float, int]:
+def median_seconds(
+    whole: Callable[[], object], before: Before, device: str, clock: Clock = time.perf_counter
+) -> tuple[float, float, int]:
     """The median seconds of a whole run, of its host until Python has issued it, and the number of runs."""
-    waiting, times, hosts = waiting_clock(device), list[float](), list[float]()
+    waiting, times, hosts = waiting_clock(device, clock), list[float](), list[float]()
     whole()
     while len(times) < _FEWEST or (sum(times) < _SECONDS and len(times) < _MOST):
         if before is not None:
             before()
         started = waiting()
         whole()
-        hosts.append(time.perf_counter() - started)
+        hosts.append(clock() - started)
         times.append(waiting() - started)
     return statistics.median(times), statistics.median(hosts), len(times)
 
@@ -350,11 +352,9 @@ def fitted(
     every = samples(together)
     if learned:
         steps = overhead_of(learned)
-        if on_gpu:
-            networks, more = predicted(learned, steps, samples, together), ()
-        else:
-            known, more = (lambda others: joined(every, samples(others))), samples(learned)
-            networks = predicted(learned, steps, known, learned)
+        known = samples if on_gpu else lambda others: joined(every, samples(others))
+        networks = predicted(learned, steps, known, together if on_gpu else learned)
+        more = () if on_gpu else samples(learned)
         training = TrainingSteps(overhead=steps, networks=tuple(networks), samples=more)
     return Calibration(
         machine=where,

@@ -111,7 +111,8 @@ def recorded(model: nn.Module, inputs: tuple[Any, ...], running: Running = once)
 
 def _recorded(run: RunRecord, place_of: Callable[[RecordedCall], str], modules: Mapping[str, int]) -> Recorded:
     """The calls of a run, with the seconds of all that were timed."""
-    calls, views, in_order = Counter[tuple[str, LayoutCall]](), Counter[str](), []
+    calls, views = Counter[tuple[str, LayoutCall]](), Counter[str]()
+    in_order: list[tuple[str, LayoutCall, Sequence[float]]] = []
     repeats = zip(*run.repeats, strict=True)
     for call, layouts, times in every_layout(run):
         place = place_of(call)
