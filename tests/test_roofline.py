@@ -423,7 +423,7 @@ def test_bytes_of_a_prediction_are_those_of_a_timed_run(calibrated, tmp_path):
 def peaks_replaced(monkeypatch):
     from xfcost.torch_models.predicting import calibrate
 
-    monkeypatch.setattr(calibrate, "peaks", lambda device, dtype, clock: BASELINE)
+    monkeypatch.setattr(calibrate, "peaks", lambda device, dtype: BASELINE)
 
 
 @pytest.mark.parametrize(("damaged", "says"), [(False, "is not calibrated"), (True, "is no calibration of xfcost")])
