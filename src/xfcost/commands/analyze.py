@@ -57,10 +57,10 @@ Top = Annotated[
     "kinds.",
 )
 def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top: Top = None, **given: Any) -> None:
-    """Count what one model costs, and check the counts on the real torch model.
+    """Count what one model costs, checked on the real torch model.
 
-    Formulas count every operation and its mixing kind; fvcore's trace and torch's dispatcher count the operations of
-    the real torch model, and the report lists differences. `--no-trace` skips torch; `--device` also times the model.
+    Formulas count every operation, and the report compares these counts with those of two counters on the real torch
+    model (fvcore's trace and torch's dispatcher). `--no-trace` skips torch; `--device` also times the model.
 
     Example: xfcost analyze gpt2 --N 1024 --on h100-sxm
     """

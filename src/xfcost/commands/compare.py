@@ -22,7 +22,8 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
     """Compare systems at the same N.
 
     The report has costs by mixing kind, ratios to the first system, growth exponents, and the N at which one system
-    becomes cheaper than another. Formulas count; `--trace` checks the counts on the real torch models.
+    becomes cheaper than another. Formulas count; `--trace` compares their counts with those of two counters on the real
+    torch model (fvcore's trace and torch's dispatcher).
 
     Example: xfcost compare vit swin --N 784
     """

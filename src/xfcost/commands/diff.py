@@ -30,7 +30,7 @@ Sort = Annotated[
 
 @shared.options(RunOptions, SettingsOption, PredictOption, InputOptions, "verbose", *shared.REPORT)
 def run(before: Before, after: After, sort: Sort = "macs", **given: Any) -> None:
-    """Show what changed between two models, saved runs or git revisions.
+    """Show what changed between two models, runs or revisions.
 
     The report has the totals, then the operations that were added, removed or changed, sorted by cost. Blocks are
     matched by their operations, so an inserted block is one change. A git revision of code runs in a temporary folder;

@@ -128,7 +128,7 @@ def run(  # noqa: PLR0913 - options
     scheduler: Scheduler = None,
     **given: Any,
 ) -> None:
-    """Measure time and memory over a range of sizes, and save each row.
+    """Measure time and memory over a range of sizes, row by row.
 
     Every combination of system, size, batch, dtype, attention and mode is counted, then measured in a process of its
     own, small sizes first, alternating between systems. Rows that would not fit in memory are skipped. To continue an

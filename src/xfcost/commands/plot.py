@@ -214,7 +214,7 @@ def run(  # noqa: PLR0913 - options
     output: Picture = None,
     **given: Any,
 ) -> None:
-    """Plot how costs grow with N or with the image size, on log-log axes.
+    """Plot how costs grow with N or the image size, on log-log axes.
 
     Each system is a line with its fitted slope, next to lines of linear and quadratic growth, and a mark at N = 784.
     With --size the x axis is the size of square images that the patches divide. With --device the plot adds points of

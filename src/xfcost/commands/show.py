@@ -16,7 +16,7 @@ def run(
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="Write out every default.")] = False,
 ) -> None:
-    """Print the YAML of a spec, or the config.json of a published model.
+    """Print the YAML of a spec or the config.json of a model.
 
     The spec is printed as one file, with `extends` and `set` applied. `--file` prints the files that it comes from,
     with their comments. For a published model, the source of its config.json is printed to stderr.
