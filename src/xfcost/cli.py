@@ -104,8 +104,8 @@ _WIDEST: Final = 140
 
 # Options of other tools -> those that do the same here.
 _MEANT: Final = {
-    "--gpu": "--on h100-sxm (a device by its figures) or --device cuda (to run and time it here)",
-    "--kv-dtype": "--cache fp8 (a quantised KV cache; else it has the dtype of --dtype)",
+    "--gpu": "--on h100-sxm (compute from its datasheet) or --device cuda (run and time the model here)",
+    "--kv-dtype": "--cache fp8 (a quantised KV cache; without it the cache has the dtype of --dtype)",
     "--seq-len": "--N",
     "--batch-size": "--batch",
 }
@@ -167,12 +167,12 @@ def root(
     ctx: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
     allow_outside: bool = typer.Option(
-        False, "--allow-outside", help="Let a spec extend files outside its own folder; write it before the command."
+        False, "--allow-outside", help="Allow specs to extend files outside their own folder; goes before the command."
     ),
 ) -> None:
-    """What does an architecture cost, where does the cost sit, how does it grow with N, and is the answer true?
+    """Count what transformers and other models cost: operations, parameters, memory and time.
 
-    SPEC is a preset (`xfcost list` shows them) or a path to a YAML file.
+    SPEC is a preset (`xfcost list` shows them) or the path of a YAML file.
     """
     if allow_outside:
         from xfcost.spec.files import allow_outside as allowed

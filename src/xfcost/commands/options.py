@@ -104,7 +104,7 @@ def spec_argument(text: str) -> Any:
 
 
 def choice_option(flag: str, words: Sequence[str], what: str = "") -> Any:
-    """An option of the output that takes one of the `words`, which its help lists behind `what`."""
+    """An option of the output that takes one of the `words`; its help lists them after `what`."""
     return typer.Option(
         flag, help=f"{what}{any_of(words)}.", rich_help_panel="Output", autocompletion=words_from(words)
     )
@@ -132,21 +132,23 @@ _OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
                 "--columns",
                 metavar="NAME,…",
                 callback=_choose_columns,
-                help="Columns of markdown and latex, by heading; the one that names the rows stays.",
+                help="Columns of markdown and latex, by heading; the first column is always kept.",
                 rich_help_panel="Output",
             ),
         ],
     ),
     "verbose": (
         False,
-        Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes.", rich_help_panel="Output")],
+        Annotated[
+            bool, typer.Option("--verbose", help="Show all figures, searches and notes.", rich_help_panel="Output")
+        ],
     ),
-    "output": (None, Annotated[Path | None, output_option("A file to write; its ending says the format.")]),
+    "output": (None, Annotated[Path | None, output_option("Write to this file; its extension sets the format.")]),
     "picture": (
         None,
         Annotated[
             Path | None,
-            output_option("A file: svg, png or pdf draws; csv, json, md, tex or txt writes the report."),
+            output_option("Write to this file: a picture (svg, png, pdf) or the report (csv, json, md, tex, txt)."),
         ],
     ),
     "force": (
@@ -158,7 +160,7 @@ FindMixing = Annotated[
     bool,
     typer.Option(
         "--mixing/--no-mixing",
-        help="Find how each operation mixes tokens, by runs with real numbers at two small sizes.",
+        help="Find how each operation mixes tokens, by running the module at two small sizes.",
         rich_help_panel="Torch modules",
     ),
 ]
@@ -167,10 +169,10 @@ DRAWING: Final = ("format_", "columns", "picture", "force")
 # Help of a forward's options, in commands without --mode.
 OF_A_FORWARD: Final = {
     "dtype": "float32 (the default), float16, bfloat16 or float64.",
-    "attention": "eager (the default; keeps the score matrix) or fused (one kernel).",
+    "attention": "eager (the default; stores the score matrix) or fused (one kernel).",
 }
-OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json as for `analyze`."
-SYSTEMS: Final = spec_argument(f"Presets (`common-*` for several) or paths. {OR_MODULES}")
+OR_MODULES: Final = "Torch modules (model.py:NAME, whose code is executed) and config.json work as in `analyze`."
+SYSTEMS: Final = spec_argument(f"Presets or paths; `common-*` matches several presets. {OR_MODULES}")
 Systems = Annotated[list[str], SYSTEMS]
 
 ENDINGS: Final[dict[str, Format]] = {

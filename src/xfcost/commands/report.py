@@ -13,15 +13,16 @@ from xfcost.commands.options import axis_of
 from xfcost.report.messages import say
 
 Specs = Annotated[
-    list[str], shared.spec_argument(f"Presets or paths, one or more; `common-*` for several. {shared.OR_MODULES}")
+    list[str],
+    shared.spec_argument(f"One or more presets or paths; `common-*` matches several presets. {shared.OR_MODULES}"),
 ]
-Page = Annotated[Path | None, shared.output_option("An .html file; SYSTEMS-report.html by default.")]
+Page = Annotated[Path | None, shared.output_option("Write to this .html file (default: SYSTEMS-report.html).")]
 Range = Annotated[
     str | None,
     typer.Option(
         "--range",
         metavar="LOW:HIGH",
-        help="Range of the page's slider for N (by default from N/16 to 64·N).",
+        help="Range of the page's slider for N (default: N/16 to 64·N).",
         rich_help_panel="Size",
     ),
 ]
@@ -29,10 +30,10 @@ Range = Annotated[
 
 @shared.options(CompareOptions, "force")
 def run(specs: Specs, range_: Range = None, output: Page = None, **given: Any) -> None:
-    """One HTML page to share, which needs no network.
+    """Write one HTML page to share; it needs no network.
 
-    The answer first, then costs by mixing kind and by operation in tables that sort, the tree of stages, growth with a
-    slider for N, a block of each system, the roofline where operations are timed, and notes on method.
+    The page has the answer, costs by mixing kind and by operation in sortable tables, the tree of stages, growth with a
+    slider for N, a block of each system, a roofline if operations are timed, and notes on the method.
 
     Example: xfcost report vit swin --N 784
     """
