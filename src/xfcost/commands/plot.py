@@ -177,6 +177,7 @@ Metric = Annotated[
         "--metric",
         help=f"One of {', '.join(METRICS)}; {THROUGHPUT} (tokens per second over those of each sample, with --on); "
         f"{METRICS_OF_FILES}.",
+        autocompletion=shared.words_from((*METRICS, THROUGHPUT)),
     ),
 ]
 Mark = Annotated[
@@ -237,7 +238,7 @@ def run(  # noqa: PLR0913 - options
     if from_ is not None:
         plot_file(WrittenOptions.of(context))
         return
-    specs = shared.counted_specs(specs, machine)
+    specs = shared.counted_specs(context, specs, machine)
     device, predict = given["device"], given["predict"]
     one_of((*METRICS, THROUGHPUT))("--metric", metric)
     if metric == THROUGHPUT:
