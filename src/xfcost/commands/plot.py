@@ -177,6 +177,7 @@ Metric = Annotated[
         "--metric",
         help=f"What to plot: {', '.join(METRICS)}; with --on {THROUGHPUT} (tokens/s of all samples over tokens/s of "
         f"each); {METRICS_OF_FILES}.",
+        autocompletion=shared.words_from((*METRICS, THROUGHPUT)),
     ),
 ]
 Mark = Annotated[
@@ -236,7 +237,7 @@ def run(  # noqa: PLR0913 - options
     if from_ is not None:
         plot_file(WrittenOptions.of(context))
         return
-    specs = shared.counted_specs(specs, machine)
+    specs = shared.counted_specs(context, specs, machine)
     device, predict = given["device"], given["predict"]
     one_of((*METRICS, THROUGHPUT))("--metric", metric)
     if metric == THROUGHPUT:
