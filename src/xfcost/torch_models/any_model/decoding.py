@@ -61,6 +61,7 @@ def in_mode(
         if lengths.tokens == 1:
             raise UsageError("--mode decode: a step reads the cache of the tokens before it; expected --N from 2")
         # inputs without a letter N are the prompt as they are
+        lengths = lengths._replace(text_alone=True)
         model, given = built(lengths._replace(tokens=lengths.tokens and lengths.tokens - 1))
         prompt = prompt_of(model, given, names)
         if TOKEN_IDS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
