@@ -403,8 +403,8 @@ def image_places(model: Any, images: Mapping[str, Any]) -> int:
 
 def _of(config: Any, *names: str) -> Any:
     """The first of these fields that the config has, or the part of it that is of the same input."""
-    parts = [config, *(getattr(config, part, None) for part in ("text_config", "vision_config", "audio_config"))]
-    for part in parts:
+    inner = ("text_config", "vision_config", "audio_config", "encoder_config")
+    for part in (config, *(getattr(config, one, None) for one in inner)):
         for name in names:
             found = getattr(part, name, None)
             if found is not None:
@@ -446,6 +446,9 @@ def _tokens(model: Any, tokens: int | None) -> int:
     return tokens or min(_DEFAULT_TOKENS, positions_of(model) or _DEFAULT_TOKENS)
 
 
+_FREQUENCIES: Final = ("num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim")
+
+
 def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
     config = model.config
     if name == "input_ids":
@@ -454,7 +457,11 @@ def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) ->
         size = _of(config, "image_size") or 224
         shape = (_of(config, "num_channels", "in_channels") or 3, *([size, size] if isinstance(size, int) else size))
     elif name == "input_features":
-        shape = (_of(config, "num_mel_bins") or 80, tokens or 2 * (_of(config, "max_source_positions") or 500))
+        bins, frames = _of(config, *_FREQUENCIES) or 80, tokens or 2 * (_of(config, "max_source_positions") or 500)
+        first = next((layer for layer in model.modules() if _sides_of(layer) is not None), None)
+        # the first layer of Whisper has a channel of each frequency; other layers, and fields, are of frames of them
+        of_channels = isinstance(first, nn.Conv1d) and _of(config, _FREQUENCIES[0]) is not None
+        shape = (bins, frames) if of_channels else (frames, bins)
     else:  # a wave; a spectrogram where the model has a number of frequencies and no convolutions over a wave
         bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
         shape = (frames, bins) if bins and frames and not hasattr(config, "conv_kernel") else (tokens or _WAVE,)
