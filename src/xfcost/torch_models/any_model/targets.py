@@ -307,12 +307,12 @@ class NamedModule:
             )
 
         def built() -> Built:
-            numbers = lengths.letters | {"B": self.samples}
             if self.texts:
-                return model, inputs_from(self.texts, numbers, device)
+                return model, inputs_from(self.texts, lengths.letters | {"B": self.samples}, device)
             if supposed is not None:
                 return model, supposed.values(lengths, device, self.samples)
-            return model, usual_inputs(model, numbers, device) if beside is None else inputs_at(beside, lengths)
+            usual = beside is None
+            return model, usual_inputs(model, lengths, self.samples, device) if usual else inputs_at(beside, lengths)
 
         if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
             _, (args, kwargs) = built()  # lazy modules take their shapes from the first inputs that they see

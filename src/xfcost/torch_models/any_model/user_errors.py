@@ -75,7 +75,7 @@ def raised(error: BaseException) -> str:
     """`ValueError: the first line of its message`, and the second where the first ends in a colon."""
     if isinstance(error, ImportError) and error.__cause__ is not None:
         return _failed_import(error)
-    lines = message(error).split("\n")
+    lines = message(error).strip().split("\n")
     ahead = lines[0].endswith(":") and len(lines) > 1
     first = printable(f"{lines[0]} {lines[1].strip()}" if ahead else lines[0], 300)
     name = printable(type(error).__name__, 100)
