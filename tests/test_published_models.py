@@ -335,6 +335,7 @@ def test_whisper_has_the_keys_and_values_of_the_speech_in_its_cache():
     ledger = analyze("whisper-large-v3", mode="decode", N=448, batch=4, on="h100-sxm")
     assert ledger.cache.bytes == 4 * 32 * 2 * 1280 * 2 * (448 + 1500)
     assert ledger.cache.bytes_per_token == 32 * 2 * 1280 * 2
+    assert ledger.cache.cross_attention_bytes == ledger.cache.state_bytes == 4 * 32 * 2 * 1280 * 2 * 1500
     # of each layer q, k, v, o and those of the cross-attention but its keys and values; the network; scores and values
     layer = 6 * 1280**2 + 2 * 1280 * 5120 + 2 * 1280 * (448 + 1500)
     assert ledger.total("macs") == 4 * (32 * layer + 1280 * 51_866)
