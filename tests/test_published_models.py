@@ -60,8 +60,9 @@ def test_counts_are_those_of_a_run_of_the_class(name):
 
 def test_forms_are_sums_of_products():
     letters = letters_at(100, 3, {"C": 64}, {"L": "5*B+1"}, {"X": ("4*B", 8)})
-    # 100 tokens are two chunks of 64; 16 numbers are sorted by 4 comparisons each; 12 choices are of all 8
-    assert letters == {"N": 100, "B": 3, "C": 2, "L": 4, "X": 8}
+    # 100 tokens are two chunks of 64, with 64·65/2 + 36·37/2 causal pairs; 16 numbers are sorted by 4 comparisons each;
+    # 12 choices are of all 8
+    assert letters == {"N": 100, "B": 3, "C": 2, "CP": 2746, "L": 4, "X": 8}
     assert form_value("2*B*N^2-1/2*N+7", letters) == 2 * 3 * 10_000 - 50 + 7
     assert form_value("-64*C+L*B", letters) == -128 + 12
     with pytest.raises(ValueError, match="1/3"):
