@@ -45,6 +45,8 @@ from xfcost.torch_models.shared.private_torch import no_compiler
 
 # Attributes of a cache's layers that hold keys and values; other tensors that don't grow are recurrent states.
 _KEYS_AND_VALUES: Final = ("keys", "values")
+# The attribute of transformers' `EncoderDecoderCache` that holds keys and values of the encoder's tokens.
+_OF_ENCODER: Final = ".cross_attention_cache."
 
 
 def in_mode(
@@ -249,4 +251,5 @@ def _cache(before: Mapping[str, int], after: Mapping[str, int], samples: int) ->
         recurrent_bytes=sum(
             nbytes for name, nbytes in fixed.items() if name.rpartition(".")[2] not in _KEYS_AND_VALUES
         ),
+        cross_attention_bytes=sum(nbytes for name, nbytes in fixed.items() if _OF_ENCODER in name),
     )
