@@ -600,7 +600,8 @@ class SearchOptions(TypedDict, total=False):
     vary: Annotated[
         Mapping[str, Any] | Sequence[str] | None,
         Option(
-            "Search one spec over all values of a key, as after --set: 96,128 or 2:18:2 (2, 4, … 18). Repeatable.",
+            "Search one spec over all values of a key, as after --set: 96,128 or 2:18:2 (2, 4, … 18); any models over "
+            "N=4k,32k and batch=1,16. Repeatable.",
             metavar="KEY=VALUES",
             default=(),
             python='Or `{"stages.2.depth": range(2, 19, 2)}`.',

@@ -49,7 +49,8 @@ def run(
 ) -> None:
     """Which models fit my budgets, and why do the others not?
 
-    Over the presets; or, with --vary, over every combination of values of one spec's keys. The front marks models that
+    Over the presets; or, with --vary, over every combination of values of one spec's keys, or of N and batch of any
+    models. The front marks models that
     no other one beats: at least as many parameters for fewer MACs. Counted in closed form, without torch.
 
     Example: xfcost find --max-params 30M --max-macs 5G
