@@ -10,7 +10,7 @@ import msgspec
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.roofs import Bound
-from xfcost.ledger.units import HOUR
+from xfcost.ledger.units import HOUR, size
 
 
 class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,6 +213,21 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """With it, path of a row -> what they read of it."""
 
     @property
+    def no_time(self) -> str | None:
+        """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB; it would with …`; None where it may."""
+        need = self.memory
+        if need.spare is None or need.available is None or need.spare >= 0:
+            return None
+        mend = f"; it would with {', or '.join(need.remedies)}" if need.remedies else ""
+        return f"does not fit: {size(-need.spare)} too much for {size(need.available)}{self.memory_words}{mend}"
+
+    @property
+    def memory_words(self) -> str:
+        """What the memory of the devices is a figure of: ` (nominal) of each`."""
+        kind = "" if self.on.device.memory_kind == "usable" else f" ({self.on.device.memory_kind})"
+        return kind + (" of each" if self.memory.of_each else "")
+
+    @property
     def parts(self) -> tuple[TimeBound, ...]:
         """The phases, which run one after the other; else the whole."""
         return tuple(phase.time for phase in self.phases) or (self.time,)
@@ -247,7 +262,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def estimate(self) -> float | None:
         """Seconds at `mfu` and `mbu`; None where a share is missing, and of a run that does not fit."""
-        if self.memory.fits is False:
+        if self.no_time is not None:
             return None
         found = [part.at(self.mfu, self.mbu) for part in self.parts]
         return sum(one.seconds for one in found if one is not None) if all(found) else None

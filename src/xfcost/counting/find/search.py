@@ -35,6 +35,7 @@ from xfcost.counting.find.result import (
     checked_on,
     figures_of,
     limited,
+    without_time,
 )
 from xfcost.counting.find.space import Builder, ReasonNumbers, Space, message
 from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, is_structural
@@ -178,7 +179,7 @@ def left_out(part: FindPart, question: Question, row: Callable[[Candidate], Foun
     found = []
     for budget, (count, alone, best) in zip(question.budgets, part.over, strict=bool(part.over)):
         excess = None if best is None else budget.excess(best.figures[limited(budget)])
-        near = None if best is None else row(best)
+        near = None if best is None else row(best._replace(figures=without_time(best.figures, [budget])))
         found.append(LeftOut(reason=budget.text(), count=count, alone=alone, nearest=near, excess=excess, budget=True))
     errors = sorted(part.reasons.items(), key=lambda item: (-item[1], item[0]))
     return [*found, *(LeftOut(reason=text, count=count) for text, count in errors)]
@@ -547,5 +548,5 @@ def _not_fitting(counted: Sequence[_CountedPreset], run: Run, question: Question
             reason = "; ".join(
                 f"{100 * budget.excess(figures[limited(budget)]):.3g} % over {budget.text()}" for budget in over
             )
-            found.append(NotFitting(name=one.name, family=family, reason=reason, figures=figures))
+            found.append(NotFitting(name=one.name, family=family, reason=reason, figures=without_time(figures, over)))
     return found
