@@ -41,6 +41,10 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     """How long that takes at the full rate of the link; 0 where it is not known, or nothing is shared."""
     expected_link_seconds: float = 0.0
     """The same of the expected bytes."""
+    experts_seconds: float = 0.0
+    """In which one device reads whole experts, layer after layer: a router chooses them when its layer begins."""
+    expected_experts_seconds: float = 0.0
+    """The same of the expected experts, at least."""
 
     @property
     def compute_seconds(self) -> float:
@@ -56,8 +60,8 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def memory_seconds(self) -> float:
-        """Bytes at the full bandwidth."""
-        return self.bytes / self.bandwidth
+        """Bytes at the full bandwidth, or the experts of one device."""
+        return max(self.bytes / self.bandwidth, self.experts_seconds)
 
     @property
     def seconds(self) -> float:
@@ -71,8 +75,8 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expected_memory_seconds(self) -> float:
-        """The expected bytes at the full bandwidth."""
-        return self.expected_bytes / self.bandwidth
+        """The expected bytes at the full bandwidth, or the expected experts of one device."""
+        return max(self.expected_bytes / self.bandwidth, self.expected_experts_seconds)
 
     @property
     def expected_seconds(self) -> float:
