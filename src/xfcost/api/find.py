@@ -107,7 +107,7 @@ def answer(
     names = presets_of(names, families) if names or families else []
     if PRESET in keys:
         raise UsageError(
-            f"--vary {PRESET}: name the models instead, as in xfcost find llama3-8b qwen3-8b --vary N=4k,32k"
+            f"--vary {PRESET}: name the models instead, as in xfcost find gpt2 qwen3-8b --vary N=4k,32k"
         )
     if not names or (len(names) > 1 and not set(keys) <= set(RUN_KEYS)):
         raise UsageError(
