@@ -106,9 +106,7 @@ def answer(
     keys = [variable.key for variable in variables]
     names = presets_of(names, families) if names or families else []
     if PRESET in keys:
-        raise UsageError(
-            f"--vary {PRESET}: name the models instead, as in xfcost find gpt2 qwen3-8b --vary N=4k,32k"
-        )
+        raise UsageError(f"--vary {PRESET}: name the models instead, as in xfcost find gpt2 qwen3-8b --vary N=4k,32k")
     if not names or (len(names) > 1 and not set(keys) <= set(RUN_KEYS)):
         raise UsageError(
             "--vary: the keys of one spec are varied; name one, as in xfcost find swin-t --vary …, or vary N and batch "
