@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -234,7 +235,7 @@ def test_a_sample_is_always_the_same_and_of_the_space() -> None:
 def test_other_processes_and_chunks_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     from xfcost.counting.find import search
 
-    varied = Varied("vit", (), read_variables(["stages.0.depth=1:24", "**.ratio=1:8", "**.heads=3,5,6"]))
+    varied = Varied(("vit",), (), read_variables(["stages.0.depth=1:24", "**.ratio=1:8", "**.heads=3,5,6"]))
     question = Question(read_budgets({"macs": "3G", "memory": "90MiB"}), "memory", descending=False, top=5)
     whole = find_in_ranges(varied, Run(), question)
     monkeypatch.setattr(search, "_CHUNK", 37)
@@ -379,7 +380,7 @@ def test_a_short_search_says_nothing() -> None:
 def test_a_part_that_is_counted_often_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space, "_MANY", 5)
     said: list[str] = []
-    varied = Varied("vit", (), read_variables(["stages.0.dim=192,384", "**.heads=3,4,6"]))
+    varied = Varied(("vit",), (), read_variables(["stages.0.dim=192,384", "**.heads=3,4,6"]))
     find_in_ranges(varied, Run(), Question(), progress=FindProgress(said.append))
     part = "6 combinations of stages.0.dim, **.heads in one part of the model are counted one by one"
     assert said == ["6 configurations of 2 keys", part]
@@ -391,3 +392,81 @@ def test_options_are_those_of_analyze() -> None:
     ledger = xfcost.analyze("swin-t", size=256, batch=2, dtype="bfloat16", trace=False)
     assert row.figures["macs"] == ledger.total("macs")
     assert row.figures["memory"] == inference_memory(ledger).total
+
+
+TINY = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 1000, "hidden_size": 16,
+    "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "llama3-8b", "llama-3.1-8b"])
+def test_lengths_and_batches_are_those_of_analyze(name: str) -> None:
+    given: dict[str, Any] = {"mode": "decode", "on": "h100-sxm"}
+    found = xfcost.find(name, vary=["N=2k,64k", "batch=1,5,32"], sort="seconds", **given)
+    assert (found.searched, found.keys) == (6, ("N", "batch"))
+    (memory,) = found.left_out
+    assert found.fits + memory.count == 6
+    for row in found.rows:
+        tokens, batch = row.values
+        own = xfcost.analyze(name, N=tokens, batch=batch, **given)
+        assert row.figures["macs"] == own.total("macs")
+        assert row.figures["cache_bytes"] == own.cache.bytes
+        assert row.figures["memory"] == own.on.memory.needed
+        assert row.figures["seconds"] == pytest.approx(own.on.seconds)
+    seconds = [row.figures["seconds"] for row in found.rows]
+    assert seconds == sorted(seconds)
+
+
+def test_lengths_of_several_models_and_a_key_of_a_spec() -> None:
+    several = xfcost.find("qwen3-0.6b", "gpt2", vary={"N": [8, "1k"]}, mode="decode")
+    assert {row.values for row in several.rows} == {(one, N) for one in ("qwen3-0.6b", "gpt2") for N in (8, 1000)}
+    assert several.keys == ("preset", "N")
+    # ViT-S/8: 12 or 6 layers of 12·384² products of each of 785 tokens, and of scores and values
+    found = xfcost.find("vit", vary=["stages.0.depth=6,12", "batch=1,3"])
+    macs = {row.values: row.figures["macs"] for row in found.rows}
+    assert macs[12, 3] == 3 * macs[12, 1]
+    assert macs[12, 1] - macs[6, 1] == 6 * (785 * 12 * 384**2 + 2 * 785**2 * 384)
+    prefills = xfcost.find("gpt2", vary=["N=100,200"], mode="prefill")
+    assert [row.figures["cache_bytes"] for row in prefills.rows] == [2 * 12 * 768 * 2 * N for N in (100, 200)]
+
+
+@pytest.mark.rest
+def test_lengths_and_batches_of_a_class_of_transformers(tmp_path: Path) -> None:
+    config = tmp_path / "tiny.json"
+    config.write_text(json.dumps(TINY))
+    found = xfcost.find(str(config), vary=["N=16,500", "batch=1,3"], mode="decode")
+    # of each of 2 layers q, k, v, o: 16·(2+1+1+2)·8; three of 16·24; scores and values of 2 heads; then 1000 words
+    macs = {(N, batch): batch * (2 * (16 * 48 + 3 * 16 * 24 + 2 * 16 * N) + 16 * 1000)
+            for N in (16, 500) for batch in (1, 3)}  # fmt: skip
+    assert {row.values: row.figures["macs"] for row in found.rows} == macs
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "text"),
+    [
+        (["qwen3-0.6b"], {"vary": ["stages.0.depth=4,8"]}, "it is a key of specs, and qwen3-0.6b has none; expected"),
+        (["qwen3-0.6b"], {"vary": ["N=8,16"], "N": 8}, "--N 8 and --vary N: both say how long the input is"),
+        (["vit"], {"vary": ["N=49,196"], "size": 224}, "--size 224 and --vary N: both say"),
+        (["gpt2"], {"vary": ["batch=1,2"], "batch": 4}, "--batch 4 and --vary batch: both say"),
+        (["gpt2"], {"vary": ["N=8,x"]}, "--vary N x: expected a whole number of tokens"),
+        (["gpt2"], {"vary": {"N": [(8, 8)]}}, "expected one number of tokens, as in --vary N=4k,32k"),
+        (["gpt2", "vit"], {"vary": ["stages.0.depth=4,8"]}, "or vary N and batch of several models alone"),
+        (["gpt2"], {"vary": ["preset=vit", "N=8"]}, "--vary preset: name the models instead"),
+        ([], {"vary": ["N=8"]}, "--vary: the keys of one spec are varied; name one"),
+        (
+            ["qwen3-0.6b"],
+            {"N": 8, "settings": ["stages.0.depth=4"]},
+            "only specs take it",
+        ),
+    ],
+)
+def test_lengths_that_are_refused(names: list[str], options: dict[str, Any], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        xfcost.find(*names, **options)
+
+
+def test_a_length_that_a_model_has_not_is_refused_alone() -> None:
+    found = xfcost.find("whisper-large-v3", vary=["N=100,449"], mode="decode")
+    assert [row.values for row in found.rows] == [(100,)]
+    assert found.left_out[0].reason == "--mode decode: expected --N from 2 to 448, the positions that it has, got 449"

@@ -21,7 +21,7 @@ def served():
 @pytest.mark.rest
 def test_no_measured_figure_beats_the_bound(served):
     measured = [one for one in served if one.line["what"] == "measured"]
-    assert len(measured) == 99
+    assert len(measured) == 109
     for one in measured:
         assert 0.09 < one.share < 0.81, (one.line["id"], one.share)
 

@@ -154,6 +154,37 @@ def test_experts_are_whole_on_their_devices():
     assert inside.memory.weights == pytest.approx(found.memory.weights - 2 * 7 / 8 * others, rel=2e-3)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_few_tokens_take_as_long_as_one_whole_expert_of_each_layer(batch):
+    """Mixtral 8x7B: 32 layers, of each token two of eight experts of 3·4096·14336; one on each of eight devices."""
+    expert = 2 * 3 * 4096 * 14336
+    found = on("mixtral-8x7b", "h100-sxmx8", tensor_parallel=1, expert_parallel=8, batch=batch)
+    # a device with a chosen expert reads all of it, in one layer after the other
+    assert found.time.experts_seconds == pytest.approx(32 * expert / 3.35e12)
+    assert found.time.memory_seconds == found.time.experts_seconds
+    # one token, or the second and third with it, choose 8·(1 - 0.75^T) experts, no more than there are tokens for
+    assert found.time.expected_experts_seconds == found.time.experts_seconds
+    others = 2 * (46_702_792_704 - 32 * 8 * expert // 2 - 32_000 * 4096 + 4096)
+    read = found.time.expected_bytes - 8 * found.memory.cache
+    assert read == pytest.approx(32 * 8 * expert * (1 - 0.75**batch) + 8 * others, rel=1e-6)
+    assert any("fewer than the devices that divide them" in note for note in found.notes)
+    # on sixteen devices two groups of eight have all experts each
+    wide = on("mixtral-8x7b", "h100-sxmx16", tensor_parallel=1, expert_parallel=8, batch=batch)
+    assert wide.time.experts_seconds == found.time.experts_seconds
+
+
+def test_many_tokens_read_the_experts_of_a_device_at_its_rate():
+    # DeepSeek-V2-Lite: two devices have 32 of 64 experts each, of which a token chooses six
+    few, many = (
+        on("deepseek-v2-lite", "h100-sxmx2", tensor_parallel=1, expert_parallel=2, batch=batch) for batch in (2, 64)
+    )
+    for found in (few, many):
+        # 26 layers of experts of 3·2048·1408: of the least six, a device has three
+        assert found.time.experts_seconds == pytest.approx(26 * 3 * 2 * 3 * 2048 * 1408 / 3.35e12)
+        assert found.time.memory_seconds == found.time.bytes / found.time.bandwidth
+        assert found.notes == ()
+
+
 def test_replicas_with_experts_of_their_own_take_as_long_as_one():
     # two groups of eight devices hold all experts each, and serve eight of sixteen samples: the time is that of one
     options = {"tensor_parallel": 8, "expert_parallel": 8}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import xfcost
 from xfcost.ledger import units
 from xfcost.ledger.on_devices import OnDevices
+from xfcost.spec.models import models
 
 _DATA = Path(__file__).parents[1] / "tests" / "data"
 _BITS = 16
@@ -37,12 +38,12 @@ class Served(NamedTuple):
 
 
 def served() -> list[Served]:
-    """Every published figure that a spec can express."""
+    """Every published figure of a preset or a published model."""
     return [_served(line) for line in _lines("serving.csv")]
 
 
 def left_out() -> dict[str, list[str]]:
-    """Why -> the published figures that no spec can express."""
+    """Why -> the published figures that are left out."""
     found: dict[str, list[str]] = {}
     for line in _lines("serving-left-out.csv"):
         found.setdefault(line["why"], []).append(line["id"])
@@ -51,8 +52,9 @@ def left_out() -> dict[str, list[str]]:
 
 def _served(line: dict[str, str]) -> Served:
     generates = line["mode"] == "generate"
-    dtype = "float16" if line["peak"] == "float16" else "bfloat16"
-    options: dict[str, Any] = {"N": line["N"], "batch": line["batch"], "dtype": dtype, "attention": "fused"}
+    options: dict[str, Any] = {"N": line["N"], "batch": line["batch"]}
+    if line["preset"] not in models():  # whose counts are in 16 bits too
+        options |= {"dtype": "float16" if line["peak"] == "float16" else "bfloat16", "attention": "fused"}
     options |= {"new_tokens": line["new_tokens"]} if generates else {}
     on = f"{line['device']}x{line['devices']}"
     settings = line["settings"].split()
@@ -102,7 +104,7 @@ def _value(one: Served, value: float) -> str:
 
 
 def left_out_lines() -> list[dict[str, str]]:
-    """What no spec can express, and why."""
+    """What is left out, and why."""
     return [{"why": why, "figures": ", ".join(f"`{one}`" for one in names)} for why, names in left_out().items()]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.api.accounts import settings_texts, spec_name
 from xfcost.api.option_readers import jobs as read_jobs
-from xfcost.api.options import BudgetOptions, RunOptions, SearchOptions, SettingsOption, takes
+from xfcost.api.option_readers import token_numbers
+from xfcost.api.options import BudgetOptions, RunOptions, SearchOptions, SettingsOption, read_option, takes
 from xfcost.api.runs import make_run, refuse, taken_budgets
-from xfcost.api.systems import kind_of, open_systems, start
+from xfcost.api.systems import at_batch, kind_of, open_systems, start
 from xfcost.counting.find.result import QUANTITIES, FindResult, Question, front_names, quantity_name
 from xfcost.counting.find.search import (
     Chunk,
@@ -23,15 +25,19 @@ from xfcost.counting.find.search import (
     find_in_ranges,
     presets_of,
 )
-from xfcost.counting.find.variables import read_variables
-from xfcost.ledger.errors import UsageError
+from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, read_variables
+from xfcost.counting.system import System
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
+from xfcost.spec.run import with_defaults
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _MOST_TOP: Final = 100_000
 _MOST_LIMIT: Final = 10**12
+# Systems that a search keeps: a module is counted once for all N.
+_KEPT: Final = 256
 
 
 class FindOptions(RunOptions, SettingsOption, BudgetOptions, SearchOptions, total=False):
@@ -96,14 +102,57 @@ def answer(
             start(one, [run], mixing=False, strict=False, progress=progress.said)
         kinds = [kind_of(one, run) for one in systems]
         return find_in_gallery(dict(zip(chosen, systems, strict=True)), kinds, run, question)
-    if len(names) != 1 or families:
-        raise UsageError("--vary: the keys of one spec are varied; name one, as in xfcost find swin-t --vary …")
+    variables = tuple(map(_read_values, read_variables(given["vary"])))
+    keys = [variable.key for variable in variables]
+    names = presets_of(names, families) if names or families else []
+    if PRESET in keys:
+        raise UsageError(f"--vary {PRESET}: name the models instead, as in xfcost find gpt2 qwen3-8b --vary N=4k,32k")
+    if not names or (len(names) > 1 and not set(keys) <= set(RUN_KEYS)):
+        raise UsageError(
+            "--vary: the keys of one spec are varied; name one, as in xfcost find swin-t --vary …, or vary N and batch "
+            "of several models alone"
+        )
+    for key in set(keys) & set(RUN_KEYS):
+        refuse(f"find --vary {key}", given)
+    tokens = next((variable.values for variable in variables if variable.key == "N"), ())
+    runs = [run._replace(tokens=(one,)) for one in tokens] or [run]
+
+    @lru_cache(_KEPT)
+    def first(name: str, texts: tuple[str, ...]) -> System:
+        (system,) = open_systems([name], given | {"settings": texts, "on": run.on}, progress.said, counted=True)
+        return system
+
+    @lru_cache(_KEPT)
+    def opened(name: str, texts: tuple[str, ...], batch: int) -> System:
+        system = at_batch(first(name, texts), batch)
+        start(system, runs, mixing=False, strict=False, progress=progress.said)
+        return system
+
     limit = given["limit"]
     if limit is not None:
         limit = whole_number("--limit", limit, least=1, most=_MOST_LIMIT, example="1M")
-    varied = Varied(names[0], settings, read_variables(given["vary"]))
+    run = with_defaults(run, [kind_of(first(name, settings), run) for name in names])
+    if len(names) > 1:
+        variables = (Variable(PRESET, tuple(names)), *variables)
+    varied = Varied(tuple(names), settings, variables, opened)
     with _mapper(jobs, scheduler) as mapper:
         return find_in_ranges(varied, run, question, limit, mapper, progress)
+
+
+def _read_values(variable: Variable) -> Variable:
+    """The variable, of N and batch with whole numbers.
+
+    Raises:
+        UsageError: a value is none.
+    """
+    if variable.key == "N":
+        tokens = [token_numbers("--vary N", value) for value in variable.values]
+        if several := next((one for one in tokens if len(one) > 1), None):
+            raise UsageError(f"--vary N={shown(several)}: expected one number of tokens, as in --vary N=4k,32k")
+        return Variable("N", tuple(dict.fromkeys(one[0] for one in tokens)))
+    if variable.key == "batch":
+        return Variable("batch", tuple(dict.fromkeys(int(read_option("batch", one)) for one in variable.values)))
+    return variable
 
 
 @contextmanager

@@ -263,6 +263,12 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         Refusal(("weights", "cache"), "{value}: find counts weights and caches in --dtype; `xfcost analyze` takes it"),
         Refusal(_SHARED, "{value}: find divides work perfectly among devices; `xfcost analyze` takes it"),
     ),
+    "find --vary N": (
+        Refusal(("N", "size"), "{value} and --vary N: both say how long the input is; give one of them"),
+    ),
+    "find --vary batch": (
+        Refusal(("batch",), "{value} and --vary batch: both say how many samples there are; give one of them"),
+    ),
     "find without --vary": (
         Refusal(
             ("limit", "scheduler", "jobs"), "{first}: it is of a search over ranges; add --vary, or leave {first} out"

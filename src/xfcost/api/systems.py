@@ -102,6 +102,8 @@ def open_systems(
             module, inputs = one if isinstance(one, tuple) else (one, examples)
             with_inputs = given_module(module, inputs, options.get("example_kwargs"))
             systems.append(_module_system(with_inputs, patient=patient))
+    if not any(isinstance(one, SpecSystem) for one in systems):
+        refuse("a module", {"settings": settings})
     chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
     run = Run(mode=options.get("mode") or "forward", choices=devices, **chosen)
     kinds = [kind_of(one, run) for one in systems]
@@ -122,6 +124,19 @@ def open_one(command: str, given: Any, options: Mapping[str, Any], progress: Pro
     if len(systems) != 1:
         raise UsageError(f"{command}: {shown(given)} stands for {len(systems)} systems; give one")
     return systems[0]
+
+
+def at_batch(system: System, batch: int) -> System:
+    """A spec as it is, which takes the batch of its run; another system with this one.
+
+    Raises:
+        UsageError: a module is given with inputs of its own batch.
+    """
+    if isinstance(system, SpecSystem):
+        return system
+    if isinstance(system, RecordedModel):
+        return system.with_samples(batch)
+    return _module_system(cast("ModuleSystem", system).module.with_samples(batch), patient=False)
 
 
 def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:

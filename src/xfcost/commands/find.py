@@ -59,9 +59,9 @@ def run(
 ) -> None:
     """List the models that fit your budgets, and why others do not.
 
-    Searches all presets or, with --vary, all combinations of values of a spec's keys. The Pareto front marks models
-    that no other model beats, such as those with the most parameters for their MACs. Formulas count; torch is not
-    needed.
+    Searches all presets or, with --vary, all combinations of values of a spec's keys, or of N and batch of any models.
+    The Pareto front marks models that no other model beats, such as those with the most parameters for their MACs.
+    Formulas count; torch is not needed.
 
     Example: xfcost find --max-params 30M --max-macs 5G
     """

@@ -135,10 +135,12 @@ def _seconds(report: Report, option: str) -> BudgetFigure:
     if (prediction := report.prediction) is not None:
         interval = (prediction.low, prediction.high)
         return BudgetFigure(prediction.seconds, f"predicted on {prediction.device}", interval=interval)
-    if report.on is not None:
-        outputs = (report.on.outputs, output_word(report.mode))
-        return BudgetFigure(report.on.least_seconds, _LOWER_BOUND, outputs=outputs)
-    if report.training is not None and (plan := report.training.plan) is not None:
+    plan = None if report.training is None else report.training.plan
+    if (bounded := report.on or plan) is not None and bounded.no_time is not None:
+        raise UsageError(f"{option}: a run on {_devices(report)} takes no time, it {bounded.no_time}")
+    if report.on is not None and (least := report.on.least_seconds) is not None:
+        return BudgetFigure(least, _LOWER_BOUND, outputs=(report.on.outputs, output_word(report.mode)))
+    if plan is not None and plan.bound_step_seconds is not None:
         return BudgetFigure(plan.bound_step_seconds, f"{_LOWER_BOUND} of a training step")
     raise UsageError(
         f"{option}: seconds of which device? Add --on h100-sxm for the lower bound there, or --predict for a "

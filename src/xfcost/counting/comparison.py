@@ -231,7 +231,7 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
     if ledger.on is not None:
         on_devices = {name: _read(ledger.on, path) for name, path in _ON_DEVICES.items()}
         figures |= {name: figure for name, figure in on_devices.items() if figure is not None}
-        if ledger.on.memory.fits is False:  # it takes no time
+        if ledger.no_time is not None:
             figures |= {name: None for name in _ON_DEVICES if name in figures and name.endswith("seconds")}
     for part, paths in _OF_TRAINING.items():
         if (found_part := _read(ledger, part)) is not None:

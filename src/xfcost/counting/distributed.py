@@ -469,8 +469,8 @@ def _at(plan: TrainingPlan, mfu: float) -> AtUtilisation:
             f"{computed:.1%} of their peak{masks}; expected at most {most:.1%}"
         )
     devices = plan.mesh.on.count
-    seconds = plan.step_flops / (mfu * plan.peak * devices)
-    days = None if plan.steps is None else plan.steps * seconds / DAY
+    seconds = None if plan.no_time is not None else plan.step_flops / (mfu * plan.peak * devices)
+    days = None if plan.steps is None or seconds is None else plan.steps * seconds / DAY
     price = plan.mesh.on.device.price_per_hour
     return AtUtilisation(
         mfu=mfu,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -201,7 +202,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         ledger = ledger.with_note(f"--expert-parallel {plan.expert} has no effect: it has no experts")
         plan = msgspec.structs.replace(plan, expert=1)
     if plan is not None:
-        shares = Shares(plan, on, sizes.heads() if plan.tensor > 1 else {})
+        shares = Shares(plan, on, sizes.heads() if plan.tensor > 1 else {}, samples)
         shares.check(ledger)
         sizes, notes = sizes._replace(batch=shares.samples(samples), shares=shares), _notes_on_sharing(shares)
         mine = ledger if sizes.batch == samples else _of_replica(ledger, sizes, mode)
@@ -213,12 +214,16 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
             closing = _compute_bound_batch(sizes, ledger, on) if plan is None else None
     if need.fits is False and limits:
         need = msgspec.structs.replace(need, remedies=tuple(_remedies(need, mine, run, sizes)))
+    time = _all_phases(phases) if phases else _bound_at(sizes, sizes.tokens, mode, on, mine)
+    if time.expected_experts_seconds > time.expected_bytes / time.bandwidth:
+        words = "the expected experts are fewer than the devices that divide them: a layer takes as long as one "
+        notes = itertools.chain(notes, [words + "device reads a whole expert, while others read none"])
     found = OnDevices(
         on=on,
         dtype=ledger.metadata.dtype,
         mfu=run.mfu,
         mbu=run.mbu,
-        time=_all_phases(phases) if phases else _bound_at(sizes, sizes.tokens, mode, on, mine),
+        time=time,
         memory=need,
         outputs=samples * {"generate": run.new_tokens, "prefill": sizes.tokens}.get(mode, 1),
         compute_bound_batch=closing,
@@ -283,7 +288,7 @@ def _more_devices(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -
     most = math.gcd(*(one.heads for one in heads.values()))
     for tensor in (degree for degree in range(given.tensor, most + 1) if most % degree == 0):
         plan = msgspec.structs.replace(given, tensor=tensor)
-        one = Shares(plan, msgspec.structs.replace(on, count=tensor * plan.pipeline), heads)
+        one = Shares(plan, msgspec.structs.replace(on, count=tensor * plan.pipeline), heads, run.batch)
         held = one.need(ledger)
         each = ceil_div(held.cache + held.attention, sizes.batch)
         samples = ((held.available or 0) - held.weights) // each if each else run.batch
@@ -307,7 +312,8 @@ def _reads_of_sharing(ledger: Ledger, mine: Ledger, sizes: SizedRun, mode: Mode)
     busy = ceil_div(ledger.metadata.batch, sizes.batch)  # replicas that have samples
     found = {}
     for row in part.rows:
-        passes = batches * (shares.replicas if shares.of_experts(row) else busy)
+        groups = ceil_div(busy, shares.together(row))
+        passes = batches * shares.together(row) * groups
         least, expected = (passes * read for read in shares.weights_read(row, part))
         expected = expected if isinstance(expected, float) else ceil(expected)
         found[row.path] = SharedReads(ceil(least), expected, float(shares.cache_copies(row)))
@@ -337,13 +343,16 @@ def _notes_on_sharing(shares: Shares) -> Iterator[str]:
         yield f"{shares.on.device.name}: no link of it is known; communication is not counted"
 
 
-# What a step exchanges, which does not grow with N.
-_LINK: Final = ("link_bytes", "expected_link_bytes", "link_seconds", "expected_link_seconds")
+# What a step exchanges, and the experts of one device, which do not grow with N.
+_OF_STEP: Final = (
+    "link_bytes", "expected_link_bytes", "link_seconds", "expected_link_seconds", "experts_seconds",
+    "expected_experts_seconds",
+)  # fmt: skip
 
 
 def _all_phases(phases: Sequence[PhaseBound]) -> TimeBound:
     times = [one.time for one in phases]
-    names = ("flops", "quantised_flops", "bytes", "expected_bytes", *_LINK)
+    names = ("flops", "quantised_flops", "bytes", "expected_bytes", *_OF_STEP)
     return msgspec.structs.replace(times[0], **{name: sum(getattr(one, name) for one in times) for name in names})
 
 
@@ -360,7 +369,10 @@ def _bound_at(sizes: SizedRun, tokens: int, mode: Mode, on: DeviceGroup, counted
     for name in ("flops", "quantised_flops"):
         compute |= {name: compute[name] * passes} if name in compute else {}
     link = shares.exchange(part)
+    experts, expected_experts = (each / on.device.bytes_per_second for each in shares.experts_of_a_device(part))
     return TimeBound(
+        experts_seconds=experts,
+        expected_experts_seconds=expected_experts,
         bytes=passes * (least + cache),
         expected_bytes=passes * (expected + cache),
         bandwidth=on.bytes_per_second,
@@ -422,7 +434,7 @@ def _phases(sizes: SizedRun, new_tokens: int, on: DeviceGroup) -> Iterator[Phase
     step, steps = _bound_at(sizes, last, "decode", on), new_tokens - 1
     more = steps * (step.expected_bytes - step.bytes)  # experts of one token per sample, at every N
     found = {"flops": flops, "quantised_flops": quantised, "bytes": least, "expected_bytes": least + more}
-    found |= {name: steps * getattr(step, name) for name in _LINK}
+    found |= {name: steps * getattr(step, name) for name in _OF_STEP}
     yield PhaseBound(name="decode", time=msgspec.structs.replace(step, **found))
 
 

@@ -12,7 +12,9 @@ In a decode step the p stages run one after the other. While micro-batches of B/
 reads its weights for each: a step takes as long as p stages with B/p samples, and p devices read no faster than one.
 
 Expert parallelism: e of the t·replicas devices of a stage hold each expert once, whole, and read those that the tokens
-of all replicas choose. Beyond t, tokens are sent to the replica whose device has their expert.
+of all replicas choose. Beyond t, tokens are sent to the replica whose device has their expert. A layer takes as long as
+the device that reads most of its experts, which are known when it begins: one whole expert at least, however few tokens
+there are.
 """
 
 from __future__ import annotations
@@ -123,6 +125,8 @@ class Shares(NamedTuple):
     on: DeviceGroup
     heads: Mapping[str, HeadSharing]
     """Component of a row -> its heads; of a module the name of its sub-layer in a block (`self_attn`)."""
+    batch: int
+    """Samples of all replicas."""
 
     @property
     def devices(self) -> int:
@@ -228,14 +232,35 @@ class Shares(NamedTuple):
         least = ceil(sum(times * fewest for times, fewest, _ in reads))
         return least, max(sum(times * float(expected) for times, _, expected in reads), least)
 
+    def together(self, row: Operation) -> int:
+        """Replicas that a row's weights serve: experts that the devices of several divide serve all of these."""
+        return max(1, self.plan.expert // self.plan.tensor) if self.of_experts(row) and not row.once else 1
+
     def weights_read(self, row: Operation, ledger: Ledger) -> tuple[Fraction, Fraction | float]:
         """The same of one block's operation."""
-        # experts that are divided among the devices of several replicas serve all of these
-        together = max(1, self.plan.expert // self.plan.tensor) if self.of_experts(row) and not row.once else 1
         stored, copies = ledger.storage, self.copies(row)
-        expected = stored.read_bytes(row, expected_weights_of(row, together))
+        expected = self._expected_bytes(row, ledger)
         least = int(stored.read_bytes(row, least_weights_of(row))) * copies
         return least, expected * float(copies) if isinstance(expected, float) else expected * copies
+
+    def _expected_bytes(self, row: Operation, ledger: Ledger) -> int | float:
+        """Bytes that the tokens of all replicas that a row serves are expected to read of it."""
+        together, samples = self.together(row), ledger.metadata.batch
+        served = Fraction(min(together * samples, self.batch), samples) if together > 1 else 1
+        return ledger.storage.read_bytes(row, expected_weights_of(row, served))
+
+    def experts_of_a_device(self, ledger: Ledger) -> tuple[Fraction, float]:
+        """Bytes of whole experts that the device with most of each layer reads, layer after layer; and expected ones.
+
+        Of k experts, which a token chooses, one of e devices has k/e at least, rounded up.
+        """
+        least, expected = Fraction(0), 0.0
+        for row in filter(self.of_experts, ledger.rows):
+            count = max(one.count for one in row.weight_matrices)
+            fewest = Fraction(ledger.storage.held_bytes(row), count) * ceil_div(_chosen(row), self.plan.expert)
+            least += row.times * fewest
+            expected += row.times * max(float(fewest), float(self._expected_bytes(row, ledger)) / self.plan.expert)
+        return least, expected
 
     def exchange(self, ledger: Ledger) -> Exchange:
         """What a device exchanges in a pass over the samples of `ledger`."""

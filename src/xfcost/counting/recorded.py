@@ -274,7 +274,7 @@ class RecordedModel:
         self.key, self.counts, self.batch, self.mode, self.eager, self.config = name, counts, batch, mode, eager, config
         self._known: dict[tuple[int, Mode, int], Ledger] = {}
         # Is a forward that of the prefill, with the logits of all tokens?
-        self._of_prefill = False
+        self.of_prefill = False
 
     @property
     def name(self) -> str:
@@ -307,9 +307,15 @@ class RecordedModel:
         alike = dtype == prefill.metadata.dtype and attention in (None, prefill.metadata.attention)
         if not alike or head_of(prefill) is None:
             return None
-        derived = RecordedModel(self.key, self.counts, self.batch, self.mode, eager=self.eager, config=self.config)
-        derived._of_prefill = True
+        derived = self.with_samples(self.batch)
+        derived.of_prefill = True
         return derived
+
+    def with_samples(self, samples: int) -> RecordedModel:
+        """The same with another batch."""
+        other = RecordedModel(self.key, self.counts, samples, self.mode, eager=self.eager, config=self.config)
+        other.of_prefill = self.of_prefill
+        return other
 
     def account(self, run: Run, *, orders: bool = True) -> Ledger:
         """Its ledger at the N of the run, with its closed form."""
@@ -345,7 +351,7 @@ class RecordedModel:
         key = (tokens, mode, batch)
         if key not in self._known:
             found = models()[self.key]
-            if mode == "forward" and self._of_prefill:
+            if mode == "forward" and self.of_prefill:
                 ledger = self.counts.forward_of_prefill(tokens, batch)
             else:
                 ledger = self.counts.ledger(mode, tokens, batch)

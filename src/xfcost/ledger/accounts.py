@@ -49,7 +49,7 @@ class WeightsRead(msgspec.Struct, frozen=True):
     routed: Number = None
     """Of experts, the tokens that choose among them; `elements` is then the most that they can choose."""
 
-    def batched(self, batch: int) -> WeightsRead:
+    def batched(self, batch: Number) -> WeightsRead:
         """The weights that `batch` samples read."""
         read = self.elements * batch
         routed = None if self.routed is None else self.routed * batch

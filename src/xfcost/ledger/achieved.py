@@ -123,7 +123,7 @@ def reached(ledger: Ledger) -> AchievedRates | None:
         return None
     if plan is not None:
         step = timing.wall * plan.micro_batches
-        each = [(one.step_flops / one.peak / step, one.bound_step_seconds / step) for one in _modes(plan)]
+        each = [(one.step_flops / one.peak / step, one.least_step_seconds / step) for one in _modes(plan)]
         (mfu, of_bound), *tf32 = each
         return AchievedRates(mfu, None, of_bound, *(tf32[0] if tf32 else ()))
     if ledger.on is None:

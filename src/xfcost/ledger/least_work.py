@@ -74,7 +74,7 @@ def expected_weights(rows: Iterable[Operation], samples: int = 1) -> int | float
     return sum(row.times * expected_weights_of(row, 1 if row.once else samples) for row in rows)
 
 
-def expected_weights_of(row: Operation, samples: int = 1) -> int | float:
+def expected_weights_of(row: Operation, samples: int | Fraction = 1) -> int | float:
     """Those of one block's operation; an int where nothing is left to chance.
 
     Each of T tokens chooses k of E experts, all alike: E·(1 - (1 - k/E)^T) experts are expected to be chosen.
@@ -90,7 +90,7 @@ def least_weights_of(row: Operation, samples: int = 1) -> int:
     return min(_read(row, samples), row.active_params) if row.idle_params else _read(row, samples)
 
 
-def _read(row: Operation, samples: int = 1) -> int:
+def _read(row: Operation, samples: int | Fraction = 1) -> int:
     """Weights that one block's operation reads, each once for the whole batch."""
     return int(row.weights_read.batched(samples).elements) if row.weights_read else row.params
 

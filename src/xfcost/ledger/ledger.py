@@ -112,6 +112,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of one element of the ledger's dtype."""
         return BYTES_PER_ELEMENT[self.metadata.dtype]
 
+    @property
+    def no_time(self) -> str | None:
+        """Why it takes no time on the devices of `--on`, where it does not fit; None where it may, or without them."""
+        plan = None if self.training is None else self.training.plan
+        found = self.on or plan
+        return None if found is None else found.no_time
+
     def attention_memory(self) -> dict[str, int]:
         """Bytes of attention matrices (`matrices.AttentionMemory`).
 

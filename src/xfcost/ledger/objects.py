@@ -65,8 +65,9 @@ def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     rows = [{field: row.figure(field) for field in fields} for row in ledger.rows]
     if ledger.on is not None:
         bounds = (row_bound(row, ledger) for row in ledger.rows)  # None where a row's bytes are not known
+        no_time = dict.fromkeys(("least_seconds", "expected_seconds") if ledger.no_time else ())
         rows = [
-            one | (dict.fromkeys(RowBound._fields) if bound is None else bound._asdict())
+            one | (dict.fromkeys(RowBound._fields) if bound is None else bound._asdict()) | no_time
             for one, bound in zip(rows, bounds, strict=True)
         ]
     if ledger.timing is None:
@@ -216,13 +217,16 @@ def on_object(found: OnDevices) -> dict[str, Any]:
     device, memory, closing = found.on.device, found.memory, found.compute_bound_batch
     fit = {"needed": memory.needed, "spare": memory.spare, "fits": memory.fits}
 
+    def timed(seconds: float) -> float | None:
+        return seconds if found.no_time is None else None
+
     def times(one: OnDevices) -> dict[str, Any]:
         return {
-            "compute_seconds": one.time.compute_seconds,
-            "memory_seconds": one.time.memory_seconds,
-            "least_seconds": one.seconds,
+            "compute_seconds": timed(one.time.compute_seconds),
+            "memory_seconds": timed(one.time.memory_seconds),
+            "least_seconds": timed(one.seconds),
             "bound": one.time.bound,
-            "expected_seconds": one.expected_seconds,
+            "expected_seconds": timed(one.expected_seconds),
             "expected_bound": one.time.expected_bound,
         }
 
@@ -244,10 +248,13 @@ def on_object(found: OnDevices) -> dict[str, Any]:
         "bytes": found.time.bytes,
         "expected_bytes": found.time.expected_bytes,
         **times(found),
-        "phases": {one.name: {"least_seconds": one.time.seconds, "bound": one.time.bound} for one in found.phases},
+        "phases": {
+            one.name: {"least_seconds": timed(one.time.seconds), "bound": one.time.bound} for one in found.phases
+        },
+        "no_time": found.no_time,
         "outputs": found.outputs,
-        "most_outputs_per_second": found.outputs / found.seconds if found.seconds else None,
-        "least_price_per_output": found.price_per_output(found.seconds),
+        "most_outputs_per_second": timed(found.outputs / found.seconds) if found.seconds else None,
+        "least_price_per_output": found.price_per_output(timed(found.seconds)),
         "estimated_price_per_output": found.price_per_output(found.estimate),
         "mfu": found.mfu,
         "mbu": found.mbu,
@@ -264,12 +271,14 @@ def sharing_object(found: OnDevices) -> dict[str, Any]:
     """The keys `parallelism` and `communication`, with degrees of parallelism; {} without."""
     if found.parallelism is None or found.exchange is None:
         return {}
-    time, plan = found.time, found.parallelism
+    links = ("link_bytes", "link_seconds", "expected_link_bytes", "expected_link_seconds")
+    exchanged = msgspec.to_builtins(found.exchange) | {name: getattr(found.time, name) for name in links}
+    if found.no_time is not None:
+        exchanged |= {name: None for name in exchanged if name.endswith("seconds")}
+    plan = found.parallelism
     return {
         "parallelism": msgspec.to_builtins(plan) | {"replicas": plan.replicas(found.on.count)},
-        "communication": msgspec.to_builtins(found.exchange)
-        | {"link_bytes": time.link_bytes, "link_seconds": time.link_seconds}
-        | {"expected_link_bytes": time.expected_link_bytes, "expected_link_seconds": time.expected_link_seconds},
+        "communication": exchanged,
     }
 
 

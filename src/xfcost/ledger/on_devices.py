@@ -10,7 +10,7 @@ import msgspec
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.parallelism import Exchange, Parallelism
 from xfcost.ledger.roofs import Bound
-from xfcost.ledger.units import HOUR
+from xfcost.ledger.units import HOUR, size
 
 
 class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,10 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
     """How long that takes at the full rate of the link; 0 where it is not known, or nothing is shared."""
     expected_link_seconds: float = 0.0
     """The same of the expected bytes."""
+    experts_seconds: float = 0.0
+    """In which one device reads whole experts, layer after layer: a router chooses them when its layer begins."""
+    expected_experts_seconds: float = 0.0
+    """The same of the expected experts, at least."""
 
     @property
     def compute_seconds(self) -> float:
@@ -56,8 +60,8 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def memory_seconds(self) -> float:
-        """Bytes at the full bandwidth."""
-        return self.bytes / self.bandwidth
+        """Bytes at the full bandwidth, or the experts of one device."""
+        return max(self.bytes / self.bandwidth, self.experts_seconds)
 
     @property
     def seconds(self) -> float:
@@ -71,8 +75,8 @@ class TimeBound(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expected_memory_seconds(self) -> float:
-        """The expected bytes at the full bandwidth."""
-        return self.expected_bytes / self.bandwidth
+        """The expected bytes at the full bandwidth, or the expected experts of one device."""
+        return max(self.expected_bytes / self.bandwidth, self.expected_experts_seconds)
 
     @property
     def expected_seconds(self) -> float:
@@ -213,6 +217,21 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """With it, path of a row -> what they read of it."""
 
     @property
+    def no_time(self) -> str | None:
+        """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB; it would with …`; None where it may."""
+        need = self.memory
+        if need.spare is None or need.available is None or need.spare >= 0:
+            return None
+        mend = f"; it would with {', or '.join(need.remedies)}" if need.remedies else ""
+        return f"does not fit: {size(-need.spare)} too much for {size(need.available)}{self.memory_words}{mend}"
+
+    @property
+    def memory_words(self) -> str:
+        """What the memory of the devices is a figure of: ` (nominal) of each`."""
+        kind = "" if self.on.device.memory_kind == "usable" else f" ({self.on.device.memory_kind})"
+        return kind + (" of each" if self.memory.of_each else "")
+
+    @property
     def parts(self) -> tuple[TimeBound, ...]:
         """The phases, which run one after the other; else the whole."""
         return tuple(phase.time for phase in self.phases) or (self.time,)
@@ -247,7 +266,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def estimate(self) -> float | None:
         """Seconds at `mfu` and `mbu`; None where a share is missing, and of a run that does not fit."""
-        if self.memory.fits is False:
+        if self.no_time is not None:
             return None
         found = [part.at(self.mfu, self.mbu) for part in self.parts]
         return sum(one.seconds for one in found if one is not None) if all(found) else None

@@ -124,7 +124,9 @@ class ReportPlan(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     devices: Count
     memory: ReportDeviceMemory
-    bound_step_seconds: Seconds
+    bound_step_seconds: Seconds | None
+    no_time: str | None = None
+    """Why it takes none."""
 
 
 class ReportTraining(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,9 +141,11 @@ class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     count: Count
-    least_seconds: Seconds
+    least_seconds: Seconds | None
     outputs: Count
     """New tokens of a decode step or a generation, tokens of a prompt, samples of a forward."""
+    no_time: str | None = None
+    """Why it takes none."""
 
 
 class ReportModule(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import Checkpoint
-from xfcost.ledger.units import DAY
+from xfcost.ledger.units import DAY, size
 
 
 class Mesh(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,8 @@ class AtUtilisation(msgspec.Struct, frozen=True, kw_only=True):
     """Model FLOPs per second, without recomputation, over the peak (Chowdhery et al. 2022, App. B)."""
     hfu: float
     """The same with recomputation: what the devices compute."""
-    step_seconds: float
+    step_seconds: float | None
+    """None where the run does not fit, and takes no time; so are days and the cost."""
     days: float | None
     device_days: float | None
     recomputation_days: float | None
@@ -182,14 +183,20 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.steps is None else self.steps * self.least_step_flops
 
     @property
-    def bound_step_seconds(self) -> float:
-        """A step of FLOPs that cannot be avoided, every device at its peak: a lower bound in the dtype of that peak."""
+    def least_step_seconds(self) -> float:
+        """A step of FLOPs that cannot be avoided, every device at its peak, whether it fits or not."""
         return self.least_step_flops / (self.peak * self.mesh.on.count)
+
+    @property
+    def bound_step_seconds(self) -> float | None:
+        """A lower bound of the time of a step in the dtype of that peak; None where it does not fit."""
+        return self.least_step_seconds if self.no_time is None else None
 
     @property
     def bound_days(self) -> float | None:
         """The same of the whole run."""
-        return None if self.steps is None else self.steps * self.bound_step_seconds / DAY
+        bound = self.bound_step_seconds
+        return None if self.steps is None or bound is None else self.steps * bound / DAY
 
     @property
     def device_bytes(self) -> int | None:
@@ -207,6 +214,14 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
         if self.spare_bytes is None or (self.spare_bytes >= 0 and not self.memory.complete):
             return None
         return self.spare_bytes >= 0
+
+    @property
+    def no_time(self) -> str | None:
+        """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB of each; it would with …`; or None."""
+        if self.spare_bytes is None or self.device_bytes is None or self.spare_bytes >= 0:
+            return None
+        mend = f"; it would with {' '.join(self.remedies)}" if self.remedies else ""
+        return f"does not fit: {size(-self.spare_bytes)} too much for {size(self.device_bytes)} of each{mend}"
 
 
 def plan_object(plan: TrainingPlan) -> dict[str, Any]:
@@ -232,6 +247,7 @@ def plan_object(plan: TrainingPlan) -> dict[str, Any]:
         "spare_bytes": plan.spare_bytes,
         "fits": plan.fits,
         "remedies": list(plan.remedies),
+        "no_time": plan.no_time,
         **{name: getattr(plan, name) for name in (*work, *bound)},
         "at": msgspec.to_builtins(plan.at),
         "tf32": tf32,

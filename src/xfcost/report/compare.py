@@ -117,6 +117,7 @@ def cost_texts(comparison: Comparison) -> Iterator[TextLines]:
         experts = quantity == "read_bytes" and any(one.step and one.step.expected for one in comparison.ledgers)
         yield from _least_texts(comparison, quantity, f"{words} {EXPECTED}" if experts else words)
     yield from _on_devices(comparison)
+    yield from _plans_without_time(comparison)
     yield from time_texts(comparison)
 
 
@@ -146,6 +147,13 @@ def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
         reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
         shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
         yield line(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
+
+
+def _plans_without_time(comparison: Comparison) -> Iterator[TextLines]:
+    """A line of each training plan that does not fit."""
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        if ledger.training is not None and ledger.no_time is not None:
+            yield line(f"no time, it {ledger.no_time}", head=f"{name}: ")
 
 
 def no_estimates(comparison: Comparison) -> list[str]:
@@ -570,9 +578,11 @@ def _records(comparison: Comparison) -> list[dict[str, Any]]:
         | {name: getattr(ledger.metadata, name) for name in ("batch", "dtype", "attention", "mode")}
         for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
     ]
+    planned = any(ledger.on or (ledger.training and ledger.training.plan) for ledger in comparison.ledgers)
+    reasons = [{"no_time": ledger.no_time} if planned else {} for ledger in comparison.ledgers]
     return [
-        row | comparison.figures[name] | _timing_cells(ledger) | _ratio_cells(comparison, name)
-        for name, row, ledger in zip(comparison.names, inputs, comparison.ledgers, strict=True)
+        row | comparison.figures[name] | no_time | _timing_cells(ledger) | _ratio_cells(comparison, name)
+        for name, row, ledger, no_time in zip(comparison.names, inputs, comparison.ledgers, reasons, strict=True)
     ]
 
 

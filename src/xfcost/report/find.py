@@ -192,9 +192,10 @@ def memory_note(found: FindResult) -> str:
     """What memory is here."""
     run = found.run
     cache = " + KV cache and state" if run.mode in CACHED else ""
+    batch = "" if "batch" in found.keys else f", batch {run.batch}"
     return (
-        f"memory: weights + attention matrices alive at once{cache}, batch {run.batch}, {run.dtype}, {run.attention} "
-        f"attention, {run.mode}; a lower bound: other activations come on top"
+        f"memory: weights + attention matrices alive at once{cache}{batch}, {run.dtype}, {run.attention} attention, "
+        f"{run.mode}; a lower bound: other activations come on top"
     )
 
 
@@ -221,6 +222,7 @@ def _object(found: FindResult) -> dict[str, Any]:
     asked: dict[str, Any] = {"spec": found.spec, "keys": list(found.keys)}
     asked |= {"N": run.tokens and list(run.tokens), "size": run.size and list(run.size)}
     asked |= {name: getattr(run, name) for name in ("batch", "dtype", "attention", "mode")}
+    asked |= {"batch": None} if "batch" in found.keys else {}
     asked |= {"on": run.on.name} if run.on is not None else {}
     asked |= {"budgets": {budget.quantity: budget.limit for budget in question.budgets}}
     asked |= {"sort": question.sort, "descending": question.descending, "front": list(question.front)}

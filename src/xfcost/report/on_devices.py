@@ -156,12 +156,8 @@ def fit_words(found: OnDevices) -> str:
     need = found.memory
     if need.spare is None or need.available is None:
         return f"takes {units.size(need.needed)}; its memory is not known"
-    kind = "" if found.on.device.memory_kind == "usable" else f" ({found.on.device.memory_kind})"
-    kind += " of each" if need.of_each else ""
-    if need.spare >= 0:
-        return f"fits, {units.size(need.spare)} of {units.size(need.available)}{kind} to spare"
-    mend = f"; it would with {', or '.join(need.remedies)}" if need.remedies else ""
-    return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}{mend}"
+    whole = f"{units.size(need.available)}{found.memory_words}"
+    return found.no_time or f"fits, {units.size(need.spare)} of {whole} to spare"
 
 
 def time_texts(ledger: Ledger) -> Iterator[TextLines]:

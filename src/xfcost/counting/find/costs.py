@@ -20,7 +20,6 @@ from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.ledger.least_work import kept_macs, kept_shares, least_macs, least_weights_of
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.on_devices import TimeBound
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.load import Loaded
@@ -122,10 +121,8 @@ def totals(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> ModelTota
 
 def _least_seconds(costs: Costs, dtype: str, on: DeviceGroup, peak: float) -> Any:
     """The lower bound of `analyze --on`, for arrays too: weights once and the cache, and the MACs that are kept."""
-    flops = FLOPS_PER_MAC * costs.kept_macs
     moved = (costs.weights_read + costs.cache) * BYTES_PER_ELEMENT[dtype]
-    time = TimeBound(flops=flops, bytes=moved, expected_bytes=moved, peak=peak, bandwidth=on.bytes_per_second)
-    return np.maximum(time.compute_seconds, time.memory_seconds)
+    return np.maximum(FLOPS_PER_MAC * costs.kept_macs / peak, moved / on.bytes_per_second)
 
 
 def model_costs(loaded: Loaded, run: Run) -> Costs:

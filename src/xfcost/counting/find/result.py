@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -44,6 +44,7 @@ QUANTITIES: Final[dict[str, Quantity]] = {
 }
 
 
+_SECONDS: Final = {"seconds", "tf32_seconds"}
 # The budget -> the quantity that it limits, where these have different names.
 _LIMITED: Final = {"kv_cache": "cache_bytes", "device_memory": "memory"}
 
@@ -57,6 +58,12 @@ def figures_of(totals: ModelTotals) -> dict[str, Any]:
 def limited(budget: Budget) -> str:
     """The quantity that a budget limits."""
     return _LIMITED.get(budget.quantity, budget.quantity)
+
+
+def without_time(figures: dict[str, Any], over: Iterable[Budget]) -> dict[str, Any]:
+    """The figures of a model over these budgets: where it does not fit in the memory of devices, it takes no time."""
+    fits = all(budget.quantity != "device_memory" for budget in over)
+    return figures if fits else figures | {name: None for name in _SECONDS if name in figures}
 
 
 def quantity_name(option: str, given: str) -> str:
@@ -198,9 +205,6 @@ def records(found: FindResult) -> list[dict[str, Any]]:
         for one in found.not_fitting
     ]
     return lines
-
-
-_SECONDS: Final = {"seconds", "tf32_seconds"}
 
 
 def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Question:

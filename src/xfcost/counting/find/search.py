@@ -17,8 +17,10 @@ import numpy as np
 from xfcost.counting.find.costs import (
     Costs,
     ModelTotals,
+    Term,
     check_asked,
     exact_array,
+    joined,
     ledger_costs,
     model_costs,
     most_bytes,
@@ -33,16 +35,17 @@ from xfcost.counting.find.result import (
     checked_on,
     figures_of,
     limited,
+    without_time,
 )
 from xfcost.counting.find.space import Builder, ReasonNumbers, Space, message
-from xfcost.counting.find.variables import Variable, is_structural
+from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, is_structural
 from xfcost.counting.on_devices import FLOPS_PER_MAC
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger.device import DeviceGroup
-from xfcost.ledger.errors import UsageError, XfcostError, nearest, shown
+from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
 from xfcost.spec.grammar import ImageInput, Spec
 from xfcost.spec.inputs import takes_images
-from xfcost.spec.load import Loaded, expanded, is_path, load, preset_files
+from xfcost.spec.load import expanded, is_path, load, preset_files
 from xfcost.spec.models import models
 from xfcost.spec.placement import place
 from xfcost.spec.run import LANGUAGE_MODEL_MODES, Run, chosen_for, with_defaults
@@ -176,7 +179,7 @@ def left_out(part: FindPart, question: Question, row: Callable[[Candidate], Foun
     found = []
     for budget, (count, alone, best) in zip(question.budgets, part.over, strict=bool(part.over)):
         excess = None if best is None else budget.excess(best.figures[limited(budget)])
-        near = None if best is None else row(best)
+        near = None if best is None else row(best._replace(figures=without_time(best.figures, [budget])))
         found.append(LeftOut(reason=budget.text(), count=count, alone=alone, nearest=near, excess=excess, budget=True))
     errors = sorted(part.reasons.items(), key=lambda item: (-item[1], item[0]))
     return [*found, *(LeftOut(reason=text, count=count) for text, count in errors)]
@@ -188,12 +191,20 @@ MOST_SPECS: Final = 10_000
 _CHUNK: Final = 2**16
 
 
-class Varied(NamedTuple):
-    """A spec, and the keys that are varied."""
+def spec_system(name: str, settings: Sequence[str], batch: int) -> System:
+    """A preset or the spec of a YAML file; its errors are those of `load`."""
+    return SpecSystem(load(name, settings))
 
-    name: str
+
+class Varied(NamedTuple):
+    """Systems, and what is varied: the keys of one spec, and N and batch of the run."""
+
+    names: tuple[str, ...]
     settings: tuple[str, ...]
     variables: tuple[Variable, ...]
+    """Of several systems the first is `PRESET`, with their names."""
+    opened: Callable[[str, Sequence[str], int], System] = spec_system
+    """(name, settings, batch) -> the system."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -217,10 +228,10 @@ class Chunk(NamedTuple):
 
 
 class Specs(NamedTuple):
-    """A spec with one choice of the keys whose values are lists or mappings."""
+    """A system with one N and batch, and of a spec one choice of the keys whose values are lists or mappings."""
 
     fixed: tuple[int | None, ...]
-    """The number of the value of each of these keys; None of the others."""
+    """The number of the value of each of these keys, and of those of the run; None of the others."""
     space: Space | None
     cache: Space | None
     """The decode steps of a prefill, for the cache that it leaves."""
@@ -312,11 +323,10 @@ def find_in_ranges(
     sampled = limit is not None and limit < total
     searched = limit if sampled and limit is not None else total
     progress.said(f"{total:,} configurations of {keys}" + (f", {searched:,} drawn at random" if sampled else ""))
-    base = load(varied.name, varied.settings)
-    run = with_defaults(run, [base.spec])
-    dtype = chosen_for([base.spec], run).dtype
+    run = with_defaults(run, ())
+    dtype = chosen_for((), run).dtype
     question = checked_on(run.on, dtype, question)
-    specs = tuple(_specs(base, varied, run, progress.said))
+    specs = tuple(_specs(varied, run, dtype, progress.said))
     work = FindWork(sizes=varied.sizes, specs=specs, dtype=dtype, question=question, on=run.on)
     part = FindPart()
     for one in mapper(work, _chunks(varied, specs, limit if sampled else None)):
@@ -325,31 +335,60 @@ def find_in_ranges(
     return _find_result(varied, part, run, question)
 
 
-def _specs(base: Loaded, varied: Varied, run: Run, said: Callable[[str], None]) -> Iterator[Specs]:
-    """The spec with every choice of the keys whose values are lists or mappings."""
-    structural = [is_structural(json.loads(json.dumps(base.data)), variable) for variable in varied.variables]
+def _specs(varied: Varied, run: Run, dtype: str, said: Callable[[str], None]) -> Iterator[Specs]:
+    """The systems with every N and batch, and every choice of the keys whose values are lists or mappings.
+
+    Raises:
+        UsageError: these are too many, or a key is of no spec.
+    """
+    structural, first = [], varied.opened(varied.names[0], varied.settings, run.batch)
+    for one in varied.variables:
+        if one.key in (*RUN_KEYS, PRESET):
+            structural.append(True)
+        elif isinstance(first, SpecSystem):
+            structural.append(is_structural(json.loads(json.dumps(first.loaded.data)), one))
+        else:
+            raise UsageError(
+                f"--vary {printable(one.key)}: it is a key of specs, and {printable(varied.names[0], 80)} has none; "
+                "expected --vary N=4k,32k or --vary batch=1,16"
+            )
     choices = [
         range(len(variable.values)) if own else (None,)
         for variable, own in zip(varied.variables, structural, strict=True)
     ]
     if prod(map(len, choices)) > MOST_SPECS:
-        raise UsageError(f"--vary: more than {MOST_SPECS:,} combinations of values that are lists; vary fewer of them")
+        raise UsageError(
+            f"--vary: more than {MOST_SPECS:,} combinations of N, batch and values that are lists; vary fewer of them"
+        )
     free = [(number, one) for number, one in enumerate(varied.variables) if not structural[number]]
     for fixed in product(*choices):
-        texts = [
-            f"{variable.key}={json.dumps(variable.values[number])}"
+        values = {
+            variable.key: variable.values[number]
             for variable, number in zip(varied.variables, fixed, strict=True)
             if number is not None
-        ]
+        }
+        name = values.pop(PRESET, varied.names[0])
+        tokens, batch = values.pop("N", None), values.pop("batch", run.batch)
+        own = run._replace(tokens=run.tokens if tokens is None else (tokens,), batch=batch)
+        texts = [f"{key}={json.dumps(value)}" for key, value in values.items()]
         try:
-            loaded = load(varied.name, [*varied.settings, *texts]) if texts else base
+            system = varied.opened(name, (*varied.settings, *texts), batch)
+            space = None if isinstance(system, SpecSystem) else _constant(_system_costs(system, own, dtype), varied)
         except XfcostError as error:
-            yield Specs(fixed, None, None, message(error).partition("\n")[0])
+            yield Specs(fixed, None, None, message(error).partition("\n")[0].replace(name, "it"))
             continue
         cache = None
-        if run.mode == "prefill":
-            cache = Builder(loaded, run._replace(mode="decode"), free, varied.sizes, said).space()
-        yield Specs(fixed, Builder(loaded, run, free, varied.sizes, said).space(), cache)
+        if isinstance(system, SpecSystem) and run.mode == "prefill":
+            cache = Builder(system.loaded, own._replace(mode="decode"), free, varied.sizes, said).space()
+        if isinstance(system, SpecSystem):
+            space = Builder(system.loaded, own, free, varied.sizes, said).space()
+        yield Specs(fixed, space, cache)
+
+
+def _constant(costs: Costs, varied: Varied) -> Space:
+    """The space of a system without a spec: no key of one changes its costs."""
+    cell = Term((), Costs(*(exact_array([one])[0] for one in costs)), np.zeros((), np.int64))
+    return Space(joined([cell], varied.sizes), ("",))
 
 
 def _chunks(varied: Varied, specs: Sequence[Specs], sample: int | None) -> Iterator[Chunk]:
@@ -378,8 +417,8 @@ def _find_result(varied: Varied, part: FindPart, run: Run, question: Question) -
             name=name, values=tuple(values), figures=candidate.figures, front=candidate.number in on_front
         )
 
-    keys = tuple(variable.key for variable in varied.variables)
-    return _result(part, question, run, row, cloud=part.cloud, spec=varied.name, keys=keys, space=varied.size)
+    keys, names = tuple(variable.key for variable in varied.variables), ", ".join(varied.names)
+    return _result(part, question, run, row, cloud=part.cloud, spec=names, keys=keys, space=varied.size)
 
 
 def _result(
@@ -509,5 +548,5 @@ def _not_fitting(counted: Sequence[_CountedPreset], run: Run, question: Question
             reason = "; ".join(
                 f"{100 * budget.excess(figures[limited(budget)]):.3g} % over {budget.text()}" for budget in over
             )
-            found.append(NotFitting(name=one.name, family=family, reason=reason, figures=figures))
+            found.append(NotFitting(name=one.name, family=family, reason=reason, figures=without_time(figures, over)))
     return found

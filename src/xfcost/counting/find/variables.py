@@ -18,8 +18,13 @@ MOST_VALUES: Final = 100_000
 _EXAMPLE: Final = "as in --vary stages.0.dim=96,128 or --vary stages.2.depth=2:18:2"
 
 
+# Keys of the run, of every system; and of the search, the name of a system.
+RUN_KEYS: Final = ("N", "batch")
+PRESET: Final = "preset"
+
+
 class Variable(NamedTuple):
-    """A key of a spec, as after `--set`, and its values."""
+    """A key of a spec, as after `--set`, or of the run, and its values."""
 
     key: str
     values: tuple[Any, ...]
