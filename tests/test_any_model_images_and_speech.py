@@ -64,6 +64,11 @@ IMAGES: dict[str, dict[str, Any]] = {
         "text_config": TEXT | {"head_dim": 8, "rope_parameters": SECTIONS}, "image_token_id": 5,
         "vision_config": GRID | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
     },
+    "MllamaForConditionalGeneration": {
+        "text_config": TEXT | {"cross_attention_layers": [1], "rope_parameters": {"rope_type": "default"}},
+        "vision_config": IMAGE | {"attention_heads": 2, "num_global_layers": 1, "intermediate_layers_indices": [0],
+        "vision_output_dim": 32}, "image_token_index": 5,
+    },
 }  # fmt: skip
 
 
@@ -84,6 +89,9 @@ def image_of(name: str) -> dict[str, Any]:
         case "Qwen2_5_VLForConditionalGeneration" | "Qwen3VLForConditionalGeneration":
             # 4 by 4 patches of 4 by 4 pixels, of 3 channels in 2 equal frames
             return {"pixel_values": torch.rand(B * 16, 3 * 2 * 4 * 4), "image_grid_thw": torch.tensor([[1, 4, 4]] * B)}
+        case "MllamaForConditionalGeneration":  # four tiles
+            table = {"aspect_ratio_ids": torch.ones(B, 1).long(), "aspect_ratio_mask": torch.ones(B, 1, 4).long()}
+            return {"pixel_values": torch.rand(B, 1, 4, 3, 8, 8), **table}
     return {"pixel_values": torch.rand(B, 3, 8, 8)}
 
 
@@ -98,6 +106,7 @@ PLACES = {
     "InternVLForConditionalGeneration": 1,
     "Qwen2_5_VLForConditionalGeneration": 4,  # 4 by 4 patches, 2 by 2 joined
     "Qwen3VLForConditionalGeneration": 4,
+    "MllamaForConditionalGeneration": 0,  # read by cross-attention alone
 }
 
 

@@ -376,9 +376,15 @@ def images_of(model: Any, samples: int, device: str) -> dict[str, Any]:
     sized = nested or _of(config, "image_size") is not None
     if not {"input_ids", "pixel_values"} <= takes or not sized or "image_grid_thw" in takes:
         return {}
-    images: dict[str, Any] = {"pixel_values": _made("pixel_values", model, samples, None, device)}
+    pixels = _made("pixel_values", model, samples, None, device)
+    if "aspect_ratio_ids" in takes:  # tiles of one image, of one of the sides that its table has
+        tiles = _of(config, "max_num_tiles")
+        mask = torch.ones((samples, 1, tiles), dtype=torch.int64, device=device)
+        tiled = pixels[:, None, None].expand(-1, 1, tiles, -1, -1, -1)
+        return {"pixel_values": tiled, "aspect_ratio_ids": mask[..., 0], "aspect_ratio_mask": mask}
+    images: dict[str, Any] = {"pixel_values": pixels}
     if "image_sizes" in _parameters(getattr(model, "get_image_features", None)):  # before padding; here none is padded
-        images["image_sizes"] = [tuple(images["pixel_values"].shape[-2:])] * samples
+        images["image_sizes"] = [tuple(pixels.shape[-2:])] * samples
     return images
 
 
