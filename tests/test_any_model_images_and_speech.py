@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from transformers_models import transformers
 
-B, N = 2, 24
+B, N = 2, 80
 TEXT = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
     "intermediate_size": 24, "vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
@@ -33,7 +33,7 @@ CLIP = {"model_type": "clip_vision_model", "projection_dim": 16, **IMAGE}
 SIGLIP = {"model_type": "siglip_vision_model", **IMAGE}
 LLAMA = {"model_type": "llama", **TEXT}
 QWEN2 = {"model_type": "qwen2", **TEXT}
-GRID = {"depth": 2, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "patch_size": 4, "out_hidden_size": 16}
+GRID = {"depth": 2, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "patch_size": 14, "out_hidden_size": 16}
 PINPOINTS = [[8, 16], [16, 8], [16, 16]]
 # Class -> its fields, of which each takes an image in a way of its own: crops, an axis of images, a grid, a table.
 IMAGES: dict[str, dict[str, Any]] = {
@@ -58,7 +58,7 @@ IMAGES: dict[str, dict[str, Any]] = {
     },
     "Qwen2_5_VLForConditionalGeneration": {
         "text_config": TEXT | {"hidden_size": 32, "head_dim": 8, "rope_parameters": SECTIONS}, "image_token_id": 5,
-        "vision_config": GRID | {"out_hidden_size": 32, "window_size": 8, "fullatt_block_indexes": [1]},
+        "vision_config": GRID | {"out_hidden_size": 32, "window_size": 56, "fullatt_block_indexes": [1]},
     },
     "Qwen3VLForConditionalGeneration": {
         "text_config": TEXT | {"head_dim": 8, "rope_parameters": SECTIONS}, "image_token_id": 5,
@@ -78,7 +78,7 @@ def rest_but(names: Iterable[str], usual: str) -> list[Any]:
 
 
 def image_of(name: str) -> dict[str, Any]:
-    """An image of 8 by 8 pixels of each sample, or of 16 by 16 where a grid says so, as the processor of the class."""
+    """An image of 8 by 8 pixels of each sample, or of 224 by 224 in a grid, as the processor of the class gives it."""
     torch.manual_seed(1)
     match name:
         case "LlavaNextForConditionalGeneration" | "LlavaOnevisionForConditionalGeneration":
@@ -87,8 +87,9 @@ def image_of(name: str) -> dict[str, Any]:
         case "Idefics3ForConditionalGeneration":
             return {"pixel_values": torch.rand(B, 1, 3, 8, 8)}
         case "Qwen2_5_VLForConditionalGeneration" | "Qwen3VLForConditionalGeneration":
-            # 4 by 4 patches of 4 by 4 pixels, of 3 channels in 2 equal frames
-            return {"pixel_values": torch.rand(B * 16, 3 * 2 * 4 * 4), "image_grid_thw": torch.tensor([[1, 4, 4]] * B)}
+            # 16 by 16 patches of 14 by 14 pixels, of 3 channels in 2 equal frames
+            grid = torch.tensor([[1, 16, 16]] * B)
+            return {"pixel_values": torch.rand(B * 16 * 16, 3 * 2 * 14 * 14), "image_grid_thw": grid}
         case "MllamaForConditionalGeneration":  # four tiles
             table = {"aspect_ratio_ids": torch.ones(B, 1).long(), "aspect_ratio_mask": torch.ones(B, 1, 4).long()}
             return {"pixel_values": torch.rand(B, 1, 4, 3, 8, 8), **table}
@@ -104,8 +105,8 @@ PLACES = {
     "Idefics3ForConditionalGeneration": 1,  # 2 by 2 patches, 2 by 2 joined
     "PaliGemmaForConditionalGeneration": 4,
     "InternVLForConditionalGeneration": 1,
-    "Qwen2_5_VLForConditionalGeneration": 4,  # 4 by 4 patches, 2 by 2 joined
-    "Qwen3VLForConditionalGeneration": 4,
+    "Qwen2_5_VLForConditionalGeneration": 64,  # 16 by 16 patches, 2 by 2 joined
+    "Qwen3VLForConditionalGeneration": 64,
     "MllamaForConditionalGeneration": 0,  # read by cross-attention alone
 }
 
@@ -150,18 +151,31 @@ def counted(folder: Path, name: str, fields: dict[str, Any], **options: Any) -> 
     return xfcost.analyze(path, **(given | options))
 
 
+def prompt_of(name: str, tokens: int) -> dict[str, Any]:
+    """So many tokens, the first of which are the image's."""
+    ids = torch.randint(6, 30, (B, tokens), generator=torch.Generator().manual_seed(0))
+    ids[:, : PLACES[name]] = 5
+    prompt = {"input_ids": ids, **image_of(name)}
+    # the kind of each token, 1 of an image
+    return prompt | ({"mm_token_type_ids": (ids == 5).long()} if "image_grid_thw" in prompt else {})
+
+
 @pytest.mark.parametrize("name", rest_but(IMAGES, "LlavaNextForConditionalGeneration"))
 def test_a_step_behind_an_image_is_that_of_the_real_model(name: str, tmp_path: Path) -> None:
     model, ledger = real(name, IMAGES[name]), counted(tmp_path, name, IMAGES[name])
-    ids = torch.randint(6, 30, (B, N - 1), generator=torch.Generator().manual_seed(0))
-    ids[:, : PLACES[name]] = 5
-    prompt = {"input_ids": ids, **image_of(name)}
-    if "image_grid_thw" in prompt:  # the kind of each token, 1 of an image
-        prompt["mm_token_type_ids"] = (ids == 5).long()
-    macs, cache = stepped(model, prompt)
+    macs, cache = stepped(model, prompt_of(name, N - 1))
     assert ledger.cache.bytes == cache
     assert ledger.total("macs") == macs
     assert ledger.total("params") == sum(one.numel() for one in model.parameters())
+
+
+@pytest.mark.parametrize("name", rest_but(IMAGES, "Qwen3VLForConditionalGeneration"))
+def test_a_prompt_with_an_image_is_that_of_the_real_model(name: str, tmp_path: Path) -> None:
+    ledger = counted(tmp_path, name, IMAGES[name], mode="prefill")
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        found = real(name, IMAGES[name])(**prompt_of(name, N), use_cache=True, logits_to_keep=1)
+    assert ledger.cache.bytes == bytes_in(found.past_key_values, set())
+    assert ledger.total("macs") == counter.get_total_flops() // 2
 
 
 HALVES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}

@@ -6,7 +6,7 @@ import random
 import threading
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
@@ -23,6 +23,7 @@ from xfcost.torch_models.shared.private_torch import (
     as_written,
     children_of,
     compiler_is_loaded,
+    disable_current_modes,
     is_compiled,
     original,
     pytree,
@@ -92,6 +93,80 @@ class WithoutPadding(TorchFunctionMode):
 _ANSWER: Final = "_xfcost_answer"
 _COUNTS: Final = "_xfcost_counts"
 _QUESTIONS: Final = ("all", "is_all_true", "any")
+
+
+_NUMBERS: Final = "_xfcost_numbers"
+_READS: Final = (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__index__)
+_MADE_OF_NUMBERS: Final = (torch.arange, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
+_MOST_NUMBERS: Final = 2**20
+
+
+def with_numbers(numbers: Tensor, device: str) -> Tensor:
+    """`numbers` on a device; on `meta` a tensor that keeps them, for `KnownNumbers`."""
+    tensor = numbers.to(device)
+    if device == "meta":
+        setattr(tensor, _NUMBERS, numbers)
+    return tensor
+
+
+def known_numbers(tensors: Iterable[Any]) -> AbstractContextManager[Any]:
+    """`KnownNumbers` where one of the `tensors` keeps its own."""
+    return KnownNumbers() if any(hasattr(one, _NUMBERS) for one in tensors) else nullcontext()
+
+
+class KnownNumbers(TorchFunctionMode):
+    """On `meta`, whatever follows from numbers alone has its numbers too, such as the places of an image's patches.
+
+    Functions of such tensors run on the CPU as well, where no recorder sees them, and are read there.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = (args, kwargs or {})
+        tensors = [one for one in pytree.tree_leaves(given) if isinstance(one, Tensor)]
+        known = all(hasattr(one, _NUMBERS) for one in tensors) if tensors else func in _MADE_OF_NUMBERS
+        if known and func in _READS:
+            return self._on_cpu(func, given)
+        try:
+            args, named = given if known else _with_places(func, given)
+            result = func(*args, **named)
+        except (NotImplementedError, RuntimeError):
+            if not known:
+                raise
+            return pytree.tree_map_only(Tensor, lambda one: with_numbers(one, "meta"), self._on_cpu(func, given))
+        made = [one for one in pytree.tree_leaves(result) if isinstance(one, Tensor) and one.is_meta]
+        if known and made and max(one.numel() for one in made) <= _MOST_NUMBERS:
+            own = [one for one in pytree.tree_leaves(self._on_cpu(func, given)) if isinstance(one, Tensor)]
+            for tensor, numbers in zip(made, own, strict=True):
+                setattr(tensor, _NUMBERS, numbers)
+        elif any(one is tensors[0] for one in made) and hasattr(tensors[0], _NUMBERS):  # something else was written
+            delattr(tensors[0], _NUMBERS)
+        return result
+
+    @staticmethod
+    def _on_cpu(func: Any, given: Any) -> Any:
+        def own(leaf: Any) -> Any:
+            if isinstance(leaf, Tensor):
+                return getattr(leaf, _NUMBERS)
+            return torch.device("cpu") if isinstance(leaf, torch.device) or leaf == "meta" else leaf
+
+        with disable_current_modes():
+            args, kwargs = pytree.tree_map(own, given)
+            return func(*args, **kwargs)
+
+
+def _with_places(func: Any, given: Any) -> Any:
+    """The arguments of a call on `meta` that would look at numbers: masks as the places where they are true."""
+    args, kwargs = given
+    if func in (torch.repeat_interleave, Tensor.repeat_interleave) and hasattr(args[1], _NUMBERS):
+        return args, kwargs | {"output_size": int(getattr(args[1], _NUMBERS).sum())}
+    if func not in (Tensor.__getitem__, Tensor.__setitem__):
+        return given
+    index: list[Any] = []
+    for one in args[1] if isinstance(args[1], tuple) else (args[1],):
+        numbers = getattr(one, _NUMBERS, None)
+        is_mask = numbers is not None and numbers.dtype is torch.bool
+        index += [place.to("meta") for place in numbers.nonzero(as_tuple=True)] if is_mask else [one]
+    return (args[0], tuple(index), *args[2:]), kwargs
 
 
 def layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
