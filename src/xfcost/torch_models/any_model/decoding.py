@@ -128,7 +128,8 @@ def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES,
 @contextmanager
 def _encoder_kept(model: nn.Module, outputs: list[Any]) -> Iterator[None]:
     """Append to `outputs` what the encoder of a model of transformers returns inside."""
-    encoder = model.get_encoder() if hasattr(model, "get_encoder") else None
+    find: Any = getattr(model, "get_encoder", None)
+    encoder = None if find is None else find()
     if not isinstance(encoder, nn.Module) or encoder is model:
         yield
         return

@@ -358,7 +358,7 @@ def text_tokens(model: Any, tokens: int | None) -> int | None:
     places = 0
     with suppress(UsageError):  # raised again where the image is among the inputs
         _, places = images_of(model, 1, str(model.device))
-    return min(_DEFAULT_TOKENS + places, positions_of(model) or math.inf)
+    return min(_DEFAULT_TOKENS + places, positions_of(model) or _DEFAULT_TOKENS + places)
 
 
 def _has_features_in_text(model: Any) -> bool:
@@ -420,7 +420,9 @@ def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str
         if _GRID in asked and all(isinstance(one, int) for one in (patch, frames, merged)):
             rows, columns = (side // patch // merged * merged for side in (height, width))
             patches = noise((samples * rows * columns, channels * frames * patch**2), device, pixels.dtype)
-            yield {"pixel_values": patches, _GRID: with_numbers(torch.tensor([[1, rows, columns]] * samples), device)}
+            grid = {_GRID: with_numbers(torch.tensor([[1, rows, columns]] * samples), device)}
+            yield {"pixel_values": patches} | grid
+            yield {"pixel_values": patches.reshape(-1, channels * frames, patch, patch)} | grid
         return
     if "aspect_ratio_ids" in takes:  # of one of the ratios of sides that its table has
         tiles = _of(config, "max_num_tiles")
@@ -491,7 +493,8 @@ def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) ->
         size = _of(config, "image_size") or 224
         shape = (_of(config, "num_channels", "in_channels") or 3, *([size, size] if isinstance(size, int) else size))
     elif name == "input_features":
-        bins, frames = _of(config, *_FREQUENCIES) or 80, tokens or 2 * (_of(config, "max_source_positions") or 500)
+        bins: Any = _of(config, *_FREQUENCIES) or 80
+        frames: Any = tokens or 2 * (_of(config, "max_source_positions") or 500)
         first = next((layer for layer in model.modules() if _sides_of(layer) is not None), None)
         # the first layer of Whisper has a channel of each frequency; other layers, and fields, are of frames of them
         of_channels = isinstance(first, nn.Conv1d) and _of(config, _FREQUENCIES[0]) is not None

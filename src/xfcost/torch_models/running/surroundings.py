@@ -96,9 +96,11 @@ _QUESTIONS: Final = ("all", "is_all_true", "any")
 
 
 _NUMBERS: Final = "_xfcost_numbers"
-_READS: Final = (Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__index__)
+_READS: Final = (
+    Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.cpu, Tensor.__bool__, Tensor.__int__, Tensor.__index__,
+)  # fmt: skip
 _MADE_OF_NUMBERS: Final = (torch.arange, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
-_MOST_NUMBERS: Final = 2**20
+_MOST_BYTES: Final = 2**23
 
 
 def with_numbers(numbers: Tensor, device: str) -> Tensor:
@@ -123,7 +125,7 @@ class KnownNumbers(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = (args, kwargs or {})
         tensors = [one for one in pytree.tree_leaves(given) if isinstance(one, Tensor)]
-        known = all(hasattr(one, _NUMBERS) for one in tensors) if tensors else func in _MADE_OF_NUMBERS
+        known = all(_numbers_of(one) is not None for one in tensors) if tensors else func in _MADE_OF_NUMBERS
         if known and func in _READS:
             return self._on_cpu(func, given)
         try:
@@ -134,11 +136,13 @@ class KnownNumbers(TorchFunctionMode):
                 raise
             return pytree.tree_map_only(Tensor, lambda one: with_numbers(one, "meta"), self._on_cpu(func, given))
         made = [one for one in pytree.tree_leaves(result) if isinstance(one, Tensor) and one.is_meta]
-        if known and made and max(one.numel() for one in made) <= _MOST_NUMBERS:
+        writes = func is Tensor.__setitem__ or any(one is tensors[0] for one in made if tensors)
+        small = all(one.untyped_storage().nbytes() <= _MOST_BYTES for one in made)
+        if known and small and (made or writes):
             own = [one for one in pytree.tree_leaves(self._on_cpu(func, given)) if isinstance(one, Tensor)]
             for tensor, numbers in zip(made, own, strict=True):
                 setattr(tensor, _NUMBERS, numbers)
-        elif any(one is tensors[0] for one in made) and hasattr(tensors[0], _NUMBERS):  # something else was written
+        elif writes and hasattr(tensors[0], _NUMBERS):
             delattr(tensors[0], _NUMBERS)
         return result
 
@@ -146,7 +150,7 @@ class KnownNumbers(TorchFunctionMode):
     def _on_cpu(func: Any, given: Any) -> Any:
         def own(leaf: Any) -> Any:
             if isinstance(leaf, Tensor):
-                return getattr(leaf, _NUMBERS)
+                return _numbers_of(leaf)
             return torch.device("cpu") if isinstance(leaf, torch.device) or leaf == "meta" else leaf
 
         with disable_current_modes():
@@ -154,19 +158,36 @@ class KnownNumbers(TorchFunctionMode):
             return func(*args, **kwargs)
 
 
+def _numbers_of(value: Any) -> Tensor | None:
+    """None of a tensor on `meta` that keeps none, and of what is no tensor."""
+    if not isinstance(value, Tensor):
+        return None
+    return getattr(value, _NUMBERS, None) if value.is_meta else value
+
+
 def _with_places(func: Any, given: Any) -> Any:
-    """The arguments of a call on `meta` that would look at numbers: masks as the places where they are true."""
+    """The arguments of a call that looks at numbers on `meta`: bounds as numbers, masks as places that are true."""
     args, kwargs = given
-    if func in (torch.repeat_interleave, Tensor.repeat_interleave) and hasattr(args[1], _NUMBERS):
-        return args, kwargs | {"output_size": int(getattr(args[1], _NUMBERS).sum())}
+    if func in (torch.repeat_interleave, Tensor.repeat_interleave):
+        times = _numbers_of(args[1])
+        return args, kwargs if times is None else kwargs | {"output_size": int(times.sum())}
     if func not in (Tensor.__getitem__, Tensor.__setitem__):
         return given
     index: list[Any] = []
     for one in args[1] if isinstance(args[1], tuple) else (args[1],):
-        numbers = getattr(one, _NUMBERS, None)
-        is_mask = numbers is not None and numbers.dtype is torch.bool
-        index += [place.to("meta") for place in numbers.nonzero(as_tuple=True)] if is_mask else [one]
+        numbers = _numbers_of(one)
+        if numbers is not None and numbers.dtype is torch.bool:
+            index += [place.to("meta") for place in numbers.nonzero(as_tuple=True)]
+        elif isinstance(one, slice):
+            index.append(slice(*map(_bound, (one.start, one.stop, one.step))))
+        else:
+            index.append(one)
     return (args[0], tuple(index), *args[2:]), kwargs
+
+
+def _bound(value: Any) -> Any:
+    numbers = _numbers_of(value)
+    return value if numbers is None else int(numbers)
 
 
 def layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
