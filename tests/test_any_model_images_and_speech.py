@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from transformers_models import transformers
+from xfcost.torch_models.running.surroundings import known_numbers, with_numbers
 
 B, N = 2, 80
 TEXT = {
@@ -174,8 +175,33 @@ def test_a_prompt_with_an_image_is_that_of_the_real_model(name: str, tmp_path: P
     ledger = counted(tmp_path, name, IMAGES[name], mode="prefill")
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         found = real(name, IMAGES[name])(**prompt_of(name, N), use_cache=True, logits_to_keep=1)
+    assert ledger.module.tensors == ("real" if name.startswith("Idefics") else "meta")  # which looks at the pixels
     assert ledger.cache.bytes == bytes_in(found.past_key_values, set())
     assert ledger.total("macs") == counter.get_total_flops() // 2
+
+
+def places_in(grid: torch.Tensor) -> tuple[list[int], list[int], torch.Size]:
+    """As classes of images use the numbers of a grid: as sizes, bounds, masks and repeats."""
+    rows, columns = grid[0, 1], grid[0, 2]
+    numbers = torch.arange(int(rows * columns), device=grid.device).view(rows, columns)
+    numbers[0, :2] = 7
+    numbers += 1
+    chosen = numbers[numbers > 4]
+    ends = grid.prod(-1).repeat_interleave(grid[:, 0]).cumsum(0)
+    features = torch.empty(int(ends[-1]), 3, device=grid.device)
+    parts = features[: ends[0]].split([rows, ends[0] - rows])
+    masked = features[(torch.arange(len(features), device=grid.device) % 2 == 0)]
+    return chosen.tolist(), ends.tolist(), torch.Size([*parts[1].shape, *masked.shape])
+
+
+def test_numbers_that_are_known_on_meta_are_those_of_the_cpu() -> None:
+    grid = torch.tensor([[1, 2, 4], [2, 2, 2]])
+    with known_numbers([kept := with_numbers(grid, "meta")]):
+        assert places_in(kept) == places_in(grid)
+        numbers = torch.zeros(4, dtype=torch.int64, device="meta")
+        numbers[0] = torch.empty((), dtype=torch.int64, device="meta")  # of which nothing is known
+        with pytest.raises(NotImplementedError, match="meta"):
+            numbers.tolist()
 
 
 HALVES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}

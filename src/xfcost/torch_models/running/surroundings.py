@@ -100,6 +100,7 @@ _READS: Final = (
     Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.cpu, Tensor.__bool__, Tensor.__int__, Tensor.__index__,
 )  # fmt: skip
 _MADE_OF_NUMBERS: Final = (torch.arange, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
+_TAKE_SIZES: Final = (Tensor.split, Tensor.view, Tensor.reshape, torch.split, torch.reshape)
 _MOST_BYTES: Final = 2**23
 
 
@@ -171,6 +172,8 @@ def _with_places(func: Any, given: Any) -> Any:
     if func in (torch.repeat_interleave, Tensor.repeat_interleave):
         times = _numbers_of(args[1])
         return args, kwargs if times is None else kwargs | {"output_size": int(times.sum())}
+    if func in _TAKE_SIZES:
+        return (args[0], *pytree.tree_map(_bound, args[1:])), kwargs
     if func not in (Tensor.__getitem__, Tensor.__setitem__):
         return given
     index: list[Any] = []
