@@ -23,7 +23,9 @@ def test_most_types_that_write_text_have_a_decode_step() -> None:
     lines = written()
     assert [(one["kind"], one["type"]) for one in lines] == list(types())
     found = Counter((one["kind"], one["decode"]) for one in lines)
-    assert found["causal", "yes"] >= 170
+    assert found["causal", "yes"] >= 171
+    assert found["image-text", "yes"] >= 79
+    assert found["speech", "yes"] >= 16
     for one in lines:
         assert bool(one["reason"]) == (one["decode"] == "no")
         assert (one["decode"] == "yes") == bool(one["cache"] and one["macs"] and one["weights"])

@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.torch_models.any_model.inputs import Given, Lengths, image_places, images_of, usual_inputs
+from xfcost.torch_models.any_model.inputs import Given, Lengths, images_of, usual_inputs
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.targets import configured
 
@@ -78,7 +78,7 @@ def made(path: str, device: str) -> tuple[Any, Given]:
     torch.manual_seed(0)
     model = configured(path, device)
     of_sound = getattr(model, "main_input_name", "") == "input_values"
-    tokens = TOKENS + image_places(model, images_of(model, 1, device))
+    tokens = TOKENS + images_of(model, 1, device)[1]
     return model, usual_inputs(model, Lengths(None if of_sound else tokens), 1, device)
 
 

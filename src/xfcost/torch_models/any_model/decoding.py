@@ -40,7 +40,7 @@ from xfcost.torch_models.any_model.run import (
 )
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.running.on_meta import RepeatedShapes, TooManyCallsError
-from xfcost.torch_models.running.surroundings import WithoutPadding, shapes_on_meta, without_autocast
+from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, shapes_on_meta, without_autocast
 from xfcost.torch_models.shared.private_torch import no_compiler
 
 # Attributes of a cache's layers that hold keys and values; other tensors that don't grow are recurrent states.
@@ -130,7 +130,8 @@ def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES,
 @contextmanager
 def _encoder_kept(model: nn.Module, outputs: list[Any]) -> Iterator[None]:
     """Append to `outputs` what the encoder of a model of transformers returns inside."""
-    encoder = model.get_encoder() if hasattr(model, "get_encoder") else None
+    find: Any = getattr(model, "get_encoder", None)
+    encoder = None if find is None else find()
     if not isinstance(encoder, nn.Module) or encoder is model:
         yield
         return
@@ -163,7 +164,7 @@ def _outputs(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind
         kwargs = prompt.kwargs | ({} if number is None else {"input_ids": ids[:, :number]})
         with (
             stand_ins(how, model, (), kwargs) as (_, inputs), shapes_on_meta(), without_autocast(), no_compiler(),
-            WithoutPadding(), RepeatedShapes(most),
+            WithoutPadding(), known_numbers(prompt.kwargs.values()), RepeatedShapes(most),
         ):  # fmt: skip
             return model(**inputs), inputs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import SHAPE
 from xfcost.torch_models.any_model.user_errors import OwnError, message, raised, refused
-from xfcost.torch_models.running.surroundings import WithoutPadding
+from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, with_numbers
 from xfcost.torch_models.shared.private_torch import pytree
 
 
@@ -327,16 +327,20 @@ def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Giv
         )
     number = None if decodes and main != "input_ids" else lengths.tokens
     tensors: dict[str, Any] = {main: _made(main, model, samples, number, device)}
-    if main in {"input_ids", "pixel_values"} and (images := images_of(model, samples, device)):
-        text = _made("input_ids", model, samples, number, device)
-        places = image_places(model, images)
+    images, places = images_of(model, samples, device) if main in {"input_ids", "pixel_values"} else ({}, 0)
+    if images:
+        text = _made("input_ids", model, samples, number, "cpu")
         if text.shape[1] <= places:
             raise OwnError(
                 f"--N {text.shape[1]}: {places} of the tokens are an image's; expected --N from {places + 1}, or "
                 "--input input_ids=BxN:int64 for text alone"
             )
         text[:, :places] = _of(config, *_IMAGE_TOKEN) or 0
-        tensors |= images | {"input_ids": text}
+        has_grid = _GRID in images
+        tensors |= images | {"input_ids": with_numbers(text, device) if has_grid else text.to(device)}
+        if has_grid and "mm_token_type_ids" in _parameters(model.forward):  # 1 of an image
+            kinds = (torch.arange(text.shape[1]) < places).long().expand(samples, -1)
+            tensors["mm_token_type_ids"] = with_numbers(kinds, device)
     if decodes:
         start = getattr(config, "decoder_start_token_id", None) or 0
         tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(model, lengths.tokens)
@@ -353,8 +357,8 @@ def text_tokens(model: Any, tokens: int | None) -> int | None:
         return tokens
     places = 0
     with suppress(UsageError):  # raised again where the image is among the inputs
-        places = image_places(model, images_of(model, 1, str(model.device)))
-    return min(_DEFAULT_TOKENS + places, positions_of(model) or math.inf)
+        _, places = images_of(model, 1, str(model.device))
+    return min(_DEFAULT_TOKENS + places, positions_of(model) or _DEFAULT_TOKENS + places)
 
 
 def _has_features_in_text(model: Any) -> bool:
@@ -364,41 +368,73 @@ def _has_features_in_text(model: Any) -> bool:
 
 
 _IMAGE_TOKEN: Final = ("image_token_id", "image_token_index")
+_GRID: Final = "image_grid_thw"
+_MERGED: Final = "spatial_merge_size"
+_MOST_CROPS: Final = 5
 
 
-def images_of(model: Any, samples: int, device: str) -> dict[str, Any]:
-    """An image of each sample, of a model that takes texts and images of one size; nothing of another.
-
-    Images as lists of patches need their grid, and are left out.
-    """
-    config, takes = model.config, _parameters(model.forward).keys()
-    nested = hasattr(config, "text_config") and getattr(config, "vision_config", config) is not None
-    sized = nested or _of(config, "image_size") is not None
-    if not {"input_ids", "pixel_values"} <= takes or not sized or "image_grid_thw" in takes:
-        return {}
-    images: dict[str, Any] = {"pixel_values": _made("pixel_values", model, samples, None, device)}
-    if "image_sizes" in _parameters(getattr(model, "get_image_features", None)):  # before padding; here none is padded
-        images["image_sizes"] = [tuple(images["pixel_values"].shape[-2:])] * samples
-    return images
-
-
-def image_places(model: Any, images: Mapping[str, Any]) -> int:
-    """The tokens of a text whose places the features of its image take.
+def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], int]:
+    """An image of each sample, and the tokens of a text whose places its features take.
 
     Raises:
         UsageError: the model's part for images does not run, such as on `meta`.
     """
-    if not images or not isinstance(_of(model.config, *_IMAGE_TOKEN), int) or not hasattr(model, "get_image_features"):
-        return 0
-    try:
-        with torch.no_grad(), WithoutPadding():
-            found = model.get_image_features(**images)
-    except Exception as error:
-        looks_at_numbers = "meta" in message(error).lower()  # as torch words it
-        raise refused(model, error, kind=UsageError if looks_at_numbers else OwnError) from error
-    features = getattr(found, "pooler_output", found)
-    parts = features if isinstance(features, tuple | list) else [features]
-    return sum(part.numel() for part in parts) // (parts[0].shape[-1] * len(images["pixel_values"]))
+    failed: Exception | None = None
+    features = getattr(model, "get_image_features", None)
+    for images in _possible_images(model, samples, device):
+        if features is None or not isinstance(_of(model.config, *_IMAGE_TOKEN), int):
+            return images, 0
+        try:
+            with torch.no_grad(), WithoutPadding(), known_numbers(images.values()):
+                made = features(**images)
+        except Exception as error:  # noqa: BLE001 - the next may have the axes that it expects
+            failed = error if failed is None or _is_about_meta(error) else failed
+            continue
+        found = getattr(made, "pooler_output", made)
+        parts = found if isinstance(found, tuple | list) else [found]
+        return images, sum(part.numel() for part in parts) // (parts[0].shape[-1] * samples)
+    if failed is not None:
+        alone = "; --input input_ids=BxN:int64 counts text alone"
+        raise refused(model, failed, alone, UsageError if _is_about_meta(failed) else OwnError) from failed
+    return {}, 0
+
+
+def _is_about_meta(error: Exception) -> bool:
+    return "meta" in message(error).lower()  # as torch words it
+
+
+def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str, Any]]:
+    """Images of the size in a model's config as its signatures name them: patches of a grid, tiles, one image, crops.
+
+    None of a model that takes no images of one size beside a text.
+    """
+    config, takes = model.config, _parameters(model.forward).keys()
+    asked = _parameters(getattr(model, "get_image_features", None))
+    nested = hasattr(config, "text_config") and getattr(config, "vision_config", config) is not None
+    if not {"input_ids", "pixel_values"} <= takes or not (nested or _of(config, "image_size") is not None):
+        return
+    pixels = _made("pixel_values", model, samples, None, device)
+    channels, height, width = pixels.shape[1:]
+    if _GRID in takes:
+        patch, frames, merged = (_of(config, name) or 1 for name in ("patch_size", "temporal_patch_size", _MERGED))
+        if _GRID in asked and all(isinstance(one, int) for one in (patch, frames, merged)):
+            rows, columns = (side // patch // merged * merged for side in (height, width))
+            patches = noise((samples * rows * columns, channels * frames * patch**2), device, pixels.dtype)
+            grid = {_GRID: with_numbers(torch.tensor([[1, rows, columns]] * samples), device)}
+            yield {"pixel_values": patches} | grid
+            yield {"pixel_values": patches.reshape(-1, channels * frames, patch, patch)} | grid
+        return
+    if "aspect_ratio_ids" in takes:  # of one of the ratios of sides that its table has
+        tiles = _of(config, "max_num_tiles")
+        mask = torch.ones((samples, 1, tiles), dtype=torch.int64, device=device)
+        tiled = pixels[:, None, None].expand(-1, 1, tiles, -1, -1, -1)
+        yield {"pixel_values": tiled, "aspect_ratio_ids": mask[..., 0], "aspect_ratio_mask": mask}
+        return
+    sizes = {"image_sizes": with_numbers(torch.tensor([[height, width]] * samples), device)}  # here none is padded
+    beside = sizes if "image_sizes" in asked else {}
+    yield {"pixel_values": pixels} | beside
+    for crops in range(1, _MOST_CROPS + 1):
+        yield {"pixel_values": pixels[:, None].repeat(1, crops, 1, 1, 1)} | beside
 
 
 def _of(config: Any, *names: str) -> Any:
@@ -457,7 +493,8 @@ def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) ->
         size = _of(config, "image_size") or 224
         shape = (_of(config, "num_channels", "in_channels") or 3, *([size, size] if isinstance(size, int) else size))
     elif name == "input_features":
-        bins, frames = _of(config, *_FREQUENCIES) or 80, tokens or 2 * (_of(config, "max_source_positions") or 500)
+        bins: Any = _of(config, *_FREQUENCIES) or 80
+        frames: Any = tokens or 2 * (_of(config, "max_source_positions") or 500)
         first = next((layer for layer in model.modules() if _sides_of(layer) is not None), None)
         # the first layer of Whisper has a channel of each frequency; other layers, and fields, are of frames of them
         of_channels = isinstance(first, nn.Conv1d) and _of(config, _FREQUENCIES[0]) is not None

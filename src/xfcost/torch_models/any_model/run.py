@@ -29,6 +29,7 @@ from xfcost.torch_models.running.surroundings import (
     WithoutPadding,
     cloned,
     handed_to_numpy,
+    known_numbers,
     learning,
     shapes_on_meta,
     unchanged,
@@ -235,6 +236,7 @@ def run_on(  # noqa: PLR0913 - options
             stack.enter_context(shapes_on_meta())
             stack.enter_context(without_autocast())
             stack.enter_context(padding if kwargs.get("use_cache") else nullcontext())
+            stack.enter_context(known_numbers(reached((args, kwargs))))
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))

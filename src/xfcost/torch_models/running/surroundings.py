@@ -6,7 +6,7 @@ import random
 import threading
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
@@ -23,6 +23,7 @@ from xfcost.torch_models.shared.private_torch import (
     as_written,
     children_of,
     compiler_is_loaded,
+    disable_current_modes,
     is_compiled,
     original,
     pytree,
@@ -92,6 +93,104 @@ class WithoutPadding(TorchFunctionMode):
 _ANSWER: Final = "_xfcost_answer"
 _COUNTS: Final = "_xfcost_counts"
 _QUESTIONS: Final = ("all", "is_all_true", "any")
+
+
+_NUMBERS: Final = "_xfcost_numbers"
+_READS: Final = (
+    Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.cpu, Tensor.__bool__, Tensor.__int__, Tensor.__index__,
+)  # fmt: skip
+_MADE_OF_NUMBERS: Final = (torch.arange, torch.full, torch.linspace, torch.ones, torch.tensor, torch.zeros)
+_TAKE_SIZES: Final = (Tensor.split, Tensor.view, Tensor.reshape, torch.split, torch.reshape)
+_MOST_BYTES: Final = 2**23
+
+
+def with_numbers(numbers: Tensor, device: str) -> Tensor:
+    """`numbers` on a device; on `meta` a tensor that keeps them, for `KnownNumbers`."""
+    tensor = numbers.to(device)
+    if device == "meta":
+        setattr(tensor, _NUMBERS, numbers)
+    return tensor
+
+
+def known_numbers(tensors: Iterable[Any]) -> AbstractContextManager[Any]:
+    """`KnownNumbers` where one of the `tensors` keeps its own."""
+    return KnownNumbers() if any(hasattr(one, _NUMBERS) for one in tensors) else nullcontext()
+
+
+class KnownNumbers(TorchFunctionMode):
+    """On `meta`, whatever follows from numbers alone has its numbers too, such as the places of an image's patches.
+
+    Functions of such tensors run on the CPU as well, where no recorder sees them, and are read there.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = (args, kwargs or {})
+        tensors = [one for one in pytree.tree_leaves(given) if isinstance(one, Tensor)]
+        known = all(_numbers_of(one) is not None for one in tensors) if tensors else func in _MADE_OF_NUMBERS
+        if known and func in _READS:
+            return self._on_cpu(func, given)
+        try:
+            args, named = given if known else _with_places(func, given)
+            result = func(*args, **named)
+        except (NotImplementedError, RuntimeError):
+            if not known:
+                raise
+            return pytree.tree_map_only(Tensor, lambda one: with_numbers(one, "meta"), self._on_cpu(func, given))
+        made = [one for one in pytree.tree_leaves(result) if isinstance(one, Tensor) and one.is_meta]
+        writes = func is Tensor.__setitem__ or any(one is tensors[0] for one in made if tensors)
+        small = all(one.untyped_storage().nbytes() <= _MOST_BYTES for one in made)
+        if known and small and (made or writes):
+            own = [one for one in pytree.tree_leaves(self._on_cpu(func, given)) if isinstance(one, Tensor)]
+            for tensor, numbers in zip(made, own, strict=True):
+                setattr(tensor, _NUMBERS, numbers)
+        elif writes and hasattr(tensors[0], _NUMBERS):
+            delattr(tensors[0], _NUMBERS)
+        return result
+
+    @staticmethod
+    def _on_cpu(func: Any, given: Any) -> Any:
+        def own(leaf: Any) -> Any:
+            if isinstance(leaf, Tensor):
+                return _numbers_of(leaf)
+            return torch.device("cpu") if isinstance(leaf, torch.device) or leaf == "meta" else leaf
+
+        with disable_current_modes():
+            args, kwargs = pytree.tree_map(own, given)
+            return func(*args, **kwargs)
+
+
+def _numbers_of(value: Any) -> Tensor | None:
+    """None of a tensor on `meta` that keeps none, and of what is no tensor."""
+    if not isinstance(value, Tensor):
+        return None
+    return getattr(value, _NUMBERS, None) if value.is_meta else value
+
+
+def _with_places(func: Any, given: Any) -> Any:
+    """The arguments of a call that looks at numbers on `meta`: bounds as numbers, masks as places that are true."""
+    args, kwargs = given
+    if func in (torch.repeat_interleave, Tensor.repeat_interleave):
+        times = _numbers_of(args[1])
+        return args, kwargs if times is None else kwargs | {"output_size": int(times.sum())}
+    if func in _TAKE_SIZES:
+        return (args[0], *pytree.tree_map(_bound, args[1:])), kwargs
+    if func not in (Tensor.__getitem__, Tensor.__setitem__):
+        return given
+    index: list[Any] = []
+    for one in args[1] if isinstance(args[1], tuple) else (args[1],):
+        numbers = _numbers_of(one)
+        if numbers is not None and numbers.dtype is torch.bool:
+            index += [place.to("meta") for place in numbers.nonzero(as_tuple=True)]
+        elif isinstance(one, slice):
+            index.append(slice(*map(_bound, (one.start, one.stop, one.step))))
+        else:
+            index.append(one)
+    return (args[0], tuple(index), *args[2:]), kwargs
+
+
+def _bound(value: Any) -> Any:
+    numbers = _numbers_of(value)
+    return value if numbers is None else int(numbers)
 
 
 def layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:

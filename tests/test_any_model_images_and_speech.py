@@ -1,0 +1,244 @@
+"""Decode steps of models that read images or speech, against real runs of the models on the CPU.
+
+References run the model itself with real numbers, with images among its tokens where it takes them; nothing of them is
+ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import xfcost
+from transformers_models import transformers
+from xfcost.torch_models.running.surroundings import known_numbers, with_numbers
+
+B, N = 2, 80
+TEXT = {
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+    "intermediate_size": 24, "vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+IMAGE = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 8,
+    "patch_size": 4,
+}  # fmt: skip
+SECTIONS = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}  # of half a head
+CLIP = {"model_type": "clip_vision_model", "projection_dim": 16, **IMAGE}
+SIGLIP = {"model_type": "siglip_vision_model", **IMAGE}
+LLAMA = {"model_type": "llama", **TEXT}
+QWEN2 = {"model_type": "qwen2", **TEXT}
+GRID = {"depth": 2, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "patch_size": 14, "out_hidden_size": 16}
+PINPOINTS = [[8, 16], [16, 8], [16, 16]]
+# Class -> its fields, of which each takes an image in a way of its own: crops, an axis of images, a grid, a table.
+IMAGES: dict[str, dict[str, Any]] = {
+    "LlavaForConditionalGeneration": {"text_config": LLAMA, "vision_config": CLIP, "image_token_index": 5},
+    "LlavaNextForConditionalGeneration": {
+        "text_config": LLAMA, "vision_config": CLIP, "image_token_index": 5, "image_grid_pinpoints": PINPOINTS,
+    },
+    "LlavaOnevisionForConditionalGeneration": {
+        "text_config": QWEN2, "vision_config": SIGLIP, "image_token_index": 5, "image_grid_pinpoints": PINPOINTS,
+        "vision_feature_layer": -1,
+    },
+    "Idefics3ForConditionalGeneration": {
+        "text_config": LLAMA, "vision_config": IMAGE, "image_token_id": 5, "scale_factor": 2,
+    },
+    "PaliGemmaForConditionalGeneration": {
+        "text_config": {"model_type": "gemma", **TEXT}, "image_token_index": 5, "projection_dim": 16,
+        "vision_config": {**SIGLIP, "projection_dim": 16, "vision_use_head": False},
+    },
+    "InternVLForConditionalGeneration": {
+        "text_config": QWEN2, "vision_config": {"model_type": "internvl_vision", **IMAGE, "image_size": [8, 8],
+        "patch_size": [4, 4]}, "image_token_id": 5,
+    },
+    "Qwen2_5_VLForConditionalGeneration": {
+        "text_config": TEXT | {"hidden_size": 32, "head_dim": 8, "rope_parameters": SECTIONS}, "image_token_id": 5,
+        "vision_config": GRID | {"out_hidden_size": 32, "window_size": 56, "fullatt_block_indexes": [1]},
+    },
+    "Qwen3VLForConditionalGeneration": {
+        "text_config": TEXT | {"head_dim": 8, "rope_parameters": SECTIONS}, "image_token_id": 5,
+        "vision_config": GRID | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
+    },
+    "MllamaForConditionalGeneration": {
+        "text_config": TEXT | {"cross_attention_layers": [1], "rope_parameters": {"rope_type": "default"}},
+        "vision_config": IMAGE | {"attention_heads": 2, "num_global_layers": 1, "intermediate_layers_indices": [0],
+        "vision_output_dim": 32}, "image_token_index": 5,
+    },
+}  # fmt: skip
+
+
+def rest_but(names: Iterable[str], usual: str) -> list[Any]:
+    """All names as parameters, of which one is of the quick tier."""
+    return [name if name == usual else pytest.param(name, marks=pytest.mark.rest) for name in names]
+
+
+def image_of(name: str) -> dict[str, Any]:
+    """An image of 8 by 8 pixels of each sample, or of 224 by 224 in a grid, as the processor of the class gives it."""
+    torch.manual_seed(1)
+    match name:
+        case "LlavaNextForConditionalGeneration" | "LlavaOnevisionForConditionalGeneration":
+            # scaled to 8 by 16, two crops of it, and the whole
+            return {"pixel_values": torch.rand(B, 3, 3, 8, 8), "image_sizes": torch.tensor([[8, 8]] * B)}
+        case "Idefics3ForConditionalGeneration":
+            return {"pixel_values": torch.rand(B, 1, 3, 8, 8)}
+        case "Qwen2_5_VLForConditionalGeneration" | "Qwen3VLForConditionalGeneration":
+            # 16 by 16 patches of 14 by 14 pixels, of 3 channels in 2 equal frames
+            grid = torch.tensor([[1, 16, 16]] * B)
+            return {"pixel_values": torch.rand(B * 16 * 16, 3 * 2 * 14 * 14), "image_grid_thw": grid}
+        case "MllamaForConditionalGeneration":  # four tiles
+            table = {"aspect_ratio_ids": torch.ones(B, 1).long(), "aspect_ratio_mask": torch.ones(B, 1, 4).long()}
+            return {"pixel_values": torch.rand(B, 1, 4, 3, 8, 8), **table}
+    return {"pixel_values": torch.rand(B, 3, 8, 8)}
+
+
+# Tokens of the image, by the class's own description.
+PLACES = {
+    "LlavaForConditionalGeneration": 4,  # 2 by 2 patches
+    # 2 by 2 of the whole; of the crops, without padding, 2 rows of 2 and the end of each
+    "LlavaNextForConditionalGeneration": 4 + 2 * 3,
+    "LlavaOnevisionForConditionalGeneration": 4 + 2 * 3,
+    "Idefics3ForConditionalGeneration": 1,  # 2 by 2 patches, 2 by 2 joined
+    "PaliGemmaForConditionalGeneration": 4,
+    "InternVLForConditionalGeneration": 1,
+    "Qwen2_5_VLForConditionalGeneration": 64,  # 16 by 16 patches, 2 by 2 joined
+    "Qwen3VLForConditionalGeneration": 64,
+    "MllamaForConditionalGeneration": 0,  # read by cross-attention alone
+}
+
+
+def real(name: str, fields: dict[str, Any]) -> Any:
+    """The model itself, in float32 with random weights on the CPU."""
+    torch.manual_seed(0)
+    made = getattr(transformers, name)
+    return made(made.config_class(**fields)).eval().requires_grad_(requires_grad=False)
+
+
+def stepped(model: Any, prompt: dict[str, Any]) -> tuple[int, int]:
+    """MACs of the step after a prompt, and the bytes of the cache after it."""
+    ids = "decoder_input_ids" if "decoder_input_ids" in prompt else "input_ids"
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        first = model(**prompt, use_cache=True)
+        step = {ids: prompt[ids][:, -1:], "past_key_values": first.past_key_values}
+        if ids == "decoder_input_ids":
+            step["encoder_outputs"] = model.get_encoder()(**{key: one for key, one in prompt.items() if key != ids})
+        with FlopCounterMode(display=False) as counter:
+            second = model(**step, use_cache=True)
+    return counter.get_total_flops() // 2, bytes_in(second.past_key_values, set())
+
+
+def bytes_in(value: Any, seen: set[int]) -> int:
+    """The bytes of every tensor with an axis in a cache, each counted once."""
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        return value.nbytes if value.dim() else 0
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    attributes = vars(value).values() if hasattr(value, "__dict__") else ()
+    return sum(bytes_in(one, seen) for one in (*inner, *attributes))
+
+
+def counted(folder: Path, name: str, fields: dict[str, Any], **options: Any) -> Any:
+    path = folder / "config.json"
+    kind = getattr(transformers, name).config_class.model_type
+    path.write_text(json.dumps({**fields, "model_type": kind, "architectures": [name]}))
+    given: dict[str, Any] = {"mode": "decode", "N": N, "batch": B, "dtype": "float32", "trace": False}
+    return xfcost.analyze(path, **(given | options))
+
+
+def prompt_of(name: str, tokens: int) -> dict[str, Any]:
+    """So many tokens, the first of which are the image's."""
+    ids = torch.randint(6, 30, (B, tokens), generator=torch.Generator().manual_seed(0))
+    ids[:, : PLACES[name]] = 5
+    prompt = {"input_ids": ids, **image_of(name)}
+    # the kind of each token, 1 of an image
+    return prompt | ({"mm_token_type_ids": (ids == 5).long()} if "image_grid_thw" in prompt else {})
+
+
+@pytest.mark.parametrize("name", rest_but(IMAGES, "LlavaNextForConditionalGeneration"))
+def test_a_step_behind_an_image_is_that_of_the_real_model(name: str, tmp_path: Path) -> None:
+    model, ledger = real(name, IMAGES[name]), counted(tmp_path, name, IMAGES[name])
+    macs, cache = stepped(model, prompt_of(name, N - 1))
+    assert ledger.cache.bytes == cache
+    assert ledger.total("macs") == macs
+    assert ledger.total("params") == sum(one.numel() for one in model.parameters())
+
+
+@pytest.mark.parametrize("name", rest_but(IMAGES, "Qwen3VLForConditionalGeneration"))
+def test_a_prompt_with_an_image_is_that_of_the_real_model(name: str, tmp_path: Path) -> None:
+    ledger = counted(tmp_path, name, IMAGES[name], mode="prefill")
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        found = real(name, IMAGES[name])(**prompt_of(name, N), use_cache=True, logits_to_keep=1)
+    assert ledger.module.tensors == ("real" if name.startswith("Idefics") else "meta")  # which looks at the pixels
+    assert ledger.cache.bytes == bytes_in(found.past_key_values, set())
+    assert ledger.total("macs") == counter.get_total_flops() // 2
+
+
+def places_in(grid: torch.Tensor) -> tuple[list[int], list[int], torch.Size]:
+    """As classes of images use the numbers of a grid: as sizes, bounds, masks and repeats."""
+    rows, columns = grid[0, 1], grid[0, 2]
+    numbers = torch.arange(int(rows * columns), device=grid.device).view(rows, columns)
+    numbers[0, :2] = 7
+    numbers += 1
+    chosen = numbers[numbers > 4]
+    ends = grid.prod(-1).repeat_interleave(grid[:, 0]).cumsum(0)
+    features = torch.empty(int(ends[-1]), 3, device=grid.device)
+    parts = features[: ends[0]].split([rows, ends[0] - rows])
+    masked = features[(torch.arange(len(features), device=grid.device) % 2 == 0)]
+    return chosen.tolist(), ends.tolist(), torch.Size([*parts[1].shape, *masked.shape])
+
+
+def test_numbers_that_are_known_on_meta_are_those_of_the_cpu() -> None:
+    grid = torch.tensor([[1, 2, 4], [2, 2, 2]])
+    with known_numbers([kept := with_numbers(grid, "meta")]):
+        assert places_in(kept) == places_in(grid)
+        numbers = torch.zeros(4, dtype=torch.int64, device="meta")
+        numbers[0] = torch.empty((), dtype=torch.int64, device="meta")  # of which nothing is known
+        with pytest.raises(NotImplementedError, match="meta"):
+            numbers.tolist()
+
+
+HALVES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+HALVES |= {"d_model": 16, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "vocab_size": 40, "decoder_start_token_id": 2}
+HALVES |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+MOONSHINE = {
+    "hidden_size": 16, "intermediate_size": 24, "encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 2,
+    "encoder_num_attention_heads": 2, "decoder_num_attention_heads": 2, "vocab_size": 40,
+}  # fmt: skip
+SEAMLESS = {
+    "hidden_size": 16, "vocab_size": 40, "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 24,
+    "speech_encoder_layers": 2, "speech_encoder_attention_heads": 2, "speech_encoder_intermediate_size": 24,
+    "feature_projection_input_dim": 12, "decoder_start_token_id": 2, "pad_token_id": 0, "bos_token_id": 2,
+    "eos_token_id": 3, "max_position_embeddings": 64,
+}  # fmt: skip
+FRAMES, SAMPLES = 1000, 16_000
+# Class -> its fields, and the shape of its speech: frames of frequencies, or a second's samples.
+SPEECH: dict[str, tuple[dict[str, Any], str, tuple[int, ...]]] = {
+    "WhisperForConditionalGeneration": (
+        HALVES | {"num_mel_bins": 8, "max_source_positions": 20}, "input_features", (8, 40),
+    ),
+    "Speech2TextForConditionalGeneration": (
+        HALVES | {"input_feat_per_channel": 8, "max_source_positions": 20, "conv_channels": 16}, "input_features",
+        (40, 8),
+    ),
+    "MoonshineForConditionalGeneration": (MOONSHINE, "input_values", (SAMPLES,)),
+    "SeamlessM4Tv2ForSpeechToText": (SEAMLESS, "input_features", (FRAMES, 12)),
+    "SeamlessM4TForSpeechToText": (SEAMLESS | {"max_source_positions": 500}, "input_features", (FRAMES, 12)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", rest_but(SPEECH, "MoonshineForConditionalGeneration"))
+def test_a_step_behind_speech_is_that_of_the_real_model(name: str, tmp_path: Path) -> None:
+    fields, main, shape = SPEECH[name]
+    model, ledger = real(name, fields), counted(tmp_path, name, fields)
+    ids = torch.randint(6, 30, (B, N - 1), generator=torch.Generator().manual_seed(0))
+    macs, cache = stepped(model, {main: torch.rand(B, *shape), "decoder_input_ids": ids})
+    assert ledger.cache.bytes == cache
+    assert ledger.total("macs") == macs
+    assert ledger.total("params") == sum(one.numel() for one in model.parameters())
