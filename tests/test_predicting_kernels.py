@@ -14,7 +14,7 @@ from torch import nn
 
 import xfcost
 from calibrated import calibration, layout, live
-from helpers import PLAIN, stdout_of
+from helpers import PLAIN, error_of, stdout_of
 from xfcost.ledger.calibration import (
     Baseline,
     CalibratedMachine,
@@ -117,6 +117,13 @@ def test_compare_names_the_lanes_of_each_system():
     text = stdout_of("compare", "vit-ti32", "vit-l16", "--batch", "16", "--predict", "--on", "h100-sxm", **PLAIN)
     bounds = [(row.split()[0], row.split()[-1]) for row in text.splitlines() if "  kernels " in row]
     assert bounds == [("ViT-Ti/32", "host-bound"), ("ViT-L/16", "device-bound")]  # 200 times FLOPs, twice the blocks
+
+
+@pytest.mark.parametrize("arguments", [("analyze", "vit-ti32"), ("compare", "vit-ti32", "vit-s16")])
+def test_a_device_without_recorded_calls_is_refused(arguments):
+    told = error_of(*arguments, "--predict", "--on", "t4")
+    assert "--predict --on t4: seconds are predicted on one device whose calls were recorded, h100-sxm or h200" in told
+    assert "--on t4 without --predict gives the lower bound" in told
 
 
 def test_a_dtype_that_was_not_recorded_is_refused():
