@@ -119,6 +119,15 @@ def test_compare_names_the_lanes_of_each_system():
     assert bounds == [("ViT-Ti/32", "host-bound"), ("ViT-L/16", "device-bound")]  # 200 times FLOPs, twice the blocks
 
 
+def test_an_overview_names_the_lane_that_is_predicted():
+    small = ["vit-ti32", "vit-s16", "deit-s", "mixer-s32"]
+    text = stdout_of("compare", *small, "vit-l16", "--batch", "16", "--predict", "--on", "h100-sxm", **PLAIN)
+    told = " ".join(text.split())
+    assert "predicted time: on h100-sxm: calls recorded 2026-11-23 on NVIDIA H100 80GB HBM3, torch 2.11" in told
+    assert f"host-bound: the host's seconds are the longer lane, and predicted, of {', '.join(small)}" in told
+    assert "device-bound: the kernels' seconds are the longer lane, and predicted, of vit-l16" in told
+
+
 @pytest.mark.parametrize("arguments", [("analyze", "vit-ti32"), ("compare", "vit-ti32", "vit-s16")])
 def test_a_device_without_recorded_calls_is_refused(arguments):
     told = error_of(*arguments, "--predict", "--on", "t4")
