@@ -25,6 +25,7 @@ from xfcost.ledger.calibration import (
     write_calibration,
 )
 from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting import calibrate
 from xfcost.torch_models.predicting.calibrate import (
     NetworkRun,
@@ -35,7 +36,7 @@ from xfcost.torch_models.predicting.calibrate import (
     overhead_of,
 )
 from xfcost.torch_models.predicting.operations import Trial
-from xfcost.torch_models.predicting.predict import Predictor, Recorded, in_all_steps, recorded
+from xfcost.torch_models.predicting.predict import Predictor, Recorded, in_all_steps, recorded, recorded_step
 from xfcost.torch_models.predicting.regression import CallFeatures, as_kernels, baseline_seconds, kernel_features
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, LayoutCall
 from xfcost.torch_models.timing import kernels
@@ -246,6 +247,30 @@ def test_calls_on_meta_get_the_seconds_of_kernels(name, system, options, leaves,
     spent = sum(seconds * found.calls[call] for call, seconds in found.seconds.items())
     assert share * leaves < spent < 1.01 * leaves
     assert (found.rest, found.outside) == (1.0, (found.calls.total(), expected.views.total(), expected.modules.total()))
+
+
+# A step with AdamW on an H100, forward, backward and update. Without a dispatch mode autograd sums gradients in place.
+@pytest.mark.rest
+def test_a_recorded_training_step_makes_the_calls_of_meta():
+    events = json.loads(gzip.decompress((TRACES / "vit-s16-train.json.gz").read_bytes()))["traceEvents"]
+    built = live("vit-s16", batch=8, mode="train")
+    expected = recorded_step(built, Stepping(built, "adamw", lists=True), in_all_steps)
+    counts = Counter()
+    for (_, call), times in as_kernels(expected.calls.items()):
+        counts[call.operation] += times
+    operations = {id(one): f"aten.{one['name'].removeprefix('aten::')}" for one in events if one["cat"] == "cpu_op"}
+    operations = {key: "aten.add" if name == "aten.add_" else name for key, name in operations.items()}
+    ours = [one for one in events if operations.get(id(one)) in counts]
+    launches = {one["args"]["correlation"]: one for one in events if one["cat"].startswith("cuda_") and one["args"]}
+    owners, lost, total = set(), 0.0, 0.0
+    for kernel in (one for one in events if one["cat"] in ("kernel", "gpu_memset", "gpu_memcpy")):
+        launch = launches[kernel["args"]["correlation"]]
+        at, thread = launch["ts"], launch["tid"]
+        around = [one for one in ours if one["tid"] == thread and one["ts"] <= at <= one["ts"] + one["dur"]]
+        owners.add(id(min(around, key=lambda one: one["ts"])) if around else None)
+        lost, total = lost + (0.0 if around else kernel["dur"]), total + kernel["dur"]
+    assert Counter(operations[owner] for owner in owners if owner is not None) == counts
+    assert lost < 0.01 * total
 
 
 # Backward passes, norms and attention have names of their own on CUDA. Two additions of one place are three on the GPU.
