@@ -20,8 +20,7 @@ def run(
 
     Afterwards `--predict` of analyze and compare gives seconds without a run.
 
-    Some hundred small networks and single operations are run for a few minutes, on a machine that does nothing else; of
-    a GPU the kernels are timed.
+    Some hundred small networks and single operations are run for a few minutes, on a machine that does nothing else.
     The result is a file beside the user's other settings; it holds for this device, dtype and number of threads.
 
     Example: xfcost calibrate --threads 4
