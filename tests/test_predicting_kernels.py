@@ -14,7 +14,7 @@ from torch import nn
 
 import xfcost
 from calibrated import calibration, layout, live
-from helpers import PLAIN, stdout_of
+from helpers import PLAIN, error_of, stdout_of
 from xfcost.ledger.calibration import (
     Baseline,
     CalibratedMachine,
@@ -25,10 +25,18 @@ from xfcost.ledger.calibration import (
     write_calibration,
 )
 from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting import calibrate
-from xfcost.torch_models.predicting.calibrate import NetworkRun, calibrated, kernel_run, median_seconds, overhead_of
+from xfcost.torch_models.predicting.calibrate import (
+    NetworkRun,
+    calibrated,
+    fitted,
+    kernel_run,
+    median_seconds,
+    overhead_of,
+)
 from xfcost.torch_models.predicting.operations import Trial
-from xfcost.torch_models.predicting.predict import Predictor, Recorded, in_all_steps, recorded
+from xfcost.torch_models.predicting.predict import Predictor, Recorded, in_all_steps, recorded, recorded_step
 from xfcost.torch_models.predicting.regression import CallFeatures, as_kernels, baseline_seconds, kernel_features
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, LayoutCall
 from xfcost.torch_models.timing import kernels
@@ -78,6 +86,22 @@ def test_another_device_by_its_peaks(h100):
     assert near >= 0.80
 
 
+# Whole calls, each from kernels of other presets and a host fitted to all: of the H200 eight in ten are within 20 %.
+# On the H100 the seconds of the host vary more.
+@pytest.mark.rest
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("device", "bar"), [(0, 0.68), (1, 0.8)])
+def test_recorded_runs_as_a_calibration_of_this_machine(device, bar, dtype):
+    chosen = [run for run in fit_kernels.read_runs(device) if run.dtype == dtype]
+    forwards, steps = ([run.network for run in chosen if run.trained == trained] for trained in (False, True))
+    machine = CalibratedMachine(device="cuda", name="H100", threads=1, dtype=dtype, torch="2.11.0")
+    none = NetworkRun("none", {}, {}, 0, 0, 0.0)
+    found = fitted(machine, fit_kernels.baseline_of(device, dtype), forwards, none, steps)
+    errors = [abs(one.predicted / one.seconds - 1) for one in found.every_network]
+    assert len(errors) == len(chosen)
+    assert sum(error <= 0.2 for error in errors) / len(errors) >= bar
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize(("device", "name"), list(enumerate(fit_kernels.DEVICES)))
 def test_shipped_calls_are_those_of_the_recording(device, name):
@@ -117,6 +141,22 @@ def test_compare_names_the_lanes_of_each_system():
     text = stdout_of("compare", "vit-ti32", "vit-l16", "--batch", "16", "--predict", "--on", "h100-sxm", **PLAIN)
     bounds = [(row.split()[0], row.split()[-1]) for row in text.splitlines() if "  kernels " in row]
     assert bounds == [("ViT-Ti/32", "host-bound"), ("ViT-L/16", "device-bound")]  # 200 times FLOPs, twice the blocks
+
+
+def test_an_overview_names_the_lane_that_is_predicted():
+    small = ["vit-ti32", "vit-s16", "deit-s", "mixer-s32"]
+    text = stdout_of("compare", *small, "vit-l16", "--batch", "16", "--predict", "--on", "h100-sxm", **PLAIN)
+    told = " ".join(text.split())
+    assert "predicted time: on h100-sxm: calls recorded 2026-11-23 on NVIDIA H100 80GB HBM3, torch 2.11" in told
+    assert f"host-bound: the host's seconds are the longer lane, and predicted, of {', '.join(small)}" in told
+    assert "device-bound: the kernels' seconds are the longer lane, and predicted, of vit-l16" in told
+
+
+@pytest.mark.parametrize("arguments", [("analyze", "vit-ti32"), ("compare", "vit-ti32", "vit-s16")])
+def test_a_device_without_recorded_calls_is_refused(arguments):
+    told = error_of(*arguments, "--predict", "--on", "t4")
+    assert "--predict --on t4: seconds are predicted on one device whose calls were recorded, h100-sxm or h200" in told
+    assert "--on t4 without --predict gives the lower bound" in told
 
 
 def test_a_dtype_that_was_not_recorded_is_refused():
@@ -207,6 +247,30 @@ def test_calls_on_meta_get_the_seconds_of_kernels(name, system, options, leaves,
     spent = sum(seconds * found.calls[call] for call, seconds in found.seconds.items())
     assert share * leaves < spent < 1.01 * leaves
     assert (found.rest, found.outside) == (1.0, (found.calls.total(), expected.views.total(), expected.modules.total()))
+
+
+# A step with AdamW on an H100, forward, backward and update. Without a dispatch mode autograd sums gradients in place.
+@pytest.mark.rest
+def test_a_recorded_training_step_makes_the_calls_of_meta():
+    events = json.loads(gzip.decompress((TRACES / "vit-s16-train.json.gz").read_bytes()))["traceEvents"]
+    built = live("vit-s16", batch=8, mode="train")
+    expected = recorded_step(built, Stepping(built, "adamw", lists=True), in_all_steps)
+    counts = Counter()
+    for (_, call), times in as_kernels(expected.calls.items()):
+        counts[call.operation] += times
+    operations = {id(one): f"aten.{one['name'].removeprefix('aten::')}" for one in events if one["cat"] == "cpu_op"}
+    operations = {key: "aten.add" if name == "aten.add_" else name for key, name in operations.items()}
+    ours = [one for one in events if operations.get(id(one)) in counts]
+    launches = {one["args"]["correlation"]: one for one in events if one["cat"].startswith("cuda_") and one["args"]}
+    owners, lost, total = set(), 0.0, 0.0
+    for kernel in (one for one in events if one["cat"] in ("kernel", "gpu_memset", "gpu_memcpy")):
+        launch = launches[kernel["args"]["correlation"]]
+        at, thread = launch["ts"], launch["tid"]
+        around = [one for one in ours if one["tid"] == thread and one["ts"] <= at <= one["ts"] + one["dur"]]
+        owners.add(id(min(around, key=lambda one: one["ts"])) if around else None)
+        lost, total = lost + (0.0 if around else kernel["dur"]), total + kernel["dur"]
+    assert Counter(operations[owner] for owner in owners if owner is not None) == counts
+    assert lost < 0.01 * total
 
 
 # Backward passes, norms and attention have names of their own on CUDA. Two additions of one place are three on the GPU.

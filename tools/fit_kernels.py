@@ -11,7 +11,7 @@ import gzip
 import json
 import random
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -43,9 +43,6 @@ _MACS: Final = {"float32": 33.5e12, "bfloat16": 494.5e12}
 _CACHE: Final = DeviceCache(held_bytes=40e6, bytes_per_second=5.5e12)
 _FOLDS: Final = 8
 
-# Of the host all calls are alike.
-_ANY: Final = CallFeatures("", "", (), 0, 0)
-
 
 class KernelRun(NamedTuple):
     """A configuration, on one device. Times are seconds."""
@@ -60,6 +57,15 @@ class KernelRun(NamedTuple):
     """Calls, views and calls of modules."""
     calls: tuple[tuple[CallFeatures, int, float], ...]
     """Calls, how often each ran, seconds of its kernels."""
+
+    @property
+    def network(self) -> NetworkRun:
+        """The same as a calibration measures it."""
+        calls: Counter[CallFeatures] = Counter()
+        for call, times, _ in self.calls:
+            calls[call] += times
+        spent = {call: seconds for call, _, seconds in self.calls if seconds > 0}
+        return NetworkRun(self.preset, calls, spent, *self.outside[1:], self.wall, host=self.host, kernels=self.kernels)
 
 
 def read_runs(device: int) -> list[KernelRun]:
@@ -120,16 +126,7 @@ def without_presets(runs: Sequence[KernelRun]) -> Iterable[tuple[list[KernelRun]
 
 def host_of(runs: Iterable[KernelRun], *, trained: bool) -> Overhead:
     """What launches, views and modules take the host."""
-    return overhead_of(
-        [
-            NetworkRun(
-                run.preset, {_ANY: run.outside[0]}, {}, *run.outside[1:], run.wall,
-                host=run.host, kernels=run.kernels,
-            )
-            for run in runs
-            if run.trained == trained
-        ]
-    )  # fmt: skip
+    return overhead_of([run.network for run in runs if run.trained == trained])
 
 
 def calibration_of(runs: Sequence[KernelRun], device: int, dtype: str) -> Calibration:

@@ -30,7 +30,7 @@ from xfcost.api.accounts import (
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, read_option, takes
 from xfcost.api.runs import make_run, refuse, run_options, take_choosing, timing_plan
 from xfcost.ledger.calibration import shipped_devices
-from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.device import THIS_MACHINE, DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
@@ -70,16 +70,22 @@ def account_options(options: Mapping[str, Any]) -> AccountOptions:
     """What the keywords of `analyze` and `compare` say of accounts.
 
     Raises:
-        UsageError: the options of a timing can't be.
+        UsageError: the options of a timing can't be, or no calls were recorded on the device to predict.
     """
     device, predict = options.get("device"), bool(options.get("predict"))
     timing = timing_plan(device, options, predict=predict)
-    on = options.get("on")
+    on, recorded = options.get("on"), shipped_devices()
     on = on.name if isinstance(on, DeviceGroup) else on
+    if predict and device is None and on is not None and on not in recorded and not on.startswith(THIS_MACHINE):
+        raise UsageError(
+            f"--predict --on {on}: seconds are predicted on one device whose calls were recorded, "
+            f"{' or '.join(recorded)}; --on {on} without --predict gives the lower bound of a run there, and --predict "
+            "without --on is of this machine"
+        )
     return AccountOptions(
         trace=bool(options.get("trace")),
         device=device,
-        predict=(device or (on if on in shipped_devices() else "cpu")) if predict else None,
+        predict=(device or (on if on in recorded else "cpu")) if predict else None,
         timing=timing,
         progress=options.get("progress"),
         strict=bool(options.get("strict")),

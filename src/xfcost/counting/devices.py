@@ -18,7 +18,7 @@ import msgspec
 
 from xfcost.ledger import calibration
 from xfcost.ledger.calibration import FORMAT, VERSION, Baseline, CalibratedMachine
-from xfcost.ledger.device import PEAK_DTYPES, Device, DeviceFigure, DeviceGroup, DeviceSource, Link
+from xfcost.ledger.device import PEAK_DTYPES, THIS_MACHINE, Device, DeviceFigure, DeviceGroup, DeviceSource, Link
 from xfcost.ledger.errors import MOST_NAMES, SpecError, UsageError, near_names, nearest, printable, shown
 from xfcost.ledger.execution import MOST_DEVICES
 from xfcost.ledger.quantities import read_number, whole_number
@@ -234,7 +234,6 @@ class DeviceFile:
         return {key: known[key] for figure in figures if figure for key in figure.sources if key in known}
 
 
-THIS_MACHINE: Final = "this-machine"
 _SOURCE: Final = "calibration"
 
 

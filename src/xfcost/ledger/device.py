@@ -16,6 +16,8 @@ from xfcost.ledger.errors import UsageError
 
 # float32 is plain float32 arithmetic, not tf32 (which frameworks use where they are set to).
 PEAK_DTYPES: Final = ("float64", "float32", "tf32", "bfloat16", "float16", "float8", "int8")
+THIS_MACHINE: Final = "this-machine"
+"""The beginning of the names of calibrated devices."""
 
 
 class DeviceSource(msgspec.Struct, frozen=True, kw_only=True):

@@ -402,6 +402,7 @@ def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: b
         yield line(f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{of_names}", "dim")
     if any(_changes_back(comparison, name) for name in comparison.names):
         yield line("*: not at all counted N above it; json has the order at each", "dim")
+    yield from compared_prediction_texts(comparison, short)
     yield from where_texts(comparison)
     yield from noise_texts(comparison)
     yield from _endnotes(comparison, short, verbose=verbose)

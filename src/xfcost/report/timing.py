@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from xfcost.counting.comparison import Comparison
@@ -188,8 +188,11 @@ def prediction_texts(ledger: Ledger) -> Iterator[TextLines]:
     yield from _unknown_texts(found)
 
 
-def compared_prediction_texts(comparison: Comparison) -> Iterator[TextLines]:
-    """Where, then a line per system with its ratio against the first; nothing without `--predict`."""
+def compared_prediction_texts(comparison: Comparison, short: Mapping[str, str] | None = None) -> Iterator[TextLines]:
+    """Where, then a line per system with its ratio against the first; nothing without `--predict`.
+
+    In an overview, whose names are `short`, a line for each lane that is the longer one.
+    """
     found = {
         name: ledger.prediction
         for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
@@ -199,13 +202,20 @@ def compared_prediction_texts(comparison: Comparison) -> Iterator[TextLines]:
         return
     first, width = next(iter(found)), max(map(len, found))
     yield line(f"on {prediction_where(found[first])}; {_run_text(comparison.ledgers)}", head="predicted time: ")
-    for name, one in found.items():
+    if short is not None:
+        for of_host, what in ((True, "host-bound: the host's"), (False, "device-bound: the kernels'")):
+            names = [short[name] for name, one in found.items() if one.lanes and one.lanes.host_bound is of_host]
+            if names:
+                yield line(f"  {what} seconds are the longer lane, and predicted, of {', '.join(names)}")
+    for name, one in found.items() if short is None else ():
         against = "" if name == first else f"; {units.ratio(one.seconds / found[first].seconds)} that of {first}"
         yield line(f"  {name:<{width}}  {units.seconds(one.seconds)}, {_range_text(one)}{against}")
         if one.lanes is not None:
             yield line(f"  {name:<{width}}  {_predicted_lanes_text(one.lanes)}")
     for name, one in found.items():
-        yield from (text._replace(texts=[f"{name}: {text.plain}"]) for text in _unknown_texts(one))
+        yield from (
+            text._replace(texts=[f"{short[name] if short else name}: {text.plain}"]) for text in _unknown_texts(one)
+        )
 
 
 def prediction_where(found: Prediction) -> str:

@@ -379,13 +379,9 @@ def run_of(name: str, found: Recorded, whole: float, extra: float = 0.0) -> Netw
     return NetworkRun(name, calls, seconds, found.views.total(), found.modules.total(), whole)
 
 
-# Operations of CUDA, and the name of the one that `meta` runs.
-_ON_META: Final = {
-    "aten.cudnn_batch_norm": "aten.native_batch_norm",
-    "aten.cudnn_batch_norm_backward": "aten.native_batch_norm_backward",
-    FUSED_ATTENTION: "attention",
-}
-_ATTENTION: Final = "aten._scaled_dot_product_"
+# Beginnings of what one operation is called on `meta`, on the CPU and by the libraries of GPUs.
+_ATTENTION: Final = (FUSED_ATTENTION, "aten._scaled_dot_product_")
+_BATCH_NORM: Final = ("aten.cudnn_batch_norm", "aten.miopen_batch_norm", "aten.native_batch_norm")
 
 
 def kernel_run(name: str, expected: Recorded, ran: Recorded, whole: float = 0.0, host: float = 0.0) -> NetworkRun:
@@ -396,13 +392,13 @@ def kernel_run(name: str, expected: Recorded, ran: Recorded, whole: float = 0.0,
     """
     spent: dict[tuple[str, str], list[float]] = defaultdict(list)
     for place, call, seconds in ran.in_order:
-        spent[place, _on_meta(call.operation)].append(math.fsum(seconds))
+        spent[place, _on_any_device(call.operation)].append(math.fsum(seconds))
     calls: dict[tuple[str, str], list[CallFeatures]] = defaultdict(list)
     counts: Counter[CallFeatures] = Counter()
     for (place, call), _ in as_kernels([((place, call), 1) for place, call, _ in expected.in_order]):
         found = kernel_features(call)
         counts[found] += 1
-        calls[place, _on_meta(call.operation)].append(found)
+        calls[place, _on_any_device(call.operation)].append(found)
     pairs = (zip(each, spent[key], strict=True) for key, each in calls.items() if len(spent[key]) == len(each))
     timed = _medians((found, [seconds]) for pair in pairs for found, seconds in pair if seconds > 0)
     kernels = math.fsum(map(math.fsum, spent.values()))
@@ -411,10 +407,11 @@ def kernel_run(name: str, expected: Recorded, ran: Recorded, whole: float = 0.0,
     )
 
 
-def _on_meta(operation: str) -> str:
-    if operation.startswith(_ATTENTION):
-        return "attention backward" if operation.endswith("_backward") else "attention"
-    return _ON_META.get(operation, operation)
+def _on_any_device(operation: str) -> str:
+    for name, beginnings in (("attention", _ATTENTION), ("batch norm", _BATCH_NORM)):
+        if operation.startswith(beginnings):
+            return f"{name} backward" if operation.endswith("_backward") else name
+    return operation
 
 
 def _medians(every: Iterable[tuple[CallFeatures, list[float]]]) -> dict[CallFeatures, float]:
