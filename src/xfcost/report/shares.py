@@ -8,7 +8,7 @@ from html import escape
 from xfcost.counting.comparison import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Mixing
+from xfcost.ledger.operation import MIXINGS, Mixing
 from xfcost.ledger.visible import one_line
 from xfcost.report.console import COLOURS
 from xfcost.report.style import FIGURE, TERMINAL, WORDS
@@ -31,9 +31,9 @@ def shares_svg(found: Ledger | Comparison) -> str:
     drawn, y = ["MACs"], 14
     lines = [f'<text x="0" y="{y}">MACs</text>']
     for place, kind in enumerate(kinds):
-        x = _NAMES + place * 125
-        lines.append(f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{_colour(kind)}"/>')
-        lines.append(f'<text x="{x + 15}" y="{y}">{WORDS[kind]}</text>')
+        left = _NAMES + place * 125
+        lines.append(f'<rect x="{left}" y="{y - 9}" width="10" height="10" fill="{_colour(kind)}"/>')
+        lines.append(f'<text x="{left + 15}" y="{y}">{WORDS[kind]}</text>')
     for name, parts in bars.items():
         x, y, value = float(_NAMES), y + _STEP, units.count(sum(parts.values()))
         label = one_line(name)
@@ -73,7 +73,9 @@ def _of_operations(ledger: Ledger) -> Bars:
 
 
 def _of_systems(comparison: Comparison) -> Bars:
-    return {
-        name: {kind: sum(row.times_over("macs") or 0 for row in rows) for kind, rows in ledger.by("mixing").items()}
-        for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
-    }
+    bars: dict[str, dict[Mixing, int]] = {}
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        parts = bars[name] = dict.fromkeys(MIXINGS, 0)
+        for row in ledger.rows:
+            parts[row.mixing] = parts.get(row.mixing, 0) + (row.times_over("macs") or 0)
+    return bars
