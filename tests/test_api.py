@@ -1,5 +1,7 @@
 """The Python face: the same ledgers, frames, notebooks, and any torch module."""
 
+from xml.etree import ElementTree as ET
+
 import numpy as np
 import pytest
 import torch
@@ -43,6 +45,42 @@ def test_a_notebook_shows_tables():
     assert "Attention scores" in html
     html = xfcost.compare("vit", "swin", N=784)._repr_html_()
     assert "614,656" in html
+
+
+def bars(result):
+    """Of the chart in a notebook: texts in order, and bars as (colour, width)."""
+    html = result._repr_html_()
+    chart = ET.fromstring(html[html.index("<svg") :])  # noqa: S314 - our own text
+    rectangles = [(one.get("fill"), float(one.get("width"))) for one in chart if one.tag == "rect"]
+    return [one.text for one in chart if one.tag == "text"], [one for one in rectangles if one[1] != 10.0]
+
+
+def test_a_notebook_shows_a_bar_of_each_operation_as_long_as_its_macs():
+    ledger = xfcost.analyze("swin", trace=False)
+    texts, drawn = bars(ledger)
+    frame = ledger.to_frame()
+    macs = (
+        (frame["macs"] * frame["times"])
+        .groupby(frame["title"], sort=False)
+        .sum()
+        .sort_values(ascending=False, kind="stable")
+    )
+    assert texts[:3] == ["MACs", "per-token", "local mixing"]
+    assert texts[3::2] == [*macs.index[:8], "1 other"]
+    assert [width for _, width in drawn[:8]] == pytest.approx([360 * one / macs.max() for one in macs[:8]], abs=0.06)
+    local = [title for title, (colour, _) in zip(macs.index, drawn, strict=False) if "green" in colour]
+    assert local == ["Attention scores QKᵀ", "Weighted sum AV"]
+
+
+def test_a_notebook_shows_a_bar_of_each_system_divided_by_mixing_kind():
+    found = xfcost.compare("vit", "mixer-s16")
+    texts, drawn = bars(found)
+    assert texts[-4::2] == ["ViT-S/8", "Mixer-S/16"]
+    whole = found.ledgers[0].total("macs")
+    expected = [found.ledgers[place].total("macs", lambda row, k=kind: row.mixing == k) * 360 / whole
+                for place in (0, 1) for kind in ("per-token", "local", "global")]  # fmt: skip
+    assert [width for _, width in drawn] == pytest.approx(expected, abs=0.06)
+    assert "<svg" not in xfcost.analyze(torch.nn.ReLU(), example_inputs=torch.zeros(3))._repr_html_()
 
 
 def test_build_gives_the_running_model_of_a_spec():

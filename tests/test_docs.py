@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -156,12 +157,22 @@ def test_the_notebook_has_the_cells_of_its_script(script):
 
 @every_script
 def test_outputs_are_small_and_the_same_everywhere(script):
-    """No picture, no seconds, no path of a machine; at most 20 lines of output in a cell."""
+    """No seconds, no path of a machine; at most 20 lines of print in a cell, or one result with its chart."""
     made = stored(script)
     outputs = [cell["outputs"] for cell in made["cells"] if cell["cell_type"] == "code"]
-    assert {one["output_type"] for cell in outputs for one in cell} == {"stream"}
-    assert max(len(one["text"]) for cell in outputs for one in cell) <= 20
-    assert re.findall(r"\d ?(?:ms|µs|s)\b|/(?:home|tmp|work|usr)\b", printed(made)) == []
+    pages = ["".join(one["data"]["text/html"]) for cell in outputs for one in cell if "data" in one]
+    (chart,) = [page for page in pages if "<svg" in page]
+    assert "per-token" in chart
+    assert max(len(one["text"]) for cell in outputs for one in cell if "text" in one) <= 20
+    texts = [re.sub(r"<style>.*?</style>|<[^>]+>", "", page, flags=re.DOTALL) for page in pages]
+    assert re.findall(r"\d ?(?:ms|µs|s)\b|/(?:home|tmp|work|usr)\b", "".join([printed(made), *texts])) == []
+
+
+@every_script
+def test_a_notebook_stops_with_a_sentence_where_xfcost_is_not_installed(script, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xfcost", None)
+    with pytest.raises(SystemExit, match=r"This notebook needs xfcost: install it \(pip install xfcost\)"):
+        TOOL.executed(script.read_text(encoding="utf-8"))
 
 
 @every_script

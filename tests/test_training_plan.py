@@ -5,7 +5,7 @@ import json
 import pytest
 
 import xfcost
-from helpers import error_of, report_text, xf
+from helpers import error_of, report_text, stdout_of, xf
 from xfcost.api.runs import make_run
 from xfcost.counting.checking import BudgetFigure
 from xfcost.counting.distributed import ModelStates, stage_memories, step_batch
@@ -524,6 +524,16 @@ def test_options_of_a_plan_need_training_and_devices():
             xfcost.analyze("gpt2", trace=False, mode="train", **{name: value})
     with pytest.raises(UsageError, match="a range is of --mode train --on DEVICE; with --peak give one"):
         xfcost.analyze("gpt2", trace=False, mode="train", tokens=1e9, peak="1T", mfu="30%:40%")
+
+
+def test_a_run_of_hardly_any_tokens_is_asked_about():
+    # 124.4 M parameters of GPT-2: 12,444 tokens would be a ten-thousandth of them
+    def question(tokens):
+        return stdout_of("analyze", "gpt2", "--mode", "train", "--no-trace", "--tokens", tokens).splitlines()[2]
+
+    assert question("300") == "300 tokens are few for 124.4 M parameters; did you mean --tokens 300B?"
+    assert question("9k") == "9,000 tokens are few for 124.4 M parameters; --tokens counts the whole run"
+    assert "are few" not in question("13k")
 
 
 def test_tensor_parallelism_needs_heads():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from helpers import error_of, report_text, stdout_of, table_of, xf
 from measured import HEADER, row
-from xfcost.api.analysis import analyze
+from xfcost.api.analysis import analyze, compare
 from xfcost.ledger.runs_file import RunsFile
 from xfcost.ledger.visible import json_visible, markdown, visible
 from xfcost.report import document
@@ -221,6 +221,9 @@ def test_a_name_is_no_tag_in_a_notebook_nor_a_formula_in_a_figure(spec: Path, tm
     page = analyze(spec, trace=False)._repr_html_()
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
+    chart = compare(spec, "vit", trace=False)._repr_html_().partition("<svg")[2]
+    assert "<script>" not in chart
+    assert "&lt;script&gt;" in chart
     target = tmp_path / "x.svg"
     stdout_of("plot", spec, "vit", "--N", "49:196", "-o", target)
     assert "<script>" not in target.read_text()

@@ -9,9 +9,13 @@
 # You need a clone of this repository with `make demo` run once, and a notebook: `.venv/bin/pip install jupyterlab`.
 
 # %%
+try:
+    import xfcost
+except ModuleNotFoundError:
+    raise SystemExit("This notebook needs xfcost: install it (pip install xfcost), then run all cells again.") from None
+
 import functools
 
-import xfcost
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.window import Window
 
@@ -33,6 +37,12 @@ for model in models:
 # N is the number of tokens, d their width, h the number of heads, W the side of a window.
 # Both models get 28×28 = 784 tokens in their first stage; ViT adds a class token.
 #
+# A ledger is a table of operations, with a chart of those that have most of the MACs.
+
+# %%
+vit
+
+# %% [markdown]
 # ## Section 1: three kinds of operation
 #
 # **Claim.** Every operation is per-token, global mixing or local mixing.

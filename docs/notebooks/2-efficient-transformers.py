@@ -9,12 +9,15 @@
 # The presets `common-…` are one encoder (12 blocks, d = 768, 12 heads) in which only the mixer differs.
 
 # %%
+try:
+    import xfcost
+except ModuleNotFoundError:
+    raise SystemExit("This notebook needs xfcost: install it (pip install xfcost), then run all cells again.") from None
+
 import functools
 
 import pandas as pd
 import torch
-
-import xfcost
 
 
 @functools.cache
@@ -96,6 +99,13 @@ found = xfcost.compare("common-full", *names, N=16384, thorough=False)
 powers = dict(zip(names, (growth["mixing_macs"] for growth in list(found.growth.values())[1:]), strict=True))
 for kind, group in classes.items():
     print(f"{kind:3}", ", ".join(f"{name} N^{powers[f'common-{name}']:.2f}" for name in group))
+
+# %% [markdown]
+# What mixes tokens is the part that they change: at 16,384 tokens, beside full attention, one that reads a window and
+# one that projects keys and values to fewer.
+
+# %%
+xfcost.compare("common-full", "common-sliding", "common-linformer", N=16384, thorough=False)
 
 # %% [markdown]
 # **Claim** (memory). The Set Transformer compresses into learned vectors and restores by cross-attention; information

@@ -7,13 +7,16 @@
 # alone.
 
 # %%
+try:
+    import xfcost
+except ModuleNotFoundError:
+    raise SystemExit("This notebook needs xfcost: install it (pip install xfcost), then run all cells again.") from None
+
 import functools
 import math
 
 import pandas as pd
 import torch
-
-import xfcost
 
 
 @functools.cache
@@ -191,6 +194,13 @@ print(layers[["printed_sequential", "sequential", "sequential_operations"]].to_s
 
 # %% [markdown]
 # ## The transformer from the ground up
+#
+# All operations of the encoder and the decoder, and where their MACs are:
+
+# %%
+cost("transformer-base")
+
+# %% [markdown]
 #
 # **Claim.** Some 37,000 words become vectors of 512 numbers; the embedding is essentially a linear layer.
 #

@@ -7,10 +7,13 @@
 # alone.
 
 # %%
+try:
+    import xfcost
+except ModuleNotFoundError:
+    raise SystemExit("This notebook needs xfcost: install it (pip install xfcost), then run all cells again.") from None
+
 import functools
 import math
-
-import xfcost
 
 
 @functools.cache
@@ -353,6 +356,12 @@ for row in mixer.by("stage")["stage 1"]:
 growth = xfcost.compare("vit-b16", "mixer-b16").growth
 print({name: f"mixing ~ N^{power['mixing_macs']:.2f}" for name, power in growth.items()})
 print(f"{mixer.bound_params:,} of {mixer.total('params'):,} parameters depend on N")
+
+# %% [markdown]
+# All of their MACs, and those of a Swin, on an image of 224×224:
+
+# %%
+xfcost.compare("vit-b16", "mixer-b16", "swin-b", size=224, thorough=False)
 
 # %% [markdown]
 # **Claim** (18.8.2). ViTs attend to any sequence length, as CNNs slide.

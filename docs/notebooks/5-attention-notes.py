@@ -7,11 +7,14 @@
 # formulas alone.
 
 # %%
+try:
+    import xfcost
+except ModuleNotFoundError:
+    raise SystemExit("This notebook needs xfcost: install it (pip install xfcost), then run all cells again.") from None
+
 import functools
 
 import torch
-
-import xfcost
 
 
 @functools.cache
@@ -33,6 +36,12 @@ def cost(name, *settings, **options):
 forward = cost("gpt2", N=512).total("macs")
 written = cost("gpt2", N=1, mode="generate", new_tokens=512).generation.with_cache.macs
 print(f"one forward {forward / 1e9:.1f} G MACs, 512 steps {written / 1e9:.1f} G MACs: {written / forward:.2f}×")
+
+# %% [markdown]
+# Which operations have these MACs:
+
+# %%
+cost("gpt2", N=512)
 
 # %% [markdown]
 # **Claim.** Scores are divided by √D, because the product of two normal vectors has the variance D.

@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "show": "show",
     "import": "import_",
     "schema": "schema",
+    "doctor": "doctor",
 }
 
 
@@ -80,7 +81,7 @@ class _Command(TyperCommand):
         """
         given = [*args]
         try:
-            return super().parse_args(ctx, args)  # type: ignore[no-any-return]
+            return super().parse_args(ctx, args)
         except Exception as error:
             if type(error).__name__ != "MissingParameter":
                 raise
@@ -90,7 +91,7 @@ class _Command(TyperCommand):
         absent = [
             one
             for one in self.params
-            if one.required and ((value := values.get(one.name)) is None or one.value_is_missing(value))
+            if one.required and ((value := values.get(str(one.name))) is None or one.value_is_missing(value))
         ]
         raise missing(ctx, absent)
 
@@ -230,7 +231,7 @@ def root(
         asked = [*FIRST.items(), *QUESTIONS.items()]
         lines = [f"{question}\n" + "\n".join(f"  xfcost {one}" for one in commands) for question, commands in asked]
         lines.insert(len(FIRST), "")
-        typer.echo("\n".join([*lines, "", "All commands: xfcost --help"]))
+        typer.echo("\n".join([*lines, "", "All commands: xfcost --help; what is installed: xfcost doctor"]))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The Python face of the commands: the same results, without a terminal. A notebook shows them as their reports do."""
+"""The Python face of the commands: the same results, without a terminal. A notebook shows their reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ def _html(result: Any) -> str:
 
     name = type(result).__name__
     module = import_module(f"xfcost.report.{_SHOWN[name]}")
-    return rich_html(module.document([result] if name == "Reach" else result).terminal)
+    tables = rich_html(module.document([result] if name == "Reach" else result).terminal)
+    if name not in ("Ledger", "Comparison"):
+        return tables
+    from xfcost.report.shares import shares_svg
+
+    return tables + shares_svg(result)
 
 
 for _name in _SHOWN:

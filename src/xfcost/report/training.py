@@ -33,6 +33,8 @@ _CAUSES: Final = {
 _SHOWN: Final = 0.0005
 # A run with so many times fewer tokens than parameters may be a typing error.
 _FEW: Final = 10_000
+# Fewer tokens than these may lack their unit.
+_NO_UNIT: Final = 1000
 
 
 def few_tokens_texts(ledger: Ledger) -> Iterator[TextLines]:
@@ -40,7 +42,8 @@ def few_tokens_texts(ledger: Ledger) -> Iterator[TextLines]:
     run, params = None if ledger.training is None else ledger.training.run, ledger.total("params") or 0
     if run is not None and run.tokens * _FEW < params:
         words = f"{run.tokens:,} tokens are few for {units.count(params)} parameters"
-        yield line(f"{words}; did you mean --tokens {run.tokens}B?", "bold yellow")
+        meant = f"did you mean --tokens {run.tokens}B?" if run.tokens < _NO_UNIT else "--tokens counts the whole run"
+        yield line(f"{words}; {meant}", "bold yellow")
 
 
 def training_answers(ledger: Ledger, at_least: str) -> Iterator[TextLines]:

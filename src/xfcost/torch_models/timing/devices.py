@@ -15,6 +15,7 @@ import torch
 
 from xfcost.ledger.errors import DeviceError, printable
 from xfcost.ledger.metadata import Load
+from xfcost.ledger.units import size
 from xfcost.torch_models.shared.environment import Read, cgroup_folders, read_text
 from xfcost.torch_models.shared.private_torch import is_compiler_error
 
@@ -33,6 +34,18 @@ def check_device(device: str) -> None:
         return
     why = "there is no such device here" if kind in DEVICES else f"expected one of {', '.join(DEVICES)}"
     raise DeviceError(f"--device {printable(device)}: {why}; this machine has {', '.join(devices)}")
+
+
+def accelerators() -> tuple[list[str], str]:
+    """The GPUs that torch can use, and with which library; where there is none, what could be the cause."""
+    if torch.backends.mps.is_available():
+        return ["Apple GPU (mps)"], "torch was built with Metal"
+    built = torch.version.cuda
+    if not torch.cuda.is_available():
+        mend = f"torch was built for CUDA {built}, and no driver answers nvidia-smi" if built else ""
+        return [], mend or "a torch that is built for CUDA: https://pytorch.org/get-started"
+    sizes = [(machine(f"cuda:{k}"), torch.cuda.mem_get_info(k)[1]) for k in range(torch.cuda.device_count())]
+    return [f"{name}, {size(total)}" for name, total in sizes], f"torch was built for CUDA {built or torch.version.hip}"
 
 
 def waiting_clock(device: str, clock: Clock = time.perf_counter) -> Clock:

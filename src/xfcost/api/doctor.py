@@ -1,0 +1,141 @@
+"""What xfcost needs and can use here: Python, torch, GPUs, libraries, programs, calibrations, and how to get each."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from xfcost.ledger.calibration import CalibratedMachine, folder, read_calibration, shipped_devices
+from xfcost.ledger.errors import UsageError, XfcostError, printable
+from xfcost.ledger.units import number_of
+
+# Can it be used? If not, can xfcost do without it?
+State = Literal["ok", "optional", "wrong"]
+
+
+class Finding(NamedTuple):
+    """One thing that xfcost needs or can use."""
+
+    what: str
+    found: str
+    """Its version, name or path; empty where it is missing."""
+    state: State
+    use: str
+    """What it is for, or what is expected."""
+    get: str
+    """How to get it."""
+
+
+# Optional libraries and programs (of several, one is enough): what needs them, and how to get them.
+_LIBRARIES: Final = {
+    "transformers": ("for a config.json for which there is no spec", "pip install transformers"),
+    "distributed": ("for --scheduler", 'pip install "xfcost[cluster]"'),
+}
+_PROGRAMS: Final = {
+    "git": (("git",), "for models at a revision, as in HEAD~1:spec.yaml", "https://git-scm.com"),
+    "LaTeX": (
+        ("tectonic", "pdflatex", "lualatex"),
+        "for a PDF of what --format latex writes",
+        "https://tug.org/texlive",
+    ),
+}
+_PYTORCH: Final = "https://pytorch.org/get-started"
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """The part of a calibration that says where and when it was measured."""
+
+    machine: CalibratedMachine
+    measured: str
+
+
+def doctor() -> list[Finding]:
+    """Everything that xfcost needs or can use, whether it is here or not."""
+    return [*_libraries(), *_torch(), *_programs(), *_calibrations()]
+
+
+def _libraries() -> Iterator[Finding]:
+    """Python and the libraries, compared with the versions in the package's metadata."""
+    from packaging.requirements import Requirement
+
+    try:
+        python, needed = metadata("xfcost")["Requires-Python"], [*map(Requirement, requires("xfcost") or ())]
+    except PackageNotFoundError:
+        yield Finding("xfcost", "", "wrong", "for the versions of libraries that it needs", "pip install xfcost")
+        return
+    here = platform.python_version()
+    fits = Requirement(f"python{python}").specifier.contains(here, prereleases=True)
+    yield Finding("Python", here, "ok" if fits else "wrong", f"expected {python}", "https://python.org")
+    required = [one for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    optional = {one.name: one for one in needed if one.name in _LIBRARIES}
+    there = []
+    for one in (*required, *optional.values()):
+        try:
+            found = version(one.name)
+        except PackageNotFoundError:
+            found = ""
+        fits = bool(found) and one.specifier.contains(found, prereleases=True)
+        if one.name in optional:
+            yield Finding(one.name, found, "ok" if fits else "optional", *_LIBRARIES[one.name])
+        elif fits:
+            there.append(f"{one.name} {found}")
+        else:
+            command = f"pip install '{one.name}{one.specifier}'"
+            yield Finding(one.name, found, "wrong", f"expected {one.specifier}", command)
+    yield Finding("libraries", ", ".join(there), "ok", f"{len(there)} of {len(required)} that it requires", "")
+
+
+def _torch() -> Iterator[Finding]:
+    """The versions of torch that the tests were run with, and the GPUs that this one can use."""
+    from xfcost.torch_models.memory.shortage import check_torch_loads
+
+    try:
+        check_torch_loads()
+        from xfcost.torch_models.shared.private_torch import NEWEST, OLDEST
+        from xfcost.torch_models.timing.devices import accelerators
+    except (ImportError, OSError, XfcostError) as error:
+        yield Finding("torch", "", "wrong", f"can't be imported: {printable(str(error), 200)}", _PYTORCH)
+        return
+    from packaging.version import Version
+
+    number = Version(Version(version("torch")).base_version)
+    state: State = "wrong" if number < Version(OLDEST) else "optional" if number > Version(NEWEST) else "ok"
+    yield Finding("torch", version("torch"), state, f"tested with {OLDEST} to {NEWEST}", _PYTORCH)
+    names, why = accelerators()
+    for name in names or [""]:
+        yield Finding("GPU", name, "ok" if name else "optional", "for --device cuda or mps", why)
+
+
+def _programs() -> Iterator[Finding]:
+    for what, (names, use, get) in _PROGRAMS.items():
+        path = next(filter(None, map(shutil.which, names)), "")
+        yield Finding(what, path, "ok" if path else "optional", use, get)
+
+
+def _calibrations() -> Iterator[Finding]:
+    """The calibrations of this machine, and the GPUs whose calls come with the package."""
+    paths = sorted(folder().glob("calibration-*.json"))
+    for path in paths:
+        from xfcost.torch_models.predicting.calibrate import this_machine
+
+        try:
+            kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+            machine = kept.machine
+            here = msgspec.structs.replace(this_machine(machine.device, machine.dtype), threads=machine.threads)
+            read_calibration(path, here)
+            days = (datetime.now(timezone.utc) - datetime.fromisoformat(kept.measured)).days
+        except (OSError, ValueError, RuntimeError, AssertionError, UsageError) as error:  # torch: no such device
+            yield Finding("calibration", str(path), "optional", printable(str(error), 300), "xfcost calibrate")
+            continue
+        of = f"for --predict on {machine.device}, {machine.dtype}, {number_of(machine.threads, 'thread')}"
+        use = f"{of}, {number_of(days, 'day')} old"
+        yield Finding("calibration", str(path), "ok", use, "xfcost calibrate")
+    if not paths:
+        yield Finding("calibration", "", "optional", f"for --predict; kept in {folder()}", "xfcost calibrate")
+    yield Finding("recorded GPUs", ", ".join(shipped_devices()), "ok", "for --predict --on", "")

@@ -1,0 +1,78 @@
+"""`xfcost doctor`: what is here, what is missing, and how to get it."""
+
+import json
+import platform
+
+import pytest
+import torch
+
+from calibrated import calibration, keep_calibration
+from helpers import stdout_of, xf
+from xfcost.api import doctor as module
+from xfcost.api.doctor import doctor
+from xfcost.ledger.calibration import write_calibration
+
+
+def state_of(what):
+    """What was found of it, and its state; of the first of several."""
+    return next((one.found, one.state) for one in doctor() if one.what == what)
+
+
+def test_versions_are_those_that_run(tmp_path):
+    rows = {
+        row["what"]: row for row in json.loads(stdout_of("doctor", "--format", "json", XDG_CONFIG_HOME=str(tmp_path)))
+    }
+    assert (rows["Python"]["found"], rows["Python"]["state"]) == (platform.python_version(), "ok")
+    assert rows["torch"]["found"] == torch.__version__
+    assert rows["calibration"] == {
+        "what": "calibration", "found": "", "state": "optional", "get": "xfcost calibrate",
+        "use": f"for --predict; kept in {tmp_path / 'xfcost'}",
+    }  # fmt: skip
+    lines = stdout_of("doctor", COLUMNS="300", XDG_CONFIG_HOME=str(tmp_path)).splitlines()
+    assert len(lines) == len(rows)
+    assert f"ok       torch {torch.__version__}, tested with 2.11.0 to 2.14.1" in lines
+
+
+def test_a_missing_program_says_where_to_get_it(tmp_path):
+    done = xf("doctor", COLUMNS="200", PATH=str(tmp_path))
+    assert done.returncode == 0
+    assert (
+        "optional git, for models at a revision, as in HEAD~1:spec.yaml; to get it: https://git-scm.com" in done.stdout
+    )
+
+
+def test_a_required_library_that_is_missing_or_too_old_is_wrong(monkeypatch):
+    needed = [
+        "msgspec>=0.1",
+        "typer>=999",
+        "no-such-library>=2",
+        'old; python_version < "3"',
+        "distributed>=9999; extra == 'cluster'",
+    ]
+    monkeypatch.setattr(module, "requires", lambda name: needed)
+    rows = {row.what: row for row in doctor()}
+    assert rows["typer"].state == rows["no-such-library"].state == "wrong"
+    assert rows["no-such-library"].get == "pip install 'no-such-library>=2'"
+    assert rows["distributed"].state == "optional"
+    assert rows["libraries"].use == "1 of 3 that it requires"
+    assert "old" not in rows
+
+
+@pytest.mark.parametrize(("number", "state"), [("2.10.1", "wrong"), ("2.11.0+cpu", "ok"), ("2.99.0", "optional")])
+def test_torch_is_held_against_the_versions_of_the_tests(monkeypatch, number, state):
+    monkeypatch.setattr(module, "version", lambda name: number)
+    monkeypatch.setattr(module, "requires", lambda name: [])
+    assert state_of("torch") == (number, state)
+
+
+def test_calibrations_are_listed_with_their_age_or_why_they_are_of_no_use(tmp_path, monkeypatch):
+    path = keep_calibration(tmp_path, monkeypatch)
+    (found,) = [one for one in doctor() if one.what == "calibration"]
+    assert (found.found, found.state) == (str(path), "ok")
+    assert found.use.startswith("for --predict on cpu, float32, 1 thread, ")
+    path.write_text("{}")
+    assert state_of("calibration") == (str(path), "optional")
+    write_calibration(path, calibration())
+    (found,) = [one for one in doctor() if one.what == "calibration"]
+    assert found.state == "optional"
+    assert "was measured on a processor" in found.use
