@@ -175,7 +175,7 @@ def root(
     SPEC is a preset (`xfcost list` shows them) or a path to a YAML file.
     """
     if allow_outside:
-        from xfcost.spec.files import allow_outside as allowed
+        from xfcost.spec.reader import allow_outside as allowed
 
         ctx.with_resource(allowed())
 
