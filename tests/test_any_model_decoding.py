@@ -433,7 +433,7 @@ def test_an_encoder_is_kept_without_architectures_and_its_cache_grows(tmp_path: 
     assert fits == [True, False]
 
 
-def test_images_whose_sizes_the_model_asks_for_are_in_the_cache(tmp_path: Path) -> None:
+def mistral3(folder: Path) -> str:
     text = {
         "model_type": "mistral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
@@ -443,12 +443,26 @@ def test_images_whose_sizes_the_model_asks_for_are_in_the_cache(tmp_path: Path) 
         "num_attention_heads": 4, "head_dim": 16, "image_size": 56, "patch_size": 14,
     }  # fmt: skip
     whole = {"model_type": "mistral3", "text_config": text, "vision_config": image, "spatial_merge_size": 2}
-    path = tmp_path / "config.json"
+    path = folder / "config.json"
     path.write_text(json.dumps({**whole, "image_token_index": 10, "vision_feature_layer": -1}), encoding="utf-8")
-    ledger = xfcost.analyze(path, mode="decode", N=64)
-    # 4 · 4 patches of 14 pixels, 2 · 2 of them merged: 4 tokens; 2 layers · keys and values · 2 heads · 16 · 2 bytes
-    assert ledger.cache is not None
-    assert ledger.cache.bytes == (64 + 4) * 2 * 2 * 2 * 16 * 2
+    return str(path)
+
+
+def test_n_counts_the_tokens_of_an_image(tmp_path: Path) -> None:
+    path = mistral3(tmp_path)
+    # N tokens, of which 4 · 4 patches of 14 pixels take 2 · 2; 2 layers · keys and values · 2 heads · 16 · 2 bytes
+    for mode, image in (("prefill", True), ("decode", False)):
+        ledger = xfcost.analyze(path, mode=mode, N=64)
+        assert ledger.cache is not None
+        assert ledger.cache.bytes == 64 * 2 * 2 * 2 * 16 * 2
+        assert any("vision_tower" in row.path for row in ledger.rows if row.macs) == image
+        assert any("pixel_values" in one for one in ledger.module.inputs) == image  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="--N 4: 4 of the tokens are an image's; expected --N from 5"):
+        xfcost.analyze(path, mode="prefill", N=4)
+
+
+def test_without_n_a_text_of_512_tokens_is_behind_the_image(tmp_path: Path) -> None:
+    assert xfcost.analyze(mistral3(tmp_path), trace=False).metadata.grid_tokens == 512 + 4
 
 
 def test_n_beyond_the_positions_has_a_note(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.system import CURVES, Grown, first_scores
 from xfcost.formulas.arithmetic import causal_pairs
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
@@ -35,7 +35,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
-from xfcost.spec.models import FOLDER, RECORDED_WITH, config_of, models
+from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
 from xfcost.spec.run import Run
 
 _HOLE: Final = re.compile('"\xab([^\xbb:]+)\xbb"|\xab([^\xbb:]+):(,?)\xbb')
@@ -255,7 +255,7 @@ class RecordedModel:
         batch: samples.
         mode: the mode of `ledger` and `costs`.
         eager: count the matrices of its class's eager attention also where a kernel serves it?
-        of_prefill: is a forward that of the prefill, with the logits of all tokens?
+        config: the path of a config with the fields of the model's, in whose place it answers.
     """
 
     has_images: Final = False
@@ -263,11 +263,12 @@ class RecordedModel:
 
     def __init__(
         self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False,
-        of_prefill: bool = False,
+        config: str | None = None,
     ) -> None:  # fmt: skip
-        self.key, self.counts, self.batch, self.mode, self.eager = name, counts, batch, mode, eager
+        self.key, self.counts, self.batch, self.mode, self.eager, self.config = name, counts, batch, mode, eager, config
         self._known: dict[tuple[int, Mode, int], Ledger] = {}
-        self._of_prefill = of_prefill
+        # Is a forward that of the prefill, with the logits of all tokens?
+        self._of_prefill = False
 
     @property
     def name(self) -> str:
@@ -300,7 +301,9 @@ class RecordedModel:
         alike = dtype == prefill.metadata.dtype and attention in (None, prefill.metadata.attention)
         if not alike or head_of(prefill) is None:
             return None
-        return RecordedModel(self.key, self.counts, self.batch, self.mode, eager=self.eager, of_prefill=True)
+        derived = RecordedModel(self.key, self.counts, self.batch, self.mode, eager=self.eager, config=self.config)
+        derived._of_prefill = True
+        return derived
 
     def account(self, run: Run, *, orders: bool = True) -> Ledger:
         """Its ledger at the N of the run, with its closed form."""
@@ -317,6 +320,10 @@ class RecordedModel:
         of_run = run.default_note if ledger.metadata.attention == run.attention else run.dtype_note
         metadata = msgspec.structs.replace(ledger.metadata, default_note=of_run)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
+        if self.config is not None:
+            ledger = ledger.with_note(
+                f"{printable(self.config, 200)} has the fields of {self.key}, whose stored counts these are"
+            )
         if (note := models()[self.key].step_note) and self.mode in ("decode", "generate"):
             ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))
         return ledger.at_positions(last, self.counts.positions)
@@ -431,9 +438,11 @@ class RecordedModel:
         return None
 
 
-def recorded(name: str, batch: int = 1, mode: Mode = "forward", *, eager: bool = False) -> RecordedModel | None:
-    """A model of the list with its counts; None where it has none, because a spec is made of its config."""
-    file = FOLDER / f"{name}.counts.json"
-    if name not in models() or not file.is_file():
+def recorded(
+    name: str, batch: int = 1, mode: Mode = "forward", *, eager: bool = False, config: str | None = None
+) -> RecordedModel | None:
+    """A model of the list with its counts, which also answer for `config`, with its fields; None where it has none."""
+    if (file := counts_of(name)) is None:
         return None
-    return RecordedModel(name, msgspec.json.decode(file.read_bytes(), type=RecordedCounts), batch, mode, eager=eager)
+    counts = msgspec.json.decode(file.read_bytes(), type=RecordedCounts)
+    return RecordedModel(name, counts, batch, mode, eager=eager, config=config)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import inf
 from typing import Any, Final
 
@@ -61,6 +61,7 @@ def in_mode(
         if lengths.tokens == 1:
             raise UsageError("--mode decode: a step reads the cache of the tokens before it; expected --N from 2")
         # inputs without a letter N are the prompt as they are
+        lengths = lengths._replace(text_alone=True)
         model, given = built(lengths._replace(tokens=lengths.tokens and lengths.tokens - 1))
         prompt = prompt_of(model, given, names)
         if TOKEN_IDS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
@@ -99,8 +100,10 @@ def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES,
     Raises:
         UsageError: the prompt does not run, or returns no cache.
     """
+    encoded: list[Any] = []
     try:
-        outputs, inputs = _outputs(model, prompt, names, how)
+        with _encoder_kept(model, encoded):
+            outputs, inputs = _outputs(model, prompt, names, how)
     except (Exception, SystemExit) as error:
         real = not any(tensor.is_meta for tensor in model.parameters())
         if how == "meta" and real and "meta" in message(error).lower():  # as torch words it
@@ -118,12 +121,22 @@ def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES,
     step: dict[str, Any] = {names.takes or _parameter_of(model): cache} | asked
     step[name] = torch.zeros_like(inputs[name][:, -1:])  # images, masks and positions are of the prompt alone
     if name == "decoder_input_ids":
-        states = outputs["encoder_last_hidden_state"]
-        transformers = sys.modules.get("transformers.modeling_outputs")
-        step["encoder_outputs"] = (
-            (states,) if transformers is None else transformers.BaseModelOutput(last_hidden_state=states)
-        )
+        step["encoder_outputs"] = encoded[-1] if encoded else (outputs["encoder_last_hidden_state"],)
     return Given((), step)
+
+
+@contextmanager
+def _encoder_kept(model: nn.Module, outputs: list[Any]) -> Iterator[None]:
+    """Append to `outputs` what the encoder of a model of transformers returns inside."""
+    encoder = model.get_encoder() if hasattr(model, "get_encoder") else None
+    if not isinstance(encoder, nn.Module) or encoder is model:
+        yield
+        return
+    hook = encoder.register_forward_hook(lambda _module, _args, output: outputs.append(output))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _parameter_of(model: nn.Module) -> str:
