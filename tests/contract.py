@@ -1,5 +1,6 @@
 """What the contract runs: a component's module, its inputs, and its rows counted and traced."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -16,22 +17,26 @@ from cases.layers import LayerCase
 from modules import Holder
 from strategies import exact, place_for
 from xfcost.counting.forward import batched
+from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer
 from xfcost.formulas.residual import residual_rows
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
+from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.operation import Operation
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import SubLayerModel, build
+from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
 from xfcost.torch_models.layers.shift import ContextLayer, TokenOfMemory
 from xfcost.torch_models.mechanisms.full import DecoderCrossAttention
 from xfcost.torch_models.mechanisms.recurrent import Attending, RecurrentLayer
 from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.running.by_row import train, trained_rows
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, set_position
 
 
@@ -128,6 +133,24 @@ def agree(case: LayerCase) -> None:
         ledger = exact(reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"}))
         assert ledger.total("dispatched_flops") == ledger.total("traced_flops") == ledger.total("flops")
         assert sum(one.numel() for one in module.parameters()) == ledger.total("params")
+
+
+def driven_back(
+    part: Part, rows: Iterable[Operation], module: nn.Module, inputs: tuple[Tensor, ...], *, learned: bool
+) -> Ledger:
+    """Both accounts of a backward pass; is what comes into the module `learned`, or as fixed as pixels?"""
+    fixed = set() if learned else set(products_of_input(part))
+    counted = [
+        msgspec.structs.replace(
+            with_backward_macs(batched(row, len(inputs[0])), input_gradient=row.path not in fixed),
+            path=f"it.{row.path}",
+        )
+        for row in rows
+    ]
+    metadata = Metadata(name="one", tokens="", grid_tokens=part.place.grid.tokens)
+    live = BuiltModel(Holder(module).eval(), inputs, {"it": "it"})
+    ran = trained_rows(live.model, train(live.model, live.inputs), live.rows)
+    return with_backward(Ledger(metadata=metadata, rows=tuple(counted)), *ran)
 
 
 def logits_step_by_step(spec: Any, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:

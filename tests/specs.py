@@ -8,8 +8,7 @@ import msgspec
 
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.architecture import Architecture, Stage
-from xfcost.spec.blocks import BlockOrder
+from xfcost.spec.architecture import Architecture, BlockOrder, Stage
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

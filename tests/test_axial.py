@@ -23,9 +23,9 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import slope, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
-from xfcost.layers.positions import AxisPosition
 from xfcost.layers.shift import Context, Shift
 from xfcost.layers.stems import Fold
+from xfcost.layers.tokens import AxisPosition
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse

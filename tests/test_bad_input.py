@@ -23,11 +23,10 @@ from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec import schema
-from xfcost.spec.files import allow_outside
 from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.load import lineage, load, preset_files
 from xfcost.spec.placement import place
-from xfcost.spec.reader import Source, read
+from xfcost.spec.reader import Source, allow_outside, read
 from xfcost.spec.run import Run
 
 TOY = """\

@@ -8,15 +8,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cases.layers import LAYER_CASES, LayerCase
 from compared import given, options_of, scattered
-from contract import LAYERS, agree, on_meta
+from contract import LAYERS, agree, driven_back, on_meta
 from growth import orders_at
-from modules import Holder
 from places import at
 from references import layers
 from references.plain import Place as Stand
 from strategies import as_yaml, exact
 from xfcost.counting.forward import batched
-from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Component, tag_of
 from xfcost.formulas.letters import costs
 from xfcost.layers import HEADS
@@ -25,13 +23,8 @@ from xfcost.layers.heads import Classifier
 from xfcost.layers.moe import Moe
 from xfcost.layers.stems import Patch, Pixels
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.join import with_backward
-from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.running.by_row import train, trained_rows
 
 every_case = pytest.mark.parametrize("case", LAYER_CASES, ids=str)
 every_layer = pytest.mark.parametrize("layer", LAYERS, ids=tag_of)
@@ -83,25 +76,14 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case: LayerCase) -> None
 @pytest.mark.parametrize("input_learns", [True, False])
 @every_case
 def test_backward_macs_of_every_row_are_the_walk_s(case: LayerCase, *, input_learns: bool) -> None:
-    products = [] if input_learns else products_of_input(Part("it", case.layer, case.place, "none"))
-    rows = tuple(
-        msgspec.structs.replace(
-            with_backward_macs(batched(row, 2), input_gradient=row.path not in products), path=f"it.{row.path}"
-        )
-        for row in case.layer.operations(case.place)
-    )
     with torch.device("meta"):
-        module = Holder(MODULES[type(case.layer)](case.layer, case.place)).eval()
+        module = MODULES[type(case.layer)](case.layer, case.place)
     inputs = tuple(
         one.float().to("meta").requires_grad_(input_learns) if one.is_floating_point() else one.to("meta")
         for one in case.inputs(2)
     )
-    live = BuiltModel(module, inputs, {"it": "it"})
-    metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
-    ledger = with_backward(
-        Ledger(metadata=metadata, rows=rows), *trained_rows(module, train(module, inputs), live.rows)
-    )
-    exact(ledger)
+    part = Part("it", case.layer, case.place, "none")
+    exact(driven_back(part, case.layer.operations(case.place), module, inputs, learned=input_learns))
 
 
 @every_case

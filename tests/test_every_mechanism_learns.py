@@ -1,27 +1,20 @@
 """The contract, for learning: MACs of the backward pass, row by row, are those of the real module driven back."""
 
-import msgspec
 import pytest
 import torch
 
 from cases import CASES
-from modules import Holder
+from contract import driven_back
 from strategies import place_for
 from tiers import of_rows, tiered_examples
-from xfcost.counting.forward import batched
-from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Joining, Mixer, Place, Residual
 from xfcost.formulas.residual import residual_rows
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.build import BuiltModel, SubLayerModel
+from xfcost.torch_models.build import SubLayerModel
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.running.by_row import train, trained_rows
 
-BATCH = 2
 every_example = pytest.mark.parametrize(
     ("component", "fused"),
     tiered_examples(of_rows),
@@ -39,23 +32,14 @@ def awkward(component: Mixer) -> list[Grid]:
 
 
 def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) -> Ledger:
-    """Both accounts of the backward pass of `component`; is what comes into it `learned`, or as fixed as pixels?"""
+    """Both accounts of the backward pass of `component` inside its residual."""
     part = Part("it", component, place, residual)
-    products = set() if learned else set(products_of_input(part))
-    rows = [
-        msgspec.structs.replace(
-            with_backward_macs(batched(row, BATCH), input_gradient=row.path not in products), path=f"it.{row.path}"
-        )
-        for row in residual_rows(component, residual, place)
-    ]
-    ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
-        model = Holder(SubLayerModel(part, ModuleMaker({}))).eval()
-        inputs = [torch.randn(BATCH, place.grid.total, place.dim, requires_grad=learned)]
+        module = SubLayerModel(part, ModuleMaker({}))
+        inputs = [torch.randn(2, place.grid.total, place.dim, requires_grad=learned)]
         if place.memory:
-            inputs.append(torch.randn(BATCH, place.memory.total, place.memory_dim, requires_grad=True))
-    live = BuiltModel(model, tuple(inputs), {"it": "it"})
-    return with_backward(ledger, *trained_rows(live.model, train(live.model, live.inputs), live.rows))
+            inputs.append(torch.randn(2, place.memory.total, place.memory_dim, requires_grad=True))
+    return driven_back(part, residual_rows(component, residual, place), module, tuple(inputs), learned=learned)
 
 
 @every_example

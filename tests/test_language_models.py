@@ -18,6 +18,7 @@ from strategies import exact
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
+from xfcost.importing import import_config
 from xfcost.layers.heads import MaskedLanguageModel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -79,25 +80,13 @@ def test_the_two_rows_of_table_2_1_that_do_not_add_up() -> None:
 EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds
 
 
-def llama(
-    folder: Path, length: int, mixer: dict[str, Any], *, tied: bool = False, **run: Any
-) -> tuple[Any, BuiltModel]:
-    share = {"share": "embedding"} if tied else {}
-    attention = {"heads": LANGUAGE_MODELS_HEADS, "causal": True, "position": "rope", "projection_bias": False} | mixer
-    spec = {
-        "input": {"kind": "tokens", "vocabulary": LANGUAGE_MODELS_VOCABULARY, "length": length},
-        "residual": {"norm": "rms_norm"},
-        "embed": [{"kind": "token"} | share],
-        "stages": [
-            {
-                "dim": LANGUAGE_MODELS_DIM,
-                "depth": LANGUAGE_MODELS_LAYERS,
-                "block": [attention, {"kind": "swiglu", "hidden": LANGUAGE_MODELS_HIDDEN}],
-            }
-        ],
-        "head": {"kind": "language_model", "norm": "rms_norm"} | share,
-    }
-    return hf.ours_of(spec, folder, batch=2, dtype="float64", **run)
+def with_windows(theirs: nn.Module, folder: Path, length: int) -> tuple[Any, BuiltModel]:
+    """Our model with gathered windows of 4 tokens in place of full attention, which the import counts."""
+    windows = {"kind": "sliding", "window": 4, "kv_heads": 2, "position": "rope", "projection_bias": False}
+    theirs.config.to_json_file(folder / "config.json")
+    data = import_config(folder / "config.json").data
+    data["stages"][0]["block"][0] = windows | {"heads": LANGUAGE_MODELS_HEADS, "causal": True}
+    return hf.ours_of(data, folder, batch=2, dtype="float64", tokens=(length,))
 
 
 def language_models_theirs(family: str, **settings: Any) -> nn.Module:
@@ -153,24 +142,22 @@ def test_llama_with_their_weights(kv_heads: int, base: float, tied: bool, attent
         tie_word_embeddings=tied,
         rope_parameters={"rope_type": "default", "rope_theta": base},
     )
-    mixer = {"kind": "full", "kv_heads": kv_heads, "rope_base": base}
-    compare_llama(model, llama(tmp_path, 11, mixer, tied=tied, attention=attention), tied=tied)
+    compare_llama(model, hf.imported(model, tmp_path, tokens=(11,), attention=attention), tied=tied)
 
 
 @pytest.mark.parametrize("length", [3, 4, 11, 16])
 def test_mistral_with_their_weights(length: int, tmp_path: Path) -> None:
     """Gathered windows give what a masked dense product gives; the dense product alone has its MACs."""
     model = language_models_theirs("Mistral", num_key_value_heads=2, sliding_window=4)
-    windows = {"kind": "sliding", "window": 4, "kv_heads": 2}
-    compare_llama(model, llama(tmp_path, length, windows), dense=False)
+    gathered, dense = with_windows(model, tmp_path, length), hf.imported(model, tmp_path, tokens=(length,))
+    compare_llama(model, gathered, dense=False)
     if length <= 4:
-        compare_llama(model, llama(tmp_path, length, {"kind": "full", "kv_heads": 2}))
+        compare_llama(model, dense)
     else:
-        dense = count(llama(tmp_path, length, {"kind": "full", "kv_heads": 2})[0])
-        gathered = count(llama(tmp_path, length, windows)[0])
         # blocks of 2 queries by 6 keys: below the dense product from 6 keys on, padding counted
         pairs = {11: (12 * 6, 11 * 11), 16: (16 * 6, 16 * 16)}[length]
-        products = [sum(row.times_over("macs") for row in one.rows if row.mixes) for one in (gathered, dense)]
+        ledgers = [count(architecture) for architecture, _ in (gathered, dense)]
+        products = [sum(row.times_over("macs") for row in one.rows if row.mixes) for one in ledgers]
         assert products == [2 * LANGUAGE_MODELS_LAYERS * 2 * LANGUAGE_MODELS_DIM * pair for pair in pairs]
 
 

@@ -269,25 +269,6 @@ def theirs(family: str, head: str = "ForCausalLM", **settings: Any) -> nn.Module
     return hf.theirs_of(f"{family}{head}", **settings, experts_implementation="eager")
 
 
-def decoder(mixer: dict[str, Any], blocks: list[list[dict[str, Any]]], folder: Path, length: int = 11) -> Any:
-    """A decoder with RMS norms whose blocks are `mixer` and what of `blocks` follows it."""
-    spec = {
-        "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": length},
-        "residual": {"norm": "rms_norm"},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": DIM, "blocks": [[mixer, *block] for block in blocks]}],
-        "head": {"kind": "language_model", "norm": "rms_norm"},
-    }
-    torch.manual_seed(0)  # the token numbers: routers in float32 may choose otherwise where two experts are as good
-    return hf.ours_of(spec, folder, batch=2, dtype="float64")
-
-
-def put_ends(ours: Any, weights: hf.TheirWeights) -> None:
-    weights.put(ours.streams[0].embed[0].lookup, "model.embed_tokens")
-    weights.put(ours.head.linear, "lm_head")
-    weights.put(ours.head.norm, "model.norm")
-
-
 def put_experts(moe: Any, weights: hf.TheirWeights, layer: str) -> None:
     """A router and its SwiGLU experts; their gate and up-projection are one tensor."""
     moe.router.weight.copy_(weights.take(f"{layer}gate.weight"))
@@ -297,27 +278,12 @@ def put_experts(moe: Any, weights: hf.TheirWeights, layer: str) -> None:
     moe.experts.down.weight.copy_(weights.take(f"{layer}experts.down_proj"))
 
 
-def compare(model: nn.Module, ours: Any, **more: Any) -> None:
-    """Parameters, MACs, and outputs with the same weights."""
-    # norms and routers are in float32
-    hf.alike(model, ours, lambda model, *inputs: model(*inputs, use_cache=False, **more).logits, tolerance=1e-5)
-
-
 # DeepSeek ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LATENT = {
     "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "num_key_value_heads": HEADS,
 }  # fmt: skip
-MLA = {"kind": "mla", "heads": HEADS, "head_dim": 6, "rope_dim": 4, "value_dim": 5, "kv_rank": 10, "causal": True}
 ROUTED = {"num_experts_per_tok": 3, "n_routed_experts": 8, "n_shared_experts": 2, "moe_intermediate_size": 7}
-EXPERTS = {
-    "kind": "moe",
-    "experts": 8,
-    "active": 3,
-    "expert": {"kind": "swiglu", "hidden": 7},
-    "shared": {"count": 2},
-    "scale": 2.5,
-}
 
 
 def in_halves(weight_OD: torch.Tensor, heads: int, content: int) -> torch.Tensor:
@@ -346,7 +312,9 @@ def put_latent_attention(mixer: Any, weights: hf.TheirWeights, layer: str) -> No
 def copied_deepseek(model: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them, and the bias of the choice, which is a buffer."""
     weights, buffers = hf.TheirWeights(model), dict(model.named_buffers())
-    put_ends(ours, weights)
+    weights.put(ours.streams[0].embed[0].lookup, "model.embed_tokens")
+    weights.put(ours.head.linear, "lm_head")
+    weights.put(ours.head.norm, "model.norm")
     for number, (mixer, block) in enumerate(ours.streams[0].stages[0].run):
         layer = f"model.layers.{number}."
         weights.put(mixer.residual_norm, f"{layer}input_layernorm")
@@ -363,7 +331,8 @@ def copied_deepseek(model: nn.Module, ours: Any) -> None:
     assert not weights
 
 
-def compare_deepseek(model: nn.Module, mixer: dict[str, Any], moe: dict[str, Any], folder: Path) -> None:
+def compare_deepseek(model: nn.Module, folder: Path) -> None:
+    """Parameters, MACs, and outputs with the same weights; norms and routers are in float32."""
     model = hf.scrambled(model.double())
     for module in model.modules():  # the norms of latents leave the configuration's epsilon aside
         if hasattr(module, "variance_epsilon"):
@@ -371,10 +340,14 @@ def compare_deepseek(model: nn.Module, mixer: dict[str, Any], moe: dict[str, Any
     for name, buffer in model.named_buffers():
         if name.endswith("correction_bias"):
             buffer.copy_(torch.randn(len(buffer), generator=torch.Generator().manual_seed(5)))
-    dense = {"kind": "swiglu", "hidden": HIDDEN}
-    ours = decoder(mixer, [[dense], [moe], [moe]], folder)
+    torch.manual_seed(0)  # the token numbers: routers in float32 may choose otherwise where two experts are as good
+    ours = hf.imported(model, folder, tokens=(11,))
     copied_deepseek(model, ours[1].model)
-    compare(model, ours, attention_mask=torch.ones(2, 11))
+
+    def logits(model: nn.Module, *inputs: torch.Tensor) -> torch.Tensor:
+        return model(*inputs, use_cache=False, attention_mask=torch.ones(2, 11)).logits
+
+    hf.alike(model, ours, logits, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("q_rank", [None, 9])
@@ -383,17 +356,14 @@ def test_deepseek_v2_with_their_weights(q_rank: int | None, method: str, tmp_pat
     groups = {"n_group": 4, "topk_group": 2} if method != "greedy" else {}
     settings = {"topk_method": method, "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "q_lora_rank": q_rank}
     model = theirs("DeepseekV2", **SMALL, **LATENT, **ROUTED, **settings, **groups)
-    moe = EXPERTS | {"normalize": False} | ({"groups": {"count": 4, "active": 2}} if groups else {})
-    compare_deepseek(model, MLA | {"q_rank": q_rank}, moe, tmp_path)
+    compare_deepseek(model, tmp_path)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_deepseek_v3_with_their_weights(bias: bool, tmp_path: Path) -> None:
     settings = {"n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "q_lora_rank": 9, "attention_bias": bias}
     model = theirs("DeepseekV3", **SMALL, **LATENT, **ROUTED, **settings)
-    moe = EXPERTS | {"router": "sigmoid", "correction": True}
-    moe |= {"groups": {"count": 4, "active": 2, "score": "top_two"}}
-    compare_deepseek(model, MLA | {"q_rank": 9, "projection_bias": bias}, moe, tmp_path)
+    compare_deepseek(model, tmp_path)
 
 
 # Every size ──────────────────────────────────────────────────────────────────────────────────────────────────────────

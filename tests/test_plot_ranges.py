@@ -1,15 +1,25 @@
-"""Over which N a plot is drawn: as much of the default as all systems have; and points that a system has not."""
+"""Over which N a plot is drawn, which points of time are measured, and that systems take turns at each."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from helpers import error_of, table_of, xf
-from xfcost.counting.sweep import CountedSweep, common_range, span_of, sweep
-from xfcost.counting.system import SpecSystem
-from xfcost.ledger.errors import UsageError
+from xfcost.api import systems as api_systems
+from xfcost.api.runs import make_run
+from xfcost.commands.plot import timed_points
+from xfcost.counting.sweep import CountedSweep, common_range, shared_points, span_of, sweep
+from xfcost.counting.system import SpecSystem, System
+from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Timing
+from xfcost.ledger.timing_plan import TimingPlan
+from xfcost.report.plot import chart_figure
 from xfcost.report.scaling import numbers_text, scaling_chart, skipped_text
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
@@ -132,3 +142,115 @@ def test_the_footnote_names_systems_whose_padding_makes_steps() -> None:
     sweeps = [sweep(name, SpecSystem(load(name)), Run(), (49, 900)) for name in ("swin", "vit")]
     assert scaling_chart(sweeps, [[], []], "mixing", mark=None).footnote.startswith("Steps of swin: ")
     assert scaling_chart(sweeps[1:], [[]], "mixing", mark=None).footnote == ""
+
+
+RUN = make_run()
+SMALL = ("stages.0.depth=1",)
+
+
+def swept_small(*specs: str, span: tuple[int, int] = (49, 784)) -> list[CountedSweep]:
+    return [sweep(name, SpecSystem(load(name, SMALL)), RUN, span) for name in specs]
+
+
+def timing(*times: float, **more: object) -> Timing:
+    given: dict[str, object] = {"device": "cpu", "machine": "abacus", "spread": 0.0, "runs": len(times), "threads": 1}
+    ordered = sorted(times)
+    given |= {"seconds": ordered[len(times) // 2], "times": times, "interval": (ordered[0], ordered[-1])}
+    return Timing(**given | more)  # type: ignore[arg-type]
+
+
+class Device:
+    """A device that times whatever it is given, and keeps what was timed together."""
+
+    def __init__(self, refuses: Callable[[str, int], bool] = lambda name, n: False) -> None:
+        self.turns: list[tuple[int, list[str]]] = []
+        self.refuses = refuses
+
+    def __call__(self, systems: Sequence[System], run: Run, how: object) -> list[Ledger]:
+        (n,) = run.tokens or (0,)
+        names = [one.name for one in systems]
+        if any(self.refuses(name, n) for name in names):
+            raise DeviceError(f"no room for {names} at {n}")
+        self.turns.append((n, names))
+        seconds = n / 1000
+        own = timing(*[seconds] * 6, in_turns=len(names) > 1)
+        return [msgspec.structs.replace(one.ledger(run), timing=own) for one in systems]
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    found = Device()
+    monkeypatch.setattr(api_systems, "system_ledgers", found)
+    return found
+
+
+def test_all_systems_take_turns_at_the_same_points(device: Device) -> None:
+    sweeps = swept_small("vit-ti16", "gpt2")  # square grids, and any N
+    found = timed_points(sweeps, RUN, "cpu", TimingPlan())
+    names = [one.system.name for one in sweeps]
+    assert [together for _, together in device.turns] == [names] * 5
+    points = [n for n, _ in device.turns]
+    assert points == sorted(points)
+    assert (points[0], points[-1]) == (49, 784)
+    assert all(math.isqrt(n) ** 2 == n for n in points)
+    for one, ledgers in zip(found.sweeps, found.points, strict=True):
+        assert [one.at(ledger) for ledger in ledgers] == points
+        assert all(ledger.timing is not None and ledger.timing.in_turns for ledger in ledgers)
+
+
+def test_the_end_of_a_longer_line_is_measured_alone(device: Device) -> None:
+    short, long = (
+        sweep("short", SpecSystem(load("gpt2", SMALL)), RUN, (64, 256)),
+        swept_small("gpt2", span=(64, 1024))[0],
+    )
+    chosen = shared_points([short, long], RUN, 5)
+    assert chosen[0].xs[-1] == 256
+    assert chosen[1].xs == (*chosen[0].xs, 1024)
+    timed_points([short, long], RUN, "cpu", TimingPlan())
+    assert device.turns[-1] == (1024, [long.system.name])
+
+
+def test_what_a_system_cannot_do_ends_its_points_alone(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    sweeps = swept_small("vit-ti16", "gpt2")
+    vit, gpt = (one.system.name for one in sweeps)
+    device.refuses = lambda name, n: name == gpt and n > 300
+    found = timed_points(sweeps, RUN, "cpu", TimingPlan())
+    together = [n for n, names in device.turns if names == [vit, gpt]]
+    alone = [n for n, names in device.turns if names == [vit]]
+    assert max(together) <= 300 < min(alone)
+    assert [len(one) for one in found.points] == [len(together) + len(alone), len(together)]
+    assert "measured up to N =" in capsys.readouterr().err
+
+
+def test_a_system_that_runs_nowhere_is_an_error(device: Device) -> None:
+    device.refuses = lambda name, n: True
+    with pytest.raises(DeviceError, match="no room"):
+        timed_points(swept_small("vit-ti16", "gpt2"), RUN, "cpu", TimingPlan())
+
+
+def test_a_forward_that_takes_too_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Device):
+        def __call__(self, systems: Sequence[System], run: Run, how: object) -> list[Ledger]:
+            ledgers = super().__call__(systems, run, how)
+            return [msgspec.structs.replace(one, timing=timing(*[15.0] * 6)) for one in ledgers]
+
+    slow = Slow()
+    monkeypatch.setattr(api_systems, "system_ledgers", slow)
+    found = timed_points(swept_small("vit-ti16"), RUN, "cpu", TimingPlan())
+    assert len(found.points[0]) == 1
+
+
+def test_intervals_are_drawn_and_ratios_told(device: Device) -> None:
+    sweeps = swept_small("vit-ti16", "gpt2")
+    found = timed_points(sweeps, RUN, "cpu", TimingPlan())
+    live = [
+        [msgspec.structs.replace(one, timing=timing(*spent, in_turns=True)) for one in ledgers]
+        for ledgers, spent in zip(found.points, ((1.0, 1, 1, 1, 1, 2), (2.0, 2, 2, 2, 2, 6)), strict=True)
+    ]
+    chart = scaling_chart(found.sweeps, live, "time", mark=None)
+    assert chart.points[0].intervals == [(1.0, 2.0)] * 5
+    assert "Measured: median, bars its 95 % interval ·" in chart.subtitle
+    bars = chart_figure(chart).axes[0].containers[0].lines[2][0]
+    assert tuple(bars.get_paths()[0].vertices[:, 1]) == pytest.approx((1.0, 2.0))
+    # turn by turn 2, 2, 2, 2, 2, 3
+    assert "gpt2 at N = 784: 2× more than vit-ti16 (2× to 3×)" in chart.summary

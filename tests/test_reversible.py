@@ -18,7 +18,7 @@ from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp
-from xfcost.layers.positions import Position
+from xfcost.layers.tokens import Position
 from xfcost.ledger import units
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid

@@ -1,14 +1,23 @@
-"""The options of a run are declared once: the command line, the API and the checked run are made of that table."""
+"""Options of a run, declared once for the command line, the API and the checked run; none without effect."""
 
 import inspect
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import xfcost
-from xfcost.api.options import OPTIONS, read_option
-from xfcost.api.runs import make_run
+from helpers import environment, stdout_of, words_of, xf
+from xfcost.api.difference import diff
+from xfcost.api.options import EVERY, OPTIONS, read_option
+from xfcost.api.runs import WITHOUT_EFFECT, make_run
 from xfcost.cli import command
 from xfcost.commands.options import OF_A_FORWARD
+from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.objects import json_text
+from xfcost.report.budgets import document
 
 
 def flags(name: str) -> list[str]:
@@ -66,3 +75,174 @@ def test_none_is_not_given_where_that_is_the_default() -> None:
 def test_an_unknown_keyword_is_a_type_error(function) -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'tokns'"):
         function(tokns=5)
+
+
+EIGHT = ["--mode", "train", "--on", "h100-sxmx8"]
+# Options that no figure of theirs depends on -> with what they are given.
+DEVICES: dict[str, dict[str, Any]] = {
+    name: {"on": "h100-sxmx8"} | more
+    for name, more in {
+        "on": {}, "zero": {"zero": 3}, "checkpoint": {"checkpoint": "full"}, "tensor_parallel": {"tensor_parallel": 2},
+        "sequence_parallel": {"tensor_parallel": 2, "sequence_parallel": True}, "pipeline": {"pipeline": 2},
+        "gradients": {"gradients": "float32"}, "global_batch": {"global_batch": "1M"}, "mfu": {"mfu": "40%"},
+        "mbu": {"mbu": "60%"}, "expert_parallel": {"expert_parallel": 8},
+    }.items()
+}  # fmt: skip
+RATES: dict[str, dict[str, Any]] = {
+    name: {"tokens": "1B"} | more
+    for name, more in {
+        "tokens": {}, "peak": {"peak": "312T", "mfu": "40%"}, "sustained": {"sustained": "1T"},
+        "devices": {"sustained": "1T", "devices": 8},
+    }.items()
+}  # fmt: skip
+# Those that change figures of both commands.
+OF_COUNTS = {
+    "N", "size", "batch", "dtype", "attention", "mode", "new_tokens", "logits", "optimizer", "memory_level", "rate",
+}  # fmt: skip
+# Those that change bytes of `check`; `diff` refuses them.
+OF_BYTES = {"weights": "int8", "cache": "fp8"}
+
+
+def test_every_option_is_looked_at():
+    assert {*DEVICES, *RATES, *OF_COUNTS, *OF_BYTES} == set(OPTIONS)
+
+
+@pytest.mark.parametrize(("name", "given"), OF_BYTES.items())
+def test_quantised_bytes_are_of_check_alone(name, given):
+    plain, quantised = (
+        xfcost.check("gpt2", max_memory="1TiB", mode="decode", N=64, trace=False, **options).checked[0].held[0]
+        for options in ({}, {name: given})
+    )
+    assert quantised.figure.value < plain.figure.value
+    with pytest.raises(UsageError, match=f"--{name}: diff compares counts .*`xfcost analyze`"):
+        diff("gpt2", "gpt2-m", mode="decode", **{name: given})
+
+
+def test_the_table_names_options():
+    for where, rows in WITHOUT_EFFECT.items():
+        assert {name for row in rows for name in row.options} <= {*EVERY}, where
+
+
+@pytest.mark.parametrize(("name", "options"), (DEVICES | RATES).items())
+def test_what_changes_no_figure_is_refused(name, options):
+    flag = f"--{name.replace('_', '-')}"
+    with pytest.raises(UsageError, match=f"{flag}\\b.*: check .*`xfcost analyze"):
+        xfcost.check("gpt2", max_params="1G", mode="train", **options)
+    with pytest.raises(UsageError, match=f"{flag}\\b.*: diff compares counts .*`xfcost analyze`"):
+        diff("gpt2", "gpt2-m", mode="train", **options)
+
+
+def test_traffic_has_no_budget():
+    with pytest.raises(UsageError, match="--memory-level: check has no budget of main-memory traffic"):
+        xfcost.check("gpt2", max_params="1G", memory_level="192KiB")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["gpt2", "--mode", "decode", "--on", "h100-sxm", "--max-memory", "80GB"], "--on: check takes devices with"),
+        (["gpt2", *EIGHT, "--max-memory", "80GB", "--mfu", "40%"], "--mfu: check holds the lower bound of --on"),
+        (["gpt2", *EIGHT, "--max-memory", "80GB", "--global-batch", "1M"], "--global-batch: without --pipeline"),
+        (["gpt2", *EIGHT, "--max-memory", "80GB", "--tensor-parallel", "5"], "--tensor-parallel 5"),
+    ],
+)
+def test_devices_are_of_the_memory_of_a_training_step(words, told):
+    done = xf("check", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_the_memory_of_a_device_is_that_of_its_training_plan():
+    """Parameters, gradients, master copy and Adam's moments: 16 bytes a parameter, shared among 8 with ZeRO 3."""
+    how = {"mode": "train", "on": "h100-sxmx8", "zero": 3, "checkpoint": "full"}
+    [found] = xfcost.check("gpt2", max_memory="400MiB", **how).checked[0].held
+    plan = xfcost.analyze("gpt2", trace=False, **how).training.plan
+    assert (found.figure.value, found.figure.words) == (plan.memory.known, "memory of a device")
+    assert found.figure.parts["parameters, gradients and optimizer"] == 16 * 124_439_808 // 8
+    assert sum(found.figure.parts.values()) == plan.memory.known
+    assert found.verdict == "over"
+    assert sum(weight.share for weight in found.heaviest) < 1
+    text = document(xfcost.check("gpt2", max_memory="400MiB", **how)).text("table")
+    assert "on h100-sxm x8, --zero 3 --checkpoint full" in " ".join(text.split())
+    assert "of the whole model, before devices share it" in " ".join(text.split())
+
+
+WRONG = (3, 1.5, b"x", object(), [1], {"a": 1}, 10**5000)
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, None], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("name", ["sort", "front"])
+def test_names_of_quantities(name: str, wrong: object) -> None:
+    with pytest.raises(XfcostError, match=f"{name}: expected .*as in 'params.*got "):
+        xfcost.find("vit", **{name: wrong})
+    with pytest.raises(XfcostError, match=r"sort: expected .*, got |--sort .*expected one of"):
+        xfcost.diff("vit", "swin", sort=wrong)
+
+
+@pytest.mark.parametrize("wrong", [3, 1.5, b"x", object(), [1], {1: 2}], ids=lambda one: type(one).__name__)
+def test_texts_paths_and_functions(wrong: object) -> None:
+    texts = {"settings": wrong}
+    calls = [
+        ("settings", lambda: xfcost.analyze("vit", trace=False, **texts)),
+        ("settings", lambda: xfcost.compare("vit", **texts)),
+        ("settings", lambda: xfcost.stream("vit", **texts)),
+        ("settings", lambda: xfcost.survey(**texts)),
+        ("inputs", lambda: xfcost.reach("vit", inputs=wrong)),
+        ("build", lambda: xfcost.analyze("vit", build=wrong)),
+        ("family", lambda: xfcost.find(family=wrong)),
+        ("scheduler", lambda: xfcost.find("vit", vary={"**.heads": [6]}, scheduler=wrong)),
+        ("progress", lambda: xfcost.check("vit", max_macs="1G", progress=wrong)),
+        ("runs", lambda: xfcost.survey(runs=wrong)),
+        ("expected a preset's name", lambda: xfcost.find(wrong)),
+        ("expected a preset's name", lambda: xfcost.check("vit", max_macs="1", trace=False, against=wrong)),
+    ]
+    for told, call in calls:
+        with pytest.raises(XfcostError, match=f"{told}.*, got "):
+            call()
+
+
+def test_other_arguments_that_are_no_options() -> None:
+    with pytest.raises(XfcostError, match="vary: expected keys of the spec"):
+        xfcost.find("vit", vary=3)
+    with pytest.raises(XfcostError, match=r"--token 1\.5: expected whole numbers"):
+        xfcost.reach("vit", token=1.5)
+    with pytest.raises(XfcostError, match=r"--dtype .a number of thousands of digits"):
+        xfcost.analyze("vit", dtype=10**5000)
+
+
+def test_what_fits_is_taken_as_it_is() -> None:
+    one = ["stages.0.depth=2"]
+    for settings in (one[0], one, tuple(one), iter(one)):
+        assert xfcost.analyze("vit", trace=False, settings=settings).metadata.settings == tuple(one)
+
+
+@pytest.mark.parametrize("option", ["--mfu", "--mbu"])
+@pytest.mark.parametrize("given", ["1e-320", "1e-7", "0.00009%", "1.01"])
+def test_a_share_has_a_range(option: str, given: str) -> None:
+    done = xf("analyze", "gpt2", "--no-trace", "--on", "t4", option, given, "--format", "json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{option} {given}: expected a share of" in done.stderr
+    assert "from 0.000001 to 1" in done.stderr
+
+
+def test_the_least_shares_give_numbers() -> None:
+    done = stdout_of(
+        "analyze", "gpt2", "--no-trace", "--on", "t4", "--mfu", "1e-6", "--mbu", "1e-6", "--format", "json"
+    )
+    assert "Infinity" not in done
+
+
+@pytest.mark.parametrize("number", [float("inf"), -float("inf"), float("nan")])
+def test_json_has_no_infinity(number: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_text({"seconds": [number]})
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of a process")
+def test_stdout_is_not_blamed_for_another_file(tmp_path: Path) -> None:
+    words = words_of("measure", "vit", "--N", "49", "--save", tmp_path / "runs.jsonl")
+    limited = ["/bin/sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *words]
+    done = subprocess.run(limited, env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "operating system refused" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -10,7 +10,7 @@ from helpers import report_text
 from specs import counted
 from xfcost.api.analysis import analyze
 from xfcost.ledger.errors import UsageError
-from xfcost.spec.blocks import BlockOrder
+from xfcost.spec.architecture import BlockOrder
 
 HEADER = "name: x\ninput: {kind: tokens, vocabulary: 100, length: 64}\nembed: [{kind: token}]\nstages:\n"
 

@@ -21,9 +21,9 @@ from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp
-from xfcost.layers.positions import Position
 from xfcost.layers.stage_entries import Upsample
 from xfcost.layers.stems import ConvEmbed, FoldAxis
+from xfcost.layers.tokens import Position
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, video_sides
 from xfcost.mechanisms.conv import ConvModule

@@ -106,7 +106,7 @@ def test_a_module_s_answer_leaves_torch_s_compiler_alone():
 
 
 # The kinds that ViT's spec names; `enter`, windows and experts stay unread.
-VIT = ["layers.feed_forward", "layers.heads", "layers.positions", "layers.stems", "layers.tokens", "mechanisms.full"]
+VIT = ["layers.feed_forward", "layers.heads", "layers.stems", "layers.tokens", "mechanisms.full"]
 _KINDS = (
     _RUN
     + """

@@ -10,7 +10,7 @@ from torch import nn
 import transformers_models as hf
 from specs import architecture_of, counted
 from strategies import placed
-from transformers_models import CLASSES, EPS, TheirWeights, compare, ours_of, theirs_of
+from transformers_models import CLASSES, EPS, TheirWeights, compare, theirs_of
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
@@ -42,44 +42,21 @@ def theirs_swin(**settings: Any) -> nn.Module:
     return hf.theirs_of("SwinForImageClassification", **settings)
 
 
-def swin_spec(size: int, window: int) -> dict[str, Any]:
-    def stage(number: int, depth: int, heads: int) -> dict[str, Any]:
-        blocks = [
-            [{"kind": "window", "size": window, "heads": heads, "shift": shift}, {"kind": "mlp"}]
-            for shift in (0, window // 2)
-        ]
-        enter = [{"kind": "patch_merging"}] if number else []
-        return {"enter": enter, "dim": 12 * 2**number, "depth": depth, "pattern": blocks}
-
-    return {
-        "input": {"kind": "image", "size": size},
-        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
-        "stages": [stage(0, 2, 2), stage(1, 4, 3), stage(2, 2, 6)],
-        "head": {"kind": "classifier", "pool": "mean", "classes": hf.CLASSES},
-    }
-
-
-def gpt2_spec(length: int) -> dict[str, Any]:
-    block = [{"kind": "full", "heads": 3, "causal": True}, {"kind": "mlp", "act": "gelu_tanh"}]
-    return {
-        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
-        "embed": [{"kind": "token", "share": "embedding"}, {"kind": "position", "length": 16}],
-        "stages": [{"dim": 12, "depth": 2, "block": block}],
-        "head": {"kind": "language_model", "share": "embedding"},
-    }
-
-
 def copied_swin(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = hf.TheirWeights(theirs), ours.streams[0]
-    weights.put(stream.embed[0].projection, "swin.embeddings.patch_embeddings.projection")
-    weights.put(stream.embed[0].norm, "swin.embeddings.norm")
+    weights, stream, version = hf.TheirWeights(theirs), ours.streams[0], theirs.config.model_type
+    weights.put(stream.embed[0].projection, f"{version}.embeddings.patch_embeddings.projection")
+    weights.put(stream.embed[0].norm, f"{version}.embeddings.norm")
     for index, stage in enumerate(stream.stages):
         if index:  # our merging opens a stage, theirs closes the one before
-            weights.put(stage.enter[0].norm, f"swin.encoder.layers.{index - 1}.downsample.norm")
-            weights.put(stage.enter[0].reduction, f"swin.encoder.layers.{index - 1}.downsample.reduction")
+            weights.put(stage.enter[0].norm, f"{version}.encoder.layers.{index - 1}.downsample.norm")
+            weights.put(stage.enter[0].reduction, f"{version}.encoder.layers.{index - 1}.downsample.reduction")
         for number, block in enumerate(stage.run):
-            hf.copy_block("swin", block, weights, f"swin.encoder.layers.{index}.blocks.{number}.")
-    weights.put(ours.head.norm, "swin.layernorm")
+            prefix = f"{version}.encoder.layers.{index}.blocks.{number}."
+            if version == "swinv2":
+                copied_v2_block(block, weights, prefix)
+            else:
+                hf.copy_block("swin", block, weights, prefix)
+    weights.put(ours.head.norm, f"{version}.layernorm")
     weights.put(ours.head.linear, "classifier")
     assert not weights
 
@@ -108,7 +85,7 @@ def test_swin_with_their_weights(size: int, window: int, attention: str, tmp_pat
     theirs = theirs_swin(
         embed_dim=12, depths=[2, 4, 2], num_heads=[2, 3, 6], image_size=size, patch_size=4, window_size=window
     )
-    ours = hf.ours_of(swin_spec(size, window), tmp_path, batch=2, dtype="float64", attention=attention)
+    ours = hf.imported(theirs, tmp_path, attention=attention)
     hf.compare(theirs, ours, copied_swin, tolerance=1e-6)  # their softmax runs in float32
 
 
@@ -118,7 +95,7 @@ def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) ->
     theirs = hf.theirs_gpt2(
         vocab_size=29, n_positions=16, n_embd=12, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=0, use_cache=False
     )
-    ours = hf.ours_of(gpt2_spec(length), tmp_path, batch=2, dtype="float64", attention=attention)
+    ours = hf.imported(theirs, tmp_path, tokens=(length,), attention=attention)
     hf.compare(theirs, ours, copied_gpt2, tolerance=1e-10)
 
 
@@ -200,24 +177,6 @@ def test_a_clipped_window_says_where_it_is_shifted(grid, note):
     assert next(Window(heads=2, size=8, shift=4).notes(spot(*grid))) == note + bound
 
 
-def v2_spec(size: int | list[int], window: int, depths: tuple[int, ...] = (2, 4, 2)) -> dict[str, Any]:
-    def stage(number: int, depth: int) -> dict[str, Any]:
-        blocks = [
-            [{"kind": "window", "size": window, "heads": (2, 3, 6)[number], "shift": shift} | V2, {"kind": "mlp"}]
-            for shift in (0, window // 2)
-        ]
-        enter = [{"kind": "patch_merging", "norm": "post"}] if number else []
-        return {"enter": enter, "dim": 12 * 2**number, "depth": depth, "pattern": blocks}
-
-    return {
-        "input": {"kind": "image", "size": size},
-        "residual": {"place": "res_post"},
-        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
-        "stages": [stage(number, depth) for number, depth in enumerate(depths)],
-        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
-    }
-
-
 # Somebody else's code ------------------------------------------------------------------------------------------------
 
 
@@ -226,22 +185,7 @@ def theirs_v2(**settings: Any) -> nn.Module:
     return theirs_of("Swinv2ForImageClassification", **settings)
 
 
-def copied_v2(theirs: nn.Module, ours: Any) -> None:
-    weights, stream = TheirWeights(theirs), ours.streams[0]
-    weights.put(stream.embed[0].projection, "swinv2.embeddings.patch_embeddings.projection")
-    weights.put(stream.embed[0].norm, "swinv2.embeddings.norm")
-    for index, stage in enumerate(stream.stages):
-        if index:  # our merging opens a stage, theirs closes the one before
-            weights.put(stage.enter[0].norm, f"swinv2.encoder.layers.{index - 1}.downsample.norm")
-            weights.put(stage.enter[0].reduction, f"swinv2.encoder.layers.{index - 1}.downsample.reduction")
-        for number, block in enumerate(stage.run):
-            copied_block(block, weights, f"swinv2.encoder.layers.{index}.blocks.{number}.")
-    weights.put(ours.head.norm, "swinv2.layernorm")
-    weights.put(ours.head.linear, "classifier")
-    assert not weights
-
-
-def copied_block(block: Any, weights: TheirWeights, prefix: str) -> None:
+def copied_v2_block(block: Any, weights: TheirWeights, prefix: str) -> None:
     mixer, mlp = block
     window, its = mixer.inner, f"{prefix}attention.self."
     for kind in ("weight", "bias"):
@@ -279,8 +223,8 @@ def test_swin_v2_with_their_weights(size, window, depths, attention, tmp_path):
         patch_size=4,
         window_size=window,
     )
-    ours = ours_of(v2_spec(list(size), window, depths), tmp_path, batch=2, dtype="float64", attention=attention)
-    compare(theirs, ours, copied_v2, tolerance=1e-6)  # offsets are held in single precision
+    ours = hf.imported(theirs, tmp_path, attention=attention)
+    compare(theirs, ours, copied_swin, tolerance=1e-6)  # offsets are held in single precision
 
 
 ALL = [
@@ -390,7 +334,7 @@ def test_a_distilled_deit_with_their_weights(attention: str, tmp_path: Path) -> 
         image_size=(16, 24),
         patch_size=8,
     )
-    ours = hf.ours_of(deit_spec(), tmp_path, batch=2, dtype="float64", attention=attention)
+    ours = hf.imported(theirs, tmp_path, attention=attention)
     hf.compare(theirs, ours, copied_deit, tolerance=1e-6)  # their softmax runs in float32
 
 

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import placed
 from xfcost.counting.forward import count
+from xfcost.importing import import_config
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel, build
 
@@ -42,6 +43,13 @@ def theirs_gpt2(**settings: Any) -> nn.Module:
 def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
     architecture = placed(data, folder, **run)
     return architecture, build(architecture, "cpu")
+
+
+def imported(theirs: nn.Module, folder: Path, **run: Any) -> tuple[Architecture, BuiltModel]:
+    """Our model of the config that their model has, in twos and in float64."""
+    theirs.config.to_json_file(folder / "config.json")
+    data = import_config(folder / "config.json", type(theirs).__name__).data
+    return ours_of(data, folder, batch=2, dtype="float64", **run)
 
 
 def scrambled(model: nn.Module) -> nn.Module:

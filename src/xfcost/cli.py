@@ -224,7 +224,7 @@ def root(
     SPEC is a preset (`xfcost list` shows them) or the path of a YAML file.
     """
     if allow_outside:
-        from xfcost.spec.files import allow_outside as allowed
+        from xfcost.spec.reader import allow_outside as allowed
 
         ctx.with_resource(allowed())
     if ctx.invoked_subcommand is None:

@@ -10,11 +10,19 @@ from xfcost.layers.feed_forward import Dense, Geglu, Mlp, Norm, NormSubLayer, Sw
 from xfcost.layers.heads import Classifier, FlattenClassifier, LanguageModel, MaskedLanguageModel, Pooler
 from xfcost.layers.local_relation import LocalRelationEmbed
 from xfcost.layers.moe import Groups, Moe, Shared
-from xfcost.layers.positions import AxisPosition, Fourier, Position
 from xfcost.layers.shift import Context, Shift
 from xfcost.layers.stage_entries import Concatenate, PatchMerging, PoolingAttention, Upsample
 from xfcost.layers.stems import ConvEmbed, Fold, FoldAxis, Patch, Pixels, Pool, Projection
-from xfcost.layers.tokens import ClassToken, DistillationToken, MemoryTokens, Token, TokenType
+from xfcost.layers.tokens import (
+    AxisPosition,
+    ClassToken,
+    DistillationToken,
+    Fourier,
+    MemoryTokens,
+    Position,
+    Token,
+    TokenType,
+)
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 

@@ -57,8 +57,8 @@ from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, printable, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.saved_report import Report, report_of
-from xfcost.spec.files import Expected, read_file
 from xfcost.spec.load import is_path
+from xfcost.spec.reader import Expected, read_file
 from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.runs_file import read_runs
 from xfcost.ledger.saved_report import Report, read_report, report_of
-from xfcost.spec.files import Expected, read_file
+from xfcost.spec.reader import Expected, read_file
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

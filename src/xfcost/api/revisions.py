@@ -23,7 +23,7 @@ import msgspec
 
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, near_names, printable
 from xfcost.ledger.saved_report import Report
-from xfcost.spec.files import outside_allowed
+from xfcost.spec.reader import outside_allowed
 
 _GIT: Final = ("git", "-c", "core.fsmonitor=false")
 _ENVIRONMENT: Final = {

@@ -24,8 +24,7 @@ from xfcost.ledger.execution import MOST_DEVICES
 from xfcost.ledger.quantities import read_number, whole_number
 from xfcost.ledger.roofs import roofs_of
 from xfcost.ledger.units import number_of
-from xfcost.spec.files import Expected, read_file
-from xfcost.spec.reader import YamlPath, read, shown_value
+from xfcost.spec.reader import Expected, YamlPath, read, read_file, shown_value
 
 _KEYS: Final = (
     "title", "driver", "vendor", "year", "memory", "bandwidth", "peaks", "link", "node", "network", "price_per_hour",

@@ -1,19 +1,196 @@
-"""Banded attention in blocks: keys around every query, and a few global keys that all queries read."""
+"""Query blocks and the memory blocks that they read; banded attention in such blocks, with a few global keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.rows import elementwise, matmul, move
-from xfcost.formulas.tensors import copied, product
+from xfcost.formulas.tensors import copied, product, reading, view
 from xfcost.ledger.matrices import AttentionCore, matrix
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Strided, Tensor, Tensors, merged_heads
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Copy, Saved, Strided, Tensor, Tensors, merged_heads
 from xfcost.ledger.units import Number
+
+Pair = tuple[Number, Number]
+
+
+class Blocks(NamedTuple):
+    """H×W tokens in query blocks; each reads a memory block, itself and a margin around it.
+
+    A sequence is one row. The grid is padded to whole blocks, and memory blocks reach beyond its edges. Padding is
+    computed and masked.
+    """
+
+    sides: Pair
+    block: Pair
+    before: Pair = (0, 0)
+    """Rows above and columns left of a block in its memory block."""
+    after: Pair = (0, 0)
+    """Rows below and columns right."""
+
+    @property
+    def counts(self) -> Pair:
+        """Blocks along each side."""
+        rows, columns = (ceil_div(side, block) for side, block in zip(self.sides, self.block, strict=True))
+        return rows, columns
+
+    @property
+    def groups(self) -> Number:
+        """Number of blocks."""
+        return prod(self.counts)
+
+    @property
+    def queries(self) -> Number:
+        """Tokens of a query block."""
+        return prod(self.block)
+
+    @property
+    def keys(self) -> Number:
+        """Positions of a memory block."""
+        return prod(tuple(sum(parts) for parts in zip(self.block, self.before, self.after, strict=True)))
+
+    @property
+    def padded(self) -> Number:
+        """Positions of all query blocks together."""
+        return self.groups * self.queries
+
+    @property
+    def query_padding(self) -> Number:
+        """Elements per channel written by padding the queries; 0 without padding."""
+        return self.padded if self.padded != prod(self.sides) else 0
+
+    @property
+    def frame(self) -> Number:
+        """Positions of all memory blocks together, those that overlap once."""
+        around = zip(self.counts, self.block, self.before, self.after, strict=True)
+        return prod(tuple(count * block + before + after for count, block, before, after in around))
+
+    @property
+    def memory_elements(self) -> Number:
+        """Elements per channel written by padding keys or values, margins included; 0 without padding."""
+        return self.frame if self.frame != prod(self.sides) else 0
+
+    def memory(self, token: int) -> tuple[range, range]:
+        """Rows and columns of the memory block of `token`, within the grid."""
+        rows, columns = (
+            range(max(0, place // block * block - before), min(side, (place // block + 1) * block + after))
+            for place, side, block, before, after in zip(divmod(token, self.sides[1]), *self, strict=True)
+        )
+        return rows, columns
+
+    def generation_order(self, token: int) -> int:
+        """Position in the generation order: blocks in raster order, tokens in raster order inside a block."""
+        (block_row, row), (block_column, column) = (
+            divmod(place, block) for place, block in zip(divmod(token, self.sides[1]), self.block, strict=True)
+        )
+        height, width = self.block
+        return int(((block_row * self.counts[1] + block_column) * height + row) * width + column)
+
+    def reads(self, token: int, *, causal: bool) -> Sequence[int]:
+        """The tokens of the memory block of `token`; causal, those not later in the generation order."""
+        rows, columns = self.memory(token)
+        if self.sides[0] == 1:
+            return range(columns.start, token + 1) if causal else columns
+        tokens = [row * self.sides[1] + column for row in rows for column in columns]
+        own_order = self.generation_order(token)
+        return [other for other in tokens if self.generation_order(other) <= own_order] if causal else tokens
+
+    def pairs(self, *, causal: bool) -> Number:
+        """Σ len(reads) in closed form, `after` being none where causal.
+
+        A memory block is a product of runs. Causal, it is the rows above, the columns left of a block's own rows (what
+        stands right of them comes later), and s(s + 1)/2 pairs inside a block of s tokens.
+        """
+        axes = list(zip(*self, strict=True))
+        if not causal:
+            return prod(tuple(_runs(*axis) for axis in axes))
+        (height, block_rows, above, _), (width, block, left, _) = axes
+        rows_above = _starts(height, block_rows, 0) - _starts(height, block_rows, above)
+        columns_left = _starts(width, block, 0) - _starts(width, block, left)
+        inside = (squares(height, block_rows) * squares(width, block) + height * width) // 2
+        return rows_above * _runs(*axes[1]) + squares(height, block_rows) * columns_left + inside
+
+
+def squares(side: Number, block: Number) -> Number:
+    """Σ size² of the blocks of one side; the last may be shorter."""
+    full_blocks = side // block
+    remainder = side - full_blocks * block
+    return full_blocks * block * block + remainder * remainder
+
+
+def _starts(side: Number, block: Number, margin: Number) -> Number:
+    """Σ over places of max(0, start of the place's block - margin)."""
+    full_blocks = side // block
+    first = margin // block + 1  # the first block that starts beyond the margin
+    full = greater(0, full_blocks - first)
+    starts = block * (first * full + full * (full - 1) // 2) - margin * full
+    return block * starts + (side - full_blocks * block) * greater(0, full_blocks * block - margin)
+
+
+def _runs(side: Number, block: Number, before: Number, after: Number) -> Number:
+    """Σ over places of the length of the run from `before` before the place's block to `after` after it."""
+    inner = greater(0, side - after) // block  # blocks whose run ends within the side
+    ends = block * (block * (inner * (inner + 1) // 2) + after * inner) + (side - inner * block) * side
+    return ends - _starts(side, block, before)
+
+
+# Tensors of query blocks and their memory blocks ─────────────────────────────────────────────────────────────────────
+
+
+def _is_row(blocks: Blocks) -> bool:
+    """Are blocks runs of a sequence, which are cut without a copy?"""
+    return bool(blocks.sides[0] == 1 and blocks.block[0] == 1)
+
+
+def has_margins(blocks: Blocks) -> bool:
+    """Do memory blocks overlap?"""
+    return any(margin != 0 for margin in (*blocks.before, *blocks.after))
+
+
+def query_blocks(blocks: Blocks, width: Number, of: str) -> Tensors:
+    """Queries of `width`, a part of the tensor `of`, padded and cut."""
+    tokens = blocks.sides[0] * blocks.sides[1]
+    reads, writes = (tokens, width), (blocks.padded, width)
+    return view(reads, writes, of) if _is_row(blocks) and blocks.padded == tokens else copied(reads, writes, of)
+
+
+def memory_blocks(blocks: Blocks, width: Number, of: str) -> Tensors:
+    """Keys and values of `width` together, a part of `of`: views of the padded sequence, copies of a grid."""
+    tokens = blocks.sides[0] * blocks.sides[1]
+    reads, writes = (tokens, width), (blocks.groups, blocks.keys, width)
+    if not _is_row(blocks):
+        return copied(reads, writes, of)
+    if blocks.padded == tokens and not has_margins(blocks):
+        return view(reads, writes, of)
+    return Tensors((Tensor(of, reads),), (Tensor(OUTPUT, writes, storage=blocks.frame * width),))
+
+
+def overlapping(blocks: Blocks, width: Number) -> Copy | None:
+    """Copy of overlapping keys or values, whose blocks a fused kernel is given as samples."""
+    if not (_is_row(blocks) and has_margins(blocks)):
+        return None
+    return Strided((blocks.groups, blocks.keys, width), blocks.frame, ((blocks.groups, blocks.queries, 0),))
+
+
+def merged(blocks: Blocks, width: Number) -> Tensors:
+    """Blocks joined, and the padding cropped: a view of a sequence, a copy of a grid, cropped as a view of rows."""
+    reads, writes = (blocks.padded, width), (blocks.sides[0] * blocks.sides[1], width)
+    if _is_row(blocks):
+        return view(reads, writes)
+    whole_rows = blocks.counts[1] * blocks.block[1] == blocks.sides[1]
+    return Tensors((Tensor(BEFORE, reads),), (Tensor(OUTPUT, writes, storage=prod(reads if whole_rows else writes)),))
+
+
+def of_cropped(row: Operation, tokens: Number, padded: Number, width: Number, name: str = BEFORE) -> Operation:
+    """`row`, a map of `tokens` out of `padded` of the tensor `name`, which several samples copy."""
+    if tokens == padded:
+        return reading(row, name)
+    return reading(row, name, saves=(Saved(name, copied=Strided((tokens, width), padded, ((tokens, 1, 0),))),))
 
 
 class BandedAttention(NamedTuple):

@@ -181,12 +181,11 @@ def glu(elements: Number) -> Operation:
     return elementwise("glu", "Gated linear unit", "glu", elements, tensors=tensors)
 
 
-def l2_normalize(path: str, title: str, vectors: Number, width: Number, **attributes: Any) -> Operation:
-    """x / max(‖x‖, ε) of `vectors` of `width`: the norm, a clamp, a division."""
+def l2_normalize(path: str, vectors: Number, width: Number, **attributes: Any) -> Operation:
+    """x / max(‖x‖, ε) of `vectors` of `width`, queries and keys: the norm, a clamp, a division."""
     step_row = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
-    return Operation(
-        path=path, title=title, flops=vectors * (width * step_row + FLOPS_PER_ELEMENT["clamp"]), **attributes
-    )
+    flops = vectors * (width * step_row + FLOPS_PER_ELEMENT["clamp"])
+    return Operation(path=path, title="Queries and keys of length 1", flops=flops, **attributes)
 
 
 # The rotated keys; the queries have the row's own name.
@@ -212,10 +211,9 @@ def maximum(path: str, title: str, elements: Number, **attributes: Any) -> Opera
     return Operation(path=path, title=title, comparisons=elements, **attributes)
 
 
-def cache_write(title: str, elements: Number, tokens: Number, *, path: str = "cache") -> Operation:
+def cache_write(title: str, elements: Number, tokens: Number) -> Operation:
     """A decode step's write of one token's `elements` to a cache that then holds `tokens` tokens."""
-    elements_cached = elements * tokens
-    return move(path, title, elements, cache=Cached(elements_cached, elements))
+    return move("cache", title, elements, cache=Cached(elements * tokens, elements))
 
 
 def state_write(title: str, elements: Number, *, path: str = "state") -> Operation:

@@ -13,8 +13,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.importing.family import COST_FREE, SUPPORTED_VALUES, Family, name_in_file, read_family
-from xfcost.importing.file import ConfigFile, read_config
+from xfcost.importing.family import (
+    COST_FREE,
+    SUPPORTED_VALUES,
+    ConfigFile,
+    Family,
+    name_in_file,
+    read_config,
+    read_family,
+)
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined_message, nearest, printable
 from xfcost.spec.load import Loaded, checked
 from xfcost.spec.models import config_of, models
@@ -26,21 +33,21 @@ from xfcost.spec.show import spec_text
 
 # model_type -> (file of this folder, struct in it)
 FAMILIES: Final[dict[str, tuple[str, str]]] = {
-    "bert": ("bert", "Bert"),
-    "roberta": ("bert", "Roberta"),
-    "xlm-roberta": ("bert", "XlmRoberta"),
-    "distilbert": ("bert", "DistilBert"),
-    "openai-gpt": ("gpt", "Gpt1"),
-    "gpt2": ("gpt", "Gpt2"),
-    "bloom": ("gpt", "Bloom"),
-    "t5": ("t5", "T5"),
-    "mt5": ("t5", "Mt5"),
+    "bert": ("text", "Bert"),
+    "roberta": ("text", "Roberta"),
+    "xlm-roberta": ("text", "XlmRoberta"),
+    "distilbert": ("text", "DistilBert"),
+    "openai-gpt": ("text", "Gpt1"),
+    "gpt2": ("text", "Gpt2"),
+    "bloom": ("text", "Bloom"),
+    "t5": ("text", "T5"),
+    "mt5": ("text", "Mt5"),
     "llama": ("llama", "Llama"),
     "mistral": ("llama", "Mistral"),
     "qwen2": ("llama", "Qwen2"),
-    "mixtral": ("moe", "Mixtral"),
-    "deepseek_v2": ("moe", "DeepseekV2"),
-    "deepseek_v3": ("moe", "DeepseekV3"),
+    "mixtral": ("llama", "Mixtral"),
+    "deepseek_v2": ("llama", "DeepseekV2"),
+    "deepseek_v3": ("llama", "DeepseekV3"),
     "mamba": ("recurrent", "MambaFamily"),
     "mamba2": ("recurrent", "Mamba2Family"),
     "rwkv": ("recurrent", "Rwkv"),

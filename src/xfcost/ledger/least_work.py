@@ -69,9 +69,9 @@ def expected_weight_bytes(ledger: Ledger, samples: int = 1) -> int | float:
     )
 
 
-def expected_weights(rows: Iterable[Operation], samples: int = 1) -> int | float:
-    """Weights that a pass reads, each once: of experts the expected number; of rows of one sample, for `samples`."""
-    return sum(row.times * expected_weights_of(row, 1 if row.once else samples) for row in rows)
+def expected_weights(rows: Iterable[Operation]) -> int | float:
+    """Weights that a pass reads, each once: of experts the expected number."""
+    return sum(row.times * expected_weights_of(row) for row in rows)
 
 
 def expected_weights_of(row: Operation, samples: int | Fraction = 1) -> int | float:

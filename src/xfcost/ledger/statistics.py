@@ -148,16 +148,16 @@ def _nonsense(interval: Interval, derived: float | None) -> str | None:
     return None
 
 
-def student_quantile(free: int, confidence: float = CONFIDENCE) -> float:
-    """The t that Student's distribution with `free` degrees of freedom stays within, both ways, with `confidence`."""
+def student_quantile(free: int) -> float:
+    """The t that Student's distribution with `free` degrees of freedom stays within, both ways, with `CONFIDENCE`."""
     low, high = 0.0, 1.0
-    while _student_within(high, free) < confidence:
+    while _student_within(high, free) < CONFIDENCE:
         high *= 2
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         if middle in {low, high}:
             break
-        low, high = (middle, high) if _student_within(middle, free) < confidence else (low, middle)
+        low, high = (middle, high) if _student_within(middle, free) < CONFIDENCE else (low, middle)
     return high
 
 

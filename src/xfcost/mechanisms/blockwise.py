@@ -11,10 +11,17 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_of, masks_of_groups
-from xfcost.formulas.banded_attention import padded
+from xfcost.formulas.banded_attention import (
+    Blocks,
+    memory_blocks,
+    merged,
+    of_cropped,
+    overlapping,
+    padded,
+    query_blocks,
+)
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, PaddingNote, Place, Side
 from xfcost.formulas.mixers import CausalMixer, NonCausalMixer
-from xfcost.formulas.query_blocks import Blocks, memory_blocks, merged, of_cropped, overlapping, query_blocks
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.operation import Mixing

@@ -8,10 +8,9 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.attention import masked
+from xfcost.formulas.attention import RelativeAttention, masked
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Observed, Operation, Place
 from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.formulas.tensors import passed, reading
 from xfcost.ledger.matrices import matrix

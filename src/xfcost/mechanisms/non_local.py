@@ -21,7 +21,7 @@ from xfcost.formulas.component import (
     check_divides,
 )
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.pooled import PooledKeys
+from xfcost.formulas.mixers import PooledKeys
 from xfcost.formulas.rows import elementwise, linear, norm, on_raw_input
 from xfcost.formulas.tensors import of_grid, of_input, reading, scaled_by_weights
 from xfcost.ledger.tensors import INPUT

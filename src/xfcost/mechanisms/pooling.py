@@ -30,8 +30,7 @@ from xfcost.formulas.conv_kernel import ConvKernel, per_axis, pooling
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.grid_axes import numbers, position
 from xfcost.formulas.letters import lettered
-from xfcost.formulas.mixers import NonCausalMixer
-from xfcost.formulas.pooled import PooledHeads, cut, pooled_heads
+from xfcost.formulas.mixers import NonCausalMixer, PooledHeads, cut, pooled_heads
 from xfcost.formulas.rows import elementwise, letter_power, linear, matmul, move, on_raw_input
 from xfcost.formulas.tensors import copied
 from xfcost.ledger.grid import sides_text

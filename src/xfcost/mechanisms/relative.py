@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.attention import RelativeAttention
 from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, Place, Share
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.formulas.relative_attention import RelativeAttention
 from xfcost.formulas.rows import elementwise, linear, maximum, move, with_gradient_operands
 from xfcost.formulas.tensors import NOTHING, reading
 from xfcost.ledger.tensors import INPUT, OUTPUT, Saved, Strided, Tensor, Tensors

@@ -26,15 +26,6 @@ from xfcost.formulas.component import (
     check_no_special_tokens,
     check_odd,
 )
-from xfcost.formulas.conv_block import (
-    ConvBlock,
-    Squeeze,
-    check_squeeze,
-    convolution_and_norm,
-    squeeze_rows,
-    squeezed_width,
-    strided_grid,
-)
 from xfcost.formulas.conv_kernel import (
     CentredKernelMixer,
     ConvKernel,
@@ -48,6 +39,15 @@ from xfcost.formulas.conv_kernel import (
     receptive_field,
     tokens_read,
     unread_note,
+)
+from xfcost.formulas.residual import (
+    ConvBlock,
+    Squeeze,
+    check_squeeze,
+    convolution_and_norm,
+    squeeze_rows,
+    squeezed_width,
+    strided_grid,
 )
 from xfcost.formulas.rows import (
     convolution,

@@ -150,7 +150,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         writes = tuple(t.vectors(name) for name in (OUTPUT, _UNIT_KEYS)[:sides])
         lengths = Tensor("lengths", (2, sides, t.tokens, t.heads))
         tensors = Tensors((t.vectors(BEFORE),) * sides, writes, (Saved(BEFORE),), (lengths,))
-        yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width, tensors=tensors)
+        yield l2_normalize("normalize", vectors, width, tensors=tensors)
         distance_count = vectors * clusters.count
         # No gradient passes
         sides = len(t.sides)

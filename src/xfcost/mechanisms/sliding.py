@@ -9,11 +9,10 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_of
-from xfcost.formulas.banded_attention import BandedAttention, band_pairs, padded
+from xfcost.formulas.banded_attention import BandedAttention, band_pairs, of_cropped, padded
 from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Observed, Operation, PaddingNote, Place
 from xfcost.formulas.letters import grid_in_letters
 from xfcost.formulas.mixers import GroupedQueryMixer, NonCausalMixer
-from xfcost.formulas.query_blocks import of_cropped
 from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, on_raw_input, without_work
 from xfcost.formulas.tensors import reading
 from xfcost.ledger.accounts import Cached

@@ -9,6 +9,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser, round_up
 from xfcost.formulas.attention import attention_of, masked
+from xfcost.formulas.banded_attention import of_cropped
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -22,7 +23,6 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.mixers import ApproximatelyCausalMixer, CausalMixer
-from xfcost.formulas.query_blocks import of_cropped
 from xfcost.formulas.rows import (
     elementwise,
     linear,

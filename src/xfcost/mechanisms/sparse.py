@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import greater, lesser
 from xfcost.formulas.attention import DenseAttention, masks_of_groups
-from xfcost.formulas.banded_attention import padded
+from xfcost.formulas.banded_attention import Blocks, memory_blocks, of_cropped, overlapping, padded, squares
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -24,7 +24,6 @@ from xfcost.formulas.component import (
     Width,
 )
 from xfcost.formulas.mixers import CausalMixer
-from xfcost.formulas.query_blocks import Blocks, memory_blocks, of_cropped, overlapping, squares
 from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.formulas.tensors import Shape, copied, product, reading
 from xfcost.ledger.matrices import AttentionCore, matrix

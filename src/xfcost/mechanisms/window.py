@@ -64,14 +64,8 @@ def scaled_cosine(tokens: Number, heads: Number, inner: Number, of: tuple[str, s
     lengths = Tensor("lengths", (2, 2, tokens, heads))  # of queries and of keys, before and after the clamp
     reads, writes = (tuple(Tensor(name, both) for name in names) for names in (of, (OUTPUT, COSINE_KEYS)))
     normalised = Tensors(reads, writes, tuple(Saved(name) for name in of), (lengths,))
-    yield l2_normalize(
-        "cosine_normalize",
-        "Queries and keys of length 1",
-        2 * tokens * heads,
-        inner // heads,
-        symbol="q, k of length 1",
-        tensors=normalised,
-    )
+    facts: dict[str, Any] = {"symbol": "q, k of length 1", "tensors": normalised}
+    yield l2_normalize("cosine_normalize", 2 * tokens * heads, inner // heads, **facts)
     learned = Tensors((), (Tensor(OUTPUT, (heads,), once=True),), (Saved(OUTPUT),), beside=True)
     once = {"params": heads, "once": True, "symbol": "", "tensors": learned}
     yield elementwise("cosine_temperature", "Temperature 1/τ", "clamp + exp", heads, **once)

@@ -11,8 +11,7 @@ from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.execution import Logits, Mode
 from xfcost.ledger.units import number_text
-from xfcost.spec.architecture import PROMPTED, Part, Stream
-from xfcost.spec.blocks import MOST_BLOCKS
+from xfcost.spec.architecture import MOST_BLOCKS, PROMPTED, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
 

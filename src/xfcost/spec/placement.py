@@ -13,8 +13,7 @@ from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import ComponentError, SpecError, combined
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid, sides_text
-from xfcost.spec.architecture import Architecture, Block, Part, Stage, Stream
-from xfcost.spec.blocks import BlockOrder, labels, schedule, widens
+from xfcost.spec.architecture import Architecture, Block, BlockOrder, Part, Stage, Stream, labels, schedule, widens
 from xfcost.spec.checks import (
     check_block,
     check_decoding,

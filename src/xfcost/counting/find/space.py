@@ -32,8 +32,7 @@ from xfcost.counting.find.costs import (
 from xfcost.counting.find.variables import Assigned, Variable, assigned
 from xfcost.formulas.component import Enter, Mixer, Place, Residual
 from xfcost.ledger.errors import UsageError, XfcostError, printable
-from xfcost.spec.architecture import LabelledPart, Part, Stream
-from xfcost.spec.blocks import schedule
+from xfcost.spec.architecture import LabelledPart, Part, Stream, schedule
 from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import Spec, StageSpec, StreamSpec, converted, split_path
 from xfcost.spec.inputs import streams_of

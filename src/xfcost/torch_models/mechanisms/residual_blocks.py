@@ -10,8 +10,8 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from xfcost.formulas.component import ActKind, Mixer, Place
-from xfcost.formulas.conv_block import ConvBlock
 from xfcost.formulas.conv_kernel import kernel_of_three, pointwise_kernel
+from xfcost.formulas.residual import ConvBlock
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
 from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg
 from xfcost.torch_models.mechanisms.local_attention import LocalRelationLayer, LocalSelfAttention

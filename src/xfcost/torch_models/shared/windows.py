@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.query_blocks import Blocks
+from xfcost.formulas.banded_attention import Blocks
 from xfcost.mechanisms.local_attention import Neighbourhood
 from xfcost.torch_models.shared.leaves import Add, Leaf, Scale, Scores, Softmax, WeightedSum, joined
 

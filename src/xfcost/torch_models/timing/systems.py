@@ -18,8 +18,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
-from xfcost.spec.architecture import Architecture, Stage
-from xfcost.spec.blocks import BlockOrder
+from xfcost.spec.architecture import Architecture, BlockOrder, Stage
 from xfcost.torch_models.build import BuiltModel, build
 from xfcost.torch_models.memory.peak import FOR_SPECS, bytes_to_run, check_room, limit_on, peak_bytes, peak_on
 from xfcost.torch_models.memory.shortage import within_torch
