@@ -182,7 +182,7 @@ Metric = Annotated[
 Mark = Annotated[
     str | None,
     typer.Option(
-        "--mark", metavar="INT", help=f"Dotted line here; by default at N = {MARK}, of language models nowhere."
+        "--mark", metavar="INT", help=f"Dotted line here; by default at N = {MARK} where a system takes images."
     ),
 ]
 Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")]
@@ -263,7 +263,7 @@ def run(  # noqa: PLR0913 - options
         say(how.default_note)
     narrow, of_text = N is None and size is None, _context(systems, how)
     span = of_text if narrow and of_text else span
-    at = marked(mark, axis, span) if mark is not None or of_text is None else None
+    at = marked(mark, axis, span) if mark is not None or any(one.has_images for one in systems) else None
     for one in systems:
         if not isinstance(one, SpecSystem | RecordedModel):
             start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])

@@ -186,11 +186,13 @@ class Ticks(NamedTuple):
 
 def label_axes(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
     """Ticks and labels of both axes, a grid, and no lines above and on the right."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     for axis, ticks in ((axes.xaxis, x), (axes.yaxis, y)):
         if ticks.base:
             axis.set_major_locator(LogLocator(base=ticks.base, subs=ticks.subs, numticks=30))
+        if ticks.base not in (0, 10):
+            axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _, text=ticks.text: text(value)))
         axis.set_minor_formatter(NullFormatter())
         axis.set_label_text(ticks.label)
@@ -199,15 +201,21 @@ def label_axes(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
         axes.spines[name].set_visible(False)
 
 
+def byte_ticks(label: str, ratio: float) -> Ticks:
+    """An axis of bytes, whose top is `ratio` times its bottom: powers of two, fewer of them over a wide range."""
+    step = 1 if ratio < 2**8 else 2 if ratio < 2**16 else 5
+    return Ticks(label, TICKS["byte"], tuple(2.0**power for power in range(0, 10, step)), base=1024)
+
+
 def plain_tick(value: float) -> str:
     """`1,000`, `0.5`."""
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
-# How numbers of a unit are written on an axis: `10 k`, `64 kB`, `5 ms`.
+# How numbers of a unit are written on an axis: `10 k`, `64 MiB`, `5 ms`.
 TICKS: Final[dict[str, Callable[[float], str]]] = {
-    "count": lambda value: units.count(value, 1),
-    "byte": lambda value: f"{units.count(value, 1)}B" if value >= 10_000 else f"{value:g} B",  # noqa: PLR2004
+    "count": lambda value: plain_tick(value) if value < 10_000 else units.trimmed(units.count(value, 3)),  # noqa: PLR2004
+    "byte": lambda value: units.size(round(value)),
     "second": lambda value: (
         f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"  # noqa: PLR2004
     ),

@@ -18,6 +18,7 @@ from xfcost.report.figure import (
     PointName,
     Ticks,
     as_file,
+    byte_ticks,
     draw_names,
     label_axes,
     log_panels,
@@ -38,7 +39,6 @@ _ROOM: Final = 2.5
 # The share of the height that the text of a budget takes.
 _TEXT: Final = 0.3
 _COLOUR: Final = SYSTEMS[0]
-_UNITS: Final = {units.size: "byte", units.seconds: "second"}
 
 
 def find_figure(found: FindResult) -> Figure:
@@ -79,8 +79,11 @@ def _label_axes(axes: Axes, found: FindResult) -> None:
         (axes.set_xlim if place else axes.set_ylim)(low, high)
         subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)  # noqa: PLR2004 - labels would touch
         quantity = QUANTITIES[found.question.front[place]]
-        unit = TICKS[_UNITS.get(quantity.text, "count")]
-        ticks.append(Ticks(f"{quantity.title} ({better} is better)", unit, subs))
+        label = f"{quantity.title} ({better} is better)"
+        if quantity.text is units.size:
+            ticks.append(byte_ticks(label, high / low))
+        else:
+            ticks.append(Ticks(label, TICKS["second" if quantity.text is units.seconds else "count"], subs))
     label_axes(axes, ticks[0], ticks[1])
 
 

@@ -18,6 +18,7 @@ from xfcost.report.figure import (
     Ticks,
     along,
     as_file,
+    byte_ticks,
     draw_legend,
     label_axes,
     log_panels,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # A chart with a legend above its axes; panels with names beside them; inches of a row of the legend, and of a name.
-_SINGLE: Final = PanelSize(7.3, 4.1, right=0.25, above=0.0)
+_SINGLE: Final = PanelSize(7.2, 4.1, left=0.95, right=0.25, above=0.0)
 _PANEL: Final = PanelSize(3.9, 3.1, right=2.9, above=0.5)
 _LEGEND_ROW, _NAME_HEIGHT = 0.22, 0.19
 # More lines than this are drawn in panels; so many lines of one panel are in colour.
@@ -321,7 +322,7 @@ def set_limits(axes: Axes, chart: Chart) -> None:
 
 
 def label_chart(axes: Axes, chart: Chart) -> None:
-    """Ticks as plain numbers; as powers of ten where they are far apart."""
+    """Ticks as plain numbers and powers of two of bytes; as powers of ten where they are far apart."""
     (low, high), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     few, some = (1.0,), (1.0, 2.0, 5.0)
     x = Ticks(chart.axis.label, plain_tick, some if high / low < 3e4 else few)  # noqa: PLR2004 - labels would touch
@@ -329,7 +330,10 @@ def label_chart(axes: Axes, chart: Chart) -> None:
         x = x._replace(subs=few, base=2)
     narrow = top / bottom < _NARROW
     written = TICKS[chart.unit] if narrow or chart.unit == "second" else _power_of_ten
-    label_axes(axes, x, Ticks(chart.value_label, written, some, base=10 if narrow else 0), grid="#dddddd")
+    y = Ticks(chart.value_label, written, some, base=10 if narrow else 0)
+    if chart.unit == "byte":
+        y = byte_ticks(chart.value_label, top / bottom)
+    label_axes(axes, x, y, grid="#dddddd")
 
 
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
