@@ -327,7 +327,8 @@ def label_chart(axes: Axes, chart: Chart) -> None:
     few, some = (1.0,), (1.0, 2.0, 5.0)
     x = Ticks(chart.axis.label, plain_tick, some if high / low < 3e4 else few)  # noqa: PLR2004 - labels would touch
     if high / low < _CLOSE:  # 256, 512, 1,024 say more of it than 200, 500, 1,000
-        x = x._replace(subs=few, base=2)
+        between = few if high / low > 10 else (1.0, 1.5) if high / low > 4 else (1.0, 1.25, 1.5, 1.75)  # noqa: PLR2004
+        x = x._replace(subs=between, base=2)
     narrow = top / bottom < _NARROW
     written = TICKS[chart.unit] if narrow or chart.unit == "second" else _power_of_ten
     y = Ticks(chart.value_label, written, some, base=10 if narrow else 0)

@@ -306,7 +306,7 @@ def measured_chart(found: MeasuredSeries, metric: str, mark: int | None) -> Char
 
 def _points(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, number: int) -> ChartPoints:
     upper = upper_slope(series, reading)
-    at_end = "" if upper is None else f", slope {determined_text(upper)} at the upper end"
+    at_end = "" if upper is None or upper.refused else f", slope {determined_text(upper)} at the upper end"
     return ChartPoints(
         name=f"{series.name}{at_end}",
         system=number,
@@ -332,7 +332,7 @@ def _line(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric
         if count := counts.get(last.x):
             rate = count / last.estimate.value
             unit = "FLOP/s" if word == "FLOPs" else "MAC/s"
-            words = f": {word} at {units.count(rate, 3)}{unit}, the rate at {series.axis.word} = {last.x:,}"
+            words = f": {word} at {units.count(rate, 3)}{unit}"
             pairs = [(x, count / rate) for x, count in counts.items() if count]
     xs, values = [x for x, _ in pairs], [value for _, value in pairs]
     return ChartLine(f"{series.name}{words}", xs, values, slope(xs, values), scaled=True)
