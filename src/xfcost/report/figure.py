@@ -393,11 +393,9 @@ def extent(axes: Axes, text: Text) -> LabelBox:
 
 def along_text(axes: Axes, text: Text) -> list[LabelBox]:
     """The room of a text that rises to the right: boxes along it, for the one around it holds the empty corners too."""
-    around, tall = extent(axes, text), text.get_fontsize() * 1.2
-    half = tall / 2
-    ends = [(around.left + half, around.bottom + half), (around.right - half, around.top - half)]
-    steps = max(int(math.dist(*ends) / half), 1)
+    around, points = extent(axes, text), text.get_fontproperties().get_size_in_points()
+    half = 0.6 * points * axes.figure.dpi / 72
+    x0, y0, x1, y1 = around.left + half, around.bottom + half, around.right - half, around.top - half
+    steps = max(int(math.dist((x0, y0), (x1, y1)) / half), 1)
     shares = [number / steps for number in range(steps + 1)]
-    return [
-        square(*(start + share * (end - start) for start, end in zip(*ends, strict=True)), half) for share in shares
-    ]
+    return [square(x0 + share * (x1 - x0), y0 + share * (y1 - y0), half) for share in shares]
