@@ -181,7 +181,6 @@ class Ticks(NamedTuple):
     text: Callable[[float], str]
     subs: tuple[float, ...] = (1.0,)
     base: int = 10
-    """0: where matplotlib puts them."""
 
 
 def label_axes(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
@@ -189,9 +188,8 @@ def label_axes(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     for axis, ticks in ((axes.xaxis, x), (axes.yaxis, y)):
-        if ticks.base:
-            axis.set_major_locator(LogLocator(base=ticks.base, subs=ticks.subs, numticks=30))
-        if ticks.base not in (0, 10):
+        axis.set_major_locator(LogLocator(base=ticks.base, subs=ticks.subs, numticks=30))
+        if ticks.base != 10:  # noqa: PLR2004 - matplotlib's own small ones are tenths
             axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _, text=ticks.text: text(value)))
         axis.set_minor_formatter(NullFormatter())
@@ -199,12 +197,6 @@ def label_axes(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
     axes.grid(visible=True, which="major", color=grid, linewidth=0.6, zorder=0)
     for name in ("top", "right"):
         axes.spines[name].set_visible(False)
-
-
-def byte_ticks(label: str, ratio: float) -> Ticks:
-    """An axis of bytes, whose top is `ratio` times its bottom: powers of two, fewer of them over a wide range."""
-    step = 1 if ratio < 2**8 else 2 if ratio < 2**16 else 5
-    return Ticks(label, TICKS["byte"], tuple(2.0**power for power in range(0, 10, step)), base=1024)
 
 
 def plain_tick(value: float) -> str:
@@ -220,6 +212,15 @@ TICKS: Final[dict[str, Callable[[float], str]]] = {
         f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"  # noqa: PLR2004
     ),
 }
+
+
+def unit_ticks(label: str, unit: str, limits: tuple[float, float]) -> Ticks:
+    """An axis between two limits, of bytes at powers of two; the wider it is, the fewer numbers stand on it."""
+    ratio = limits[1] / limits[0]
+    if unit != "byte":
+        return Ticks(label, TICKS[unit], (1.0, 2.0, 5.0) if ratio < 1000 else (1.0,))  # noqa: PLR2004 - they would touch
+    step = 1 if ratio < 2**8 else 2 if ratio < 2**16 else 5
+    return Ticks(label, TICKS["byte"], tuple(2.0**power for power in range(0, 10, step)), base=1024)
 
 
 def along(axes: Axes, *where: float) -> float:
