@@ -3,10 +3,12 @@
 It needs Playwright and a Chromium: docs/report.md tells how to get them.
 """
 
+import io
 import os
 import shutil
 
 import pytest
+from PIL import Image
 
 from pages import HOSTILE, hostile_spec, written
 from xfcost.api.accounts import account
@@ -226,6 +228,16 @@ def test_both_themes(opened, scheme):
         colours.append(background())
     assert colours == ["rgb(255, 255, 255)", "rgb(21, 24, 28)", own]
     assert own == colours[("light", "dark").index(scheme)]
+
+
+@pytest.mark.parametrize(("scheme", "clicks", "dark"), [("dark", 0, True), ("light", 2, True), ("dark", 1, False)])
+def test_the_roofline_is_as_dark_as_the_page(opened, scheme, clicks, dark):
+    page = opened(("gpt2", "--mode", "decode", "--on", "h100-sxm"), color_scheme=scheme)
+    for _ in range(clicks):
+        page.locator("#theme").click()
+    shot = Image.open(io.BytesIO(page.locator(".picture").screenshot())).convert("L")
+    corner = shot.getpixel((shot.width - 20, 20))
+    assert corner < 60 if dark else corner > 240
 
 
 def test_on_paper_everything_is_open_and_controls_are_gone(opened):

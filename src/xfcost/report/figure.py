@@ -29,6 +29,8 @@ QUIET: Final = "#767676"
 # No dates in the files, so that the same numbers give the same bytes.
 _METADATA: Final[dict[str, dict[str, Any]]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
 _Drawn = TypeVar("_Drawn")
+# An SVG turns dark with the page or the desktop that shows it: light and dark are exchanged, hues stay.
+_DARK: Final = b"@media (prefers-color-scheme: dark) {svg {filter: invert(0.9) hue-rotate(180deg)}}"
 
 
 @contextmanager
@@ -60,7 +62,8 @@ def as_file(draw: Callable[[_Drawn], Figure]) -> Callable[[_Drawn, str], bytes]:
                     artist.set_text(visible(artist.get_text()))
                 artist.set_gid(visible(artist.get_gid() or "") or None)
             figure.savefig(stream, format=form[1:], dpi=160, metadata=_METADATA[form])
-        return stream.getvalue()
+        written = stream.getvalue()
+        return written.replace(b"</style>", _DARK + b"</style>", 1) if form == ".svg" else written
 
     return file_of
 
