@@ -43,12 +43,13 @@ from xfcost.report.training import run_texts
 
 def document(comparison: Comparison, *, verbose: bool = False) -> Document:
     """The inputs, the answer, then what differs; with `verbose` every figure, crossover and note."""
-    parts = _overview if len(comparison.names) > MOST_PAIRED else _parts
+    many = len(comparison.names) > MOST_PAIRED
+    parts = _overview if many else _parts
     return Document(
         parts=lambda: parts(comparison, verbose=verbose),
         records=lambda: _records(comparison),
         json=comparison.to_json,
-        paper=lambda _: [preamble(comparison.ledgers), paper_table(comparison)],
+        paper=None if many else lambda _: [preamble(comparison.ledgers), paper_table(comparison)],
     )
 
 
@@ -370,7 +371,7 @@ def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
     filled = [one for one in columns if any(one.cell(comparison, name) != units.DASH for name in short)]
     rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
     typed = [TableColumn(one.title, right=True, rank=one.rank, width=one.width, style=one.style) for one in filled]
-    table = DataTable([TableColumn("", fold=_NAME), *typed], rows)
+    table = DataTable([TableColumn("", fold=_NAME, named="system"), *typed], rows)
     yield from head
     yield Gap()
     yield table
