@@ -215,8 +215,8 @@ def run(  # noqa: PLR0913 - options
 ) -> None:
     """How costs grow with N or with the image's size, log-log.
 
-    One line per system with its fitted slope, beside those of a quadratic and a linear cost, and a mark at N = 784
-    where it is in range. Over image sizes (--size) every system takes the square images that its patches fit.
+    One line per system with its fitted slope, beside those of a quadratic and a linear cost, and of images a mark at
+    N = 784 where it is in range. Over image sizes (--size) every system takes the square images that its patches fit.
     With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time,
     all systems in turns at each N.
     With --metric time --predict the lines are seconds predicted from the device's calibration.
