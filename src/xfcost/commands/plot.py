@@ -263,10 +263,11 @@ def run(  # noqa: PLR0913 - options
         say(how.default_note)
     narrow, of_text = N is None and size is None, _context(systems, how)
     span = of_text if narrow and of_text else span
-    at = marked(mark, axis, span) if mark is not None or any(one.has_images for one in systems) else None
-    for one in systems:
-        if not isinstance(one, SpecSystem | RecordedModel):
-            start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
+    uncounted = [one for one in systems if not isinstance(one, SpecSystem | RecordedModel)]
+    images = any(one.has_images for one in systems if one not in uncounted)
+    at = marked(mark, axis, span) if mark is not None or images else None
+    for one in uncounted:
+        start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
     sweeps = _sweeps(systems, how, axis, span, at, narrow=narrow)
     if narrow and at is not None:
         at = marked(mark, axis, span_of(sweeps))
