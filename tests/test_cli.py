@@ -204,8 +204,8 @@ class TestCircumstances:
         told = json.loads(xf(*words, "--format", "json").stdout)
         assert told["settings"] == ["stages.0.depth=1"]
         assert told["published"] == []
-        assert "--set stages.0.depth=1" in xf(*words).stdout
-        assert "--set stages.0.depth=1" in xf(*words, "--format", "markdown").stdout
+        assert "with stages.0.depth=1" in xf(*words).stdout
+        assert "with stages.0.depth=1" in xf(*words, "--format", "markdown").stdout
 
     def test_every_stream_is_told(self):
         told = json.loads(xf("analyze", "transformer-base", "--N", "512,128", "--no-trace", "--format", "json").stdout)

@@ -154,7 +154,7 @@ def test_the_curve_is_the_flops_through_the_largest_point(runs):
     assert (line.xs[-1], line.values[-1]) == (1024, pytest.approx(64.0))
     at = dict(zip(line.xs, line.values, strict=True))
     assert [at[x] for x in NS] == pytest.approx([64.0 * flops / counted[-1] for flops in counted])
-    assert line.name.endswith("the rate at N = 1,024")
+    assert line.name == f"A: FLOPs at {counted[-1] / 64.0 / 1000:.0f} kFLOP/s"
     assert points.intervals == [pytest.approx((0.9 * value, 1.1 * value)) for value in (1.0, 4.0, 64.0)]
     assert points.name == "A, slope 1.50 (1.45 to 1.55) at the upper end"
 

@@ -400,17 +400,17 @@ def test_compare_says_which_is_faster_by_the_bound_and_which_fits():
 
 def test_compare_says_why_there_is_no_estimate():
     words = ["compare", "vit", "swin", "--on", "h100-sxm", "--size", "224"]
-    assert "no estimate of ViT-S/8: --mfu is missing, as in --mfu 40%" in xf(*words, "--mbu", "20%").stdout
+    assert "no estimate of ViT-S/8: MFU is missing; give it, as in --mfu 40%" in xf(*words, "--mbu", "20%").stdout
     assert "no estimate: nothing runs at its peak; say at what share, as in --mfu 40%" in xf(*words).stdout
     assert "no estimate" not in xf(*words, "--mfu", "40%", "--mbu", "20%").stdout
     many = xf("compare", "deit*", "--on", "h100-sxm", "--size", "224", "--mbu", "20%").stdout
-    assert "\nno estimate: --mfu is missing, as in --mfu 40%" in many
+    assert "\nno estimate: MFU is missing; give it, as in --mfu 40%" in many
 
 
 def test_a_generation_names_both_shares_that_it_lacks():
     words = ["analyze", "gpt2", "--N", "900", "--mode", "generate", "--new-tokens", "8", "--on", "h100-sxm"]
     assert "say at what share, as in --mfu 40% --mbu 60%" in xf(*words).stdout
-    assert "no estimate: --mbu is missing, as in --mbu 60%" in xf(*words, "--mfu", "40%").stdout
+    assert "no estimate: MBU is missing; give it, as in --mbu 60%" in xf(*words, "--mfu", "40%").stdout
 
 
 def test_compare_many_has_columns_of_the_bound():

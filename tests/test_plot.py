@@ -336,15 +336,29 @@ def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
     assert kept["mistral-7b-sliding", 65536] == 4096 * 32 * 2 * 1024 * 2  # the window
 
 
+def test_bytes_have_ticks_at_powers_of_two():
+    # at N = 49: 12 blocks, 6 heads, 50 x 50 entries of four bytes; 784: 785 x 785
+    axes, _ = drawn("attention-memory", "vit", span=(49, 784))
+    low, high = axes.get_ylim()
+    assert low < 12 * 6 * 50**2 * 4 < 2**20
+    assert 2**27 < 12 * 6 * 785**2 * 4 < high
+    texts = [axes.yaxis.get_major_formatter()(place) for place in axes.get_yticks() if low <= place <= high]
+    assert texts == ["1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB"]
+
+
+def test_tokens_without_an_image_have_no_mark(tmp_path):
+    for spec, marked in (("vit", True), ("gpt2", False)):
+        picture = tmp_path / f"{spec}.svg"
+        assert xf("plot", spec, "--metric", "macs", "--N", "64:1024", "-o", picture).returncode == 0
+        assert ('id="mark"' in picture.read_text("utf-8")) == marked
+
+
 def test_a_system_without_scores_is_named(tmp_path):
     done = xf("plot", "vit", "resnet-50", "--metric", "scores", "--N", "49:784", "-o", tmp_path / "a.svg")
-    assert "ResNet-50 has no attention scores, and no line\n" in done.stdout
+    assert "ResNet-50: no line (no attention scores)\n" in done.stdout
     assert "ResNet-50: slope" not in done.stdout
     sweeps = swept("vit", "resnet-50", span=(49, 784))
-    assert (
-        scaling_chart(sweeps, [[], []], "scores", mark=None).footnote
-        == "ResNet-50 has no attention scores, and no line."
-    )
+    assert scaling_chart(sweeps, [[], []], "scores", mark=None).footnote == "No line (no attention scores): ResNet-50."
     assert "no line" not in scaling_chart(sweeps, [[], []], "macs", mark=None).footnote
 
 
@@ -358,7 +372,7 @@ def test_ticks_are_read_as_numbers_and_not_as_formulas():
         axes = chart_figure(scaling_chart(swept("vit", "swin", span=(49, 784)), [[], []], "mixing", mark=784)).axes[0]
         axes.figure.canvas.draw()
         ticks = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
-    assert "10⁹" in ticks
+    assert "1 G" in ticks
     assert not any("$" in tick for tick in ticks)
 
 

@@ -3,10 +3,12 @@
 It needs Playwright and a Chromium: docs/report.md tells how to get them.
 """
 
+import io
 import os
 import shutil
 
 import pytest
+from PIL import Image
 
 from pages import HOSTILE, hostile_spec, written
 from xfcost.api.accounts import account
@@ -228,6 +230,16 @@ def test_both_themes(opened, scheme):
     assert own == colours[("light", "dark").index(scheme)]
 
 
+@pytest.mark.parametrize(("scheme", "clicks", "dark"), [("dark", 0, True), ("light", 2, True), ("dark", 1, False)])
+def test_the_roofline_is_as_dark_as_the_page(opened, scheme, clicks, dark):
+    page = opened(("gpt2", "--mode", "decode", "--on", "h100-sxm"), color_scheme=scheme)
+    for _ in range(clicks):
+        page.locator("#theme").click()
+    shot = Image.open(io.BytesIO(page.locator(".picture").screenshot())).convert("L")
+    corner = shot.getpixel((shot.width - 20, 20))
+    assert corner < 60 if dark else corner > 240
+
+
 def test_on_paper_everything_is_open_and_controls_are_gone(opened):
     page = opened(TWO)
     page.emulate_media(media="print")
@@ -246,13 +258,41 @@ def test_the_answer_and_the_plot_are_on_the_first_screen(opened, width):
     tops = [page.locator(one).bounding_box()["y"] for one in ("#answer li >> nth=0", "#plot")]
     assert tops[0] < tops[1] < 600
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert width == 390 or page.evaluate("document.documentElement.scrollHeight") < 6000
+    assert page.evaluate("document.documentElement.scrollHeight") < 6000
     # where columns are hidden, a line says so
     hidden = page.evaluate("[...document.querySelectorAll('.wide')].map(one => one.scrollWidth > one.clientWidth + 1)")
     assert [*map(bool, hidden)] == page.evaluate(
         "[...document.querySelectorAll('.wide')].map(one => one.classList.contains('scrolls'))"
     )
     assert any(hidden) == (width == 390)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_page_of_two_systems_on_a_device_is_short_and_shows_its_plot_first(opened, width):
+    page = opened((*TWO, "--on", "h100-sxm"), viewport={"width": width, "height": 900})
+    box = page.locator("#plot").bounding_box()
+    assert box["y"] + box["height"] < 930
+    assert page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight < 6000]") == [
+        width, True,
+    ]  # fmt: skip
+
+
+def test_the_slider_is_beside_what_follows_it_alone(opened):
+    page = opened(TWO, viewport={"width": 1280, "height": 800})
+    # sections whose figures change with N, and those in whose sight the slider stays when they are scrolled to
+    texts = "[...document.querySelectorAll('section')].map(one => [one.id, one.textContent])"
+    before = dict(page.evaluate(texts))
+    choose(page, 3)
+    follow = {name for name, text in page.evaluate(texts) if text != before[name]}
+    seen = set()
+    for name in before:
+        page.evaluate("name => document.getElementById(name).scrollIntoView({block: 'end'})", name)
+        box = page.locator(".bar").bounding_box()
+        if 0 <= box["y"] < 800:
+            seen.add(name)
+    assert follow == {"growth", "kinds", "operations", "tree"}
+    assert follow <= seen
+    assert not {"blocks", "notes"} & seen
 
 
 def test_focus_is_seen_and_comes_in_order(opened):

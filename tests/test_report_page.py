@@ -184,7 +184,15 @@ def test_dtype_and_attention_are_reported():
 
 @pytest.mark.parametrize(
     "words",
-    [("vit", "swin", "--size", "224"), ("gpt2", "--mode", "decode", "--on", "h100-sxm", "--mbu", "60%")],
+    [
+        ("vit", "swin", "--size", "224"),
+        ("gpt2", "--mode", "decode", "--on", "h100-sxm", "--mbu", "60%"),
+        ("vit", "swin", "--size", "224", "--on", "h100-sxm"),
+        ("vit", "--set", "stages.0.depth=4"),
+        ("llama3-70b", "--mode", "decode", "--on", "h100-sxm"),
+        ("gpt2", "--mode", "train", "--tokens", "1e9"),
+        ("gpt2-xl", "--mode", "train", "--tokens", "1000", "--on", "rtx-4090"),
+    ],
     ids=" ".join,
 )
 def test_a_reader_without_the_tool_meets_none_of_its_options(words):

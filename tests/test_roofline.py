@@ -349,6 +349,7 @@ def test_the_same_numbers_give_the_same_bytes(form, magic):
     first, second = (roofline_bytes([found()], form) for _ in range(2))
     assert first == second
     assert first.startswith(magic)
+    assert (b"prefers-color-scheme: dark" in first) == (form == ".svg")
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,30 +1,12 @@
-"""The README's pictures: a comparison as terminal output, scaling plots, a diagram of two blocks."""
+"""The pictures of the README and the docs: plots, a diagram of two blocks, reach, the residual stream."""
 
 from __future__ import annotations
 
-import io
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-from rich._export_format import CONSOLE_SVG_FORMAT
-from rich.console import Console
-
-import xfcost
-from xfcost.report.compare import document
-
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
-
-
-def comparison() -> None:
-    """`xfcost compare vit swin --N 784 --trace` as an SVG."""
-    console = Console(file=io.StringIO(), record=True, width=92, highlight=False, force_terminal=True)
-    console.print(document(xfcost.compare("vit", "swin", N=784, trace=True)).terminal(console.width))
-    # Without rich's web fonts: the reader's own monospace font, and no download.
-    form = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace("Fira Code, ", "")
-    title = "xfcost compare vit swin --N 784 --trace"
-    console.save_svg(str(PICTURES / "compare.svg"), title=title, unique_id="compare", code_format=form)
 
 
 def draw(*arguments: str) -> None:
@@ -33,8 +15,6 @@ def draw(*arguments: str) -> None:
 
 
 PICTURES.mkdir(exist_ok=True)
-comparison()
-draw("plot", "vit", "swin", "--N", "49:12544", "-o", str(PICTURES / "scaling.svg"))
 draw("plot", "vit", "swin", "--metric", "scores", "--N", "49:12544", "-o", str(PICTURES / "scores.svg"))
 family = ["common-full", "common-*", "--N", "128:65536"]
 draw("plot", *family, "-o", str(PICTURES / "efficient.svg"))

@@ -183,7 +183,9 @@ Metric = Annotated[
 Mark = Annotated[
     str | None,
     typer.Option(
-        "--mark", metavar="INT", help=f"Draw a dotted line at this N (default: {MARK}, and none for language models)."
+        "--mark",
+        metavar="INT",
+        help=f"Draw a dotted line at this N (default: {MARK} where a system takes images).",
     ),
 ]
 Picture = Annotated[
@@ -217,7 +219,8 @@ def run(  # noqa: PLR0913 - options
 ) -> None:
     """Plot how costs grow with N or the image size, on log-log axes.
 
-    Each system is a line with its fitted slope, next to lines of linear and quadratic growth, and a mark at N = 784.
+    Each system is a line with its fitted slope, next to lines of linear and quadratic growth; image models have a
+    mark at N = 784.
     With --size the x axis is the size of square images that the patches divide. With --device the plot adds points of
     the real model: traced, or timed with --metric time. With --metric time --predict the lines are predicted seconds. A
     torch module is counted at a few N; polynomials through these counts give its line.
@@ -263,10 +266,11 @@ def run(  # noqa: PLR0913 - options
         say(how.default_note)
     narrow, of_text = N is None and size is None, _context(systems, how)
     span = of_text if narrow and of_text else span
-    at = marked(mark, axis, span) if mark is not None or of_text is None else None
-    for one in systems:
-        if not isinstance(one, SpecSystem | RecordedModel):
-            start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
+    uncounted = [one for one in systems if not isinstance(one, SpecSystem | RecordedModel)]
+    images = any(one.has_images for one in systems if one not in uncounted)
+    at = marked(mark, axis, span) if mark is not None or images else None
+    for one in uncounted:
+        start_module(one, [axis.run(how, x) for x in first_sizes(axis, span, at)], metric, strict=given["strict"])
     sweeps = _sweeps(systems, how, axis, span, at, narrow=narrow)
     if narrow and at is not None:
         at = marked(mark, axis, span_of(sweeps))

@@ -84,20 +84,20 @@ def _activations(row: Measurement) -> Estimate | None:
 
 
 METRICS: Final = {
-    "time": MeasuredMetric("Time", "seconds", _time, lambda row: row.counted.macs, "MACs"),
+    "time": MeasuredMetric("Time", "time", _time, lambda row: row.counted.macs, "MACs"),
     "mixing-time": MeasuredMetric(
         "Time of token mixing",
-        "seconds of the operations that mix tokens",
+        "time of the operations that mix tokens",
         _mixing_time,
         lambda row: mixing_macs_of(row.counted),
         "mixing MACs",
     ),
     "memory": MeasuredMetric(
-        "Peak memory", "peak memory (bytes)", _peak, _predicted_peak, "predicted", predicted=True, repeated=False
+        "Peak memory", "peak memory", _peak, _predicted_peak, "predicted", predicted=True, repeated=False
     ),
     "activations": MeasuredMetric(
         "Peak memory less weights",
-        "peak memory less weights (bytes)",
+        "peak memory less weights",
         _activations,
         lambda row: _less_weights(row, _predicted_peak(row)),
         "predicted",

@@ -33,7 +33,7 @@ from xfcost.report.input_description import (
     names_text,
     run_text,
 )
-from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_name, fit_words, no_estimate
+from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_name, fit_advice, fit_words, no_estimate
 from xfcost.report.quantities import bounded, figure_lines, figure_text, figures_table, recurs
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, preamble
@@ -43,12 +43,13 @@ from xfcost.report.training import run_texts
 
 def document(comparison: Comparison, *, verbose: bool = False) -> Document:
     """The inputs, the answer, then what differs; with `verbose` every figure, crossover and note."""
-    parts = _overview if len(comparison.names) > MOST_PAIRED else _parts
+    many = len(comparison.names) > MOST_PAIRED
+    parts = _overview if many else _parts
     return Document(
         parts=lambda: parts(comparison, verbose=verbose),
         records=lambda: _records(comparison),
         json=comparison.to_json,
-        paper=lambda _: [preamble(comparison.ledgers), paper_table(comparison)],
+        paper=None if many else lambda _: [preamble(comparison.ledgers), paper_table(comparison)],
     )
 
 
@@ -139,14 +140,15 @@ def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
         yield line(f"on {title}:")
     if any(one.expected for one in fitting):
         yield line("the lower bound below takes the fewest experts: all tokens may choose the same", "dim")
-    yield from map(line, no_estimates(comparison))
+    yield from no_estimates(comparison)
     width = max(map(len, ledgers))
     for name, one in found.items():
         bound = f"{one.time.expected_bound} {EXPECTED}" if one.expected else one.time.bound
         words = fit_words(one) if one.memory.fits is False else f"{bound}; {fit_words(one)}"
         reached = {key.upper(): comparison.figures[name].get(key) for key in ("mfu", "mbu")}
         shares = [f"{share_text(share)} {key}" for key, share in reached.items() if share is not None]
-        yield line(f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}")
+        text = f"  {name:<{width}}  {words}{'; reached ' if shares else ''}{' and '.join(shares)}"
+        yield TextLines([text], advice=fit_advice(one))
 
 
 def _plans_without_time(comparison: Comparison) -> Iterator[TextLines]:
@@ -156,9 +158,9 @@ def _plans_without_time(comparison: Comparison) -> Iterator[TextLines]:
             yield line(f"no time, it {ledger.no_time}", head=f"{name}: ")
 
 
-def no_estimates(comparison: Comparison) -> list[str]:
+def no_estimates(comparison: Comparison) -> list[TextLines]:
     """`no estimate: …`: which shares are missing, and of which systems where others have an estimate."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     systems = [
         (name, ledger.on)
         for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
@@ -169,8 +171,10 @@ def no_estimates(comparison: Comparison) -> list[str]:
         if on.estimate is None:
             reasons.setdefault(no_estimate(on), []).append(name)
     return [
-        f"no estimate{f' of {names_text(names)}' if len(names) < len(bounded) else ''}: {reason}"
-        for reason, names in reasons.items()
+        TextLines(
+            [f"no estimate{f' of {names_text(names)}' if len(names) < len(bounded) else ''}: {why}"], advice=advice
+        )
+        for (why, advice), names in reasons.items()
     ]
 
 
@@ -367,7 +371,7 @@ def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
         head[-1] = head[-1]._replace(tail=f"   {COUNTED_ONLY}")
     head.append(line(_extremes(comparison, short)))
     if text := on_text(comparison):
-        head += map(line, [text, *no_estimates(comparison)])
+        head += [line(text), *no_estimates(comparison)]
     warnings = input_warnings(dict(zip(short.values(), metadata, strict=True)))
     head += (line(warning, "bold yellow") for warning in warnings)
     dense = not any(ledger.on is not None and ledger.on.expected for ledger in comparison.ledgers)
@@ -375,7 +379,7 @@ def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:
     filled = [one for one in columns if any(one.cell(comparison, name) != units.DASH for name in short)]
     rows = [[line, *(column.cell(comparison, name) for column in filled)] for name, line in short.items()]
     typed = [TableColumn(one.title, right=True, rank=one.rank, width=one.width, style=one.style) for one in filled]
-    table = DataTable([TableColumn("", fold=_NAME), *typed], rows)
+    table = DataTable([TableColumn("", fold=_NAME, named="system"), *typed], rows)
     yield from head
     yield Gap()
     yield table

@@ -96,11 +96,18 @@ class TextLines(NamedTuple):
     ended: bool = False
     """Is it a sentence, which ends with a full stop in papers?"""
     only: Only = ""
+    advice: str = ""
+    """Which option mends it, behind a semicolon; no part of `plain`, for readers without the tool."""
 
     @property
     def plain(self) -> str:
         """Without its style."""
         return self.head + "\n".join(self.texts) + self.tail
+
+    @property
+    def advised(self) -> Sequence[str]:
+        """The texts, the last of them with the advice."""
+        return [*self.texts[:-1], f"{self.texts[-1]}; {self.advice}"] if self.advice else self.texts
 
 
 class Items(NamedTuple):
@@ -245,7 +252,7 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
         if isinstance(part, DataTable):
             shown += _drawn_table(part, width)
         elif isinstance(part, TextLines):
-            texts = [Text(text, style=part.style) for text in part.texts]
+            texts = [Text(text, style=part.style) for text in part.advised]
             texts[:1] = [Text.assemble((part.head, "bold"), texts[0])] if part.head else texts[:1]
             texts[-1:] = [Text.assemble(texts[-1], (part.tail, "dim"))] if part.tail else texts[-1:]
             shown += [_Indented(text) if text.plain.startswith(" ") else text for text in texts]
@@ -411,7 +418,7 @@ def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:
                 for name, text in part.pairs
             )
     elif isinstance(part, TextLines) and part.texts:
-        texts = [_spaced(text) for text in (part.head + part.texts[0], *part.texts[1:])]
+        texts = [_spaced(text) for text in (part.head + part.advised[0], *part.advised[1:])]
         texts = [written(f"{text}." if part.ended and not text.endswith(".") else text) for text in texts]
         if form == "markdown" and part.strong:
             texts[0] = f"**{texts[0]}**"

@@ -29,6 +29,8 @@ QUIET: Final = "#767676"
 # No dates in the files, so that the same numbers give the same bytes.
 _METADATA: Final[dict[str, dict[str, Any]]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
 _Drawn = TypeVar("_Drawn")
+# An SVG turns dark with the page or the desktop that shows it: light and dark are exchanged, hues stay.
+_DARK: Final = b"@media (prefers-color-scheme: dark) {svg {filter: invert(0.9) hue-rotate(180deg)}}"
 
 
 @contextmanager
@@ -60,7 +62,8 @@ def as_file(draw: Callable[[_Drawn], Figure]) -> Callable[[_Drawn, str], bytes]:
                     artist.set_text(visible(artist.get_text()))
                 artist.set_gid(visible(artist.get_gid() or "") or None)
             figure.savefig(stream, format=form[1:], dpi=160, metadata=_METADATA[form])
-        return stream.getvalue()
+        written = stream.getvalue()
+        return written.replace(b"</style>", _DARK + b"</style>", 1) if form == ".svg" else written
 
     return file_of
 
@@ -181,16 +184,16 @@ class Ticks(NamedTuple):
     text: Callable[[float], str]
     subs: tuple[float, ...] = (1.0,)
     base: int = 10
-    """0: where matplotlib puts them."""
 
 
 def label_axes(axes: Axes, x: Ticks, y: Ticks, grid: str = "#e6e6e6") -> None:
     """Ticks and labels of both axes, a grid, and no lines above and on the right."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     for axis, ticks in ((axes.xaxis, x), (axes.yaxis, y)):
-        if ticks.base:
-            axis.set_major_locator(LogLocator(base=ticks.base, subs=ticks.subs, numticks=30))
+        axis.set_major_locator(LogLocator(base=ticks.base, subs=ticks.subs, numticks=30))
+        if ticks.base != 10:  # noqa: PLR2004 - matplotlib's own small ones are tenths
+            axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _, text=ticks.text: text(value)))
         axis.set_minor_formatter(NullFormatter())
         axis.set_label_text(ticks.label)
@@ -204,14 +207,23 @@ def plain_tick(value: float) -> str:
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
-# How numbers of a unit are written on an axis: `10 k`, `64 kB`, `5 ms`.
+# How numbers of a unit are written on an axis: `10 k`, `64 MiB`, `5 ms`.
 TICKS: Final[dict[str, Callable[[float], str]]] = {
-    "count": lambda value: units.count(value, 1),
-    "byte": lambda value: f"{units.count(value, 1)}B" if value >= 10_000 else f"{value:g} B",  # noqa: PLR2004
+    "count": lambda value: plain_tick(value) if value < 10_000 else units.trimmed(units.count(value, 3)),  # noqa: PLR2004
+    "byte": lambda value: units.size(round(value)),
     "second": lambda value: (
         f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"  # noqa: PLR2004
     ),
 }
+
+
+def unit_ticks(label: str, unit: str, limits: tuple[float, float]) -> Ticks:
+    """An axis between two limits, of bytes at powers of two; the wider it is, the fewer numbers stand on it."""
+    ratio = limits[1] / limits[0]
+    if unit != "byte":
+        return Ticks(label, TICKS[unit], (1.0, 2.0, 5.0) if ratio < 1000 else (1.0,))  # noqa: PLR2004 - they would touch
+    step = 1 if ratio < 2**8 else 2 if ratio < 2**16 else 5
+    return Ticks(label, TICKS["byte"], tuple(2.0**power for power in range(0, 10, step)), base=1024)
 
 
 def along(axes: Axes, *where: float) -> float:
@@ -385,11 +397,9 @@ def extent(axes: Axes, text: Text) -> LabelBox:
 
 def along_text(axes: Axes, text: Text) -> list[LabelBox]:
     """The room of a text that rises to the right: boxes along it, for the one around it holds the empty corners too."""
-    around, tall = extent(axes, text), text.get_fontsize() * 1.2
-    half = tall / 2
-    ends = [(around.left + half, around.bottom + half), (around.right - half, around.top - half)]
-    steps = max(int(math.dist(*ends) / half), 1)
+    around, points = extent(axes, text), text.get_fontproperties().get_size_in_points()
+    half = 0.6 * points * axes.figure.dpi / 72
+    x0, y0, x1, y1 = around.left + half, around.bottom + half, around.right - half, around.top - half
+    steps = max(int(math.dist((x0, y0), (x1, y1)) / half), 1)
     shares = [number / steps for number in range(steps + 1)]
-    return [
-        square(*(start + share * (end - start) for start, end in zip(*ends, strict=True)), half) for share in shares
-    ]
+    return [square(x0 + share * (x1 - x0), y0 + share * (y1 - y0), half) for share in shares]

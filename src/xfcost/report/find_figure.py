@@ -11,16 +11,15 @@ from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.report.figure import (
     QUIET,
-    TICKS,
     Captions,
     LabelBox,
     PanelSize,
     PointName,
-    Ticks,
     as_file,
     draw_names,
     label_axes,
     log_panels,
+    unit_ticks,
 )
 from xfcost.report.find import answer, memory_note, short_keys, time_notes
 from xfcost.report.style import SYSTEMS
@@ -77,10 +76,9 @@ def _label_axes(axes: Axes, found: FindResult) -> None:
         room = max(high / low, 2) ** 0.07
         low, high = low / room, high * room**1.5
         (axes.set_xlim if place else axes.set_ylim)(low, high)
-        subs = (1.0, 2.0, 5.0) if high / low < 1000 else (1.0,)  # noqa: PLR2004 - labels would touch
         quantity = QUANTITIES[found.question.front[place]]
-        unit = TICKS[_UNITS.get(quantity.text, "count")]
-        ticks.append(Ticks(f"{quantity.title} ({better} is better)", unit, subs))
+        unit = _UNITS.get(quantity.text, "count")
+        ticks.append(unit_ticks(f"{quantity.title} ({better} is better)", unit, (low, high)))
     label_axes(axes, ticks[0], ticks[1])
 
 

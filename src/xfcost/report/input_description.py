@@ -52,7 +52,7 @@ def run_text(systems: Sequence[Metadata]) -> str:
     run = f"batch {metadata.batch}   {dtype}{attention}{mode}"
     if metadata.logits is not None and metadata.mode in PROMPTED:
         run += ", logits of " + ("the last position" if metadata.logits == "last" else "all positions")
-    settings = "   ".join(f"--set {setting}" for setting in metadata.settings)
+    settings = "   ".join(f"with {setting}" for setting in metadata.settings)
     if metadata.inputs is not None:
         return f"{dtype}{attention}{mode}"
     return f"{run}\n{one_line(settings)}" if settings else run

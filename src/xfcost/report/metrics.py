@@ -42,14 +42,14 @@ METRICS: Final = {
     "attention-memory": Metric(
         "attention_bytes",
         "Attention memory",
-        "attention matrices of all layers (bytes)",
+        "attention matrices of all layers",
         "Counted in closed form: saved for training",
         "byte",
     ),
     "cache": Metric(
         "cache_bytes",
         "KV cache and state",
-        "KV cache and state (bytes)",
+        "KV cache and state",
         "Counted in closed form: the cache that a decode step reads, all layers",
         "byte",
         mode="decode",
@@ -60,11 +60,9 @@ METRICS: Final = {
     "least-time": Metric(
         "least_seconds",
         "Lower bound of the time",
-        "seconds, at least",
+        "lower bound of the time",
         "Bound of one forward",
         "second",
     ),
-    "time": Metric(
-        "macs", "Time", "seconds of one forward", "Measured: median, bars the interquartile range", "second"
-    ),
+    "time": Metric("macs", "Time", "time of one forward", "Measured: median, bars the interquartile range", "second"),
 }

@@ -148,11 +148,16 @@ _EXAMPLE: Final = {"--mfu": "--mfu 40%", "--mbu": "--mbu 60%"}
 def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
     """`8 × NVIDIA H100 SXM 80 GB: fits, 188.9 GiB to spare`, or by how much it doesn't."""
     if ledger.on is not None:
-        yield line(fit_words(ledger.on), head=f"{ledger.on.on.title}: ")
+        yield TextLines([fit_words(ledger.on)], head=f"{ledger.on.on.title}: ", advice=fit_advice(ledger.on))
+
+
+def fit_advice(found: OnDevices) -> str:
+    """`it would with --on h100-sxmx4`, of what doesn't fit."""
+    return f"it would with {', or '.join(found.memory.remedies)}" if found.memory.remedies else ""
 
 
 def fit_words(found: OnDevices) -> str:
-    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for 79.1 GiB; it would with …`."""
+    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for 79.1 GiB`."""
     need = found.memory
     if need.spare is None or need.available is None:
         return f"takes {units.size(need.needed)}; its memory is not known"
@@ -170,13 +175,14 @@ def time_texts(ledger: Ledger) -> Iterator[TextLines]:
         return
     tf32 = found.with_tf32
     kinds = {"": found} if tf32 is None else {f" {WITHOUT_TF32}": found, " with TF32": tf32}
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for dtype, one in kinds.items():
         yield from _time_texts(one, dtype, ledger)
         if one.estimate is None and ledger.prediction is None:
             reasons.setdefault(no_estimate(one), []).append(dtype)
-    for reason, dtypes in reasons.items():
-        yield line(f"no estimate{''.join(dtypes) if len(dtypes) < len(kinds) else ''}: {reason}")
+    for (reason, advice), dtypes in reasons.items():
+        of = "".join(dtypes) if len(dtypes) < len(kinds) else ""
+        yield TextLines([f"no estimate{of}: {reason}"], advice=advice)
 
 
 def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[TextLines]:
@@ -196,12 +202,13 @@ def _bounds_text(bounds: Iterable[Bound]) -> str:
     return "prefill and decode steps each at its bound" if others else one
 
 
-def no_estimate(found: OnDevices) -> str:
-    """Which shares an estimate lacks, and how they are given."""
+def no_estimate(found: OnDevices) -> tuple[str, str]:
+    """Why there is no estimate, and how the shares that it lacks are given."""
     example = " ".join(_EXAMPLE[option] for option in found.missing)
     if found.mfu is None and found.mbu is None:
-        return f"nothing runs at its peak; say at what share, as in {example}"
-    return f"{' and '.join(found.missing)} {'is' if len(found.missing) == 1 else 'are'} missing, as in {example}"
+        return "nothing runs at its peak", f"say at what share, as in {example}"
+    names = " and ".join(option.removeprefix("--").upper() for option in found.missing)
+    return f"{names} {'is' if len(found.missing) == 1 else 'are'} missing", f"give it, as in {example}"
 
 
 def _time_line(head: str, seconds: float, what: str, found: OnDevices, run: tuple[str, int]) -> TextLines:

@@ -12,7 +12,6 @@ from xfcost.ledger.units import DASH
 from xfcost.report.figure import (
     INK,
     QUIET,
-    TICKS,
     Captions,
     PanelSize,
     Ticks,
@@ -22,6 +21,7 @@ from xfcost.report.figure import (
     label_axes,
     log_panels,
     plain_tick,
+    unit_ticks,
 )
 from xfcost.report.metrics import Unit
 from xfcost.report.style import CONTEXT, SYSTEMS
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # A chart with a legend above its axes; panels with names beside them; inches of a row of the legend, and of a name.
-_SINGLE: Final = PanelSize(7.3, 4.1, right=0.25, above=0.0)
+_SINGLE: Final = PanelSize(7.2, 4.1, left=0.95, right=0.25, above=0.0)
 _PANEL: Final = PanelSize(3.9, 3.1, right=2.9, above=0.5)
 _LEGEND_ROW, _NAME_HEIGHT = 0.22, 0.19
 # More lines than this are drawn in panels; so many lines of one panel are in colour.
@@ -39,8 +39,8 @@ _MOST_IN_ONE, _MOST_LINES = 8, 7
 _NAME_LETTERS: Final = 34
 # Letters of the longest labels of two columns of the legend together.
 _LEGEND_LETTERS: Final = 98
-# Axes with less than these ratios of top to bottom get ticks at 1, 2 and 5, and at powers of two.
-_NARROW, _CLOSE = 300, 33
+# Axes of N with less than this ratio of its ends get ticks at powers of two.
+_CLOSE: Final = 33
 
 
 def chart_figure(chart: Chart) -> Figure:
@@ -321,20 +321,11 @@ def set_limits(axes: Axes, chart: Chart) -> None:
 
 
 def label_chart(axes: Axes, chart: Chart) -> None:
-    """Ticks as plain numbers; as powers of ten where they are far apart."""
-    (low, high), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    """Ticks of N and of image sizes as plain numbers."""
+    low, high = axes.get_xlim()
     few, some = (1.0,), (1.0, 2.0, 5.0)
     x = Ticks(chart.axis.label, plain_tick, some if high / low < 3e4 else few)  # noqa: PLR2004 - labels would touch
     if high / low < _CLOSE:  # 256, 512, 1,024 say more of it than 200, 500, 1,000
-        x = x._replace(subs=few, base=2)
-    narrow = top / bottom < _NARROW
-    written = TICKS[chart.unit] if narrow or chart.unit == "second" else _power_of_ten
-    label_axes(axes, x, Ticks(chart.value_label, written, some, base=10 if narrow else 0), grid="#dddddd")
-
-
-_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def _power_of_ten(value: float) -> str:
-    """10⁹: not matplotlib's own formatter, which writes a formula, and formulas are switched off."""
-    return "10" + str(round(math.log10(value))).translate(_SUPERSCRIPTS)
+        between = few if high / low > 10 else (1.0, 1.5) if high / low > 4 else (1.0, 1.25, 1.5, 1.75)  # noqa: PLR2004
+        x = x._replace(subs=between, base=2)
+    label_axes(axes, x, unit_ticks(chart.value_label, chart.unit, axes.get_ylim()), grid="#dddddd")

@@ -218,7 +218,11 @@ def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
         names = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
         parts.append(f"Steps{names}: padding to whole windows or blocks, counted as it runs.")
     parts += [_module_text(one) for one in sweeps if is_module(one)]
-    parts += [f"{one.name} {_nothing(one, metric)}." for one in sweeps if not any(one.values(METRICS[metric].quantity))]
+    without: dict[str, list[str]] = {}
+    for one in sweeps:
+        if not any(one.values(METRICS[metric].quantity)):
+            without.setdefault(_nothing(one, metric), []).append(one.name)
+    parts += [f"No line ({why}): {', '.join(names)}." for why, names in without.items()]
     parts += [f"{one.name} has no {numbers_text(one)}." for one in sweeps if one.skipped]
     parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)
@@ -246,7 +250,7 @@ def _summary(sweeps: Sequence[CountedSweep], metric: str) -> Iterator[str]:
             words = QUANTITIES[quantity].name if quantity in QUANTITIES else lowered(title)
             yield f"{one.name}: slope {slope_text(one.slope(quantity))} of {words} {span}"
         else:
-            yield f"{one.name} {_nothing(one, metric)}"
+            yield f"{one.name}: no line ({_nothing(one, metric)})"
 
 
 def _module_text(one: CountedSweep) -> str:
@@ -260,8 +264,8 @@ def _module_text(one: CountedSweep) -> str:
 def _nothing(one: CountedSweep, metric: str) -> str:
     """Why a system has no line: a log axis has no 0, or the kinds of a module are not known."""
     if any(value is None for value in one.values(METRICS[metric].quantity)) and is_module(one):
-        return "has operations whose mixing kind is not known, and no line"
-    return f"has no {lowered(METRICS[metric].title)}, and no line"
+        return "operations whose mixing kind is not known"
+    return f"no {lowered(METRICS[metric].title)}"
 
 
 _BARS: Final = {
@@ -302,7 +306,7 @@ def measured_chart(found: MeasuredSeries, metric: str, mark: int | None) -> Char
 
 def _points(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric, number: int) -> ChartPoints:
     upper = upper_slope(series, reading)
-    at_end = "" if upper is None else f", slope {determined_text(upper)} at the upper end"
+    at_end = "" if upper is None or upper.refused else f", slope {determined_text(upper)} at the upper end"
     return ChartPoints(
         name=f"{series.name}{at_end}",
         system=number,
@@ -328,7 +332,7 @@ def _line(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric
         if count := counts.get(last.x):
             rate = count / last.estimate.value
             unit = "FLOP/s" if word == "FLOPs" else "MAC/s"
-            words = f": {word} at {units.count(rate, 3)}{unit}, the rate at {series.axis.word} = {last.x:,}"
+            words = f": {word} at {units.count(rate, 3)}{unit}"
             pairs = [(x, count / rate) for x, count in counts.items() if count]
     xs, values = [x for x, _ in pairs], [value for _, value in pairs]
     return ChartLine(f"{series.name}{words}", xs, values, slope(xs, values), scaled=True)

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Final
 from xfcost.ledger import units
 from xfcost.ledger.choosing import ThroughputCurve, ThroughputPoint
 from xfcost.report.figure import (
-    TICKS,
     Captions,
     LabelBox,
     PanelSize,
     PointName,
-    Ticks,
     as_file,
     draw_legend,
     draw_names,
     label_axes,
     log_panels,
+    unit_ticks,
 )
 from xfcost.report.on_devices import EXPECTED
 from xfcost.report.plot import STYLES
@@ -33,8 +32,6 @@ _SIZE: Final = PanelSize(7.4, 4.4, right=0.25, above=0.0)
 # Inches of a row of the legend.
 _LEGEND_ROW: Final = 0.22
 _NAME_SIZE: Final = 8
-# Axes with less than this ratio of top to bottom get ticks at 1, 2 and 5.
-_NARROW: Final = 1000
 # The last point is at least so many times the batch of the one named before it.
 _APART: Final = 1.5
 # Pixels on both sides of a line that take room.
@@ -46,7 +43,11 @@ def throughput_figure(curves: Sequence[ThroughputCurve]) -> Figure:
     figure, (axes,) = log_panels(_captions(curves), 1, _SIZE, legend=_LEGEND_ROW * len(curves) + 0.2)
     for number, curve in enumerate(curves):
         _draw_curve(axes, curve, number, curve_name(curve, curves))
-    _label_axes(axes)
+    label_axes(
+        axes,
+        unit_ticks("tokens/s of each sample", "count", axes.get_xlim()),
+        unit_ticks("tokens/s of all samples", "count", axes.get_ylim()),
+    )
     names = [
         PointName(one.per_user, one.tokens_per_second, 4.0, f"{one.batch:,}")
         for curve in curves
@@ -85,14 +86,6 @@ def _draw_curve(axes: Axes, curve: ThroughputCurve, number: int, name: str) -> N
         [one.per_user for one in marks], [one.tokens_per_second for one in marks], s=26, facecolor=fills,
         edgecolor=colour, linewidth=1.3, gid=f"batches of {name}", zorder=4,
     )  # fmt: skip
-
-
-def _label_axes(axes: Axes) -> None:
-    ticks = []
-    for axis, label in ((axes.xaxis, "tokens/s of each sample"), (axes.yaxis, "tokens/s of all samples")):
-        low, high = axis.get_view_interval()
-        ticks.append(Ticks(label, TICKS["count"], (1.0, 2.0, 5.0) if high / low < _NARROW else (1.0,)))
-    label_axes(axes, ticks[0], ticks[1])
 
 
 def _lines(axes: Axes, curves: Sequence[ThroughputCurve]) -> Iterator[LabelBox]:

@@ -43,7 +43,7 @@ def few_tokens_texts(ledger: Ledger) -> Iterator[TextLines]:
     if run is not None and run.tokens * _FEW < params:
         words = f"{run.tokens:,} tokens are few for {units.count(params)} parameters"
         meant = f"did you mean --tokens {run.tokens}B?" if run.tokens < _NO_UNIT else "--tokens counts the whole run"
-        yield line(f"{words}; {meant}", "bold yellow")
+        yield TextLines([words], "bold yellow", advice=meant)
 
 
 def training_answers(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
@@ -100,15 +100,13 @@ def _memory_words(step: TrainingStep) -> str:
 
 def _run_answers(run: WholeRun) -> Iterator[TextLines]:
     again = f" ({scientific(run.recomputed_flops, 3)} of them recompute)" if run.recomputed_flops else ""
-    days = "; --on DEVICE, or --peak and --mfu, give days"
+    days, advice = "", "--on DEVICE, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
         shared = f" ({device_days_text([run.device_days])})" if run.devices > 1 else ""
         model = " of model FLOPs, which recompute nothing," if run.recomputed_flops else ""
-        days = f", {days_text(run.days)}{shared}{model} on {speed_text(run)}"
-    yield line(
-        f"{scientific(run.flops)} FLOPs{again} in {steps_text(run.steps)}{days}",
-        head=f"{units.count(run.tokens)} tokens: ",
-    )
+        days, advice = f", {days_text(run.days)}{shared}{model} on {speed_text(run)}", ""
+    text = f"{scientific(run.flops)} FLOPs{again} in {steps_text(run.steps)}{days}"
+    yield TextLines([text], head=f"{units.count(run.tokens)} tokens: ", advice=advice)
     yield line(f"  {_beside_the_estimate(run)}")
 
 
@@ -257,9 +255,6 @@ def _number(value: float) -> str:
     return f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"  # noqa: PLR2004 - no exponents
 
 
-_WHICH: Final = "; --mfu says which"
-
-
 def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
     """The header's lines: how long, does it fit, how the devices share the run, what is recomputed."""
     plan = None if ledger.training is None else ledger.training.plan
@@ -271,11 +266,13 @@ def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
         yield line("no time, it does not fit", head=f"{what}: ")
     else:
         tf32 = plan.with_tf32
-        yield line(_how_long(plan), head=f"{what}{'' if tf32 is None else f' {WITHOUT_TF32}'}: ")
+        advice = "" if plan.mesh.mfus else "--mfu says which"
+        head = f"{what}{'' if tf32 is None else f' {WITHOUT_TF32}'}: "
+        yield TextLines([_how_long(plan)], head=head, advice=advice)
         if tf32 is not None:
-            yield line(_how_long(tf32).removesuffix(_WHICH), head="  with TF32: ")
+            yield line(_how_long(tf32), head="  with TF32: ")
         yield line(f"  {_lower_bound(plan, ledger.metadata.dtype)}")
-    yield line(_fits(plan), head="memory of a device: ")
+    yield TextLines([_fits(plan)], head="memory of a device: ", advice="; ".join(_fit_advice(plan)))
     yield line(_layout(plan), head="each step: ")
     if plan.recomputed_flops:
         yield line(_plan_recomputation(plan, ledger), head="recomputation: ")
@@ -302,7 +299,7 @@ def _how_long(plan: TrainingPlan) -> str:
     """`31.55 days (252.4 device-days) at 40 % MFU`; of a range both ends; of none the table's lines."""
     if not plan.mesh.mfus:
         times = ", ".join(f"{_time(plan, one)} at {share_text(one.mfu)}" for one in plan.at)
-        return f"{times} MFU{_of_flops(plan)}{_money(plan)}{_WHICH}"
+        return f"{times} MFU{_of_flops(plan)}{_money(plan)}"
     ends = plan.at[::-1]
     shared = device_days_text([one.device_days for one in ends if one.device_days is not None])
     several = f" ({shared})" if shared and plan.mesh.on.count > 1 else ""
@@ -349,18 +346,24 @@ def _least(plan: TrainingPlan) -> str:
     return units.seconds(plan.bound_step_seconds) if plan.bound_days is None else days_text(plan.bound_days)
 
 
+def _fit_advice(plan: TrainingPlan) -> Iterator[str]:
+    if not plan.memory.complete:
+        yield "--trace finds them"
+    if plan.fits is False and plan.remedies:
+        yield f"it would with {' '.join(plan.remedies)}"
+
+
 def _fits(plan: TrainingPlan) -> str:
     memory = plan.memory
     needed = units.size(memory.known) if memory.complete else f"at least {units.size(memory.known)}"
     states = {"optimizer states": memory.optimizer, "saved activations": memory.activations}
     unknown = " and ".join(name for name, size in states.items() if size is None)
-    missing = "" if memory.complete else f"; {unknown} are not known: --trace finds them"
+    missing = "" if memory.complete else f"; {unknown} are not known"
     if plan.spare_bytes is None or plan.device_bytes is None:
         return f"{needed}{missing}"
     whole = f"{needed} of {units.size(plan.device_bytes)}"
     if plan.spare_bytes < 0:
-        mend = f"; it would with {' '.join(plan.remedies)}" if plan.remedies else ""
-        return f"{whole}: does not fit, {units.size(-plan.spare_bytes)} too much{mend}{missing}"
+        return f"{whole}: does not fit, {units.size(-plan.spare_bytes)} too much{missing}"
     if not memory.complete:
         return f"{whole}{missing}"
     return f"{whole}: fits, {units.size(plan.spare_bytes)} left for workspace and fragments"

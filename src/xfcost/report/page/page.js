@@ -221,7 +221,7 @@
   const draw = (place) => {
     const quantity = metric.value;
     const curves = curvesOf(quantity);
-    const [width, height] = [Math.max(svg.clientWidth, 320), svg.clientWidth < 560 ? 300 : 400];
+    const [width, height] = [Math.max(svg.clientWidth, 320), svg.clientWidth < 560 ? 260 : 400];
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.replaceChildren();
     if (!curves.flat().length) return;

@@ -37,15 +37,15 @@ from xfcost.report.style import WORDS
 from xfcost.report.table import CONVENTION
 
 _FOLDER: Final = Path(__file__).parent
-# More lines on crossovers are folded.
-_MOST_LINES: Final = 6
+# Lines of an answer, of a system and on crossovers that are shown, and where systems are many; others are folded.
+_SHOWN_LINES, _SHOWN_OF_MANY, _TWO = 5, 3, 2
 _SECTIONS: Final = (
     ("answer", "Answer"),
     ("growth", "Growth with N"),
-    ("systems", "Systems"),
     ("kinds", "Mixing kinds"),
     ("operations", "Operations"),
     ("tree", "Tree"),
+    ("systems", "Systems"),
     ("blocks", "Blocks"),
     ("roofline", "Roofline"),
     ("notes", "Notes on method"),
@@ -84,8 +84,8 @@ def _values(content: PageContent) -> dict[str, Any]:
         "data": script_data(content),
         "sections": [one for one in _SECTIONS if shown.get(one[0], True)],
         "comparison_lines": comparison_lines(comparison, options=False),
-        "crossovers": crossovers[:_MOST_LINES] if few else [],
-        "more_crossovers": crossovers[_MOST_LINES:] if few else crossovers,
+        "crossovers": crossovers,
+        "shown_lines": _SHOWN_LINES if len(systems) <= _TWO else _SHOWN_OF_MANY,
         "few": few,
         "systems": systems,
         "totals": [(quantity, word) for quantity, word in TOTAL_WORDS.items() if quantity in columns],

@@ -96,25 +96,15 @@ def _extremes(comparison: Comparison) -> Iterator[str]:
 
 
 def system_lines(comparison: Comparison, place: int) -> list[str]:
-    """One system: its input, what its mode asks, its totals, where its cost sits, how it grows."""
+    """One system: its input, what its mode asks, its totals, how it grows."""
     ledger = comparison.ledgers[place]
     _, *lines = header(ledger)
-    return [*(spaced(line.plain) for line in lines), *_where(ledger), *_growth(comparison, place)]
+    return [*(spaced(line.plain) for line in lines), *_growth(comparison, place)]
 
 
 def spaced(line: str) -> str:
     """A line of a terminal, whose figures blanks keep apart, as text of a page, which would join them."""
     return re.sub(r"\s{2,}", "; ", line.strip())
-
-
-def _where(ledger: Ledger) -> Iterator[str]:
-    """`MACs: 74.7 % per-token, 25.3 % global mixing`."""
-    macs = ledger.total("macs")
-    if not macs:
-        return
-    of_kind = {kind: sum(row.macs * row.times for row in ledger.rows if row.mixing == kind) for kind in KINDS}
-    kinds = ", ".join(f"{units.percent(value, macs)} {WORDS[kind]}" for kind, value in of_kind.items() if value)
-    yield f"MACs: {kinds}"
 
 
 def _growth(comparison: Comparison, place: int) -> Iterator[str]:
