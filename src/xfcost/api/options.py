@@ -605,8 +605,8 @@ class SearchOptions(TypedDict, total=False):
     vary: Annotated[
         Mapping[str, Any] | Sequence[str] | None,
         Option(
-            "Search one spec over the values of a key: KEY=96,128 or KEY=2:18:2 (2, 4, … 18), with keys as in --set; or "
-            "any models over N=4k,32k and batch=1,16. Repeatable.",
+            "Search one spec over the values of a key: KEY=96,128 or KEY=2:18:2 (2, 4, … 18), keys as in --set; or any "
+            "models over N=4k,32k and batch=1,16. Repeatable.",
             metavar="KEY=VALUES",
             default=(),
             python='Or `{"stages.2.depth": range(2, 19, 2)}`.',

@@ -218,7 +218,7 @@ TICKS: Final[dict[str, Callable[[float], str]]] = {
 
 
 def unit_ticks(label: str, unit: str, limits: tuple[float, float]) -> Ticks:
-    """An axis between two limits, of bytes at powers of two; the wider it is, the fewer numbers stand on it."""
+    """An axis between two limits, of bytes at powers of two; the wider it is, the fewer numbers it has."""
     ratio = limits[1] / limits[0]
     if unit != "byte":
         return Ticks(label, TICKS[unit], (1.0, 2.0, 5.0) if ratio < 1000 else (1.0,))  # noqa: PLR2004 - they would touch
