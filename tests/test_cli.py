@@ -568,8 +568,8 @@ class TestOthers:
     def test_all_required_options_are_named_at_once(self):
         assert refused("layers").splitlines()[:3] == [
             "error: layers: expected --N and --d",
-            "  --N  Tokens n of the sequence.",
-            "  --d  Width d of a token.",
+            "  --N  Sequence length n.",
+            "  --d  Width d of each token.",
         ]
         assert refused("layers", "--N", "1024").startswith("error: layers: expected --d\n")
         assert refused("diff", "vit").startswith("error: diff: expected AFTER\n")

@@ -52,7 +52,7 @@ def questions() -> list[tuple[str, tuple[str, ...]]]:
 
 def test_xfcost_alone_prints_the_readme_s_commands_and_questions():
     (block,) = re.findall(
-        r"^Three commands.*?```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+        r"^## Three commands\n.*?```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
     )
     three = [(line.split("# ")[1].capitalize(), line.split("#")[0].strip()) for line in block.splitlines()]
     shown = stdout_of()

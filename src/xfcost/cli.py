@@ -48,27 +48,31 @@ COMMANDS: Final = {
 
 # What `xfcost` alone prints, and the README's table: a question -> the commands that answer it.
 FIRST: Final = {
-    "Where does the cost sit?": ("analyze vit",),
-    "Which of two models costs less?": ("compare vit swin --size 224",),
-    "How do they grow?": ("plot vit swin --size 112:896 -o growth.svg",),
+    "Which operations of a model cost most?": ("analyze vit",),
+    "Which of two models costs less on an image of 224×224 pixels?": ("compare vit swin --size 224",),
+    "How does their cost grow?": ("plot vit swin --size 112:896 -o growth.svg",),
 }
 QUESTIONS: Final = {
-    "Does a 70B with a batch of 8 at 128k fit, and how fast can it be?": (
+    "Does a 70B model fit on 8 H100 with a batch of 8 and 128k tokens, and how fast can it decode?": (
         "analyze llama3-70b --mode decode --on h100-sxmx8 --N 128k --batch 8",
     ),
-    "Which devices serve a 70B at 30 tokens/s for each user, and to how many at once?": (
+    "Which devices serve a 70B model at 30 tokens/s per user, and how many users at once?": (
         "analyze llama3-70b --mode decode --N 32k --on h100-sxmx8,h200-sxmx8,l40sx16 --tokens-per-user 30",
     ),
-    "How many days do 300B tokens of a 1.3B take on 8 A100?": (
+    "How many days does a 1.3B model take to train on 300B tokens with 8 A100?": (
         "analyze gpt3-xl --mode train --tokens 300B --on a100-sxm-80x8",
     ),
-    "Which models stay under 25 GMACs at 512 px?": ("find --size 512 --max-macs 25G --sort params",),
-    "Does window attention pay at my N?": ("compare common-full common-sliding --N 4k --on h100-sxm",),
+    "Which models need less than 25 GMACs for an image of 512×512 pixels?": (
+        "find --size 512 --max-macs 25G --sort params",
+    ),
+    "Does window attention cost less than full attention at my N?": (
+        "compare common-full common-sliding --N 4k --on h100-sxm",
+    ),
     "Did this pull request make it slower?": (
         "diff main:specs/vit/vit-s8.yaml specs/vit/vit-s8.yaml",
         "check specs/vit/vit-s8.yaml --max-macs 25G",
     ),
-    "What do I show the others?": ("report vit swin --size 224 -o report.html",),
+    "How do I share the result as a page?": ("report vit swin --size 224 -o report.html",),
 }
 
 

@@ -218,12 +218,11 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def no_time(self) -> str | None:
-        """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB; it would with …`; None where it may."""
+        """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB`; None where it may."""
         need = self.memory
         if need.spare is None or need.available is None or need.spare >= 0:
             return None
-        mend = f"; it would with {', or '.join(need.remedies)}" if need.remedies else ""
-        return f"does not fit: {size(-need.spare)} too much for {size(need.available)}{self.memory_words}{mend}"
+        return f"does not fit: {size(-need.spare)} too much for {size(need.available)}{self.memory_words}"
 
     @property
     def memory_words(self) -> str:

@@ -217,11 +217,10 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def no_time(self) -> str | None:
-        """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB of each; it would with …`; or None."""
+        """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB of each`; or None."""
         if self.spare_bytes is None or self.device_bytes is None or self.spare_bytes >= 0:
             return None
-        mend = f"; it would with {' '.join(self.remedies)}" if self.remedies else ""
-        return f"does not fit: {size(-self.spare_bytes)} too much for {size(self.device_bytes)} of each{mend}"
+        return f"does not fit: {size(-self.spare_bytes)} too much for {size(self.device_bytes)} of each"
 
 
 def plan_object(plan: TrainingPlan) -> dict[str, Any]:
