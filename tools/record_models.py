@@ -359,8 +359,8 @@ _SMALL: Final[dict[str, int]] = {
 }  # fmt: skip
 _DEPTHS: Final = ("num_hidden_layers", "encoder_layers", "decoder_layers", "max_window_layers")
 _LOOKED_AT: Final = 96
-# Of layers that a row stands for, the widest decides.
-_WIDENING: Final[tuple[Mixing, ...]] = ("unknown", "per-token", "local", "global")
+# Of layers that a row stands for while no window is full, the widest decides.
+_WIDENING: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
 Kinds = Mapping[tuple[str, int, str], tuple[Mixing, bool]]
 """A row of one layer (the path before it, its number, the path behind) -> its kind, and whether content decides."""
 
@@ -429,27 +429,35 @@ def kinds_of(config: str, mode: str, depth: int) -> Kinds:
 
 def with_kinds(modes: Mapping[str, Sequence[dict[str, Any]]], config: Path) -> Mixing:
     """Give the rows of pieces their kinds, where these are not the usual one, which is returned."""
-    rows = [(mode, row, *_split(row["path"])) for mode, found in modes.items() for one in found for row in one["rows"]]
+    rows = []
+    for mode, found in modes.items():
+        for one in found:
+            one["rows"] = [dict(row) for row in one["rows"]]
+            rows += [(mode, one["last"] is None, row, *_split(row["path"])) for row in one["rows"]]
     depth = max(2, *(_members(layers, sys.maxsize)[0] + 1 for *_, layers, _ in rows if layers not in ("", ALL)), 0)
     text = json.dumps(small(json.loads(config.read_text(encoding="utf-8")), depth), sort_keys=True)
     kinds = {mode: kinds_of(text, mode, depth) for mode in modes}
     if not all(kinds.values()):
         return "unknown"
-    found = [
-        max(
-            (kinds[mode].get((before, one, behind), ("unknown", False)) for one in _members(layers, depth)),
-            key=lambda one: _WIDENING.index(one[0]),
-        )
-        for mode, _, before, layers, behind in rows
-    ]
-    of_row = [(row, *kind) for (_, row, *_), kind in zip(rows, found, strict=True)]
-    if missing := {row["path"] for row, mixing, _ in of_row if row.get("macs") and mixing == "unknown"}:
-        print(f"{config.stem}: kinds are left out, as that of {', '.join(missing)} is not known", file=sys.stderr)
-        return "unknown"
-    for row, mixing, by_content in of_row:
+    missing = dict[str, None]()
+    for mode, is_open, row, before, layers, behind in rows:
+        of_layers = [kinds[mode].get((before, one, behind)) for one in _members(layers, depth)]
+        known = [one for one in of_layers if one is not None and one[0] != "unknown"]
+        if row.get("macs") and len(known) < len(of_layers):
+            missing[row["path"]] = None
+        several = len({one[0] for one in known}) > 1
+        # among layers that run alike with windows and without, however many tokens there are
+        mixing, by_content = max(known, key=lambda one: _WIDENING.index(one[0]), default=("unknown", False))
+        mixing = "unknown" if several and is_open else mixing
         for name, value, usual in (("mixing", mixing, "per-token"), ("content_dependent", by_content, False)):
             row.pop(name, None)
             row.update({name: value} if value != usual else {})
+    if missing:
+        print(f"{config.stem}: no kinds, as those of {', '.join(missing)} are not known", file=sys.stderr)
+        for _, _, row, *_ in rows:
+            row.pop("mixing", None)
+            row.pop("content_dependent", None)
+        return "unknown"
     return "per-token"
 
 

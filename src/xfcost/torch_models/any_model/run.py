@@ -299,7 +299,7 @@ def _find_windows(model: nn.Module, works: Iterable[Work]) -> None:
         kinds, chunk = getattr(config, "layer_types", None) or [], getattr(config, "attention_chunk_size", None)
         if isinstance(window, int) and window > 0:
             work.pairs, work.masked = causal_pairs(n, window), False
-        elif chunk and dict(enumerate(kinds)).get(getattr(module, "layer_idx", None)) == "chunked_attention":
+        elif chunk and dict(enumerate(kinds)).get(getattr(module, "layer_idx", -1)) == "chunked_attention":
             work.pairs, work.masked = chunked_pairs(n, chunk), False
 
 
