@@ -21,6 +21,7 @@ from xfcost.counting.forward import count
 from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, recorded
 from xfcost.importing import listed_model, loaded_config
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.operation import KINDS
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.models import RECORDED_WITH, config_of, models
 from xfcost.spec.placement import place
@@ -28,7 +29,7 @@ from xfcost.spec.run import Run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
-from record_models import counts, runs_of, same, written
+from record_models import counts, runs_of, same, with_kinds, written
 
 WITH_COUNTS = [name for name in models() if config_of(name).with_suffix(".counts.json").is_file()]
 TINY = {
@@ -146,6 +147,35 @@ def test_a_comparison_of_generations_has_the_work_of_each():
     assert found.figures["Qwen3 0.6B"]["least_seconds"] == own.on.seconds
     # the prompt grows from N to 2·N: between linear and quadratic
     assert 1 < found.growth["Qwen3 0.6B"]["macs"] < 2
+
+
+def test_the_rows_of_stored_counts_have_kinds_by_hand():
+    """Qwen3 32B: 64 layers with 64 heads of 128 that read every token, QK and AV; all else is of one token."""
+    ledger = analyze("qwen3-32b", mode="decode", N=4096)
+    mixing = {kind: ledger.total("macs", lambda row: row.mixing == kind) for kind in KINDS}  # noqa: B023 - used at once
+    assert mixing["global"] == 2 * 64 * 64 * 128 * 4096
+    assert mixing == mixing | {"per-token": ledger.total("macs") - mixing["global"], "local": 0, "unknown": 0}
+    assert compare("qwen3-32b", "llama3-8b", N=64).figures["Qwen3 32B"]["mixing_macs"] == 2 * 64 * 64 * 128 * 64**2
+
+
+def test_a_window_is_local_by_hand():
+    """Gemma 3 27B: 32 heads of 128; 52 layers read the last 1024 tokens, 10 all 4096."""
+    ledger = analyze("gemma-3-27b", mode="decode", N=4096)
+    assert ledger.total("macs", lambda row: row.mixing == "local") == 52 * 2 * 32 * 128 * 1024
+    assert ledger.total("macs", lambda row: row.mixing == "global") == 10 * 2 * 32 * 128 * 4096
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", ["llama-3.2-1b", "mixtral-8x7b"])
+def test_kinds_of_a_small_build_are_those_of_the_spec(name):
+    config = Path(__file__).parent / "data" / "configs" / f"{name}.json"
+    found = counts(config, ["decode"])
+    found["mixing"] = with_kinds(found["modes"], config)
+    ours = msgspec.json.decode(written(found), type=RecordedCounts).ledger("decode", 5000, 1)
+    spec = analyze(str(config), mode="decode", N=5000, trace=False)
+    for kind in KINDS:
+        macs = [ledger.total("macs", lambda row: row.mixing == kind) for ledger in (ours, spec)]  # noqa: B023 - used at once
+        assert macs[0] == macs[1]
 
 
 def test_stored_counts_say_that_nothing_was_compared():

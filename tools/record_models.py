@@ -5,12 +5,14 @@
 The config stands beside, as `NAME.json`. Every mode is run on `meta` at five pairs of N and batch of each piece of N
 (below a window, above it), which determine every number that varies, and check it: a form has at most three terms. A
 sixth run, far from the others, must give the evaluated ledger. Ends of pieces are found by runs around the window.
+How rows mix tokens is found from a small build of the class, narrow and of few layers; `--kinds` does that alone.
 Models whose config a spec is made of need no counts, and get none.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import inspect
 import itertools
 import json
@@ -20,7 +22,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
+from math import inf
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -29,8 +33,10 @@ import msgspec
 from xfcost.api.accounts import module_run, named_module
 from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, placed
 from xfcost.importing import loaded_config
-from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.module_rows import ALL
+from xfcost.ledger.operation import Mixing
 from xfcost.spec.models import config_of, models
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.inputs import Lengths, text_tokens
@@ -167,6 +173,7 @@ class Forms:
     def __init__(self, points: Sequence[Point], letters: Letters) -> None:
         self.points, chunks = list(points), letters.chunks
         lengths = ["", "N", "N^2", *chunks, *(f"{one}^2" for one in chunks), *(f"N*{one}" for one in chunks)]
+        lengths += [f"{one}P" for one in chunks]
         names = [f"{one}*{batch}".strip("*") for one in lengths for batch in ("B", "")]
         names += [name for one in letters.logs for name in (f"{one}*B", f"{one}*N*B")]
         names += [f"{one}*N^2*B" for one, form in letters.logs.items() if form == "N"]
@@ -323,7 +330,147 @@ def same(evaluated: Ledger, counted: Ledger) -> bool:
         one["rows"] = [
             row | {"ran": row["ran"][0]} if "(first call)" in str(row.get("ran")) else row for row in one["rows"]
         ]
+        for row in one["rows"]:  # of a small build
+            row.pop("mixing", None)
+            row.pop("content_dependent", None)
     return bool(ours == theirs)
+
+
+# ── how rows mix tokens ──
+
+# Fields of configs, and what a small build has in their place, or less.
+_SMALL: Final[dict[str, int]] = {
+    **dict.fromkeys(("hidden_size", "d_model"), 64),
+    **dict.fromkeys((
+        "intermediate_size", "intermediate_size_mlp", "moe_intermediate_size", "shared_expert_intermediate_size",
+        "encoder_ffn_dim", "decoder_ffn_dim", "q_lora_rank", "kv_lora_rank",
+    ), 32),
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), 128),
+    **dict.fromkeys(("sliding_window", "attention_chunk_size", "local_attention", "index_topk"), 16),
+    **dict.fromkeys(_EXPERTS, 8),
+    **dict.fromkeys((
+        *_EXPERTS_OF_A_TOKEN, "n_group", "linear_num_key_heads", "num_key_value_heads", "num_global_key_value_heads",
+    ), 2),
+    **dict.fromkeys((
+        "num_attention_heads", "encoder_attention_heads", "decoder_attention_heads", "linear_num_value_heads",
+        "index_n_heads",
+    ), 4),
+    "topk_group": 1,
+}  # fmt: skip
+_DEPTHS: Final = ("num_hidden_layers", "encoder_layers", "decoder_layers", "max_window_layers")
+_LOOKED_AT: Final = 96
+# Of layers that a row stands for while no window is full, the widest decides.
+_WIDENING: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
+Kinds = Mapping[tuple[str, int, str], tuple[Mixing, bool]]
+"""A row of one layer (the path before it, its number, the path behind) -> its kind, and whether content decides."""
+
+
+def small(values: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """The config of a small build: heads as wide as before, fewer of them; layers of the same kinds, the first ones."""
+    heads, layers = values.get("num_attention_heads"), next((values[one] for one in _DEPTHS if one in values), None)
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            made[name] = small(value, depth)
+        elif isinstance(value, list) and len(value) == layers:
+            made[name] = value[:depth]
+        elif type(value) is int and name in (*_SMALL, *_DEPTHS):
+            made[name] = min(value, _SMALL.get(name, depth))
+        elif not name.endswith("token_id"):  # a word beyond the vocabulary
+            made[name] = value
+    if heads is not None and heads == values.get("num_key_value_heads", heads):
+        made["num_key_value_heads"] = made["num_attention_heads"]
+    if heads is not None and "hidden_size" in values:
+        made.setdefault("head_dim", values["hidden_size"] // heads)
+    return made | ({"pad_token_id": 0} if "vocab_size" in values else {})
+
+
+def _split(path: str) -> tuple[str, str, str]:
+    """`model.layers`, `0-2`, `.mlp.mm`."""
+    found = _LAYERS.match(path)
+    if found is None:
+        return path, "", ""
+    before, _, layers = found[0].rpartition(".")
+    return before, layers, path[found.end() :]
+
+
+def _members(layers: str, depth: int) -> list[int]:
+    """`3-47:4` of the first few layers."""
+    if layers in ("", ALL):
+        return list(range(depth)) if layers else [0]
+    found: list[int] = []
+    for part in layers.split(","):
+        ends, _, step = part.partition(":")
+        first, _, last = ends.partition("-")
+        found += range(int(first), int(last or first) + 1, int(step or 1))
+    return [one for one in found if one < depth]
+
+
+@cache
+def kinds_of(config: str, mode: str, depth: int) -> Kinds:
+    """The kinds of the rows of a small build of a config, its text, by layer; none where it does not run."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(config, encoding="utf-8")
+        run = module_run({"mode": mode}, "config")
+        module = named_module(ModuleTarget("config", str(path), "", "small"), (), (), 1, run)
+        how = How(trace=False, closed_form=False, mode=mode, mixing=inf)
+        try:
+            ledger = module.ledger(Lengths(text_tokens(_model_of(module), _LOOKED_AT)), how)
+        except XfcostError as error:
+            print(f"no kinds in the mode {mode}: {error}", file=sys.stderr)
+            return {}
+    found = {}
+    for row in ledger.rows:
+        before, layers, behind = _split(row.path)
+        found.update({(before, one, behind): (row.mixing, row.content_dependent) for one in _members(layers, depth)})
+    return found
+
+
+def with_kinds(modes: Mapping[str, Sequence[dict[str, Any]]], config: Path) -> Mixing:
+    """Give the rows of pieces their kinds, where these are not the usual one, which is returned."""
+    rows = []
+    for mode, found in modes.items():
+        for one in found:
+            one["rows"] = [dict(row) for row in one["rows"]]
+            rows += [(mode, one["last"] is None, row, *_split(row["path"])) for row in one["rows"]]
+    depth = max(2, *(_members(layers, sys.maxsize)[0] + 1 for *_, layers, _ in rows if layers not in ("", ALL)), 0)
+    text = json.dumps(small(json.loads(config.read_text(encoding="utf-8")), depth), sort_keys=True)
+    kinds = {mode: kinds_of(text, mode, depth) for mode in modes}
+    if not all(kinds.values()):
+        return "unknown"
+    missing = dict[str, None]()
+    for mode, is_open, row, before, layers, behind in rows:
+        of_layers = [kinds[mode].get((before, one, behind)) for one in _members(layers, depth)]
+        known = [one for one in of_layers if one is not None and one[0] != "unknown"]
+        if row.get("macs") and len(known) < len(of_layers):
+            missing[row["path"]] = None
+        several = len({one[0] for one in known}) > 1
+        # among layers that run alike with windows and without, however many tokens there are
+        mixing, by_content = max(known, key=lambda one: _WIDENING.index(one[0]), default=("unknown", False))
+        mixing = "unknown" if several and is_open else mixing
+        for name, value, usual in (("mixing", mixing, "per-token"), ("content_dependent", by_content, False)):
+            row.pop(name, None)
+            row.update({name: value} if value != usual else {})
+    if missing:
+        print(f"{config.stem}: no kinds, as those of {', '.join(missing)} are not known", file=sys.stderr)
+        for _, _, row, *_ in rows:
+            row.pop("mixing", None)
+            row.pop("content_dependent", None)
+        return "unknown"
+    return "per-token"
+
+
+def stored(file: Path) -> dict[str, Any]:
+    """A file of counts with the rows of each piece in place."""
+    text = file.read_text(encoding="utf-8")
+    for place, layers in enumerate(json.loads(text)["layers"]):
+        text = text.replace(f"\xab#{place}\xbb", layers)
+    values = json.loads(text)
+    for one in itertools.chain.from_iterable(values["modes"].values()):
+        places = itertools.chain.from_iterable(range(*ends) for ends in one["rows"])
+        one["rows"] = [copy.deepcopy(values["rows"][place]) for place in places]
+    return values
 
 
 # ── a model ──
@@ -381,7 +528,7 @@ def numbers_of(values: Any, names: Collection[str]) -> Iterator[int]:
 
 
 def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
-    """The file of counts of a config."""
+    """The file of counts of a config; the rows of its pieces have no kinds."""
     of_mode, module = runs_of(config)
     tokens, first, last, generates = sizes_of(_model_of(module), module.positions)
     values, found = json.loads(config.read_text(encoding="utf-8")), {}
@@ -391,6 +538,9 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
         sorted_ = "B" if mode == "decode" else "B*N"
         logs = {letter: f"{number}*{sorted_}" for letter, number in zip("LM", sorted(experts), strict=False)}
         chunked = "linear_attention" in (values.get("layer_types") or ()) and mode != "decode"
+        chunks = {"C": _CHUNK} if chunked else {}
+        if mode == "prefill":  # a forward in float32 is eager, and a mask leaves its pairs out
+            chunks |= dict(zip("K", numbers_of(values, ("attention_chunk_size",)), strict=False))
         kernels = numbers_of(values, ("linear_conv_kernel_dim",)) if chunked else ()  # fewer tokens are padded
         most = max(numbers_of(values, _EXPERTS), default=0)
         caps = {letter: (form, most) for letter, form in zip("XY", logs.values(), strict=False)}
@@ -399,7 +549,7 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
                 caps["V"] = ("B*N", words)
         if any(numbers_of(values, ("index_topk",))):  # all tokens are sorted, to choose some
             logs["S"] = "N"
-        letters = Letters({"C": _CHUNK} if chunked else {}, logs, caps)
+        letters = Letters(chunks, logs, caps)
         at = of_mode(mode)
         try:
             alone = bool(experts) and mode == "decode"
@@ -407,13 +557,14 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
         except (UnfitError, UsageError) as error:
             print(f"{config.stem}: no counts in the mode {mode}: {error}", file=sys.stderr)
     sizes = {"tokens": tokens, "positions": module.positions, "heads": msgspec.to_builtins(module.heads, str_keys=True)}
-    return shared_rows({**sizes, "modes": found})
+    return {**sizes, "mixing": "unknown", "modes": found}
 
 
 def written(file: Mapping[str, Any]) -> str:
     """The file as text, with a line for each row and piece; a group of layers stands in it once."""
     text = lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # noqa: E731 - one line
-    sizes = "".join(f'"{name}":{text(file[name])},\n' for name in ("tokens", "positions", "heads"))
+    sizes = "".join(f'"{name}":{text(file[name])},\n' for name in ("tokens", "positions", "heads", "mixing"))
+    file = shared_rows(file)
     lines = ",\n"
     modes = lines.join(f'"{mode}":[{lines.join(map(text, found))}]' for mode, found in file["modes"].items())
     rows = lines.join(bytes(row).decode() for row in file["rows"])
@@ -427,6 +578,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--kinds", action="store_true")
     asked = parser.parse_args()
     for name in asked.names or models():
         config = config_of(name)
@@ -441,7 +593,9 @@ def main() -> None:
         if file.is_file() and not asked.names:
             continue
         began = perf_counter()
-        file.write_text(written(counts(config, asked.modes.split(","))), encoding="utf-8")
+        found = stored(file) if asked.kinds else counts(config, asked.modes.split(","))
+        found["mixing"] = with_kinds(found["modes"], config)
+        file.write_text(written(found), encoding="utf-8")
         print(f"{name}: {file.stat().st_size:,} bytes, {perf_counter() - began:.0f} s", file=sys.stderr)
 
 
