@@ -61,8 +61,9 @@ def test_counts_are_those_of_a_run_of_the_class(name):
 
 def test_forms_are_sums_of_products():
     letters = letters_at(100, 3, {"C": 64}, {"L": "5*B+1"}, {"X": ("4*B", 8)})
-    # 100 tokens are two chunks of 64; 16 numbers are sorted by 4 comparisons each; 12 choices are of all 8
-    assert letters == {"N": 100, "B": 3, "C": 2, "L": 4, "X": 8}
+    # 100 tokens are two chunks of 64, with 64·65/2 + 36·37/2 causal pairs; 16 numbers are sorted by 4 comparisons each;
+    # 12 choices are of all 8
+    assert letters == {"N": 100, "B": 3, "C": 2, "CP": 2746, "L": 4, "X": 8}
     assert form_value("2*B*N^2-1/2*N+7", letters) == 2 * 3 * 10_000 - 50 + 7
     assert form_value("-64*C+L*B", letters) == -128 + 12
     with pytest.raises(ValueError, match="1/3"):
@@ -375,6 +376,7 @@ def test_whisper_has_the_keys_and_values_of_the_speech_in_its_cache():
     ledger = analyze("whisper-large-v3", mode="decode", N=448, batch=4, on="h100-sxm")
     assert ledger.cache.bytes == 4 * 32 * 2 * 1280 * 2 * (448 + 1500)
     assert ledger.cache.bytes_per_token == 32 * 2 * 1280 * 2
+    assert ledger.cache.cross_attention_bytes == ledger.cache.state_bytes == 4 * 32 * 2 * 1280 * 2 * 1500
     # of each layer q, k, v, o and those of the cross-attention but its keys and values; the network; scores and values
     layer = 6 * 1280**2 + 2 * 1280 * 5120 + 2 * 1280 * (448 + 1500)
     assert ledger.total("macs") == 4 * (32 * layer + 1280 * 51_866)

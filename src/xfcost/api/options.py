@@ -56,8 +56,8 @@ class SizeOptions(TypedDict, total=False):
     N: Annotated[
         int | str | Sequence[int] | None,
         Option(
-            "Tokens of the first stage: 784, 128k (128,000) or 128Ki (131,072). Image specs take the grid nearest to "
-            "square.",
+            "Number of tokens N of the first stage: 784, 128k (128,000) or 128Ki (131,072). Image specs use the grid "
+            "closest to a square.",
             metavar="INT",
             read=read.token_numbers,
             python="For an encoder-decoder one number for both streams, or two. The spec's own by default.",
@@ -65,7 +65,7 @@ class SizeOptions(TypedDict, total=False):
     ]
     size: Annotated[
         int | str | Sequence[int] | None,
-        Option("Image size in place of N: 384, or 224x320 (height x width).", metavar="PIXELS", read=read.image_size),
+        Option("Image size instead of N: 384, or 224x320 (height x width).", metavar="PIXELS", read=read.image_size),
     ]
 
 
@@ -90,7 +90,7 @@ class ExecutionOptions(TypedDict, total=False):
     mode: Annotated[
         Mode,
         Option(
-            "forward, prefill, decode (one more token, its past cached), generate or train (a step).",
+            "forward, prefill, decode (one token, with a KV cache), generate or train (one step).",
             default="forward",
             read=read.one_of(get_args(Mode)),
             words=get_args(Mode),
@@ -100,7 +100,7 @@ class ExecutionOptions(TypedDict, total=False):
     dtype: Annotated[
         str | None,
         Option(
-            "float32, float16, bfloat16 or float64. Default: float32; of language models bfloat16, with --on and in "
+            "float32, float16, bfloat16 or float64. Default: float32; for language models bfloat16 with --on and in "
             "every mode but forward.",
             read=read.dtype_name,
             words=("float32", "float16", "bfloat16", "float64"),
@@ -109,8 +109,8 @@ class ExecutionOptions(TypedDict, total=False):
     attention: Annotated[
         Execution | None,
         Option(
-            "eager (keeps the score matrix) or fused (one kernel). Default: eager; of language models fused, with --on "
-            "and in every mode but forward.",
+            "eager (stores the score matrix) or fused (one kernel). Default: eager; for language models fused with "
+            "--on and in every mode but forward.",
             read=read.one_of(get_args(Execution)),
             words=get_args(Execution),
         ),
@@ -118,7 +118,7 @@ class ExecutionOptions(TypedDict, total=False):
     new_tokens: Annotated[
         int | str | None,
         Option(
-            "Tokens that --mode generate writes after a prompt of N.",
+            "Number of tokens to generate after a prompt of N, with --mode generate.",
             metavar="INT",
             read=read.integer(MOST_NEW, "256", what="how many tokens to generate,"),
         ),
@@ -126,7 +126,7 @@ class ExecutionOptions(TypedDict, total=False):
     logits: Annotated[
         Logits | None,
         Option(
-            "With --mode prefill or generate: of which positions (default: the last).",
+            "With --mode prefill or generate: logits to compute (default: last).",
             metavar="last|all",
             read=read.one_of(("last", "all")),
             words=("last", "all"),
@@ -135,7 +135,8 @@ class ExecutionOptions(TypedDict, total=False):
     memory_level: Annotated[
         int | str | None,
         Option(
-            "On-chip memory (192KiB): main-memory traffic of attention, plain and tiled for it (FlashAttention).",
+            "Count main-memory traffic of attention with this on-chip memory (192KiB), plain and tiled as in "
+            "FlashAttention.",
             metavar="BYTES",
             read=read.byte_number,
         ),
@@ -148,8 +149,8 @@ class DeviceOptions(TypedDict, total=False):
     on: Annotated[
         str | None,
         Option(
-            "Devices by their figures (h100-sxmx8), nothing runs: does it fit, and the least time. `xfcost devices` "
-            "lists them.",
+            "Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time. `xfcost devices` "
+            "lists names.",
             metavar="DEVICE[xN]",
             python="Or a `Device` or `DeviceGroup`; `analyze` takes a list of them.",
         ),
@@ -157,7 +158,7 @@ class DeviceOptions(TypedDict, total=False):
     mfu: Annotated[
         float | str | None,
         Option(
-            "Model FLOPs utilisation: its share of the peak, 40% or 35%:50%.",
+            "Model FLOPs utilisation: share of the peak reached, 40% or 35%:50%.",
             metavar="SHARE",
             read=read.shares("of the peak", "0.4", "40%"),
         ),
@@ -165,7 +166,7 @@ class DeviceOptions(TypedDict, total=False):
     mbu: Annotated[
         float | str | None,
         Option(
-            "With --on: the share of the memory bandwidth that it gets (60%).",
+            "With --on: share of the memory bandwidth reached (60%).",
             metavar="SHARE",
             read=read.share("of the memory's bandwidth", "0.6", "60%"),
         ),
@@ -173,7 +174,7 @@ class DeviceOptions(TypedDict, total=False):
     weights: Annotated[
         str | None,
         Option(
-            "Quantised matrices of linear layers and experts, with their scales: int4, fp8, mxfp4 or int8.",
+            "Quantise linear layers and experts: int4, fp8, mxfp4 or int8.",
             metavar="FORMAT",
             read=read.one_of(WEIGHT_FORMATS),
             words=tuple(WEIGHT_FORMATS),
@@ -182,7 +183,7 @@ class DeviceOptions(TypedDict, total=False):
     cache: Annotated[
         str | None,
         Option(
-            "Quantised keys and values: fp8 or int8.",
+            "Quantise keys and values: fp8 or int8.",
             metavar="FORMAT",
             read=read.one_of(CACHE_FORMATS),
             words=tuple(CACHE_FORMATS),
@@ -191,7 +192,7 @@ class DeviceOptions(TypedDict, total=False):
     tensor_parallel: Annotated[
         int | str | None,
         Option(
-            "With --on: devices that share heads, MLPs and vocabulary.",
+            "With --on: number of devices that share heads, MLPs and vocabulary.",
             metavar="INT",
             read=read.integer(MOST_DEVICES, "8", prefixed=False),
         ),
@@ -199,7 +200,7 @@ class DeviceOptions(TypedDict, total=False):
     pipeline: Annotated[
         int | str | None,
         Option(
-            "With --on: pipeline stages; in training one forward, one backward.",
+            "With --on: number of pipeline stages; training uses the 1F1B schedule.",
             metavar="INT",
             read=read.integer(MOST_DEVICES, "8", prefixed=False),
         ),
@@ -207,7 +208,7 @@ class DeviceOptions(TypedDict, total=False):
     expert_parallel: Annotated[
         int | str | None,
         Option(
-            "With --on, in inference: devices that hold each expert once.",
+            "With --on, in inference: number of devices that share the experts.",
             metavar="INT",
             read=read.integer(MOST_DEVICES, "8", prefixed=False),
         ),
@@ -215,7 +216,7 @@ class DeviceOptions(TypedDict, total=False):
     peak: Annotated[
         float | str | None,
         Option(
-            "With --tokens and --mfu: the peak of one device (312T): days.",
+            "With --tokens and --mfu: peak of one device (312T), to compute days.",
             metavar="FLOP/S",
             read=read.flops_per_second("312T"),
         ),
@@ -223,7 +224,7 @@ class DeviceOptions(TypedDict, total=False):
     sustained: Annotated[
         float | str | None,
         Option(
-            "What one device sustains, in place of --peak and --mfu.",
+            "Sustained rate of one device (125T), instead of --peak and --mfu.",
             metavar="FLOP/S",
             read=read.flops_per_second("125T"),
         ),
@@ -231,7 +232,7 @@ class DeviceOptions(TypedDict, total=False):
     devices: Annotated[
         int | str | None,
         Option(
-            "With --peak or --sustained: devices that share the run.",
+            "With --peak or --sustained: number of devices that share the run.",
             metavar="INT",
             read=read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
         ),
@@ -244,7 +245,7 @@ class ChoosingOptions(TypedDict, total=False):
     price: Annotated[
         float | str | Mapping[str, float] | None,
         Option(
-            "With --on: price of a device-hour, 2.5, or h100-sxm=2.5,l40s=0.8.",
+            "With --on: price of one device per hour: 2.5, or h100-sxm=2.5,l40s=0.8.",
             metavar="PRICE",
             read=read.prices,
             python='Or `{"h100-sxm": 2.5}`.',
@@ -253,7 +254,7 @@ class ChoosingOptions(TypedDict, total=False):
     tokens_per_user: Annotated[
         float | str | None,
         Option(
-            "With --on: the largest batch with this rate of each sample (30).",
+            "With --on: find the largest batch with this rate per sample (30).",
             metavar="RATE",
             read=read.rate,
         ),
@@ -282,7 +283,7 @@ class TrainingOptions(TypedDict, total=False):
     zero: Annotated[
         int | str | None,
         Option(
-            "With --on: ZeRO divides 1 optimizer states, 2 gradients, 3 parameters.",
+            "With --on: ZeRO shards 1 optimizer states, 2 gradients, 3 parameters.",
             metavar="0|1|2|3",
             read=lambda option, given: whole_number(option, given, least=0, most=3, example="1", what="a ZeRO stage"),
         ),
@@ -290,7 +291,7 @@ class TrainingOptions(TypedDict, total=False):
     checkpoint: Annotated[
         Checkpoint | None,
         Option(
-            "With --on: activations recomputed: none, selective (attention matrices) or full (blocks).",
+            "With --on: recompute none, selective (attention matrices) or full (blocks).",
             metavar="WHICH",
             read=read.one_of(CHECKPOINTS),
             words=CHECKPOINTS,
@@ -298,12 +299,12 @@ class TrainingOptions(TypedDict, total=False):
     ]
     sequence_parallel: Annotated[
         bool,
-        Option("With --tensor-parallel: they share norms and residuals too.", default=False),
+        Option("With --tensor-parallel: the devices share norms and residuals too.", default=False),
     ]
     global_batch: Annotated[
         int | str | None,
         Option(
-            "With --on: tokens of a step on all devices (1M); --batch is the samples of a micro-batch.",
+            "With --on: tokens per step (1M); --batch is the micro-batch.",
             metavar="TOKENS",
             read=read.integer(_MOST_TOKENS, "1M", floats=True),
         ),
@@ -311,7 +312,7 @@ class TrainingOptions(TypedDict, total=False):
     gradients: Annotated[
         str | None,
         Option(
-            "With --on: dtype of gradients: the model's, or float32.",
+            "With --on: dtype of the gradients, the model's or float32.",
             metavar="DTYPE",
             read=read.dtype_name,
             words=("float32", "bfloat16", "float16"),
@@ -319,7 +320,7 @@ class TrainingOptions(TypedDict, total=False):
     ]
     rate: Annotated[
         float | str | None,
-        Option("Refused: it did not say whether it is sustained or a peak.", hidden=True),
+        Option("Removed: use --sustained, or --peak with --mfu.", hidden=True),
     ]
 
 
@@ -333,7 +334,7 @@ class TimingOptions(TypedDict, total=False):
     precision: Annotated[
         float | str | None,
         Option(
-            "Time until the 95 % interval of the median is this narrow (default: 5%).",
+            "Measure until the 95 % interval of the median is this narrow (default: 5%).",
             metavar="SHARE",
             read=read.share("of the median", "0.05", "5%"),
         ),
@@ -341,7 +342,7 @@ class TimingOptions(TypedDict, total=False):
     max_time: Annotated[
         float | str | None,
         Option(
-            f"Seconds after which a system is timed no longer (default: {USUAL.max_time:g}).",
+            f"Measure each system for at most this many seconds (default: {USUAL.max_time:g}).",
             metavar="SECONDS",
             read=read.seconds,
         ),
@@ -349,7 +350,7 @@ class TimingOptions(TypedDict, total=False):
     min_time: Annotated[
         float | str | None,
         Option(
-            f"Seconds that a system is timed at least (default: {USUAL.min_time:g}).",
+            f"Measure each system for at least this many seconds (default: {USUAL.min_time:g}).",
             metavar="SECONDS",
             read=read.seconds,
         ),
@@ -357,20 +358,20 @@ class TimingOptions(TypedDict, total=False):
     runs: Annotated[
         int | str | None,
         Option(
-            "Exactly so many measurements, in place of these three.",
+            "Number of measurements, instead of the three options above.",
             metavar="INT",
             read=read.integer(_MOST_RUNS, "20"),
         ),
     ]
     threads: Annotated[
         int | str | None,
-        Option("Torch's threads on the CPU (default: its physical cores).", metavar="INT", read=read.threads),
+        Option("Number of torch threads on the CPU (default: its physical cores).", metavar="INT", read=read.threads),
     ]
-    compile: Annotated[bool, Option("Compile the model with torch.compile, and time that.", default=False)]
+    compile: Annotated[bool, Option("Time the model compiled with torch.compile.", default=False)]
     composed: Annotated[
         bool,
         Option(
-            "Run every distinct block once, and compose the whole: for models too large.",
+            "For models that do not fit: add up the times of distinct blocks.",
             default=False,
         ),
     ]
@@ -380,7 +381,8 @@ class CudaGraphOption(TypedDict, total=False):
     """Timing, with --device."""
 
     cuda_graph: Annotated[
-        bool, Option("On cuda: also time the model as a CUDA graph, without the host.", default=False)
+        bool,
+        Option("On cuda: also time the model as a CUDA graph.", default=False),
     ]
 
 
@@ -390,8 +392,7 @@ class LaneOption(TypedDict, total=False):
     lane: Annotated[
         str | None,
         Option(
-            "Whose seconds on a GPU: of the whole call (wall), until the host has issued it (host), or of its kernels "
-            "(device).",
+            "Time to report on a GPU: of the whole call (wall), of the host or of the kernels (device).",
             metavar="LANE",
             read=read.one_of(LANES),
             words=LANES,
@@ -405,7 +406,7 @@ class DeviceOption(TypedDict, total=False):
     device: Annotated[
         str | None,
         Option(
-            "Also run and time the model here: cpu, cuda or mps.",
+            "Also run the model on this device and time it: cpu, cuda or mps.",
             metavar="DEVICE",
             words=("cpu", "cuda", "mps"),
         ),
@@ -418,7 +419,7 @@ class PredictOption(TypedDict, total=False):
     predict: Annotated[
         bool,
         Option(
-            "Also predict seconds: from `xfcost calibrate`, or --on h100-sxm or h200-sxm.",
+            "Also predict seconds: after `xfcost calibrate`, or on h100-sxm or h200-sxm.",
             default=False,
             python="`device` (the CPU without one) isn't run for it.",
         ),
@@ -446,7 +447,7 @@ class TraceOption(TypedDict, total=False):
     trace: Annotated[
         bool | None,
         Option(
-            "Check the counts on the real torch model, which imports torch.",
+            "Compare the counts with the real torch model; imports torch.",
             flag="--trace/--no-trace",
         ),
     ]
@@ -458,7 +459,7 @@ class ProbeOption(TypedDict, total=False):
     probe: Annotated[
         bool,
         Option(
-            "Run each component on small grids: does it mix tokens as its rows declare?",
+            "Run each component on small grids and check its declared mixing kinds.",
             default=False,
             python="The ledger's `probe`.",
         ),
@@ -471,7 +472,7 @@ class InputOptions(TypedDict, total=False):
     inputs: Annotated[
         Sequence[str],
         Option(
-            "1x3xHxW, or input_ids=BxN:int64, with N, H, W and B of --N, --size and --batch; 2:1xNx768 is of the "
+            "Shape of an input: 1x3xHxW, or input_ids=BxN:int64, with letters N, H, W and B; 2:1xNx768 is for the "
             "second system. Repeatable.",
             metavar="SHAPE",
             default=(),
@@ -482,7 +483,7 @@ class InputOptions(TypedDict, total=False):
     build: Annotated[
         Sequence[str],
         Option(
-            "An argument of the class or function; N, H and W stand for lengths. Repeatable.",
+            "Argument of the class or function; it can use N, H and W. Repeatable.",
             metavar="KEY=VALUE",
             default=(),
         ),
@@ -508,11 +509,11 @@ class ExampleOptions(TypedDict, total=False):
 class ModuleOptions(InputOptions, total=False):
     """Torch modules."""
 
-    strict: Annotated[bool, Option("Exit with 1 where an operation is not counted.", default=False)]
+    strict: Annotated[bool, Option("Exit with code 1 if an operation is not counted.", default=False)]
     mixing: Annotated[
         bool | None,
         Option(
-            "Find how each operation mixes tokens, by runs with real numbers, whatever time it takes; or don't.",
+            "Find how each operation mixes tokens without a time limit, or not at all.",
             flag="--mixing/--no-mixing",
             python="Runs are on the CPU at small sizes. None: where it can be run so and time allows; of a spec, where "
             "it is traced.",
@@ -520,7 +521,7 @@ class ModuleOptions(InputOptions, total=False):
     ]
     mixing_time: Annotated[
         float | None,
-        Option("How long to look for mixing kinds (default: 10; 0: not at all).", metavar="SECONDS"),
+        Option("Seconds to spend on finding mixing kinds (default: 10; 0 skips it).", metavar="SECONDS"),
     ]
 
 
@@ -530,7 +531,7 @@ class OneModuleOptions(TypedDict, total=False):
     tokens_of: Annotated[
         Sequence[str],
         Option(
-            "Axes of an input that are tokens: x:1, image:2,3, cond:none. Repeatable.",
+            "Token axes of an input: x:1, image:2,3, cond:none. Repeatable.",
             python="Those of other inputs are found.",
             metavar="INPUT:AXES",
             default=(),
@@ -538,11 +539,14 @@ class OneModuleOptions(TypedDict, total=False):
     ]
     cache_in: Annotated[
         str | None,
-        Option("The parameter that takes the cache (default: as transformers names it).", metavar="NAME"),
+        Option("Argument that takes the cache (default: as in transformers).", metavar="NAME"),
     ]
     cache_out: Annotated[
         str | None,
-        Option("What returns it: a name, or its place (1). Default: that of --cache-in.", metavar="NAME"),
+        Option(
+            "Output with the cache, a name or index (default: as --cache-in).",
+            metavar="NAME",
+        ),
     ]
     closed_form: Annotated[
         bool | None,
@@ -563,20 +567,22 @@ class ProgressOption(TypedDict, total=False):
 class BudgetOptions(TypedDict, total=False):
     """Budgets."""
 
-    max_macs: Annotated[float | str | None, Option("The most MACs of the run: 5G.", metavar="COUNT")]
-    max_params: Annotated[float | str | None, Option("The most parameters: 30M.", metavar="COUNT")]
+    max_macs: Annotated[float | str | None, Option("Maximum MACs of the run: 5G.", metavar="COUNT")]
+    max_params: Annotated[float | str | None, Option("Maximum number of parameters: 30M.", metavar="COUNT")]
     max_memory: Annotated[
         int | str | None,
         Option(
-            "The most memory of inference, as in 2GiB: weights, attention matrices alive at once, and the cache.",
+            "Maximum memory of inference (2GiB): weights, attention matrices alive at once, and the cache.",
             metavar="BYTES",
         ),
     ]
-    max_flops: Annotated[float | str | None, Option("The most FLOPs of the run: 10G.", metavar="COUNT")]
-    max_kv_cache: Annotated[int | str | None, Option("With --mode prefill, decode or generate: 4GiB.", metavar="BYTES")]
+    max_flops: Annotated[float | str | None, Option("Maximum FLOPs of the run: 10G.", metavar="COUNT")]
+    max_kv_cache: Annotated[
+        int | str | None, Option("Maximum KV cache, with --mode prefill, decode or generate: 4GiB.", metavar="BYTES")
+    ]
     max_seconds: Annotated[
         float | str | None,
-        Option("With --on: the most that the lower bound may be, as in 10ms.", metavar="TIME"),
+        Option("With --on: maximum of the lower bound of the time: 10ms.", metavar="TIME"),
     ]
 
 
@@ -586,8 +592,7 @@ class IncreaseOption(TypedDict, total=False):
     max_increase: Annotated[
         float | str | None,
         Option(
-            "With --against: the most that MACs, parameters and memory may grow, with --on or --predict seconds too: "
-            "2%.",
+            "With --against: maximum growth of MACs, parameters, memory and, with --on or --predict, seconds: 2%.",
             metavar="PERCENT",
             read=read.increase,
         ),
@@ -600,39 +605,42 @@ class SearchOptions(TypedDict, total=False):
     vary: Annotated[
         Mapping[str, Any] | Sequence[str] | None,
         Option(
-            "Search one spec over all values of a key, as after --set: 96,128 or 2:18:2 (2, 4, … 18); any models over "
-            "N=4k,32k and batch=1,16. Repeatable.",
+            "Search one spec over the values of a key: KEY=96,128 or KEY=2:18:2 (2, 4, … 18), keys as in --set; or "
+            "any models over N=4k,32k and batch=1,16. Repeatable.",
             metavar="KEY=VALUES",
             default=(),
             python='Or `{"stages.2.depth": range(2, 19, 2)}`.',
         ),
     ]
     family: Annotated[
-        Sequence[str] | str, Option("Only presets of this family. Repeatable.", metavar="NAME", default=())
+        Sequence[str] | str, Option("Search only presets of this family. Repeatable.", metavar="NAME", default=())
     ]
     sort: Annotated[
         str,
         Option(
-            "params, macs, flops, memory, attention-bytes or cache-bytes; with --on seconds.",
+            "Sort by params, macs, flops, memory, attention-bytes or cache-bytes; with --on also by seconds.",
             metavar="QUANTITY",
             default="params",
+            words=("params", "macs", "flops", "memory", "attention-bytes", "cache-bytes", "seconds"),
         ),
     ]
     descending: Annotated[bool | None, Option("From the most to the least; by default so for params.", flag="")]
-    top: Annotated[int | str, Option("Models that the table lists.", metavar="INT", default=20)]
+    top: Annotated[int | str, Option("Number of models in the table.", metavar="INT", default=20)]
     front: Annotated[
         str,
         Option(
-            "Mark models with the most of one for the least of another.", metavar="MOST,LEAST", default="params,macs"
+            "Mark the Pareto front: models with the most of one figure for the least of another.",
+            metavar="MOST,LEAST",
+            default="params,macs",
         ),
     ]
     limit: Annotated[
         int | str | None,
-        Option("With --vary: of a larger space so many, drawn at random (same seed).", metavar="INT"),
+        Option("With --vary: search at most this many combinations, drawn at random with a fixed seed.", metavar="INT"),
     ]
-    jobs: Annotated[int | str, Option("With --vary: processes that search.", metavar="INT", default=1)]
+    jobs: Annotated[int | str, Option("With --vary: number of processes.", metavar="INT", default=1)]
     scheduler: Annotated[
-        str | None, Option("With --vary: search on a Dask cluster, as `measure` does.", metavar="ADDRESS")
+        str | None, Option("With --vary: address of a Dask scheduler to search on, as in `measure`.", metavar="ADDRESS")
     ]
 
 

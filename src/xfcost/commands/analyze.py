@@ -17,23 +17,31 @@ VIEWS: Final = get_args(AnyView)
 Spec = Annotated[
     str,
     shared.spec_argument(
-        "A preset or a path to a YAML file; a torch module as model.py:NAME or package.module:NAME, whose code is "
-        "executed; or a config.json of transformers."
+        "A preset, the path of a YAML file, a torch module (model.py:NAME or package.module:NAME, whose code is "
+        "executed), a config.json of transformers, or a published model."
     ),
 ]
-By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows: ")]
+By = Annotated[str | None, shared.choice_option("--by", VIEWS, "Group rows by ")]
 Depth = Annotated[
     int | None,
     typer.Option(
-        "--depth", metavar="INT", min=1, help="With --by module: levels of the tree.", rich_help_panel="Output"
+        "--depth",
+        metavar="INT",
+        min=1,
+        help="With --by module: number of levels to show.",
+        rich_help_panel="Output",
     ),
 ]
 SORTS: Final = get_args(Sort)
-SortBy = Annotated[str | None, shared.choice_option("--sort", SORTS, "Rows of the whole model, the most first: ")]
+SortBy = Annotated[str | None, shared.choice_option("--sort", SORTS, "List the largest rows of the model by ")]
 Top = Annotated[
     int | None,
     typer.Option(
-        "--top", metavar="INT", min=1, help="So many rows, by --sort (default: macs).", rich_help_panel="Output"
+        "--top",
+        metavar="INT",
+        min=1,
+        help="Number of rows that --sort lists (default: macs).",
+        rich_help_panel="Output",
     ),
 ]
 
@@ -42,17 +50,17 @@ Top = Annotated[
     AnalyzeOptions,
     "verbose",
     *shared.REPORT,
-    on="Devices by their figures (h100-sxmx8), nothing runs: does it fit, and the least time; several "
-    "(h100-sxm,l40sx4, nvidia, all) side by side. `xfcost devices` lists them.",
-    trace="Check the counts on the real torch model; the default without --on.",
-    mixing="Find how each operation mixes tokens, by runs with real numbers, whatever time it takes, or don't; of a "
-    "spec, check its kinds.",
+    on="Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time, for one or several "
+    "(h100-sxm,l40sx4, nvidia, all). `xfcost devices` lists names.",
+    trace="Compare the counts with the real torch model (default without --on).",
+    mixing="Find how each operation mixes tokens without a time limit, or not at all; for a spec, check its declared "
+    "kinds.",
 )
 def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top: Top = None, **given: Any) -> None:
-    """What one system costs, checked on the real torch model.
+    """Count what one model costs, checked on the real torch model.
 
-    Every operation is counted in closed form, classified by how it mixes tokens, and checked on the real torch model
-    (fvcore's trace and torch's dispatcher); `--no-trace` answers without torch, `--device` runs and times the model.
+    Formulas count every operation, and the report compares these counts with those of two counters on the real torch
+    model (fvcore's trace and torch's dispatcher). `--no-trace` skips torch; `--device` also times the model.
 
     Example: xfcost analyze gpt2 --N 1024 --on h100-sxm
     """

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from xfcost.api.options import EVERY
+from xfcost.commands.options import words_from
 from xfcost.report.messages import say
+
+_DEVICES: Final = words_from(EVERY["device"].words)
+_DTYPES: Final = words_from(EVERY["dtype"].words)
 
 
 def run(
-    device: Annotated[str, typer.Option("--device", help="The device to measure: cpu, cuda or mps.")] = "cpu",
-    dtype: Annotated[str, typer.Option("--dtype", help="The dtype to measure: float32, bfloat16, …")] = "float32",
+    device: Annotated[
+        str, typer.Option("--device", help="Device to measure: cpu, cuda or mps.", autocompletion=_DEVICES)
+    ] = "cpu",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="Dtype to measure: float32, bfloat16, …", autocompletion=_DTYPES)
+    ] = "float32",
     threads: Annotated[
-        int | None, typer.Option("--threads", metavar="INT", help="Threads of the CPU (default: its physical cores).")
+        int | None,
+        typer.Option("--threads", metavar="INT", help="Number of CPU threads (default: its physical cores)."),
     ] = None,
 ) -> None:
-    """Measure this machine, for --predict.
+    """Measure this machine for --predict.
 
-    Afterwards `--predict` of analyze and compare gives seconds without a run.
+    Afterwards `analyze --predict` and `compare --predict` predict seconds without running the model.
 
-    Some hundred small networks and single operations are run for a few minutes, on a machine that does nothing else.
-    The result is a file beside the user's other settings; it holds for this device, dtype and number of threads.
+    The command runs about a hundred small networks and single operations for a few minutes; run nothing else meanwhile.
+    It saves the result in the user's settings folder, for this device, dtype and number of threads.
 
     Example: xfcost calibrate --threads 4
     """

@@ -22,8 +22,8 @@ from xfcost.report.messages import say
 Targets = Annotated[
     list[str] | None,
     shared.spec_argument(
-        "Presets, YAML files, torch modules (model.py:NAME, whose code is executed) or config.json of transformers; "
-        "without any, the targets in pyproject.toml."
+        "Presets, YAML files, torch modules (model.py:NAME, whose code is executed) or config.json of transformers "
+        "(default: the targets in pyproject.toml)."
     ),
 ]
 Against = Annotated[
@@ -31,12 +31,17 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="REV|FILE",
-        help="Compare with a git revision, or a report of `analyze -o FILE`: --max-increase limits what grows.",
+        help="Compare with a git revision, or with a report saved by `analyze -o FILE`; --max-increase limits the "
+        "growth.",
     ),
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="The pyproject.toml; the nearest one upwards if left out."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Path of the pyproject.toml (default: the nearest one in this folder or above).",
+    ),
 ]
 
 
@@ -50,18 +55,19 @@ Config = Annotated[
     "threads",
     InputOptions,
     *shared.REPORT,
-    max_memory="The most memory (2GiB): weights, attention matrices and KV cache; with --mode train that of a step, "
-    "with --on that of one device.",
-    max_seconds="The most seconds (10ms): the lower bound of --on, or with --predict those predicted.",
+    max_memory="Maximum memory (2GiB): weights, attention matrices and KV cache; with --mode train of a step, with "
+    "--on of one device.",
+    max_seconds="Maximum time (10ms): of the lower bound with --on, of the prediction with --predict.",
 )
 def run(
     context: typer.Context, targets: Targets = None, against: Against = None, config: Config = None, **given: Any
 ) -> None:
-    """Are models within their budgets? Exit code 1 where not.
+    """Check that models are within their budgets; exit code 1 if not.
 
-    For continuous integration. Budgets and options can also be set in a pyproject.toml, one [[tool.xfcost.check]]
-    table for each target. What is over its budget is reported with the operations that weigh most, or with --against
-    those that grew. `--against main --max-increase 2%` needs no budget: no figure may grow by more since that revision.
+    For continuous integration. A pyproject.toml can set budgets and options, in one [[tool.xfcost.check]] table per
+    target. For a figure over its budget, the report lists the operations that cost most or, with --against, those that
+    grew. `--against main --max-increase 2%` needs no budget: it fails if a figure grew by more than 2 % since that
+    revision.
 
     Example: xfcost check gpt2 --max-params 130M --max-memory 2GiB
     """

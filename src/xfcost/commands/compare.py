@@ -13,16 +13,17 @@ from xfcost.report.messages import say
 
 Specs = Annotated[
     list[str] | None,
-    shared.spec_argument(f"Two presets or paths, or more; `common-*` for several presets. {shared.OR_MODULES}"),
+    shared.spec_argument(f"Two or more presets or paths; `common-*` matches several presets. {shared.OR_MODULES}"),
 ]
 
 
 @shared.options(CompareOptions, "verbose", *shared.REPORT)
 def run(context: typer.Context, specs: Specs = None, from_: From = None, machine: Machine = None, **given: Any) -> None:
-    """Systems side by side at the same N.
+    """Compare systems at the same N.
 
-    Costs by mixing kind, ratios against the first, growth exponents, and the N at which one overtakes another. Counted
-    in closed form; `--trace` checks every system on the real torch model (fvcore's trace and torch's dispatcher).
+    The report has costs by mixing kind, ratios to the first system, growth exponents, and the N at which one system
+    becomes cheaper than another. Formulas count; `--trace` compares their counts with those of two counters on the real
+    torch model (fvcore's trace and torch's dispatcher).
 
     Example: xfcost compare vit swin --N 784
     """
@@ -32,7 +33,7 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
     if from_ is not None:
         compare_file(WrittenOptions.of(context))
         return
-    specs = shared.counted_specs(specs, machine)
+    specs = shared.counted_specs(context, specs, machine)
     target, verbose = shared.target_of(given), given.pop("verbose")
     comparison = compare(*specs, progress=say, thorough=verbose or target.form == "json", **given)
     target.document(document(comparison, verbose=verbose))

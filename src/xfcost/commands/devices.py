@@ -11,18 +11,17 @@ from xfcost.commands import options as shared
 Names = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Devices, as after --on; all by default.", autocompletion=shared.devices_from, metavar="[DEVICE]..."
+        help="Devices, as in --on (default: all).", autocompletion=shared.devices_from, metavar="[DEVICE]..."
     ),
 ]
 
 
 @shared.options(*shared.REPORT)
 def run(names: Names = None, **given: Any) -> None:
-    """The devices that `--on` knows, with their figures.
+    """List the devices that `--on` accepts, with their figures.
 
-    Memory, bandwidth, dense peaks per dtype, links. Of one device all figures with their sources. Your own devices and
-    prices are read from devices.yaml in the folder of the program's settings; this machine is listed once it is
-    calibrated (`xfcost calibrate`).
+    Memory, bandwidth, dense peaks per dtype and links; for one device, every figure with its source. Your own devices
+    and prices are read from devices.yaml in the settings folder. This machine is listed after `xfcost calibrate`.
 
     Example: xfcost devices h100-sxm
     """

@@ -24,10 +24,10 @@ Specs = Annotated[list[str], shared.spec_argument(f"One to {MOST_SYSTEMS} preset
     **shared.OF_A_FORWARD,
 )  # fmt: skip
 def run(specs: Specs, mixing: shared.FindMixing = True, **given: Any) -> None:
-    """One block of each system, side by side.
+    """Draw one block of each system, next to each other.
 
-    Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked. Of one system alone, a block of
-    every stage that is built otherwise. Of a torch module a repeated block, child by child.
+    Each sub-layer is a box, coloured by mixing kind; boxes that differ between the systems are marked. For one system,
+    the diagram has one block of each stage that differs from the others. For a torch module it has a repeated block.
 
     Example: xfcost diagram vit swin
     """

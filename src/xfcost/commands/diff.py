@@ -13,11 +13,11 @@ from xfcost.report.messages import say
 Before = Annotated[
     str,
     shared.spec_argument(
-        "What was: a preset, a path to a YAML file, model.py:NAME, config.json; any of these files at a git revision, "
-        "HEAD~1:spec.yaml; a report of `analyze -o report.json`, or a file of `measure --save runs.jsonl`."
+        "The earlier model: a preset, a YAML file, model.py:NAME or config.json; a file at a git revision, as in "
+        "HEAD~1:spec.yaml; a report saved by `analyze -o report.json`; or rows saved by `measure --save runs.jsonl`."
     ),
 ]
-After = Annotated[str, shared.spec_argument("What is: the same.")]
+After = Annotated[str, shared.spec_argument("The later model, in one of the same forms.")]
 Sort = Annotated[
     str,
     typer.Option(
@@ -30,11 +30,11 @@ Sort = Annotated[
 
 @shared.options(RunOptions, SettingsOption, PredictOption, InputOptions, "verbose", *shared.REPORT)
 def run(before: Before, after: After, sort: Sort = "macs", **given: Any) -> None:
-    """What changed between two models, runs or revisions.
+    """Show what changed between two models, runs or revisions.
 
-    Totals first, then the operations that were added, removed or changed, sorted by what they cost. Blocks are matched
-    by what is inside them, so that an inserted block is one change. A revision of code runs in a folder of its own; the
-    working tree is not touched.
+    The report has the totals, then the operations that were added, removed or changed, sorted by cost. Blocks are
+    matched by their operations, so an inserted block is one change. A git revision of code runs in a temporary folder;
+    the working tree is not touched.
 
     Example: xfcost diff HEAD~1:specs/mine.yaml specs/mine.yaml
     """

@@ -13,23 +13,33 @@ from xfcost.report.messages import say
 
 Specs = Annotated[
     list[str] | None,
-    shared.spec_argument("Presets (`swin-*` for several), published models, paths, modules; all presets by default."),
+    shared.spec_argument(
+        "Presets (`swin-*` matches several), published models, paths or modules (default: all presets)."
+    ),
 ]
 Descending = Annotated[
     bool,
     typer.Option(
-        "--descending", help="From the most to the least; the default of params.", show_default=False,
+        "--descending", help="Sort from the largest to the smallest (default for params).", show_default=False,
         rich_help_panel="Search",
     ),
 ]  # fmt: skip
 Ascending = Annotated[
     bool,
-    typer.Option("--ascending", help="From the least to the most; the default of others.", rich_help_panel="Search"),
+    typer.Option(
+        "--ascending", help="Sort from the smallest to the largest (default for other keys).", rich_help_panel="Search"
+    ),
 ]
-FrontOnly = Annotated[bool, typer.Option("--front-only", help="List the front alone.", rich_help_panel="Search")]
+FrontOnly = Annotated[
+    bool, typer.Option("--front-only", help="List only the models on the Pareto front.", rich_help_panel="Search")
+]
 LeftOut = Annotated[
     bool,
-    typer.Option("--left-out", help="List every preset that does not fit, and every reason.", rich_help_panel="Search"),
+    typer.Option(
+        "--left-out",
+        help="Also list every model that does not fit the budgets, with all reasons.",
+        rich_help_panel="Search",
+    ),
 ]
 
 
@@ -37,7 +47,7 @@ LeftOut = Annotated[
     SearchOptions, BudgetOptions, SizeOptions, BatchOptions, "dtype", "attention", "mode", "on", SettingsOption,
     *shared.DRAWING,
     mode="forward, prefill or decode.",
-    on="A device, or several (h100-sxmx8): models must fit in its memory, and have a lower bound of the time on it.",
+    on="Keep only models that fit on this device (h100-sxm, or h100-sxmx8), and compute a lower bound of their time.",
 )  # fmt: skip
 def run(
     specs: Specs = None,
@@ -47,11 +57,11 @@ def run(
     left_out: LeftOut = False,
     **given: Any,
 ) -> None:
-    """Which models fit my budgets, and why do the others not?
+    """List the models that fit your budgets, and why others do not.
 
-    Over the presets; or, with --vary, over every combination of values of one spec's keys, or of N and batch of any
-    models. The front marks models that
-    no other one beats: at least as many parameters for fewer MACs. Counted in closed form, without torch.
+    Searches all presets or, with --vary, all combinations of values of a spec's keys, or of N and batch of any models.
+    The Pareto front marks models that no other model beats, such as those with the most parameters for their MACs.
+    Formulas count; torch is not needed.
 
     Example: xfcost find --max-params 30M --max-macs 5G
     """

@@ -27,15 +27,15 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="FILE",
-        help="Rows that `xfcost measure --save` kept, in place of a measurement. SPECS are systems of it (default: "
-        "all); --device, --threads, --dtype, --batch, --attention, --mode, --N or --size choose rows.",
+        help="Compare rows saved by `xfcost measure --save` instead of measuring. SPECS choose systems of the file "
+        "(default: all); --device, --threads, --dtype, --batch, --attention, --mode, --N or --size choose rows.",
     ),
 ]
 Machine = Annotated[
-    str | None, typer.Option("--machine", metavar="HOST", help="With --from: rows of this machine alone.")
+    str | None, typer.Option("--machine", metavar="HOST", help="With --from: use only the rows of this machine.")
 ]
 
-METRICS_OF_FILES: Final = "with --from time (the default there), mixing-time, memory or activations"
+METRICS_OF_FILES: Final = "with --from time (the default), mixing-time, memory or activations"
 
 # Options that choose rows by a word of theirs.
 _WORDS: Final = ("machine", "device", "threads", "dtype", "batch", "attention", "mode", "compile", "composed")

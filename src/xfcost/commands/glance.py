@@ -18,9 +18,9 @@ def run(
     mixing: shared.FindMixing = True,
     **given: Any,
 ) -> None:
-    """Every named operation, on one page.
+    """List every named operation on one page.
 
-    Its mixing kind, its order in N, where it occurs and what parameters it holds.
+    For each operation: its mixing kind, its order in N, where it occurs and which parameters it has.
 
     Example: xfcost glance vit swin
     """

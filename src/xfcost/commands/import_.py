@@ -16,28 +16,28 @@ ENDINGS: Final = (".yaml", ".yml")
 
 @shared.options("force")
 def run(
-    config: Annotated[Path, typer.Argument(help="A config.json of transformers, on this machine.")],
+    config: Annotated[Path, typer.Argument(help="Path of a config.json of transformers.")],
     architecture: Annotated[
         str | None,
         typer.Option(
             "--architecture",
             metavar="NAME",
-            help="The class to count, in place of the config's own: BertForMaskedLM.",
+            help="Class to count instead of the config's own: BertForMaskedLM.",
         ),
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option("--ignore", metavar="FIELD", help="Leave a field that isn't known unread. Repeatable."),
+        typer.Option("--ignore", metavar="FIELD", help="Ignore an unknown field of the config. Repeatable."),
     ] = None,
     output: Annotated[
-        Path | None, shared.output_option("Write the spec to a file (.yaml) in place of printing it.")
+        Path | None, shared.output_option("Write the spec to this .yaml file instead of printing it.")
     ] = None,
     **given: Any,
 ) -> None:
-    """A spec from a config.json of transformers.
+    """Convert a config.json of transformers to a spec.
 
-    Nothing is fetched, and neither torch nor transformers is imported. What a spec can't carry is refused by the
-    field's name. A missing field takes transformers' default; a message says so, and the spec's comments list it.
+    Nothing is downloaded, and neither torch nor transformers is imported. A field that a spec cannot express is an
+    error. A missing field gets the default of transformers; a message and the comments of the spec list these fields.
 
     Example: xfcost import config.json -o mine.yaml
     """

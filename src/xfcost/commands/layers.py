@@ -11,22 +11,20 @@ from xfcost.commands import options as shared
 
 @shared.options(*shared.REPORT)
 def run(
-    N: Annotated[str, typer.Option("--N", metavar="N", help="Tokens n of the sequence.")],
-    d: Annotated[str, typer.Option("--d", metavar="D", help="Width d of a token.")],
+    N: Annotated[str, typer.Option("--N", metavar="N", help="Sequence length n.")],
+    d: Annotated[str, typer.Option("--d", metavar="D", help="Width d of each token.")],
     k: Annotated[str, typer.Option("--k", metavar="K", help="Kernel size k of a convolution, odd.")] = "3",
     r: Annotated[
         str | None,
-        typer.Option(
-            "--r", metavar="R", help="Neighbourhood r of restricted self-attention, odd; about √n by default."
-        ),
+        typer.Option("--r", metavar="R", help="Neighbourhood r of restricted self-attention, odd (default: about √n)."),
     ] = None,
     **given: Any,
 ) -> None:
-    """The layer-type table of "Attention Is All You Need", derived.
+    """Derive the layer-type table of "Attention Is All You Need".
 
-    Self-attention, recurrent, convolutional and restricted self-attention layers: complexity per layer from the
-    formulas, sequential operations from the running modules, maximum path length from what stacked layers read, beside
-    what the paper prints.
+    For self-attention, recurrent, convolutional and restricted self-attention layers: complexity per layer from the
+    formulas, sequential operations from running modules, and maximum path length from what stacked layers read, next to
+    the values of the paper.
 
     Example: xfcost layers --N 1024 --d 512
     """

@@ -14,16 +14,19 @@ FORMATS: Final = ("table", "json", "csv", "markdown")
 
 
 def run(
-    totals: Annotated[bool, typer.Option("--totals", help="Count every preset: parameters, MACs, tokens.")] = False,
+    totals: Annotated[
+        bool, typer.Option("--totals", help="Also count each preset: parameters, MACs and tokens.")
+    ] = False,
     models: Annotated[
-        bool, typer.Option("--models", help="Published models: their parameters, and the source of each config.")
+        bool,
+        typer.Option("--models", help="List published models instead, with parameters and the source of each config."),
     ] = False,
     format_: Annotated[str | None, shared.choice_option("--format", FORMATS)] = None,
 ) -> None:
-    """The presets and models that come with xfcost.
+    """List the presets and the published models.
 
-    With `--totals` every preset is counted: parameters and MACs at its own size. With `--models` published models are
-    listed, whose config.json it has.
+    `--totals` also counts parameters and MACs of each preset at its own size. `--models` lists the published models
+    whose config.json xfcost contains.
 
     Example: xfcost list --models
     """

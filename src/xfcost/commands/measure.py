@@ -31,7 +31,7 @@ _DEFAULT_JOBS: Final = "1"
 Tokens = Annotated[
     str | None,
     typer.Option(
-        "--N", metavar="LOW:HIGH", help="Range of N, or one N; image specs take square grids.", rich_help_panel="Size"
+        "--N", metavar="LOW:HIGH", help="Range of N, or one N. Image specs use square grids.", rich_help_panel="Size"
     ),
 ]
 Size = Annotated[
@@ -39,7 +39,7 @@ Size = Annotated[
     typer.Option(
         "--size",
         metavar="LOW:HIGH",
-        help="Range of image sizes in place of N, as in 96:512.",
+        help="Range of image sizes instead of N, as in 96:512.",
         rich_help_panel="Size",
     ),
 ]
@@ -48,7 +48,7 @@ Points = Annotated[
     typer.Option(
         "--points",
         metavar="INT",
-        help="Sizes in that range, in about equal ratios, both ends included.",
+        help="Number of sizes in the range, spaced by about equal ratios, with both ends.",
         rich_help_panel="Size",
     ),
 ]
@@ -57,7 +57,7 @@ On = Annotated[
     typer.Option(
         "--device",
         metavar="DEVICE",
-        help="Where the models run: cpu, cuda or mps.",
+        help="Device to run the models on: cpu, cuda or mps.",
         rich_help_panel="Timing, with --device",
         autocompletion=shared.words_from(("cpu", "cuda", "mps")),
     ),
@@ -67,22 +67,24 @@ Save = Annotated[
     typer.Option(
         "--save",
         metavar="FILE",
-        help="JSON Lines, a row as soon as it is measured. Rows that the file has already are not measured again.",
+        help="Save each row to this JSON Lines file as soon as it is measured. Rows that are already in the file are "
+        "not measured again.",
     ),
 ]
 Timeout = Annotated[
-    str, typer.Option("--timeout", metavar="SECONDS", help="For one row, from the start of its process to its end.")
+    str,
+    typer.Option(
+        "--timeout", metavar="SECONDS", help="Time limit of one row, from the start of its process to its end."
+    ),
 ]
-Retry = Annotated[
-    bool, typer.Option("--retry", help="Measure rows of the file again that failed, timed out or were skipped.")
-]
+Retry = Annotated[bool, typer.Option("--retry", help="Measure rows again that failed, timed out or were skipped.")]
 Jobs = Annotated[
     str,
     typer.Option(
         "--jobs",
         metavar="INT",
-        help="Rows prepared at once: torch loaded, costs counted, memory predicted. They are timed one after another, "
-        "while no other is prepared.",
+        help="Number of rows to prepare at the same time (load torch, count, predict memory). Rows are still timed "
+        "one at a time, while none is prepared.",
     ),
 ]
 Scheduler = Annotated[
@@ -90,24 +92,26 @@ Scheduler = Annotated[
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Measure on a Dask cluster, as in tcp://10.0.0.1:8786: one row at a time on each machine (needs "
-        "xfcost[cluster]).",
+        help="Address of a Dask scheduler to measure on, as in tcp://10.0.0.1:8786; each machine measures one row at "
+        "a time (needs xfcost[cluster]).",
     ),
 ]
 Check = Annotated[
     bool,
-    typer.Option("--check", help="Also predict every row from the machine's calibration, beside what is measured."),
+    typer.Option("--check", help="Also predict every row from the machine's calibration, and compare."),
 ]
-AnyMachine = Annotated[bool, typer.Option("--any-machine", help="Add rows to a file that has rows of another machine.")]
+AnyMachine = Annotated[
+    bool, typer.Option("--any-machine", help="Allow adding rows to a file with rows of another machine.")
+]
 
 
 @shared.options(
     BatchOptions, "mode", "dtype", "attention", "new_tokens", "logits", "optimizer", SettingsOption, InputOptions,
     "mixing", TimingOptions, *shared.REPORT,
-    batch="Samples, as in 1,8.",
-    dtype="float32, float16, bfloat16 or float64, or several with commas. Default: as of `analyze`.",
-    attention="eager (keeps the score matrix) or fused (one kernel), or eager,fused. Default: as of `analyze`.",
-    mode="forward, prefill, decode, generate or train (a step), or several with commas.",
+    batch="Batch sizes, as in 1,8.",
+    dtype="One or more of float32, float16, bfloat16 and float64, separated by commas. Default: as in `analyze`.",
+    attention="eager (stores the score matrix), fused (one kernel), or eager,fused. Default: as in `analyze`.",
+    mode="One or more of forward, prefill, decode, generate and train (one step), separated by commas.",
 )  # fmt: skip
 def run(  # noqa: PLR0913 - options
     specs: shared.Systems,
@@ -124,11 +128,11 @@ def run(  # noqa: PLR0913 - options
     scheduler: Scheduler = None,
     **given: Any,
 ) -> None:
-    """Time and memory over a range of sizes, kept row by row.
+    """Measure time and memory over a range of sizes, row by row.
 
     Every combination of system, size, batch, dtype, attention and mode is counted, then measured in a process of its
-    own, small sizes first and the systems in turns. What would not fit in memory is skipped with its bytes. A command
-    that was interrupted, or killed, goes on where it was when it is given again.
+    own, small sizes first, alternating between systems. Rows that would not fit in memory are skipped. To continue an
+    interrupted measurement, run the same command again.
 
     Example: xfcost measure vit swin --N 49:3136 --save runs.jsonl
     """

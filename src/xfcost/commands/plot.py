@@ -157,8 +157,8 @@ Tokens = Annotated[
     typer.Option(
         "--N",
         metavar="LOW:HIGH",
-        help=f"Range of N (by default as much of {DEFAULT_RANGE} as all can have, of language models 1024:131072); "
-        "image specs take square grids; with --metric throughput one N.",
+        help=f"Range of N (default: the part of {DEFAULT_RANGE} that all systems accept; 1024:131072 for language "
+        "models). Image specs use square grids. --metric throughput takes one N.",
         rich_help_panel="Size",
     ),
 ]
@@ -167,7 +167,7 @@ Size = Annotated[
     typer.Option(
         "--size",
         metavar="LOW:HIGH",
-        help="Range of image sizes in place of N, as in 224:1024.",
+        help="Range of image sizes instead of N, as in 224:1024.",
         rich_help_panel="Size",
     ),
 ]
@@ -175,31 +175,33 @@ Metric = Annotated[
     str,
     typer.Option(
         "--metric",
-        help=f"One of {', '.join(METRICS)}; {THROUGHPUT} (tokens per second over those of each sample, with --on); "
-        f"{METRICS_OF_FILES}.",
+        help=f"What to plot: {', '.join(METRICS)}; with --on {THROUGHPUT} (tokens/s of all samples over tokens/s of "
+        f"each); {METRICS_OF_FILES}.",
+        autocompletion=shared.words_from((*METRICS, THROUGHPUT)),
     ),
 ]
 Mark = Annotated[
     str | None,
     typer.Option(
-        "--mark", metavar="INT", help=f"Dotted line here; by default at N = {MARK}, of language models nowhere."
+        "--mark", metavar="INT", help=f"Draw a dotted line at this N (default: {MARK}, and none for language models)."
     ),
 ]
-Picture = Annotated[Path | None, shared.output_option("svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")]
+Picture = Annotated[
+    Path | None, shared.output_option("Write to this svg, png, pdf or csv file (default: SYSTEMS-METRIC.svg).")
+]
 
 
 @shared.options(
     BatchOptions, "dtype", "attention", "mode", "on", "mfu", "mbu", SettingsOption, InputOptions, "strict",
     DeviceOption, PredictOption, TimingOptions, "lane", "force",
-    mode="forward, or decode (one more token, its past cached).",
-    on="With --metric time: the least time on a device, or on several (h100-sxmx8); with --metric throughput also "
-    "h100-sxmx8,l40sx16. `xfcost devices` lists them.",
-    mfu="With --metric throughput: the share of the peak that it gets (40%).",
-    mbu="With --metric throughput: the share of the memory bandwidth that it gets (60%).",
-    device="Points of the real model over the formulas: cpu, cuda or mps.",
-    lane="Whose seconds on a GPU: of the whole call (wall), until the host has issued it (host), or of its kernels "
-    "(device, the default there).",
-    predict="With --metric time: predict, from the device's calibration (`calibrate`).",
+    mode="forward, or decode (one token, with a KV cache).",
+    on="With --metric time: plot the lower bound of the time on these devices (h100-sxmx8); --metric throughput "
+    "takes several, h100-sxmx8,l40sx16. `xfcost devices` lists names.",
+    mfu="With --metric throughput: share of the peak reached (40%).",
+    mbu="With --metric throughput: share of the memory bandwidth reached (60%).",
+    device="Also run the model on this device and draw its points: cpu, cuda or mps.",
+    lane="Time to plot on a GPU: of the whole call (wall), of the host or of the kernels (device, the default).",
+    predict="With --metric time: predict the time from a calibration (`xfcost calibrate`).",
 )  # fmt: skip
 def run(  # noqa: PLR0913 - options
     context: typer.Context,
@@ -213,14 +215,12 @@ def run(  # noqa: PLR0913 - options
     output: Picture = None,
     **given: Any,
 ) -> None:
-    """How costs grow with N or with the image's size, log-log.
+    """Plot how costs grow with N or the image size, on log-log axes.
 
-    One line per system with its fitted slope, beside those of a quadratic and a linear cost, and a mark at N = 784
-    where it is in range. Over image sizes (--size) every system takes the square images that its patches fit.
-    With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time,
-    all systems in turns at each N.
-    With --metric time --predict the lines are seconds predicted from the device's calibration.
-    A torch module is counted at some N (and its kinds found, for the metric mixing), with polynomials between them.
+    Each system is a line with its fitted slope, next to lines of linear and quadratic growth, and a mark at N = 784.
+    With --size the x axis is the size of square images that the patches divide. With --device the plot adds points of
+    the real model: traced, or timed with --metric time. With --metric time --predict the lines are predicted seconds. A
+    torch module is counted at a few N; polynomials through these counts give its line.
 
     Example: xfcost plot vit swin --N 49:12544 -o scaling.svg
     """
@@ -237,7 +237,7 @@ def run(  # noqa: PLR0913 - options
     if from_ is not None:
         plot_file(WrittenOptions.of(context))
         return
-    specs = shared.counted_specs(specs, machine)
+    specs = shared.counted_specs(context, specs, machine)
     device, predict = given["device"], given["predict"]
     one_of((*METRICS, THROUGHPUT))("--metric", metric)
     if metric == THROUGHPUT:

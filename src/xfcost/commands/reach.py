@@ -15,18 +15,18 @@ Token = Annotated[
     typer.Option(
         "--token",
         metavar="PLACE",
-        help="The token whose maps are drawn: row,column of a grid, or one number; the middle by default.",
+        help="Token whose maps are drawn: row,column in a grid, or one number (default: the middle).",
     ),
 ]
 
 
 @shared.options(SizeOptions, SettingsOption, InputOptions, *shared.DRAWING)
 def run(specs: shared.Systems, token: Token = None, **given: Any) -> None:
-    """How far information travels, block by block.
+    """Show how far information travels, block by block.
 
-    After each block: on how many input tokens a token depends, at least, in the median and at most; and the block
-    after which every token depends on every other, the maximum path length. Composed from what each operation reads;
-    of a torch module found by changing one token at a time. The picture has a small map of the input per block.
+    For each block: on how many input tokens an output token depends (minimum, median, maximum), and after which block
+    every token depends on every other (the maximum path length). For specs it follows from what each operation reads;
+    for torch modules xfcost changes one token at a time. The picture has a map of the input for each block.
 
     Example: xfcost reach swin -o reach.svg
     """

@@ -22,19 +22,19 @@ from xfcost.report.messages import say
 @shared.options(
     SizeOptions, BatchOptions, "dtype", "attention", "mode", "logits", "on", SettingsOption, InputOptions,
     DeviceOption, PredictOption, TimingOptions, *shared.DRAWING,
-    mode="forward, prefill, or decode (one more token, its past cached).",
-    logits="With --mode prefill: of which positions (default: the last).",
-    on="In place of --device: under the roofs of these devices (h100-sxmx8). `xfcost devices` lists them.",
-    device="Where the systems run: cpu, cuda or mps.",
-    predict="Predict the seconds from the device's calibration (`xfcost calibrate`); nothing is run.",
+    mode="forward, prefill or decode (one token, with a KV cache).",
+    logits="With --mode prefill: logits to compute (default: last).",
+    on="Draw the roofs of these devices (h100-sxmx8) instead of --device. `xfcost devices` lists names.",
+    device="Device to run the systems on: cpu, cuda or mps.",
+    predict="Predict the seconds from a calibration (`xfcost calibrate`) instead of running the model.",
 )  # fmt: skip
 def run(specs: shared.Systems, mixing: shared.FindMixing = True, **given: Any) -> None:
-    """Which operations are memory-bound, log-log.
+    """Plot which operations are memory-bound, on log-log axes.
 
-    Every operation is a point: its arithmetic intensity (FLOP per byte moved) against the FLOP/s that it achieves, its
-    colour and marker the mixing kind, its area the share of time. Above the points stand the machine's measured roofs:
-    its peak rate, and the bandwidth of its memory times the intensity. They meet at the ridge point: an operation of
-    less intensity is memory-bound, one of more compute-bound.
+    Each operation is a point: arithmetic intensity (FLOP per byte moved) on x, FLOP/s on y, coloured by mixing kind,
+    with an area that shows its share of the time. The roofs are the peak rate of the machine and its memory bandwidth
+    times the intensity. They meet at the ridge point: operations to its left are memory-bound, those to its right
+    compute-bound.
 
     Example: xfcost roofline gpt2 --mode decode --on h100-sxm
     """

@@ -6,9 +6,9 @@ import sys
 
 
 def run() -> None:
-    """The JSON Schema of a spec file.
+    """Print the JSON Schema of a spec file.
 
-    For editors that complete and check, and for programs that write specs.
+    Editors use it to complete and check specs, and programs use it to write them.
 
     Example: xfcost schema
     """

@@ -10,15 +10,16 @@ from xfcost.commands import options as shared
 
 
 def run(
-    spec: Annotated[str, shared.spec_argument("A preset, a path to a YAML file, or a published model.")],
-    file: Annotated[bool, typer.Option("--file", help="The file as written, with those that it extends.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="With every default written out.")] = False,
+    spec: Annotated[str, shared.spec_argument("A preset, the path of a YAML file, or a published model.")],
+    file: Annotated[
+        bool, typer.Option("--file", help="Print the file as written, and the files that it extends.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Write out every default.")] = False,
 ) -> None:
-    """The YAML of a spec, or the config.json of a published model.
+    """Print the YAML of a spec or the config.json of a model.
 
-    One spec, in which `extends` and `set` are applied: a start for one of your own. `--file` prints the files that it
-    comes from, with their comments. Where a published model's config.json (`xfcost list --models`) was taken from goes
-    to stderr.
+    The spec is printed as one file, with `extends` and `set` applied. `--file` prints the files that it comes from,
+    with their comments. For a published model, the source of its config.json is printed to stderr.
 
     Example: xfcost show swin --full
     """

@@ -13,16 +13,16 @@ from xfcost.report.messages import say
 
 @shared.options(SizeOptions, "dtype", SettingsOption, *shared.DRAWING, **shared.OF_A_FORWARD)
 def run(
-    spec: Annotated[str, shared.spec_argument("A preset, a path, or a config.json of transformers.")],
-    seed: Annotated[str, typer.Option("--seed", metavar="INT", help="Of the weights and the input.")] = "0",
+    spec: Annotated[str, shared.spec_argument("A preset, the path of a YAML file, or a config.json of transformers.")],
+    seed: Annotated[str, typer.Option("--seed", metavar="INT", help="Seed of the weights and the input.")] = "0",
     **given: Any,
 ) -> None:
-    """The residual stream of the running model.
+    """Show the residual stream of the running model.
 
-    The model is built with random weights and run on a random input, both of a seed, on the CPU. For every sub-layer:
-    the stream X, what it adds (Δ), and what leaves it (X′), as norms, shares and cosines; the check that what leaves a
-    block is what entered it and every Δ, to rounding; and how many rows of Δ change when one token of the input does.
-    The matrices of a small model (`tiny`) are printed whole, and drawn with -o.
+    The model runs on the CPU with random weights and a random input. For each sub-layer the report has norms, shares
+    and cosines of the stream X, of the update Δ that the sub-layer adds, and of the result X′. It checks that the
+    result of a block is its input plus all updates, up to rounding, and counts the rows of Δ that change when one input
+    token changes. For a small model (`tiny`) the matrices are printed, and -o draws them.
 
     Example: xfcost stream tiny -o stream.svg
     """

@@ -13,17 +13,21 @@ from xfcost.report.messages import say
 
 From = Annotated[
     Path | None,
-    typer.Option("--from", metavar="FILE", help="Rows of `xfcost measure --save`: adds times over full attention's."),
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="Add times relative to full attention, from rows saved by `xfcost measure --save`.",
+    ),
 ]
 
 
 @shared.options(BatchOptions, "dtype", "attention", SettingsOption, "verbose", *shared.REPORT, **shared.OF_A_FORWARD)
 def run(from_: From = None, **given: Any) -> None:
-    """The table of a survey of efficient attention, derived.
+    """Derive the table of a survey of efficient attention.
 
-    Every efficient-attention system of the gallery in one encoder: class and complexity as printed (Tay et al. 2022,
-    Table 1) beside the order of its formulas; whether it decodes, how it mixes tokens, attention memory at 4k and 64k
-    tokens, parameters beyond full attention's.
+    For each efficient-attention system, in the same encoder: class and complexity from Tay et al. 2022 (Table 1), the
+    order from its formulas, whether it decodes, how it mixes tokens, attention memory at 4k and 64k tokens, and how
+    many parameters it adds to full attention.
 
     Example: xfcost survey --verbose
     """
