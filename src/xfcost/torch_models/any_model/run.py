@@ -29,6 +29,7 @@ from xfcost.torch_models.running.surroundings import (
     WithoutPadding,
     cloned,
     handed_to_numpy,
+    known_numbers,
     learning,
     shapes_on_meta,
     unchanged,
@@ -235,6 +236,7 @@ def run_on(  # noqa: PLR0913 - options
             stack.enter_context(shapes_on_meta())
             stack.enter_context(without_autocast())
             stack.enter_context(padding if kwargs.get("use_cache") else nullcontext())
+            stack.enter_context(known_numbers(reached((args, kwargs))))
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
@@ -296,10 +298,11 @@ def _find_windows(model: nn.Module, works: Iterable[Work]) -> None:
         module, n = model.get_submodule(work.path), int(core.keys)
         config = getattr(module, "config", None)
         window = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
-        kinds, chunk = getattr(config, "layer_types", None) or [], getattr(config, "attention_chunk_size", None)
+        kinds: dict[Any, Any] = dict(enumerate(getattr(config, "layer_types", None) or []))
+        chunk = getattr(config, "attention_chunk_size", None)
         if isinstance(window, int) and window > 0:
             work.pairs, work.masked = causal_pairs(n, window), False
-        elif chunk and dict(enumerate(kinds)).get(getattr(module, "layer_idx", -1)) == "chunked_attention":
+        elif chunk and kinds.get(getattr(module, "layer_idx", None)) == "chunked_attention":
             work.pairs, work.masked = chunked_pairs(n, chunk), False
 
 
