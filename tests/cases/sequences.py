@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.fourier_mixing import Hyena
+from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Rnn, Sum
 from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime

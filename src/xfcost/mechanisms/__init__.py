@@ -63,7 +63,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "rwkv_time": ("retention:RwkvTime", "retention:TimeMixing"),
         "rwkv_channel": ("retention:RwkvChannel", "retention:ChannelMixing"),
         "retention": ("retention:Retention", "retention:MultiScaleRetention"),
-        "hyena": ("fourier_mixing:Hyena", "fourier_mixing:HyenaOperator"),
+        "hyena": ("hyena:Hyena", "hyena:HyenaOperator"),
         "pooling": ("pooling:Pooling", "pooling:PooledAttention"),
         "window_pooling": ("pooling:WindowPooling", "pooling:WindowPoolingAttention"),
     },
