@@ -12,6 +12,7 @@ import xfcost
 from helpers import error_of, stdout_of
 from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.parallelism import HeadSharing
+from xfcost.spec.models import models
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
@@ -298,6 +299,8 @@ def test_no_measured_figure_beats_the_bound_with_its_format_and_its_devices():
         if line["what"] != "measured" or line["compute_only"] or line["mode"] == "generate":
             continue
         if weights is None and devices == 1:
+            continue
+        if line["preset"] in models():  # its counts have one attention; test_in_print.py holds it to its bound
             continue
         options = {"weights": weights, "tensor_parallel": devices, "batch": line["batch"], "N": line["N"]}
         options |= {"dtype": one.on.dtype, "mode": line["mode"], "settings": line["settings"].split()}
