@@ -451,9 +451,7 @@ def sized_on_devices(ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], Size
     return _with_choices(on_devices(ledger, run, sizes), run, sizes)
 
 
-def recorded_model(
-    target: ModuleTarget | None, given: Mapping[str, Any]
-) -> tuple[RecordedModel, Run] | tuple[None, None]:
+def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> tuple[RecordedModel, Run] | None:
     """The model of the list that a target names, or whose fields its config has, and its run, without N and size.
 
     None where its recorded counts do not answer, and its class has to run: to be timed, predicted, traced, trained and
@@ -464,7 +462,7 @@ def recorded_model(
         "cache_out",
     )  # fmt: skip
     if target is None or target.kind != "config" or any(given.get(name) for name in runs):
-        return None, None
+        return None
     name: str | None = target.text
     config = None
     if name not in models():
@@ -472,13 +470,13 @@ def recorded_model(
 
         name, config = listed_model(_config_values(target.place) or {}), target.text
     if name is None or counts_of(name) is None:
-        return None, None
+        return None
     from xfcost.counting.recorded import recorded
 
     run = module_run(given, "config", target.place)
     found = recorded(name, run.batch, run.mode, eager=run.attention == "eager", config=config)
     answering = found and found.answering(run.dtype, run.attention)
-    return (None, None) if answering is None else (answering, run)
+    return None if answering is None else (answering, run)
 
 
 def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:

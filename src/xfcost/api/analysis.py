@@ -124,8 +124,8 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
     name, settings = spec_name(spec), given.get("settings")
     target = module_target(name)
-    found, own_run = recorded_model(target, given | {"trace": options.get("trace")})
-    if found is not None and own_run is not None:
+    if (recorded := recorded_model(target, given | {"trace": options.get("trace")})) is not None:
+        found, own_run = recorded
         tokens, size = one_number(given.get("N")), read_option("size", given.get("size"))
         run = choosing.applied(own_run)._replace(tokens=None if tokens is None else (tokens,), size=size)
         _check_one(run, how)
