@@ -298,11 +298,11 @@ def _find_windows(model: nn.Module, works: Iterable[Work]) -> None:
         module, n = model.get_submodule(work.path), int(core.keys)
         config = getattr(module, "config", None)
         window = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
-        kinds: dict[Any, Any] = dict(enumerate(getattr(config, "layer_types", None) or []))
+        layer, kinds = getattr(module, "layer_idx", -1), getattr(config, "layer_types", None) or []
         chunk = getattr(config, "attention_chunk_size", None)
         if isinstance(window, int) and window > 0:
             work.pairs, work.masked = causal_pairs(n, window), False
-        elif chunk and kinds.get(getattr(module, "layer_idx", None)) == "chunked_attention":
+        elif chunk and kinds[layer : layer + 1] == ["chunked_attention"]:
             work.pairs, work.masked = chunked_pairs(n, chunk), False
 
 
