@@ -165,6 +165,30 @@ def test_a_window_is_local_by_hand():
     assert ledger.total("macs", lambda row: row.mixing == "global") == 10 * 2 * 32 * 128 * 4096
 
 
+@pytest.mark.parametrize(
+    ("name", "tokens", "expected"),
+    [
+        # QK and AV of 12 layers 768 wide, whose 1370 tokens are 37² patches and [CLS]
+        ("dinov2-b", None, {"global": 12 * 2 * 768 * 1370**2, "local": 0}),
+        # QK and AV of 22 layers 768 wide: layers 0, 3, … 21 read every token, 14 a window, of all computed pairs
+        ("modernbert-base", 1024, {"global": 8 * 2 * 768 * 1024**2, "local": 14 * 2 * 768 * 1024**2}),
+        # 32 layers 1280 wide over 1500 frames, 4 over 448 tokens that also read the frames; kernels of 3 frames
+        (
+            "whisper-large-v3-turbo",
+            448,
+            {
+                "global": 32 * 2 * 1280 * 1500**2 + 4 * 2 * 1280 * (448**2 + 448 * 1500),
+                "local": 3 * 1280 * (3000 * 128 + 1500 * 1280),
+            },
+        ),
+    ],
+)
+def test_encoders_have_kinds_by_hand(name, tokens, expected):
+    ledger = analyze(name) if tokens is None else analyze(name, N=tokens)
+    mixing = {kind: ledger.total("macs", lambda row: row.mixing == kind) for kind in KINDS}  # noqa: B023 - used at once
+    assert mixing == expected | {"per-token": ledger.total("macs") - sum(expected.values()), "unknown": 0}
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize("name", ["llama-3.2-1b", "mixtral-8x7b"])
 def test_kinds_of_a_small_build_are_those_of_the_spec(name):
