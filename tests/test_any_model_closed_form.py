@@ -354,7 +354,7 @@ def test_it_is_printed(tmp_path: Any) -> None:
     )
     text = " ".join(stdout_of("analyze", "model.py:Net", "--input", "1x3xHxW", "--size", "32", cwd=tmp_path).split())
     assert "in P = H·W: 216·P MACs counted at P = " in text
-    assert "growth, e of cost ~ P^e between P = 1,024 and 4,096: MACs 1.00" in text
+    assert "growth, exponent e in cost ~ P^e between P = 1,024 and 4,096: MACs 1.00" in text
 
 
 # The closed forms of presets, recovered from their modules alone, are those of their formulas ─────────────────────────

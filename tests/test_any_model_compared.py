@@ -112,7 +112,7 @@ def test_the_table_of_compare(compared_folder: Path) -> None:
     assert "specs: batch 1   float32   eager attention" in text
     assert "MACs: the same at N = 16" in text
     assert "MACs: Full and Net are equal at all" in text
-    assert "attention runs with the same MACs and another memory: eager in Full, fused in" in text
+    assert "attention runs with the same MACs but different memory: eager in Full, fused in" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -221,7 +221,7 @@ BAD = [
     (("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16,8"), "expected one number, which stands for N"),
     (("compare", "model.py:Net", "vit", "--input", "1x16x8", "--size", "32"),
      "--size is of inputs with the letters H and W"),
-    (("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", "16", "--strict"), "no formula knows it"),
+    (("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", "16", "--strict"), "no formula is known"),
     (("plot", "model.py:Net", "vit", "--input", "1x16x8", "--N", "8:64", "--metric", "macs"),
      "have no letter N, as in"),
     (("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "--metric", "cache"),

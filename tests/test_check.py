@@ -214,7 +214,7 @@ def test_against_a_revision_the_operations_that_grew_are_named(tmp_path, monkeyp
     commit(folder, {})
     same = xfcost.check("toy.yaml", max_macs="1k", against="HEAD")
     assert held(same)["macs"].grown == ()
-    assert "no operation grew in MACs since HEAD; those that weigh most:" in document(same).text("table")
+    assert "no operation grew in MACs since HEAD; the largest:" in document(same).text("table")
     for limit in ("1k", "1G"):  # over the budget and within
         with pytest.raises(UsageError, match="no such revision"):
             xfcost.check("toy.yaml", max_macs=limit, against="nope")

@@ -259,7 +259,7 @@ def test_every_format_has_the_table() -> None:
     for text in (markdown, latex):  # a table alone does not say what it is of
         assert "Llama 3 70B" in text
         assert "tokens 32,000, batch 16, bfloat16" in text
-        assert "times are of as many as are given, or else as it takes" in text
+        assert "times: for the given number of devices, or else for the number in takes" in text
     rows = csv_of(*words)
     assert [(row["device"], row["fits"], row["takes"]) for row in rows] == [
         ("h100-sxm", "False", "4"), ("l40s", "False", "7"), ("t4", "False", "20")
@@ -290,7 +290,7 @@ def test_the_table_names_the_formats_and_keeps_what_the_bound_leaves_out() -> No
     words = ("analyze", "deepseek-v2-lite", "--mode", "decode", "--N", "1k", "--weights", "int4", "--cache", "fp8")
     text = " ".join(stdout_of(*words, "--on", "h100-sxmx6,l40s").split())
     assert "bfloat16 int4 weights fp8 cache fused attention" in text
-    assert "lower bound: products at the peak of bfloat16, or weights once and KV cache at the memory's" in text
+    assert "lower bound: products at the peak of bfloat16, or weights once and KV cache at the memory bandwidth" in text
     # 16 heads of queries
     assert "h100-sxm x6: 6 devices do not divide 16 heads: some would hold more of them, or copies" in text
     assert "h100-sxm x6: all 16 heads read the same cache: each of 6 devices would hold a copy" in text

@@ -369,7 +369,9 @@ def test_the_command():
 def test_devices_without_memory_leave_nothing_out_and_say_so():
     found = xfcost.find("llama2-70b", mode="decode", on=without_memory())
     assert (found.fits, found.left_out) == (1, ())
-    assert "the memory of a100-sxm-80 is not known: models are not left out for it" in document(found).text("table")
+    assert ("the memory of a100-sxm-80 is not known, so models are not excluded by memory") in document(found).text(
+        "table"
+    )
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ def test_rows_that_were_not_measured_are_listed_with_their_reason(tmp_path):
         done = xf(words[0], "--from", runs, *words[1:], COLUMNS="200")
         assert "A, N = 1,024: skipped: needs 9 GiB, 2 GiB are left" in done.stdout
     chart = measured_chart(measured_file(runs, Choice(), print), "time", None)
-    lines = "Lines: shapes of what is counted, each through the largest point of its series."
+    lines = "Lines: the shape of the counted cost, through the largest point of each series."
     assert chart.footnote == f"{lines} Not measured: 1 row. Rows of {runs}."
     assert [point.x for point in measured_file(runs, Choice(("A",)), print).series[0].points(READ_TIME)] == [64, 256]
 

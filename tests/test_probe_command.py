@@ -133,12 +133,14 @@ def test_a_row_declared_wrongly_is_named_and_ends_with_1(tiny: str) -> None:
 def test_a_pattern_declared_wrongly_is_named_and_ends_with_1(
     name: str, plant: Any, text: str, tiny: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "the tokens and pairs read are those declared, in all 3 mixers" in run(tiny, "--no-trace", "--probe").output
+    assert (
+        "the tokens and pairs read are the declared ones in all 3 mixers" in run(tiny, "--no-trace", "--probe").output
+    )
     monkeypatch.setattr(Window, name, plant(getattr(Window, name)))
     done = run(tiny, "--no-trace", "--probe")
     assert done.exit_code == 1
     printed = " ".join(done.output.split())
-    assert "probe: the tokens read are NOT those declared in 3 of 3 mixers" in printed
+    assert "probe: the tokens read DIFFER from those declared in 3 of 3 mixers" in printed
     assert f"stages.1.block.0: {text}" in printed
     told = json.loads(run(tiny, "--no-trace", "--probe", "--format", "json").stdout)["probe"]
     assert told["exact"] is False
@@ -177,7 +179,7 @@ def test_a_trace_checks_the_kinds(tiny: str) -> None:
     assert whole is not None
     count = len(whole.rows) - len(whole.left_out)
     assert 0 < count < len(whole.rows)
-    text = f"kinds: the running model agrees, in {count} of {len(whole.rows)} operations (the others: --probe)"
+    text = f"kinds: the running model agrees, in {count} of {len(whole.rows)} operations (--probe lists the others)"
     assert text in " ".join(checked.output.split())
     for left_out in (("--no-mixing",), ("--mixing-time", "0"), ("--no-trace",)):
         assert "kinds:" not in run(tiny, *left_out).output

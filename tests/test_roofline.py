@@ -163,7 +163,7 @@ def test_predicted_seconds_make_the_points_where_nothing_was_timed():
     assert (only.title, only.seconds, only.share, only.flops) == ("Projection", 3.0, 0.75, 12)
     assert (one.predicted, one.seconds, one.not_attributed) == (True, 4.0, 1.0)
     text = document([one]).text("table")
-    assert "predicted: 4.00 s on cpu, Abacus, 1 thread; nothing was run" in text
+    assert "predicted: 4.00 s on cpu, Abacus, 1 thread; the model was not run" in text
     assert points_of(rows, 4.0, predicted=False)[0].title == "Other"
 
 
@@ -201,9 +201,7 @@ def test_the_table_tells_time_intensity_rate_roof_and_bound():
     assert cells["not attributed"] == "– 50.0 ms 5.0 % – – – –"
     text = "\n".join(lines)
     assert "noisy: a fan" in text
-    assert (
-        "above the memory roof: Scores, Norm; memory's bandwidth does not bound operands that stay in a cache" in text
-    )
+    assert "above the memory roof: Scores, Norm; operands in a cache are not limited by the memory bandwidth" in text
 
 
 def test_the_csv_holds_every_point_raw():

@@ -394,7 +394,7 @@ def test_a_range_money_and_a_lack_of_memory_in_words():
     assert "300.0 G tokens on 8 × One: no time, it does not fit" in words
     assert "days" not in words
     assert "it costs" not in words
-    assert "too much; it would with --zero 2" in words
+    assert "too much; it would fit with --zero 2" in words
     assert "recomputation: +31.1 % FLOPs (checkpointed blocks): 35 % MFU is 45.9 % HFU" in words
     assert "one of 8 shares (ZeRO 1)" in words
     roomy = report_text(xfcost.analyze("gpt3-xl", on=group(memory=80 * GIB, price=2), **options))

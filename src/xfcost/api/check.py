@@ -196,7 +196,7 @@ def _doubts(ledger: Ledger) -> list[str]:
     if ledger.module is None or ledger.module.complete:
         return []
     names = ", ".join(ledger.module.uncounted)
-    doubt = f"no formula knows {names}: MACs and FLOPs are lower bounds, which are no proof that a budget is kept"
+    doubt = f"no formula is known for {names}: MACs and FLOPs are lower bounds, so the budget cannot be checked"
     return [f"{doubt}; count it with @xfcost.register in the module's code"]
 
 

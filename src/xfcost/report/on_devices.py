@@ -145,7 +145,7 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def fit_words(found: OnDevices) -> str:
-    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for 79.1 GiB; it would with …`."""
+    """`fits, 188.9 GiB of 632.9 GiB to spare`; `does not fit: 51.2 GiB too much for 79.1 GiB; it would fit with …`."""
     need = found.memory
     if need.spare is None or need.available is None:
         return f"takes {units.size(need.needed)}; its memory is not known"
@@ -153,7 +153,7 @@ def fit_words(found: OnDevices) -> str:
     kind += " of each" if need.of_each else ""
     if need.spare >= 0:
         return f"fits, {units.size(need.spare)} of {units.size(need.available)}{kind} to spare"
-    mend = f"; it would with {', or '.join(need.remedies)}" if need.remedies else ""
+    mend = f"; it would fit with {', or '.join(need.remedies)}" if need.remedies else ""
     return f"does not fit: {units.size(-need.spare)} too much for {units.size(need.available)}{kind}{mend}"
 
 
@@ -190,14 +190,14 @@ def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[TextLi
 
 def _bounds_text(bounds: Iterable[Bound]) -> str:
     one, *others = dict.fromkeys(bounds)
-    return "prefill and decode steps each at its bound" if others else one
+    return "the prefill and each decode step at its bound" if others else one
 
 
 def no_estimate(found: OnDevices) -> str:
     """Which shares an estimate lacks, and how they are given."""
     example = " ".join(_EXAMPLE[option] for option in found.missing)
     if found.mfu is None and found.mbu is None:
-        return f"nothing runs at its peak; say at what share, as in {example}"
+        return f"give the share of the peak rates that the run reaches, as in {example}"
     return f"{' and '.join(found.missing)} {'is' if len(found.missing) == 1 else 'are'} missing, as in {example}"
 
 
@@ -281,11 +281,11 @@ def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
 
 
 def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
-    """`memory: weights 131.4 GiB + KV cache 156.2 GiB; no other activations`."""
+    """`memory: weights 131.4 GiB + KV cache 156.2 GiB; without other activations`."""
     parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, "attention matrices": need.attention}
     words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
     each = " on the device that needs most" if need.of_each else ""
-    return line(f"{words}{each}; no other activations", head="memory: ")
+    return line(f"{words}{each}; without other activations", head="memory: ")
 
 
 def _sharing(plan: Parallelism, on: DeviceGroup) -> str:
@@ -315,7 +315,7 @@ def _exchanged(found: OnDevices, exchange: Exchange, ledger: Ledger) -> str:
     where = f"at {units.count(exchange.rate)}B/s ({exchange.link})"
     device = found.on.device
     if device.node is None or (device.network is None and found.on.count > device.node):
-        where += ", if it joins all of them"
+        where += ", if it connects all of them"
     elif exchange.all_to_all_bytes and device.network is not None and found.on.count > device.node:
         where += f", beyond {device.node} devices {units.count(device.network.rate.value)}B/s ({device.network.name})"
     return f"{size}; {units.seconds(time.expected_link_seconds)} {where}"
@@ -338,10 +338,10 @@ def _closing(found: ComputeBoundBatch, expected: str) -> str:
         ridge = f"ridge point {found.ridge_point:,.4g} FLOP/byte"
         return f"compute-bound from batch {found.batch:,} on{expected} ({ridge})"
     if found.intensity is None or found.intensity > found.ridge_point:
-        return f"compute-bound at no batch up to the largest{expected}"
+        return f"compute-bound at no batch size up to the largest{expected}"
     return (
-        f"compute-bound at no batch: each sample's cache has {found.intensity:,.3g} FLOP/byte, "
-        f"the ridge point is {found.ridge_point:,.4g}"
+        f"compute-bound at no batch size: each sample's cache has {found.intensity:,.3g} FLOP/byte, the ridge point is "
+        f"{found.ridge_point:,.4g}"
     )
 
 
@@ -352,15 +352,13 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     cache = cache if ledger.cache is not None else {}
     device, dtype = found.on.device, found.dtype
     measured = "" if device.calibrated is None else ", as calibrated"
-    shared = (
-        "" if found.on.count == 1 else f", if perfectly divided among {found.on.count:,}; communication not counted"
-    )
+    shared = "" if found.on.count == 1 else f", divided perfectly among {found.on.count:,}; without communication"
     if found.parallelism is not None:
         shared = " of each device; the longest of products, memory and communication"
     each = 1 if found.parallelism is None else found.on.count
     cached = None if ledger.generation is None else ledger.generation.with_cache
     macs = ledger.total("macs") if cached is None else cached.macs
-    kept = " of pairs that masks keep" if found.time.flops < 2 * (macs or 0) else ""
+    kept = " of pairs that the masks keep" if found.time.flops < 2 * (macs or 0) else ""
     products = f"{units.count(found.time.flops / each)}FLOPs of products{kept} at {peaks_text(device, dtype)}"
     if (faster := found.time.quantised_peak) is not None:
         share = units.percent(found.time.quantised_flops, found.time.flops)

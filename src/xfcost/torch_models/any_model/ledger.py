@@ -252,7 +252,7 @@ def module_ledger(
     kinds_from, said = None, said_axes(given, given.places(model), how.tokens_of)
     if how.mixing:
         kinds_from = find_mixing(found, model, title, on_cpu, how.mixing, said, how.longer)
-    names = tuple(f"{operation} ran {times} time(s), and no formula knows it" for operation, times in missing.items())
+    names = tuple(f"{operation} ran {times} time(s), and no formula is known" for operation, times in missing.items())
     agreement, compared = Agreement(exact=not names, uncounted=names), "not traced"
     traced: dict[str, dict[str, int]] = {}
     if how.trace:

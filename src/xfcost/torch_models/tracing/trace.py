@@ -251,7 +251,7 @@ class Traced(NamedTuple):
         lines = [f"{bound}{self.macs:,} MACs, {bound}{self.flops:,} FLOPs; {self.params:,} parameters"]
         if self.unsupported:
             names = (f"{name} ({times:,}×)" for name, times in self.unsupported.items())
-            lines.append(f"not counted, for no handle knows them: {', '.join(names)}")
+            lines.append(f"not counted, because no handle is known: {', '.join(names)}")
         if self.uncalled:
             lines.append(f"never called: {', '.join(self.uncalled)}")
         return "\n".join(lines)
@@ -421,7 +421,7 @@ def traced_rows(
     """
     traced = trace(model, inputs)
     loose = [
-        f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()
+        f"{operation} ran {times} time(s), and no handle is known" for operation, times in traced.unsupported.items()
     ]
     costs = {
         name: {quantity: getattr(each, quantity) for quantity in MEASURED} for name, each in traced.modules.items()
