@@ -41,7 +41,7 @@ def _several(found: Sequence[Device]) -> Iterator[Part]:
             "reports, before any context"
         )
     notes.append(
-        "`xfcost devices h100-sxm` lists all figures of one device, with sources; docs/devices.md explains "
+        "`xfcost devices h100-sxm` lists all figures of one device, with sources; docs/choosing-devices.md explains "
         "how to add your own"
     )
     yield from (Gap(), TextLines(notes, "dim", ended=True))
