@@ -131,7 +131,7 @@ def test_texts_for_one_system() -> None:
         1: ModuleTexts(("1:int64", "x=1xN"), ("depth=1",)),
         3: ModuleTexts(("1", "y=2xN"), ("depth=2",)),
     }
-    with pytest.raises(UsageError, match="2 is no torch module among the 3 systems; 1 is a:A, 3 is b:B"):
+    with pytest.raises(UsageError, match="2 is not a torch module among the 3 systems; 1 is a:A, 3 is b:B"):
         texts_by_place(ModuleTexts(("2:1xN",)), {1: "a:A", 3: "b:B"}, 3)
 
 
@@ -211,9 +211,10 @@ def test_a_diagram_of_a_module(compared_folder: Path) -> None:
 
 BAD = [
     (("compare", "model.py:Two", "vit"), "expected its inputs: --input"),
-    (("compare", "full.yaml", "vit", "--input", "1xNx8"), "--input and --build are of torch modules"),
+    (("compare", "full.yaml", "vit", "--input", "1xNx8"), "--input and --build: only for torch modules"),
     (("compare", "model.py:Net", "vit", "--input", "1xNx8"), "N has no number; give --N"),
-    (("compare", "model.py:Net", "vit", "--input", "2:1xNx8", "--N", "16"), "2 is no torch module among the 2 systems"),
+    (("compare", "model.py:Net", "vit", "--input", "2:1xNx8", "--N", "16"), ("2 is not a torch module among the 2 "
+    "systems")),
     (("compare", "model.py:Net", "model.py:Image", "--input", "1xNx8", "--N", "16"),
      "Image does not run on these inputs"),
     (("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16", "--mode", "decode"),
@@ -380,5 +381,5 @@ def test_functions_of_h_and_w_in_python() -> None:
 
 
 def test_inputs_without_a_module_are_refused() -> None:
-    with pytest.raises(UsageError, match="example_inputs: they are of a torch module"):
+    with pytest.raises(UsageError, match="example_inputs: only for torch modules"):
         xfcost.compare("vit", "swin", example_inputs=torch.zeros(1))

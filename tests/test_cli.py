@@ -511,7 +511,7 @@ class TestOthers:
     def test_a_file_is_shown_as_written_or_with_every_default(self):
         done = xf("show", "vit", "--file", "--full")
         assert (done.returncode, done.stdout) == (2, "")
-        assert "--file and --full: a file is shown as it is written; give one of them" in done.stderr
+        assert "--file and --full: --file shows the file as it is written; give one of them" in done.stderr
 
     def test_schema_knows_every_kind(self):
         text = xf("schema").stdout

@@ -472,7 +472,7 @@ def test_on_mps_the_whole_is_timed_and_no_operation(mode, monkeypatch):
 def test_a_cuda_graph_needs_cuda_and_the_whole_model():
     with pytest.raises(UsageError, match="--cuda-graph: --device cpu has no CUDA graphs; leave it out"):
         timing_plan("cpu", {"cuda_graph": True})
-    with pytest.raises(UsageError, match="--composed and --cuda-graph: a graph is of the whole model"):
+    with pytest.raises(UsageError, match="--composed and --cuda-graph: a graph captures the whole model"):
         timing_plan("cuda", {"cuda_graph": True, "composed": True})
     assert timing_plan("cuda", {"cuda_graph": True}).cuda_graph
 

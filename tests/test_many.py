@@ -96,4 +96,4 @@ def test_the_commands_take_patterns(tmp_path) -> None:
     assert "no preset or published model matches" in refused.stderr
     stdout_of("plot", "vit-ti*", "--N", "64:1024", cwd=tmp_path)
     assert (tmp_path / "vit-ti-mixing.svg").is_file()
-    assert "don't fit side by side" in error_of("diagram", "swin-*")
+    assert "expected at most 4" in error_of("diagram", "swin-*")

@@ -143,7 +143,10 @@ def free_port() -> int:
         (("--jobs", "many"), "--jobs many: expected a whole number from 1 to 1000"),
         (("--scheduler", "nowhere"), "--scheduler nowhere: no scheduler answers there (missing port number"),
         (("--scheduler", "x://a:1"), "--scheduler x://a:1: no scheduler answers there (unknown address scheme"),
-        (("--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"), "--jobs and --scheduler: the workers of a cluster run"),
+        (
+            ("--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"),
+            "--jobs and --scheduler: the workers of a cluster already",
+        ),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
 )

@@ -440,10 +440,10 @@ def test_the_plot_of_the_bound(tmp_path):
         (["--on", "t4x2", "--device", "cpu"], "error: --device cpu with --on t4 x2: one device is run and timed; give"),
         (["--on", "t4", "--mfu", "40"], "error: --mfu 40: expected a share of the peak from 0.000001 to 1"),
         (["--on", "t4", "--mbu", "0"], "error: --mbu 0: expected a share of the memory's bandwidth from 0.000001 to 1"),
-        (["--mbu", "60%"], "error: --mbu 60%: a share of which memory's bandwidth? Name the devices"),
-        (["--mfu", "60%"], "error: --mfu: it is of training; add --mode train, or --on with the devices"),
-        (["--mode", "train", "--on", "t4", "--mbu", "60%"], "error: --mbu 60%: a training run has no such share"),
-        (["--mode", "train", "--on", "t4", "--peak", "1T", "--mfu", "1", "--tokens", "9"], "--on t4 says it already"),
+        (["--mbu", "60%"], "error: --mbu 60%: needs devices"),
+        (["--mfu", "60%"], "error: --mfu: only for --mode train or --on"),
+        (["--mode", "train", "--on", "t4", "--mbu", "60%"], "error: --mbu 60%: does not apply to a training run"),
+        (["--mode", "train", "--on", "t4", "--peak", "1T", "--mfu", "1", "--tokens", "9"], "--on t4 sets it already"),
     ],
 )
 def test_bad_options(words, message):
@@ -455,9 +455,9 @@ def test_bad_options(words, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--metric", "macs", "--on", "t4"], "--on with --metric macs: a device bounds the time"),
-        (["--metric", "least-time"], "--metric least-time: on which device?"),
-        (["--metric", "time", "--on", "t4", "--predict"], "--on with --predict: a bound is drawn alone"),
+        (["--metric", "macs", "--on", "t4"], "--on with --metric macs: a device gives a bound of the time"),
+        (["--metric", "least-time"], "--metric least-time: needs a device"),
+        (["--metric", "time", "--on", "t4", "--predict"], "--on with --predict: a bound is not drawn with other times"),
     ],
 )
 def test_bad_plots(words, message, tmp_path):

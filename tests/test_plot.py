@@ -182,7 +182,7 @@ def test_a_range_without_two_square_grids_is_refused_with_one_that_has():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--N", "10:5"], "turn them round"),
+        (["--N", "10:5"], "exchange them"),
         (["--metric", "tim"], "did you mean 'time'"),
         (["--metric", "time"], "--device cpu"),
         (["--metric", "attention-memory", "--device", "cpu"], "leave --device out"),
@@ -350,7 +350,7 @@ def test_a_system_without_scores_is_named(tmp_path):
 
 def test_of_a_text_no_line_is_drawn():
     done = xf("plot", "gpt2", "--mode", "generate")
-    assert "--mode generate: a line is drawn of forward or decode; `analyze` reports the others" in done.stderr
+    assert "--mode generate: expected forward or decode; `analyze` reports the other modes" in done.stderr
 
 
 def test_ticks_are_read_as_numbers_and_not_as_formulas():

@@ -21,7 +21,7 @@ from xfcost.spec.load import preset_files
 
 PIXELS = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
 # Reasons that no mixing row of a preset may have: no place was found, nothing ran.
-UNEXPECTED = ("kind:", "no grid", "nothing runs in it")
+UNEXPECTED = ("kind:", "no grid", "it runs nothing")
 TINY = """
 name: two windows
 input: {kind: image, size: 32}
@@ -204,7 +204,7 @@ def test_a_kind_declared_wrongly_ends_a_traced_report_with_1(tiny: str) -> None:
 def test_what_time_does_not_allow_is_not_checked(tiny: str) -> None:
     probe = xfcost.analyze(tiny, mixing_time=1e-9).probe  # over before the first part
     assert probe is not None
-    over = {row.path for row in probe.left_out if row.reason == "the time of --mixing-time was over"}
+    over = {row.path for row in probe.left_out if row.reason == "the time limit of --mixing-time was reached"}
     assert {"stages.0.pattern.0.0.scores", "head.linear"} <= over
     assert len(probe.left_out) == len(probe.rows)
     assert f"kinds: none of {len(probe.rows)} operations could be checked" in run(tiny, "--mixing-time", "1e-9").output

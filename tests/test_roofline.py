@@ -444,12 +444,12 @@ def test_without_a_calibration_the_peaks_are_measured_and_that_is_said(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "say where, as in --device cpu"),
+        ((), "add --device cpu"),
         (("--device", "abacus"), "expected one of cpu, cuda, mps"),
         (("--device", "cpu", "-o", "a.gif"), ".svg, .png, .pdf, .json, .csv"),
         (("--device", "cpu", "-o", "nowhere/a.svg"), "no folder"),
         (("--device", "cpu", "--mode", "train"), "expected forward, prefill or decode"),
-        (("--device", "cpu", "--mode", "generate"), "--mode generate: a roofline is of one pass"),
+        (("--device", "cpu", "--mode", "generate"), "--mode generate: a roofline shows one pass"),
         (("--device", "cpu", "--compile"), "leave it out"),
         (("--predict", "--threads", "1"), "--predict: "),
         (("--predict", "--runs", "3"), "--runs with --predict: nothing is timed"),

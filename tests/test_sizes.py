@@ -47,7 +47,7 @@ def test_what_is_no_size_is_refused(given):
 def test_a_size_where_there_is_no_image_or_n_too_is_refused():
     with pytest.raises(UsageError, match=r"GPT-2 \(124M\) takes tokens, which have no height and width; give --N"):
         xfcost.analyze("gpt2", size=224, trace=False)
-    with pytest.raises(UsageError, match="--N and --size: both say how large the input is"):
+    with pytest.raises(UsageError, match="--N and --size: both set the size of the input"):
         xfcost.analyze("vit", N=784, size=224, trace=False)
     with pytest.raises(XfcostError, match="16 does not divide the image 230×230"):
         xfcost.analyze("vit-b16", size=230, trace=False)
@@ -87,7 +87,7 @@ def test_plot_over_sizes(tmp_path: Path):
     [
         (["--size", "224"], "--size 224: expected a range LOW:HIGH, as in --size 224:1024"),
         (["--size", "300:303"], "multiples of 16 pixels, and there are fewer than two in this range; try --size 288"),
-        (["--size", "224:384", "--N", "49:196"], "--N and --size: one axis at a time"),
+        (["--size", "224:384", "--N", "49:196"], "--N and --size: a plot has one of these axes"),
         (["--size", "224:384", "--mark", "400"], "--mark 400: is outside the range; expected side from 224 to 384"),
     ],
 )

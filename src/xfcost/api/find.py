@@ -97,7 +97,7 @@ def answer(
         kinds = [kind_of(one, run) for one in systems]
         return find_in_gallery(dict(zip(chosen, systems, strict=True)), kinds, run, question)
     if len(names) != 1 or families:
-        raise UsageError("--vary: the keys of one spec are varied; name one, as in xfcost find swin-t --vary …")
+        raise UsageError("--vary: expected one spec whose keys to vary, as in xfcost find swin-t --vary …")
     limit = given["limit"]
     if limit is not None:
         limit = whole_number("--limit", limit, least=1, most=_MOST_LIMIT, example="1M")

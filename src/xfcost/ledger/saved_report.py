@@ -21,7 +21,7 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT, number_of
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-_NO_REPORT: Final = "is no report of `xfcost analyze --format json -o FILE`"
+_NO_REPORT: Final = "is not a report of `xfcost analyze --format json -o FILE`"
 # Other JSON of xfcost: a key that it alone has -> the command that wrote it.
 _OTHERS: Final = {"systems": "compare", "rows": "measure", "targets": "check", "before": "diff", "asked": "find"}
 
