@@ -518,7 +518,7 @@ def test_a_slow_module_without_a_polynomial_is_counted_on_demand_alone() -> None
     slow, patient = (ModuleSystem(NeverFits(), patient=one, clock=Slow()) for one in (False, True))
     for one in (slow, patient):
         one.account(Run(tokens=(12,)), How(trace=False, closed_form=False))
-    assert "a run takes 1.0 s: crossovers with it are skipped; --verbose searches for them" in next(slow.remarks())
+    assert "a run takes 1.0 s: crossovers are skipped; --verbose searches for them" in next(slow.remarks())
     with pytest.raises(XfcostError, match="no polynomial fits its costs"):
         slow.costs(Run(tokens=(13,)))
     assert "it is counted at every N that is looked at" in next(patient.remarks())

@@ -164,7 +164,7 @@ class TestYaml:
             "toy.yaml:10 name: duplicate key (first at toy.yaml:1); keep one of them"
         )
         assert refusal(changed("heads: 4", "heads: 4, heads: 4")).startswith(
-            "toy.yaml:8 stages[0].block[0].heads: the key"
+            "toy.yaml:8 stages[0].block[0].heads: duplicate key"
         )
 
     @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system", "!!int", "!!str", "!!binary", "!mine", "!"])

@@ -223,7 +223,7 @@ def test_a_link_inside_a_revision_is_followed_there(linked, name):
 )
 def test_a_link_out_of_a_revision_is_refused(linked, name):
     target = os.readlink(linked / name)
-    with pytest.raises(UsageError, match=f"^HEAD:{name}: is a link to {target}, which is no file of that revision"):
+    with pytest.raises(UsageError, match=f"^HEAD:{name}: is a link to {target}, which is not a file of that revision"):
         diff(f"HEAD:{name}", "specs/toy.yaml")
 
 

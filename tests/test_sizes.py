@@ -398,7 +398,7 @@ def test_figures_in_print_are_of_one_sample_and_one_forward() -> None:
     batch = xfcost.analyze("swin-t", batch=8, trace=False)
     assert batch.published_beside_ours() == []
     assert batch.metadata.published_left_out > 0
-    assert "left out: they are of one forward of the spec as written, at its own size, batch 1" in flat(
+    assert "not shown: they apply to one forward pass of the spec as written, at its own size, batch 1" in flat(
         report_text(batch, verbose=True)
     )
     for mode, stays in {"forward": True, "train": True, "prefill": False, "decode": False}.items():

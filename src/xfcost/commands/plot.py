@@ -482,16 +482,16 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
 
     for name in _NOT_OVER_BATCHES:
         if given[name]:
-            raise UsageError(f"--{name} with --metric throughput: a line is over batches; leave --{name} out")
+            raise UsageError(f"--{name} with --metric throughput: a line has all batches; leave --{name} out")
     if str(given["batch"]) != "1":
-        raise UsageError(f"--batch {given['batch']} with --metric throughput: the line has all batches; leave it out")
+        raise UsageError(f"--batch {given['batch']} with --metric throughput: a line has all batches; leave it out")
     if given["on"] is None:
         raise UsageError("--metric throughput: needs devices, as in --on h100-sxmx8")
     if given["mode"] not in ("decode", "forward"):
         raise UsageError(f"--mode {given['mode']}: --metric throughput is of --mode decode")
     if tokens is not None and ":" in tokens:
         raise UsageError(
-            f"--N {tokens} with --metric throughput: a line is over batches; expected one N, as in --N 32k"
+            f"--N {tokens} with --metric throughput: a line has all batches; expected one N, as in --N 32k"
         )
     timing_plan(None, given)
     devices = read_several(given["on"])
