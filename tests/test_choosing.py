@@ -276,7 +276,7 @@ def test_the_line_of_one_device_says_which_limit_binds() -> None:
     assert "together (fast enough up to 71)" in text
     text = " ".join(stdout_of(*words, "30", "--mbu", "50%").split())
     assert "estimated at 50 % MBU and the full peak: up to batch 29, where a step takes longer" in text
-    assert "at no batch: one sample gets fewer" in " ".join(stdout_of(*words, "1000").split())
+    assert "at no batch size: one sample gets fewer" in " ".join(stdout_of(*words, "1000").split())
 
 
 def test_at_80_columns_the_limit_of_the_batch_is_shown() -> None:

@@ -306,7 +306,7 @@ def test_what_does_not_fit_says_by_how_much_and_what_would():
         "NVIDIA H100 SXM 80 GB: does not fit: 54.75 GiB too much for 79.11 GiB; it would fit with --on h100-sxmx2 "
         "--tensor-parallel 2, or --weights fp8"
     )
-    assert "fits at no batch" in lines
+    assert "fits at no batch size" in lines
     for time in ("lower bound", "estimate", "price", "bound: products"):
         assert time not in found
     on = json.loads(stdout_of(*words, "--mbu", "60%", "--format", "json"))["on"]

@@ -81,7 +81,7 @@ def check(
     against: str | os.PathLike[str] | Ledger | None = None,
     **options: Unpack[CheckOptions],
 ) -> CheckResult:
-    """Is a system within its budgets? What is over them is reported with the operations that weigh most, or that grew.
+    """Is a system within its budgets? What is over them is reported with the largest operations, or those that grew.
 
     Args:
         target: a preset, a path to a YAML file, a named torch module, a module with `example_inputs`; or its ledger.
@@ -156,7 +156,7 @@ def checked(target: Any, asked: Asked) -> Checked:
 
 
 def _held(ledger: Ledger, budget: Budget, figure: BudgetFigure, changed: Sequence[Change] | None) -> BudgetResult:
-    """A figure held against its budget; over it with the operations that weigh most, and among `changed` that grew."""
+    """A figure held against its budget; over it with the largest operations, and among `changed` those that grew."""
     if budget.allows(figure.value):
         return BudgetResult(budget=budget, figure=figure)
     quantity = growing(figure, budget)

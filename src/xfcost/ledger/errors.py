@@ -121,7 +121,7 @@ class NoRoomError(DeviceError):
 
 
 class IncompleteError(XfcostError):
-    """Operations of a module that no formula knows.
+    """Operations of a module without a formula.
 
     Args:
         name: the module's name.

@@ -149,7 +149,7 @@ class ReportModule(msgspec.Struct, frozen=True, kw_only=True):
 
     inputs: tuple[str, ...] = ()
     uncounted: dict[str, Count] = {}
-    """Operations that no formula knows, and how often they ran; totals are lower bounds."""
+    """Operations without a formula, and how often they ran; totals are lower bounds."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +187,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uncounted(self) -> dict[str, int]:
-        """Operations of a module that no formula knows, and how often they ran; totals are lower bounds."""
+        """Operations of a module without a formula, and how often they ran; totals are lower bounds."""
         return self.module.uncounted if self.module else {}
 
 

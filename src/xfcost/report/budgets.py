@@ -16,7 +16,7 @@ _STYLES: Final = {"within": "green", "over": "red", "not known": "yellow"}
 
 
 def document(found: CheckResult) -> Document:
-    """The answer; a line per budget; what weighs most, or grew."""
+    """The answer; a line per budget; the largest operations, or those that grew."""
     return Document(
         parts=lambda: _parts(found),
         records=lambda: [{"target": one.target, "run": one.run} | held_object(held) for one, held in _held(found)],

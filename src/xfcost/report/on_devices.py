@@ -224,7 +224,7 @@ def rate_texts(ledger: Ledger) -> Iterator[TextLines]:
     if rate.limit is None:
         words = "at every batch"
     elif not rate.batch:
-        words = f"at no batch: one sample {'gets fewer' if rate.limit == 'rate' else 'does not fit'}"
+        words = f"at no batch size: one sample {'gets fewer' if rate.limit == 'rate' else 'does not fit'}"
     else:
         words = f"up to batch {rate.batch:,}, {_ENDS[rate.limit]}; {units.count(rate.outputs_per_second, 3)} tokens/s"
         words += f" together ({_OTHER[rate.limit]} {'at every batch' if other is None else f'up to {other:,}'})"
@@ -325,11 +325,13 @@ def _reaches(need: MemoryNeed, batch: int) -> str | None:
     """`fits up to batch 12, or up to N = 205,397 at batch 8`."""
     ends = []
     if need.largest_batch is not None:
-        ends.append(f"up to batch {need.largest_batch:,}" if need.largest_batch else "at no batch")
+        ends.append(f"up to batch {need.largest_batch:,}" if need.largest_batch else "at no batch size")
     if need.largest_tokens is not None:
         why = ", where the model's positions end" if need.positions else ""
         ends.append(f"up to N = {need.largest_tokens:,} at batch {batch:,}{why}")
-    return f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch" if ends else None
+    return (
+        f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch size" if ends else None
+    )
 
 
 def _closing(found: ComputeBoundBatch, expected: str) -> str:

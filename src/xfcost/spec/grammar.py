@@ -369,7 +369,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)] | None = None
     """Stages of a model with one stream, in order."""
     encoder: StreamSpec | None = None
-    """Encoder stream, in place of `embed` and `stages`."""
+    """Encoder stream, instead of `embed` and `stages`."""
     decoder: StreamSpec | None = None
     """Decoder stream, causal by default; its cross-attention reads the encoder's output."""
     head: AnyHead | None = None

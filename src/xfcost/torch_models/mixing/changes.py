@@ -1,4 +1,4 @@
-"""An operation that no rule knows: its tokens are changed, one after the other, and what changes depends on them."""
+"""An operation without a rule: its tokens are changed, one after the other, and what changes depends on them."""
 
 from __future__ import annotations
 

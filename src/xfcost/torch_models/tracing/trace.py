@@ -222,7 +222,7 @@ class Traced(NamedTuple):
     modules: dict[str, ModuleCosts]
     """Dotted module path -> own costs; the model itself is ""."""
     unsupported: dict[str, int]
-    """Operations that no handle knows, with how often they ran. Nothing of theirs is counted."""
+    """Operations without a handle, with how often they ran. Nothing of theirs is counted."""
     uncalled: tuple[str, ...] = ()
     """Modules with parameters that were never called, and none of whose parameters any operation used."""
 
