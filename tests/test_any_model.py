@@ -200,7 +200,7 @@ class TestBesideTheTrace:
 
 
 def test_options_of_specs_are_refused():
-    with pytest.raises(UsageError, match="N=784: of a module N is the argument of example_inputs"):
+    with pytest.raises(UsageError, match="N=784: for a module, N is the argument of example_inputs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, N=784)
     with pytest.raises(UsageError, match="takes no cache; expected parameters use_cache"):
         xfcost.analyze(Model(), example_inputs=TOKENS, mode="decode")

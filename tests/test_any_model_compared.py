@@ -376,7 +376,7 @@ def test_functions_of_h_and_w_in_python() -> None:
     assert ledger.metadata.image == (6, 8)
     with pytest.raises(UsageError, match="it is a function of H and W; give --size"):
         xfcost.analyze(module, example_inputs=lambda H, W: torch.zeros(1, 3, H, W))
-    with pytest.raises(UsageError, match="of a module H and W are the arguments of example_inputs"):
+    with pytest.raises(UsageError, match="for a module, H and W are the arguments of example_inputs"):
         xfcost.analyze(module, example_inputs=torch.zeros(1, 3, 6, 6), size=6)
 
 

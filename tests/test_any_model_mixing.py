@@ -330,7 +330,7 @@ def test_a_module_that_cannot_be_looked_at_is_counted_without_kinds() -> None:
     assert any("build it on the CPU" in note for note in found.metadata.notes)
     ((kind, reason),) = with_reasons(mixing_time=1e-9)  # 2**26 bytes in a second: none in a nanosecond
     assert (kind, str(reason)[:20]) == ("unknown", "its parameters take ")
-    with pytest.raises(UsageError, match=r"--mixing-time -1: expected seconds from 0"):
+    with pytest.raises(UsageError, match=r"--mixing-time -1: expected seconds; 0 skips"):
         with_reasons(mixing_time=-1)
 
 

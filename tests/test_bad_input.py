@@ -347,7 +347,7 @@ class TestSuggestions:
         [
             ({"kind": "rooted"}, "stages[0][0].kind: unknown kind 'rooted'; did you mean 'routed'?"),
             ({"kind": "routed", "expert": {"kind": "x"}}, "expert.kind: unknown kind 'x'; expected one of sine, tanh"),
-            ({"kind": "routed", "expert": {}}, "the key 'kind' is missing: what is it? expected one of sine, tanh"),
+            ({"kind": "routed", "expert": {}}, "the key 'kind' is missing; expected one of sine, tanh"),
             ({"kind": "plain", "bias": {"kind": "tan"}}, "bias.kind: unknown kind 'tan'; did you mean 'tanh'?"),
             ({"kind": "plain", "bias": {"kind": "tanh", "x": 1}}, "unknown key 'x'; expected one of kind, slope"),
             ({"kind": "routed", "expert": {"kind": "sine", "x": 1}}, "'x'; expected one of kind, period, phase"),
@@ -416,10 +416,11 @@ class TestArchitecture:
     @pytest.mark.parametrize(
         ("old", "new", "said"),
         [
-            ("    depth: 2\n", "", "6 stages[0]: the key 'depth' is missing: how many blocks does `block` make?"),
+            ("    depth: 2\n", "", "6 stages[0]: the key 'depth' is missing: the number of blocks of `block`"),
             ("    block:", "    pattern: [[{kind: mlp}]]\n    block:",
              "6 stages[0]: expected one of `block`, `pattern` or"),
-            ("block: [", "blocks: [[", "7 stages[0].depth: `blocks` says itself how many there are; leave `depth` out"),
+            ("block: [", "blocks: [[", ("7 stages[0].depth: `blocks` already sets the number of blocks; leave "
+            "`depth` out")),
             ("  - dim: 64", "  - dim: 64\n    enter: [{kind: patch_merging}]",
              "7 stages[0].enter[0].kind: 'patch_merging' needs"),
             ("stages:\n", "stages:\n  - {dim: 32, depth: 1, block: [{kind: mlp}]}\n",

@@ -157,7 +157,7 @@ def test_exit_codes(here):
         (["vit", "--max-increase", "2%"], "--max-increase: needs a git revision"),
         (["vit", "--max-increase", "2", "--against", "a.json"], "--max-increase 2: expected a share, as in"),
         (["vit", "--max-increase", "-1%", "--against", "a.json"], "--max-increase -1%: expected a share, as in"),
-        (["vit", "--max-seconds", "1ms"], "--max-seconds: seconds of which device? Add --on h100-sxm"),
+        (["vit", "--max-seconds", "1ms"], "--max-seconds: needs a device: --on h100-sxm"),
         (["vit", "--max-macs", "1G", "--predict"], "--predict: a prediction is of seconds; add --max-seconds"),
         (["vit", "--max-macs", "1G", "--config", "x.toml"], "x.toml: no such file"),
     ],

@@ -103,7 +103,7 @@ def test_names_and_groups_of_devices(text: str, names: list[str]) -> None:
 def test_python_takes_a_list_of_devices() -> None:
     one = read_devices("h100-sxm")
     assert [group.name for group in read_several([one, "l40s"])] == ["h100-sxm", "l40s"]
-    with pytest.raises(UsageError, match="h100-sxm is there twice; give it once"):
+    with pytest.raises(UsageError, match="h100-sxm is given twice; give it once"):
         read_several([one, one.device, "l40s"])
     assert [group.name for group in read_several("all")] == device_names()
 
@@ -226,7 +226,7 @@ def test_an_overview_has_a_column_of_the_expected_time() -> None:
         (("--on", "h100-sxm", "--price", "l40s=2"), "--price l40s: --on has no l40s; expected one of h100-sxm"),
         (("--on", "h100-sxm", "--price", "h100-sxmx8=20"), "--price h100-sxmx8: expected the price of one device"),
         (("--on", "h100-sxm", "--price", "h100-sxm="), "--price h100-sxm=: expected the price per hour of a device"),
-        (("--on", "t4,h100-sxmx2,h100-sxmx2"), "--on t4,h100-sxmx2,h100-sxmx2: h100-sxm x2 is there twice"),
+        (("--on", "t4,h100-sxmx2,h100-sxmx2"), "--on t4,h100-sxmx2,h100-sxmx2: h100-sxm x2 is given twice"),
         (("--on", "t4,l4", "--price", "t4=1,t4=2"), "--price t4=1,t4=2: t4 has two prices; expected one"),
         (("--on", "t4,l4", "--price", "t4=1,T4=2"), "--price T4: t4 has two prices; expected one"),
         (("--on", "h100-sxm", "--price", "0"), "--price 0: expected a number from 1e-06"),
@@ -385,7 +385,7 @@ def test_the_picture_of_one_batch(tmp_path: Path) -> None:
         (("--on", "h100-sxmx8", "--batch", "4"), "--batch 4 with --metric throughput: a line has all batches"),
         (("--on", "h100-sxmx8", "--device", "cpu"), "--device with --metric throughput: a line has all batches"),
         (("--on", "h100-sxmx8", "--runs", "3"), "--runs: applies only to timed runs"),
-        (("--on", "h100-sxmx8", "--mode", "prefill"), "--mode prefill: --metric throughput is of --mode decode"),
+        (("--on", "h100-sxmx8", "--mode", "prefill"), "--mode prefill: --metric throughput needs --mode decode"),
         (("--on", "t4x80", "--dtype", "bfloat16"), "t4: no bfloat16 peak of it is known"),
         (("--on", "h100-sxmx8", "--N", "1k:32k"), "--N 1k:32k with --metric throughput: a line has all batches"),
         (("--on", "h100-sxmx8", "--metric", "time", "--mbu", "60%"), "--mbu with --metric time: no estimate is drawn"),

@@ -47,7 +47,7 @@ def test_every_row_is_in_the_model_of_distinct_blocks(name: str) -> None:
 
 
 def test_other_modes_are_refused() -> None:
-    with pytest.raises(UsageError, match="--composed: of --mode train"):
+    with pytest.raises(UsageError, match="--composed: does not support --mode train"):
         xfcost.analyze("vit-ti32", trace=False, device="cpu", mode="train", composed=True, runs=1)
 
 

@@ -226,7 +226,7 @@ def test_runs_of_one_system_are_compared_and_never_mixed(tmp_path):
         "  no difference seen at N = 64: A fused over A eager 1.05× (0.911 to 1.21)",
         "  A fused is faster at N = 256: 4× (3.47 to 4.61)",
         "  no crossing measured in N = 64 to 256 (a difference is seen at 1 of 2 points)",
-        "  crossing counted: none searched for: their MACs are the same at every N",
+        "  crossing counted: none searched for: their MACs are equal at every N",
     ]
     alone = xf("plot", "--from", runs, "--attention", "fused", "-o", tmp_path / "a.svg")
     assert "left out: 2 rows of eager" in alone.stdout

@@ -425,7 +425,7 @@ def test_a_device_with_one_lane_has_no_others(lane):
 def test_a_generation_has_no_lane():
     first = place(load("gpt2", ["stages.0.depth=1"]), Run(mode="generate", tokens=(4,), new_tokens=2))
     ledger = count(first)
-    with pytest.raises(UsageError, match="--lane device: of --mode generate"):
+    with pytest.raises(UsageError, match="--lane device: does not support --mode generate"):
         SystemOnDevice(TimedSystem(first, ledger, first), "cpu", TimingPlan(lane="device"))
 
 

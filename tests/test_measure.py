@@ -156,7 +156,7 @@ def test_an_interrupt_says_how_to_go_on(folder: Path) -> None:
     stdout, stderr = process.communicate()
     assert process.returncode == 130
     assert stdout == ""
-    assert stderr == "interrupted: 1 of 2 rows is in runs.jsonl; the same command goes on with the rest\n"
+    assert stderr == "interrupted: 1 of 2 rows is in runs.jsonl; run the same command again to continue\n"
     for descriptor in waiting:
         assert select.select([descriptor], [], [], 60)[0], "it still runs"
         os.close(descriptor)

@@ -166,7 +166,7 @@ def test_json_and_csv_carry_it_only_where_it_ran(tiny: str) -> None:
 
 @pytest.mark.parametrize("option", ["probe", "mixing"])
 def test_a_step_of_decoding_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match=f"--{option}: of --mode decode"):
+    with pytest.raises(UsageError, match=f"--{option}: does not support --mode decode"):
         xfcost.analyze("gpt2", mode="decode", trace=False, **{option: True})
 
 

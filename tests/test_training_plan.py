@@ -522,7 +522,7 @@ def test_options_of_a_plan_need_training_and_devices():
             xfcost.analyze("gpt2", trace=False, **{name: value})
         with pytest.raises(UsageError, match=f"{flag}: needs devices"):
             xfcost.analyze("gpt2", trace=False, mode="train", **{name: value})
-    with pytest.raises(UsageError, match="a range is of --mode train --on DEVICE; with --peak give one"):
+    with pytest.raises(UsageError, match="a range needs --mode train --on DEVICE; with --peak give one"):
         xfcost.analyze("gpt2", trace=False, mode="train", tokens=1e9, peak="1T", mfu="30%:40%")
 
 

@@ -271,7 +271,7 @@ _FLAGS: Final = {key: name for key, name in _OPTIONS.items() if EVERY[name].defa
 # Keys that take one text or several.
 _LISTS: Final = {"input": "inputs", "build": "build", "set": "settings"}
 _EXPECTED: Final = Expected(
-    what="a TOML file", missing=f"expected a {FILE}", large="no project has so much to say", most_bytes=10_000_000
+    what="a TOML file", missing=f"expected a {FILE}", large="a pyproject.toml is a few pages", most_bytes=10_000_000
 )
 
 

@@ -90,8 +90,8 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         ),
         Refusal(
             ("logits",),
-            f"{{value}}: it is of {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train compute the "
-            "logits of all positions, decode those of its one token",
+            f"{{value}}: only for {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train compute "
+            "the logits of all positions, decode those of its one token",
             lambda given: given.get("mode") in PROMPTED,
         ),
         Refusal(

@@ -244,7 +244,9 @@ def run(  # noqa: PLR0913 - options
         return
     for share in ("mfu", "mbu"):
         if given[share] is not None:
-            raise UsageError(f"--{share} with --metric {metric}: no estimate is drawn; it is of --metric throughput")
+            raise UsageError(
+                f"--{share} with --metric {metric}: no estimate is drawn; only --metric throughput has one"
+            )
     metric = _metric_on(metric, given["on"], device, predict=predict)
     _check_metric(metric, device, given["attention"], predict=predict)
     axis, span = axis_of(N, size)
@@ -488,7 +490,7 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
     if given["on"] is None:
         raise UsageError("--metric throughput: needs devices, as in --on h100-sxmx8")
     if given["mode"] not in ("decode", "forward"):
-        raise UsageError(f"--mode {given['mode']}: --metric throughput is of --mode decode")
+        raise UsageError(f"--mode {given['mode']}: --metric throughput needs --mode decode")
     if tokens is not None and ":" in tokens:
         raise UsageError(
             f"--N {tokens} with --metric throughput: a line has all batches; expected one N, as in --N 32k"

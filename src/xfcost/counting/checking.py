@@ -141,8 +141,8 @@ def _seconds(report: Report, option: str) -> BudgetFigure:
     if report.training is not None and (plan := report.training.plan) is not None:
         return BudgetFigure(plan.bound_step_seconds, f"{_LOWER_BOUND} of a training step")
     raise UsageError(
-        f"{option}: seconds of which device? Add --on h100-sxm for the lower bound there, or --predict for a "
-        "prediction from this machine's calibration (`xfcost calibrate`)"
+        f"{option}: needs a device: --on h100-sxm for its lower bound, or --predict for a prediction from this "
+        "machine's calibration (`xfcost calibrate`)"
     )
 
 
