@@ -300,7 +300,7 @@ def test_what_follows_an_int8_map_has_its_kind() -> None:
 
 @torch.library.custom_op("labels::reversed", mutates_args=())
 def reversed_tokens(x: Tensor) -> Tensor:
-    """An operation that no rule knows, and that takes no float64: the tokens in the other order."""
+    """An operation without a rule, and that takes no float64: the tokens in the other order."""
     if x.dtype == torch.float64:
         raise TypeError("float32 alone")
     return x.flip(1).clone()

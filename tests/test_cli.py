@@ -215,8 +215,8 @@ class TestCircumstances:
         ]
 
     def test_systems_at_different_n_are_told_apart(self):
-        assert "they differ" in xf("compare", "vit", "swin").stdout
-        assert "they differ" not in xf("compare", "vit", "swin", "--N", "784").stdout
+        assert "the systems have different N" in xf("compare", "vit", "swin").stdout
+        assert "the systems have different N" not in xf("compare", "vit", "swin", "--N", "784").stdout
 
     def test_crossovers_that_were_not_looked_for_are_no_none(self, tmp_path):
         # Ten positions, and the class token takes one: grids of 1, 4 and 9 tokens fit. ConvNeXt-T halves its grid three

@@ -159,7 +159,7 @@ def test_few_keeps_both_ends():
         ("784", "LOW:HIGH"),
         ("0:10", "at least 1"),
         ("-5:10", "LOW:HIGH"),
-        ("5:5", "one point"),
+        ("5:5", "expected LOW below HIGH"),
         ("1.5:9", "LOW:HIGH"),
         ("1:2:3", "LOW:HIGH"),
         ("1:99999999999", "at most"),

@@ -350,7 +350,7 @@ def test_a_comparison_at_one_n_says_that_images_differ() -> None:
 def test_equal_images_do_not_differ() -> None:
     text = report_text(xfcost.compare("vit", "swin", size=224))
     assert "images differ" not in text
-    assert "each at its own N" in text
+    assert "the systems have different N" in text
     assert "Swin-T    image 224×224   tokens 3,136 (56×56)" in text
 
 
