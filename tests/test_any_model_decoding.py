@@ -30,6 +30,7 @@ from xfcost.counting.on_devices import memory_need, step_bound
 from xfcost.ledger.device import DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import Mode
+from xfcost.ledger.least_work import row_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
@@ -265,11 +266,28 @@ def test_a_prompt_of_local_layers_is_bound_by_the_pairs_of_their_windows(tmp_pat
     assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
 
 
+def test_a_prompt_in_chunks_is_bound_by_the_pairs_within_them(tmp_path: Path) -> None:
+    kinds = ["chunked_attention", "chunked_attention", "full_attention"]
+    more = {"attention_chunk_size": 5, "layer_types": kinds}
+    ledger = step(config_of(tmp_path, "Llama4ForCausalLM", **more), mode="prefill", on="h100-sxm", dtype="bfloat16")
+    # 12 tokens: two chunks of 5·6/2 = 15 causal pairs and one of 2·3/2 = 3; in the last layer 12·13/2 = 78
+    cores = {row.pairs: row for row in ledger.rows if row.fused}
+    assert {pairs: row.times for pairs, row in cores.items()} == {33: 2, 78: 1}
+    # 4 heads, two products of width 4; the class computes all 144 pairs
+    assert {row.macs for row in cores.values()} == {B * 4 * 2 * 4 * 144}
+    assert ledger.on is not None
+    left_out = B * 4 * 2 * 4 * (2 * (144 - 33) + 144 - 78)
+    assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
+
+
 # Config -> figures in which transformers runs something else than the importer's spec.
 IMPORTED: dict[str, tuple[str, ...]] = {
-    "gpt2": (), "llama-3.2-1b": (), "mistral-7b-v0.1": (), "mixtral-8x7b": (), "qwen2-0.5b": (), "bloom-560m": (),
-    "deepseek-v2-lite": ("macs",),  # it makes keys and values of all tokens again, where a spec multiplies the latent
-    "mt5-small": ("weight_bytes",),  # it looks all relative positions up, of which a spec reads the rows
+    "gpt2": (), "llama-3.2-1b": (), "mistral-7b-v0.1": (), "mixtral-8x7b": (), "qwen2-0.5b": (),
+    "bloom-560m": ("core_bytes",),  # its class has eager attention alone
+    # it makes keys and values of all tokens again, where a spec multiplies the latent
+    "deepseek-v2-lite": ("macs", "core_bytes"),
+    # it looks all relative positions up, of which a spec reads the rows, and adds them in no kernel
+    "mt5-small": ("weight_bytes", "core_bytes"),
 }  # fmt: skip
 
 
@@ -306,7 +324,9 @@ def test_a_pass_is_that_of_the_imported_spec(name: str, mode: Mode, tmp_path: Pa
 def figures(ledger: Ledger) -> dict[str, Any]:
     assert ledger.step is not None
     totals = {name: ledger.total(name) for name in ("params", "active_params", "macs")}
-    return totals | {"weight_bytes": ledger.step.weight_bytes, "cache": ledger.cache}
+    cores = [(row.times, row_bytes(row, ledger)) for row in ledger.rows if row.fused]
+    core_bytes = sum(times * moved[0] for times, moved in cores if moved is not None)
+    return totals | {"weight_bytes": ledger.step.weight_bytes, "cache": ledger.cache, "core_bytes": core_bytes}
 
 
 class Decoder(nn.Module):
@@ -433,7 +453,7 @@ def test_an_encoder_is_kept_without_architectures_and_its_cache_grows(tmp_path: 
     assert fits == [True, False]
 
 
-def test_images_whose_sizes_the_model_asks_for_are_in_the_cache(tmp_path: Path) -> None:
+def mistral3(folder: Path) -> str:
     text = {
         "model_type": "mistral", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
@@ -443,12 +463,26 @@ def test_images_whose_sizes_the_model_asks_for_are_in_the_cache(tmp_path: Path) 
         "num_attention_heads": 4, "head_dim": 16, "image_size": 56, "patch_size": 14,
     }  # fmt: skip
     whole = {"model_type": "mistral3", "text_config": text, "vision_config": image, "spatial_merge_size": 2}
-    path = tmp_path / "config.json"
+    path = folder / "config.json"
     path.write_text(json.dumps({**whole, "image_token_index": 10, "vision_feature_layer": -1}), encoding="utf-8")
-    ledger = xfcost.analyze(path, mode="decode", N=64)
-    # 4 · 4 patches of 14 pixels, 2 · 2 of them merged: 4 tokens; 2 layers · keys and values · 2 heads · 16 · 2 bytes
-    assert ledger.cache is not None
-    assert ledger.cache.bytes == (64 + 4) * 2 * 2 * 2 * 16 * 2
+    return str(path)
+
+
+def test_n_counts_the_tokens_of_an_image(tmp_path: Path) -> None:
+    path = mistral3(tmp_path)
+    # N tokens, of which 4 · 4 patches of 14 pixels take 2 · 2; 2 layers · keys and values · 2 heads · 16 · 2 bytes
+    for mode, image in (("prefill", True), ("decode", False)):
+        ledger = xfcost.analyze(path, mode=mode, N=64)
+        assert ledger.cache is not None
+        assert ledger.cache.bytes == 64 * 2 * 2 * 2 * 16 * 2
+        assert any("vision_tower" in row.path for row in ledger.rows if row.macs) == image
+        assert any("pixel_values" in one for one in ledger.module.inputs) == image  # type: ignore[union-attr]
+    with pytest.raises(UsageError, match="--N 4: 4 of the tokens are an image's; expected --N from 5"):
+        xfcost.analyze(path, mode="prefill", N=4)
+
+
+def test_without_n_a_text_of_512_tokens_is_behind_the_image(tmp_path: Path) -> None:
+    assert xfcost.analyze(mistral3(tmp_path), trace=False).metadata.grid_tokens == 512 + 4
 
 
 def test_n_beyond_the_positions_has_a_note(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tiers import tiered_cases, tiered_examples
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Mixer, Place, tag_of
+from xfcost.ledger.least_work import row_bytes
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.pooling import Pooling
@@ -440,3 +441,43 @@ def test_a_class_token_is_no_part_of_the_example():
         kept.append(ledger.attention_memory()["all_layers"])
     assert kept == [4 * 768 * 197**2, 4 * 768 * 257**2]
     assert [round(bytes_ / MIB, 2) for bytes_ in kept] == [113.70, 193.50]
+
+
+class Grouped(nn.Module):
+    """Fused attention of four heads, 8 wide, some of which share keys and values as `share` lays them out."""
+
+    def __init__(self, kv_heads: int, share: Callable[[Tensor], Tensor], **options: bool) -> None:
+        super().__init__()
+        self.kv_heads, self.share, self.options = kv_heads, share, options
+        self.kv = nn.Linear(32, 16 * kv_heads, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, *kv = (
+            one.unflatten(-1, (heads, 8)).transpose(1, 2)
+            for one, heads in zip((x, *self.kv(x).chunk(2, -1)), (4, self.kv_heads, self.kv_heads), strict=True)
+        )
+        return F.scaled_dot_product_attention(q, *map(self.share, kv), **self.options)
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "share", "options"),
+    [
+        (4, lambda kv: kv, {}),
+        (2, lambda kv: kv, {"enable_gqa": True}),
+        (2, lambda kv: kv[:, :, None].expand(-1, -1, 2, -1, -1).reshape(kv.shape[0], 4, -1, 8), {}),
+        (2, lambda kv: kv.repeat_interleave(2, 1), {}),
+        (1, lambda kv: kv.expand(-1, 4, -1, -1), {}),
+        (1, lambda kv: kv.expand(-1, 4, -1, -1).contiguous(), {}),
+    ],
+    ids=["apart", "grouped", "repeated", "interleaved", "expanded", "copied"],
+)
+def test_a_kernel_reads_keys_that_heads_share_once(kv_heads, share, options):
+    """Of 3 samples and 6 tokens in four bytes: 4 heads of queries and outputs, and those of keys and values."""
+    ledger = analyze(
+        Grouped(kv_heads, share, **options), example_inputs=torch.ones(3, 6, 32), trace=False, mixing=False
+    )
+    (row,) = [one for one in ledger.rows if one.fused]
+    assert row_bytes(row, ledger) == (3 * 6 * 8 * 2 * (4 + kv_heads) * 4,) * 2
+    # all 4 heads have scores of their own
+    assert row.macs == 3 * 4 * 6 * 6 * 8 * 2
+    assert row.heads == 3 * 4

@@ -28,8 +28,8 @@ from xfcost.layers.shift import Context, Shift
 from xfcost.layers.stems import Fold
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.sparse import Sparse
+from xfcost.mechanisms.window import Axial
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run

@@ -551,6 +551,30 @@ class TestOthers:
         command(name).make_context(name, words, resilient_parsing=False)
 
     @pytest.mark.parametrize(
+        ("name", "absent"),
+        [("analyze", "SPEC"), ("report", "SPECS"), ("diff", "BEFORE and AFTER"), ("compare", "SPECS or --from")],
+    )
+    def test_a_command_without_a_spec_lists_what_it_takes(self, name, absent):
+        first, *kinds, last = refused(name).splitlines()
+        assert first == f"error: {name}: expected {absent}"
+        assert [kind.split()[0] for kind in kinds] == ["vit", "qwen3-32b", "mine.yaml", "model.py:Net", "config.json"]
+        assert last.startswith(f"  Example: xfcost {name} ")
+
+    def test_a_command_lists_no_kind_of_spec_that_it_refuses(self):
+        assert "model.py:Net" in refused("stream", "model.py:Net", "--N", "4")
+        assert "model.py:Net" not in refused("stream")
+        assert "model.py:Net" not in refused("show")
+
+    def test_all_required_options_are_named_at_once(self):
+        assert refused("layers").splitlines()[:3] == [
+            "error: layers: expected --N and --d",
+            "  --N  Tokens n of the sequence.",
+            "  --d  Width d of a token.",
+        ]
+        assert refused("layers", "--N", "1024").startswith("error: layers: expected --d\n")
+        assert refused("diff", "vit").startswith("error: diff: expected AFTER\n")
+
+    @pytest.mark.parametrize(
         ("option", "meant"),
         [("--gpu", "--on h100-sxm .* or --device cuda"), ("--kv-dtype", "--dtype"), ("--batc", "--batch")],
     )

@@ -21,13 +21,11 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, largest_map, map_levels
 from xfcost.mechanisms.deformable import Deformable
-from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.routing import Routing
-from xfcost.mechanisms.sinkhorn import Sinkhorn
+from xfcost.mechanisms.sorting import Lsh, Sinkhorn
 from xfcost.torch_models.build import build
-from xfcost.torch_models.mechanisms.lsh import LshAttention
 from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
-from xfcost.torch_models.mechanisms.sinkhorn import SinkhornAttention
+from xfcost.torch_models.mechanisms.sorting import LshAttention, SinkhornAttention
 
 # `--kind` of one of these selects this file
 KINDS = ("lsh", "routing", "sinkhorn", "deformable")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cases import CASES
 from cases.base import Case
 from contract import BATCH, cache_memory, logits_step_by_step
-from helpers import PLAIN
+from helpers import PLAIN, report_text
 from modules import Holder
 from strategies import cases, exact
 from tiers import of_case, tiered
@@ -228,6 +228,19 @@ def test_a_decoding_preset_is_counted_as_it_is_traced(preset: str, sizes: Any, a
     ledger = analyze(preset, N=sizes, mode="decode", attention=attention, batch=3)
     exact(ledger)
     assert ledger.total("params") == analyze(preset, trace=False).total("params")
+
+
+def test_the_cache_of_cross_attention_by_hand() -> None:
+    """T5-small: 6 layers · 2 (K, V) · 512 · 2 bytes for each of 100 tokens of the encoder and 7 of the decoder."""
+    ledger = analyze("t5-small", N="100,7", batch=3, dtype="bfloat16", mode="decode", trace=False)
+    of_token = 6 * 2 * 512 * 2
+    assert ledger.cache is not None
+    assert ledger.cache.cross_attention_bytes == ledger.cache.state_bytes == 3 * 100 * of_token
+    assert ledger.cache.bytes == 3 * 107 * of_token
+    text = " ".join(report_text(ledger).split())
+    # 3.516 MiB of 3.762
+    assert "cross-attention in the cache: 3.516 MiB (93.5 % of it), filled once by the encoder; new tokens add" in text
+    assert "do not grow with N" not in text
 
 
 def test_the_cache_of_llama_3_by_hand() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import xf
+from helpers import stdout_of, xf
 from repositories import git
 
 ROOT = Path(__file__).parents[1]
@@ -43,11 +43,26 @@ def test_the_readme_s_python_runs():
     assert f"# {namespace['ledger'].total('macs')}\n" in block
 
 
+def questions() -> list[tuple[str, tuple[str, ...]]]:
+    """The README's table: a question and its commands."""
+    (table,) = re.findall(r"\| question \| command \|\n(.*?)\n\n", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [(line.split("|")[1].strip(), (*re.findall(r"`xfcost (.*?)`", line),)) for line in table.splitlines()[1:]]
+
+
+def test_xfcost_alone_prints_the_readme_s_commands_and_questions():
+    (block,) = re.findall(
+        r"^Three commands.*?```sh\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+    three = [(line.split("# ")[1].capitalize(), line.split("#")[0].strip()) for line in block.splitlines()]
+    shown = stdout_of()
+    assert shown.startswith("".join(f"{question}\n  {command}\n" for question, command in three))
+    for question, commands in questions():
+        assert "\n".join(["", question, *(f"  xfcost {command}" for command in commands), ""]) in shown
+
+
 @pytest.mark.rest
 def test_the_readme_s_questions_are_answered_in_a_clone(tmp_path):
-    (table,) = re.findall(r"\| question \| command \|\n(.*?)\n\n", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    commands = [command for line in table.splitlines()[1:] for command in re.findall(r"`xfcost (.*?)`", line)]
-    assert len(commands) > len(table.splitlines()[1:])  # one question has two
+    commands = [command for _, several in questions() for command in several]
     shutil.copytree(ROOT / "specs" / "vit", tmp_path / "specs" / "vit")
     git(tmp_path, "init", "-q", "-b", "main")
     git(tmp_path, "add", ".")

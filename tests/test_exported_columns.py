@@ -448,7 +448,8 @@ def test_rows_of_a_decode_step(text: Path) -> None:
         assert told == {name: "" if value is None else str(value) for name, value in expected.items()}, path
     told = json.loads(ledger.to_json())
     # 4 bytes · 2 blocks · 96; 4 · 2 · 8
-    assert told["cache"] == {"bytes": 768, "bytes_per_token": 64, "state_bytes": 0, "recurrent_bytes": 0}
+    constant = dict.fromkeys(("state_bytes", "recurrent_bytes", "cross_attention_bytes"), 0)
+    assert told["cache"] == {"bytes": 768, "bytes_per_token": 64} | constant
     # 4·(8 + 2·block + 8 + 44), a block has 108 and of experts 147, of which one token uses 98. Two tokens that each
     # leave out one of 3 experts use all 3, or with chance 1/3 the same 2: 8/3 are expected.
     # 2772 FLOPs are 2·(40 + 216 + 8 + 96 + 120 + 96 + 72 + 8 + 40 + 48 + 30 + 8 + 180 + 100 + 176 + 16 + 16 + 8) + 40 +
@@ -489,6 +490,7 @@ COMPARED: dict[str, Any] = {
     "parallel_width": 7.0,
     "cache_bytes": None,
     "cache_bytes_per_token": None,
+    "cross_attention_bytes": None,
     "read_bytes": None,
     "intensity": None,
     "generation_macs": None,

@@ -9,7 +9,10 @@ from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
 
-COUNTS = ("path", "times", "params", "macs", "flops", "comparisons", "weights_read", "matrix", "pairs", "fused", "ran")
+COUNTS = (
+    "path", "times", "params", "macs", "flops", "comparisons", "weights_read", "matrix", "core", "pairs", "fused",
+    "ran",
+)  # fmt: skip
 
 
 @pytest.mark.rest

@@ -316,7 +316,7 @@ def test_what_can_not_be_is_one_error(runs, words, message, tmp_path):
 
 def test_without_a_file_systems_are_needed_and_machine_is_of_no_use():
     for command in ("plot", "compare"):
-        assert xf(command).stderr.startswith("error: expected presets or paths, as in `vit swin`, or --from FILE")
+        assert xf(command).stderr.startswith(f"error: {command}: expected SPECS or --from\n")
         assert (
             xf(command, "vit", "--machine", "x").stderr
             == "error: --machine x: chooses rows of a file; add --from FILE\n"

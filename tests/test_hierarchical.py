@@ -23,8 +23,7 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv import ConvMlp, DepthwiseConv
-from xfcost.mechanisms.conv_attention import ConvAttention
-from xfcost.mechanisms.spatial_reduction import SpatialReduction
+from xfcost.mechanisms.spatial_reduction import ConvAttention, SpatialReduction
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 

@@ -21,7 +21,7 @@ from xfcost.formulas.component import Place
 from xfcost.layers.heads import MaskedLanguageModel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.mla import Mla
+from xfcost.mechanisms.full import Mla
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel
 

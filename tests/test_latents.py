@@ -31,7 +31,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.inducing import Inducing
+from xfcost.mechanisms.low_rank import Inducing
 from xfcost.report.diagram import document
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.placement import place

@@ -21,14 +21,12 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.block_sparse import BlockSparse
-from xfcost.mechanisms.blockwise import Blockwise
+from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.global_local import GlobalLocal
-from xfcost.mechanisms.sliding import Sliding
+from xfcost.mechanisms.sliding import GlobalLocal, Sliding
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel
-from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
+from xfcost.torch_models.mechanisms.blockwise import BlockSparseAttention
 from xfcost.torch_models.modules import MODULES
 
 # `--kind` of one of these selects this file

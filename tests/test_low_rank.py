@@ -21,16 +21,15 @@ from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.low_rank import LowRank
-from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.low_rank import LowRank, Nystrom
+from xfcost.mechanisms.spatial_reduction import Compressed
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.mechanisms.full import FullAttention
-from xfcost.torch_models.mechanisms.nystrom import NystromAttention, PseudoInverse
+from xfcost.torch_models.mechanisms.low_rank import NystromAttention, PseudoInverse
 from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
 
 # `--kind` of one of these selects this file

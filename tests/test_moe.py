@@ -26,7 +26,7 @@ from xfcost.layers.feed_forward import Mlp, Swiglu
 from xfcost.layers.moe import Groups, Moe
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.objects import grouped
-from xfcost.mechanisms.mla import Mla
+from xfcost.mechanisms.full import Mla
 from xfcost.spec.architecture import Mode
 from xfcost.torch_models.modules import MODULES
 

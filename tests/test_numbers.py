@@ -313,6 +313,9 @@ def test_masks_are_told_with_what_they_leave() -> None:
     (text,) = mask_texts(analyze("gpt2", N=8, trace=False))
     assert f"{12 * 12 * 36:,}".replace(",", "") in text.plain.replace(",", "")
     assert "the causal mask keeps 56.2 % of scores" in text.plain
+    # four heads of queries share keys there: 32·32·36 of 32·32·64
+    (shared,) = mask_texts(analyze("llama3-8b", N=8, trace=False))
+    assert "the causal mask keeps 56.2 % of scores (36.86 k of 65.54 k)" in shared.plain
     assert not list(mask_texts(analyze("vit", trace=False)))
 
 

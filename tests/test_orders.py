@@ -19,14 +19,12 @@ from xfcost.layers.moe import Moe
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.axial import Axial
-from xfcost.mechanisms.block_sparse import BlockSparse
+from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.full import Cross, Full
-from xfcost.mechanisms.nystrom import Nystrom
-from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.low_rank import Nystrom
+from xfcost.mechanisms.pooling import Pooling, WindowPooling
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
-from xfcost.mechanisms.window import Window
-from xfcost.mechanisms.window_pooling import WindowPooling
+from xfcost.mechanisms.window import Axial, Window
 from xfcost.spec.load import preset_names
 
 ENLARGED = 2**30

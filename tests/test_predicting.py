@@ -23,7 +23,7 @@ from xfcost.report.document import drawn
 from xfcost.report.timing import parts
 from xfcost.torch_models.predicting.calibrate import NetworkRun, at_one_pace, fitted, overhead_of, pace, run_of, steady
 from xfcost.torch_models.predicting.operations import SingleOperations
-from xfcost.torch_models.predicting.predict import Predictor, interval_of, recorded
+from xfcost.torch_models.predicting.predict import Predictor, by_clock, interval_of, recorded
 from xfcost.torch_models.predicting.regression import (
     CallFeatures,
     Regression,
@@ -83,7 +83,7 @@ def test_fused_attention_is_one_call_on_meta_and_on_the_cpu():
 
 def test_a_timed_run_times_every_call_alone():
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    found = recorded(model, (torch.zeros(3, 4),), Ticks(), times=2)
+    found = recorded(model, (torch.zeros(3, 4),), by_clock(Ticks(), 2))
     # two addmm of different sizes and a ReLU, each between two looks; the transposed weights are views
     assert sorted(call.operation for call in found.seconds) == ["aten.addmm", "aten.addmm", "aten.relu"]
     assert all(seconds == pytest.approx(1e-3) for times in found.seconds.values() for seconds in times)
@@ -195,7 +195,7 @@ def test_networks_cut_to_few_blocks_say_nothing_of_overhead():
 
 def test_what_is_called_before_each_run_is_not_recorded():
     before, model = [], nn.ReLU()
-    found = recorded(model, (torch.zeros(3),), Ticks(), times=2, before=lambda: before.append(torch.ones(2) + 1))
+    found = recorded(model, (torch.zeros(3),), by_clock(Ticks(), 2, lambda: before.append(torch.ones(2) + 1)))
     # once where the calls are noted, twice where they are timed
     assert len(before) == 3
     assert [call.operation for _, call in found.calls] == ["aten.relu"]
@@ -209,7 +209,7 @@ def test_runs_that_differ_are_not_timed_together():
             return x.relu() if self.runs == 1 else x.relu().exp()
 
     with pytest.raises(RuntimeError, match="a run of 2 calls after one of 1"):
-        recorded(Other(), (torch.zeros(3),), Ticks())
+        recorded(Other(), (torch.zeros(3),), by_clock(Ticks()))
 
 
 def test_equal_calls_of_a_run_keep_their_own_times():
@@ -218,7 +218,7 @@ def test_equal_calls_of_a_run_keep_their_own_times():
             return x.relu().t().relu().exp()
 
     ticks = iter([1.0, 1.5, 2.0, 2.25, 3.0, 3.125])
-    found = recorded(Twice(), (torch.zeros(3, 3),), lambda: next(ticks))
+    found = recorded(Twice(), (torch.zeros(3, 3),), by_clock(lambda: next(ticks)))
     by_name = {}
     for call, times in found.seconds.items():
         by_name.setdefault(call.operation, []).extend(times)
@@ -421,7 +421,7 @@ def test_where_no_calibration_can_be_kept_none_is_measured(tmp_path, monkeypatch
 
 def test_a_recorded_run_becomes_features():
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(4, 8), nn.ReLU())[:1]
-    found = run_of("one", recorded(model, (torch.zeros(3, 4),), Ticks()), 0.5)
+    found = run_of("one", recorded(model, (torch.zeros(3, 4),), by_clock(Ticks())), 0.5)
     assert [one.operation for one in found.calls] == ["product"]
     assert list(found.seconds.values()) == [pytest.approx(1e-3)]
     assert (found.views, found.modules, found.whole) == (1, 2, 0.5)

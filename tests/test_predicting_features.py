@@ -45,7 +45,7 @@ def test_the_steps_of_a_recurrence_find_their_weights_in_the_caches():
     assert loops(calls) == {step}
     assert loops({("cell", step): 31}) == set()
     assert features(step, looped=True).variant == "nn looped"
-    found = run_of("lstm", Recorded(calls, Counter(), Counter(), {step: [1.0], batch: [2.0]}), 99.0)
+    found = run_of("lstm", Recorded(calls, Counter(), Counter(), [("cell", step, [1.0]), ("cell", batch, [2.0])]), 99.0)
     assert {one.variant: found.seconds[one] for one in found.calls} == {"nn looped": 1.0, "nn": 2.0}
 
 

@@ -22,10 +22,11 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.console import plain_text
 from xfcost.report.document import drawn
 from xfcost.report.timing import parts
+from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.calibrate import NetworkRun, fitted, runner_of
 from xfcost.torch_models.predicting.operations import TRAINED, Trial, placed
-from xfcost.torch_models.predicting.predict import OUTSIDE, Predictor, recorded_step
+from xfcost.torch_models.predicting.predict import OUTSIDE, Predictor, by_clock, recorded_step
 from xfcost.torch_models.predicting.regression import features, joined, samples_of
 from xfcost.torch_models.running.prediction_calls import FLASH_ATTENTION, FUSED_ATTENTION, LayoutCall
 from xfcost.torch_models.shared.experts import ExpertLinear
@@ -146,7 +147,7 @@ def test_states_of_the_optimizer_are_there_already():
 def test_a_step_on_a_clock_times_forward_backward_and_update():
     built = live("vit-ti32", "cpu", ONE, N=49, mode="train")
     stepping, before = Stepping(built, "sgd", lists=False), []
-    found = recorded_step(built, stepping, Ticks(), 2, lambda: before.append(1))
+    found = recorded_step(built, stepping, by_clock(Ticks(), 2, lambda: before.append(1)))
     # once where the calls are noted, twice where they are timed
     assert len(before) == 3
     assert {call for _, call in found.calls} == set(found.seconds)
@@ -233,12 +234,12 @@ def test_a_runner_of_steps_runs_whole_ones_and_records_them():
     chosen = Trial("vit-ti32", (49,), ONE, mode="train", optimizer="sgd")
     ((name, architecture, _),) = placed([chosen], "float32")
     assert name == "vit-ti32 N=49 stages.0.depth=1 eager train sgd"
-    whole, record = runner_of(architecture, chosen, "cpu", Ticks())
+    whole, record = runner_of(build(architecture, "cpu"), chosen)
     weight = next(whole.model.parameters())
     before = weight._version
     whole()
     assert weight._version == before + 1
-    assert any(call.operation == "aten.add_" for row, call in record(1).calls if row == UPDATE)
+    assert any(call.operation == "aten.add_" for row, call in record(by_clock(Ticks())).calls if row == UPDATE)
 
 
 def test_every_optimizer_is_calibrated():

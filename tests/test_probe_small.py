@@ -13,15 +13,14 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.probe import ProbedRow
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.mechanisms.kernel import Kernel, RandomFeatures
-from xfcost.mechanisms.nystrom import Nystrom
-from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.low_rank import Nystrom
+from xfcost.mechanisms.pooling import Pooling, WindowPooling
 from xfcost.mechanisms.recurrent import Lstm
 from xfcost.mechanisms.residual_blocks import Basic
 from xfcost.mechanisms.retention import Retention
+from xfcost.mechanisms.sliding import GlobalLocal
 from xfcost.mechanisms.window import Window
-from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.probing import small as small_module
 from xfcost.torch_models.probing.account import probed_part

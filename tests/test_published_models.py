@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from fractions import Fraction
 from importlib.metadata import version
@@ -11,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from helpers import error_of, report_text, stdout_of, xf
+from helpers import environment, error_of, report_text, stdout_of, xf
 from xfcost.api.analysis import analyze, compare
 from xfcost.api.find import find
 from xfcost.api.roofline import bounded_roofline
 from xfcost.commands.options import presets_from
 from xfcost.counting.forward import count
 from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, recorded
-from xfcost.importing import loaded_config
+from xfcost.importing import listed_model, loaded_config
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.models import RECORDED_WITH, config_of, models
@@ -60,8 +61,9 @@ def test_counts_are_those_of_a_run_of_the_class(name):
 
 def test_forms_are_sums_of_products():
     letters = letters_at(100, 3, {"C": 64}, {"L": "5*B+1"}, {"X": ("4*B", 8)})
-    # 100 tokens are two chunks of 64; 16 numbers are sorted by 4 comparisons each; 12 choices are of all 8
-    assert letters == {"N": 100, "B": 3, "C": 2, "L": 4, "X": 8}
+    # 100 tokens are two chunks of 64, with 64·65/2 + 36·37/2 causal pairs; 16 numbers are sorted by 4 comparisons each;
+    # 12 choices are of all 8
+    assert letters == {"N": 100, "B": 3, "C": 2, "CP": 2746, "L": 4, "X": 8}
     assert form_value("2*B*N^2-1/2*N+7", letters) == 2 * 3 * 10_000 - 50 + 7
     assert form_value("-64*C+L*B", letters) == -128 + 12
     with pytest.raises(ValueError, match="1/3"):
@@ -176,6 +178,45 @@ def test_a_class_that_runs_has_the_name_and_the_paper_of_the_list(tmp_path):
     other = tmp_path / "qwen3-0.6b.json"
     other.write_text(json.dumps(TINY))
     assert analyze(str(other), N=8, trace=False, mixing=False).metadata.name == "Qwen3ForCausalLM"
+
+
+# Fields of the published file that the list leaves out, as they change no count.
+_PUBLISHED_BESIDE = {
+    "bos_token_id": 151643, "eos_token_id": 151645, "initializer_range": 0.02, "rope_scaling": None,
+    "sliding_window": None, "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": True,
+}  # fmt: skip
+
+
+def test_a_config_with_the_fields_of_a_listed_model_has_its_counts(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config_of("qwen3-0.6b").read_text(encoding="utf-8")) | _PUBLISHED_BESIDE))
+    given = {"mode": "decode", "N": 100, "batch": 2, "on": "h100-sxm"}
+    own, listed = (json.loads(analyze(name, **given).to_json()) for name in (str(config), "qwen3-0.6b"))
+    note = f"{config} has the fields of qwen3-0.6b, whose stored counts these are"
+    assert own.pop("notes") == [*listed.pop("notes"), note]
+    assert own == listed
+    code = f"import sys, xfcost; xfcost.analyze({str(config)!r}, N=8); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+    compared = compare(str(config), "qwen3-1.7b", mode="decode", N=100)
+    assert note in compared.ledgers[0].metadata.notes
+    # another dtype is not stored: the class runs, on the file
+    run = analyze(str(config), N=8, dtype="bfloat16", trace=False, mixing=False)
+    assert (run.metadata.name, run.agreement.exact) == ("Qwen3ForCausalLM", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "listed"),
+    [
+        ("qwen3-0.6b", {"torch_dtype": "float16", "quantization_config": {"quant_method": "fp8"}}, "qwen3-0.6b"),
+        ("qwen3-0.6b", {"num_hidden_layers": 27}, None),
+        ("qwen3-0.6b", {"layer_types": ["full_attention"] * 28}, None),
+        ("qwen3-0.6b", {"head_dim": None}, None),
+        ("clip-vit-l-14", {"is_encoder_decoder": False, "logit_scale_init_value": None}, "clip-vit-l-14"),
+        ("clip-vit-l-14", {"vision_config": {"hidden_size": 1024}}, None),
+    ],
+)
+def test_fields_that_may_change_a_count_make_another_model(name, changed, listed):
+    assert listed_model(json.loads(config_of(name).read_text(encoding="utf-8")) | changed) == listed
 
 
 def test_specs_of_the_list_have_their_own_papers():
@@ -335,6 +376,7 @@ def test_whisper_has_the_keys_and_values_of_the_speech_in_its_cache():
     ledger = analyze("whisper-large-v3", mode="decode", N=448, batch=4, on="h100-sxm")
     assert ledger.cache.bytes == 4 * 32 * 2 * 1280 * 2 * (448 + 1500)
     assert ledger.cache.bytes_per_token == 32 * 2 * 1280 * 2
+    assert ledger.cache.cross_attention_bytes == ledger.cache.state_bytes == 4 * 32 * 2 * 1280 * 2 * 1500
     # of each layer q, k, v, o and those of the cross-attention but its keys and values; the network; scores and values
     layer = 6 * 1280**2 + 2 * 1280 * 5120 + 2 * 1280 * (448 + 1500)
     assert ledger.total("macs") == 4 * (32 * layer + 1280 * 51_866)

@@ -79,11 +79,13 @@ def test_a_router_is_not_quantised():
 
 
 def test_of_a_module_s_cache_keys_and_values_alone_have_a_byte():
-    # float32: 4,000 bytes of states, 8,000 of full windows, 20,000 that grow by 400 a token
-    cache = CacheBytes(bytes=32_000, bytes_per_token=400, state_bytes=12_000, recurrent_bytes=4_000)
+    # float32: 4,000 bytes of states, 2,000 of full windows, 6,000 of an encoder, 20,000 that grow by 400 a token
+    cache = CacheBytes(
+        bytes=32_000, bytes_per_token=400, state_bytes=12_000, recurrent_bytes=4_000, cross_attention_bytes=6_000
+    )
     found = quantised_cache(cache, 4)
     assert (found.bytes, found.bytes_per_token) == (4_000 + 7_000, 100)
-    assert (found.state_bytes, found.recurrent_bytes) == (4_000 + 2_000, 4_000)
+    assert (found.state_bytes, found.recurrent_bytes, found.cross_attention_bytes) == (4_000 + 2_000, 4_000, 1_500)
 
 
 def test_expected_experts_are_read_in_their_format():

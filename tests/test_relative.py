@@ -23,9 +23,8 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.full import Buckets, Cross, Full
-from xfcost.mechanisms.relative import Relative
+from xfcost.mechanisms.relative import Compressive, Relative
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES

@@ -8,6 +8,7 @@ from importlib.resources import files
 from itertools import pairwise, takewhile
 
 import pytest
+import torch
 
 import xfcost
 from helpers import xf
@@ -206,6 +207,28 @@ def test_the_command_says_the_answer_and_writes_one_file(tmp_path):
     again = xf("report", "vit-s8", "swin-t", cwd=tmp_path)
     assert again.returncode == 2
     assert "already exists" in again.stderr
+
+
+def test_python_writes_the_page_that_the_command_writes(tmp_path):
+    target = tmp_path / "page.html"
+    comparison = xfcost.write_report("vit-s8", "swin-t", N=784, output=target)
+    assert target.read_text("utf-8") == page_of(*TWO)
+    assert comparison.ledgers[0].total("macs") == 22_405_742_592
+    with pytest.raises(xfcost.XfcostError, match="already exists"):
+        xfcost.write_report("gpt2", output=target)
+    # a module of Python, and a slider: 5 tokens, each 3·4 MACs
+    xfcost.write_report((torch.nn.Linear(3, 4), torch.zeros(5, 3)), output=target, force=True)
+    assert '<data value="60"' in target.read_text("utf-8")
+    xfcost.write_report("gpt2", N=128, slider=(64, 256), output=str(target), force=True)
+    sizes = Strict(target.read_text("utf-8")).data["sizes"]
+    assert (sizes[0], sizes[-1]) == (64, 256)
+
+
+@pytest.mark.parametrize("slider", [(256, 64), (64,), "64", "64:x", 64, (0, 64), (64, "many")])
+def test_a_slider_is_two_rising_numbers(tmp_path, slider):
+    with pytest.raises(xfcost.XfcostError, match="slider: expected the lowest and the highest N"):
+        xfcost.write_report("gpt2", output=tmp_path / "page.html", slider=slider)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,8 @@ from xfcost.layers.feed_forward import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Neighbourhood
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Neighbourhood, Unfolded
 from xfcost.mechanisms.residual_blocks import InvertedResidual, Vgg
-from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.spec.load import load
 from xfcost.spec.placement import place as architecture
 from xfcost.spec.run import Run

@@ -295,10 +295,24 @@ def test_names_cover_no_other_name_and_stay_inside_the_axes():
     (axes,) = figure.axes
     renderer = FigureCanvasAgg(figure).get_renderer()
     names = [text for text in axes.texts if str(text.get_gid()).startswith("name of ")]
-    assert len(names) == 6
+    # each has a tenth of the time: all are named, those of one place in one label
+    assert sorted(text.get_text().split("\n") for text in names) == [
+        [f"Operation {number}" for number in range(odd, 10, 2)] for odd in (0, 1)
+    ]
     boxes = [text.get_window_extent(renderer) for text in names]
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     assert all(axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and box.y1 <= axes.bbox.y1 for box in boxes)
+
+
+def test_every_operation_of_a_twentieth_of_the_time_is_named():
+    rows = [
+        row("a.x", "Under it", flops=10**9, seconds=0.049, held=10**7),
+        row("a.y", "A twentieth", flops=10**12, seconds=0.05, held=10**9),
+        row("a.z", "The longest", flops=10**10, seconds=0.9, held=10**9),
+    ]
+    (axes,) = drawn(found(rows=tuple(rows))).axes
+    names = {text.get_text() for text in axes.texts if str(text.get_gid()).startswith("name of ")}
+    assert names == {"A twentieth", "The longest"}
 
 
 PLACES = st.floats(0, 400)
@@ -421,7 +435,7 @@ def test_bytes_of_a_prediction_are_those_of_a_timed_run(calibrated, tmp_path):
 def peaks_replaced(monkeypatch):
     from xfcost.torch_models.predicting import calibrate
 
-    monkeypatch.setattr(calibrate, "peaks", lambda device, dtype, clock: BASELINE)
+    monkeypatch.setattr(calibrate, "peaks", lambda device, dtype: BASELINE)
 
 
 @pytest.mark.parametrize(("damaged", "says"), [(False, "is not calibrated"), (True, "is no calibration of xfcost")])

@@ -14,8 +14,8 @@ from tiers import tiered_examples, tiered_presets
 from xfcost.counting.forward import count
 from xfcost.counting.saved_activations import followed, saved_activations
 from xfcost.formulas.component import Mixer
-from xfcost.mechanisms.global_local import GlobalLocal
-from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.low_rank import Nystrom
+from xfcost.mechanisms.sliding import GlobalLocal
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place

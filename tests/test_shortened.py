@@ -28,8 +28,7 @@ from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, video_sides
 from xfcost.mechanisms.conv import ConvModule
 from xfcost.mechanisms.funnel import Funnel
-from xfcost.mechanisms.pooling import Pooling
-from xfcost.mechanisms.window_pooling import WindowPooling
+from xfcost.mechanisms.pooling import Pooling, WindowPooling
 from xfcost.spec.architecture import Part
 from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load

@@ -37,8 +37,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.probe import ProbedRow
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.block_sparse import BlockSparse
-from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.blockwise import BlockSparse
+from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.accounts import reconciled

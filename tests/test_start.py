@@ -195,6 +195,11 @@ def test_commands_and_options_complete() -> None:
         (("measure", "vit", "--device", "m"), ["mps"]),
         (("compare", "vit", "--mode", "de"), ["decode"]),
         (("analyze", "vit", "--by", "mod"), ["module"]),
+        (("analyze", "vit", "--on", "l40s,a100-sxm-"), ["l40s,a100-sxm-40", "l40s,a100-sxm-80"]),
+        (("analyze", "qwen3-32"), ["qwen3-32b"]),
+        (("find", "--sort", "cache"), ["cache-bytes"]),
+        (("plot", "vit", "--metric", "thr"), ["throughput"]),
+        (("calibrate", "--device", "c"), ["cpu", "cuda"]),
     ],
     ids=" ".join,
 )

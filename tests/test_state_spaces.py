@@ -21,14 +21,13 @@ from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.errors import ComponentError, DeviceError
+from xfcost.mechanisms.fourier_mixing import Hyena
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
 from xfcost.mechanisms.mamba import Mamba, Mamba2
-from xfcost.mechanisms.retention import Retention
-from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
+from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
+from xfcost.torch_models.mechanisms.fourier_mixing import LongConvolution, Spectra
 from xfcost.torch_models.mechanisms.full import FullAttention
-from xfcost.torch_models.mechanisms.hyena import LongConvolution, Spectra
 from xfcost.torch_models.mechanisms.kernel import KernelAttention, SoftmaxFeatures, orthogonal_features
 from xfcost.torch_models.mechanisms.retention import decay
 from xfcost.torch_models.modules import MODULES

@@ -76,7 +76,7 @@ def line(kind: str, name: str) -> dict[str, Any]:
             model = configured(str(path), "meta", ConfigOptions(dtype="bfloat16", has_head=True))
 
         def built(lengths: Lengths) -> tuple[Any, Given]:
-            return model, usual_inputs(model, {"N": lengths.tokens, "B": BATCH}, "meta")
+            return model, usual_inputs(model, lengths, BATCH, "meta")
 
         step, given = in_mode(built, "decode")(Lengths(TOKENS))
         ledger = module_ledger(step, *given, mode="decode", trace=False)

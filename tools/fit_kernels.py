@@ -42,11 +42,8 @@ _MACS: Final = {"float32": 33.5e12, "bfloat16": 494.5e12}
 # Of the cache: both have 50 MB; that rate is the one of element-wise calls within it.
 _CACHE: Final = DeviceCache(held_bytes=40e6, bytes_per_second=5.5e12)
 _FOLDS: Final = 8
-# A host whose kernels take this share of its seconds may have waited for the GPU.
-_WAITS: Final = 0.9
 
-
-# Of the host all calls are alike, and none has seconds of its own.
+# Of the host all calls are alike.
 _ANY: Final = CallFeatures("", "", (), 0, 0)
 
 
@@ -122,14 +119,17 @@ def without_presets(runs: Sequence[KernelRun]) -> Iterable[tuple[list[KernelRun]
 
 
 def host_of(runs: Iterable[KernelRun], *, trained: bool) -> Overhead:
-    """What launches, views and modules take the host, fitted to the runs in which it did not wait for the GPU."""
+    """What launches, views and modules take the host."""
     return overhead_of(
         [
-            NetworkRun(run.preset, {_ANY: run.outside[0]}, {_ANY: 0.0}, *run.outside[1:], run.host)
+            NetworkRun(
+                run.preset, {_ANY: run.outside[0]}, {}, *run.outside[1:], run.wall,
+                host=run.host, kernels=run.kernels,
+            )
             for run in runs
-            if run.trained == trained and run.kernels < _WAITS * run.host
+            if run.trained == trained
         ]
-    )
+    )  # fmt: skip
 
 
 def calibration_of(runs: Sequence[KernelRun], device: int, dtype: str) -> Calibration:

@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.torch_models.any_model.inputs import Given, usual_inputs
+from xfcost.torch_models.any_model.inputs import Given, Lengths, image_places, images_of, usual_inputs
 from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.any_model.targets import configured
 
@@ -74,11 +74,12 @@ def line(name: str) -> dict[str, Any]:
 
 
 def made(path: str, device: str) -> tuple[Any, Given]:
-    """The model of a config, and its usual inputs, of 16 tokens where they have tokens."""
+    """The model of a config, and its usual inputs, of 16 tokens behind the image where they have tokens."""
     torch.manual_seed(0)
     model = configured(path, device)
     of_sound = getattr(model, "main_input_name", "") == "input_values"
-    return model, usual_inputs(model, {"N": None if of_sound else TOKENS, "B": 1}, device)
+    tokens = TOKENS + image_places(model, images_of(model, 1, device))
+    return model, usual_inputs(model, Lengths(None if of_sound else tokens), 1, device)
 
 
 def _analysed(path: str, name: str) -> Ledger:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xfcost.api.paper_tables import layer_types, survey
     from xfcost.api.predictions import calibrate
     from xfcost.api.reach import reach
+    from xfcost.api.report_page import write_report
     from xfcost.api.residual_stream import stream
     from xfcost.api.summary import summary
     from xfcost.ledger.errors import XfcostError
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Ledger", "Operation", "ResidualStream", "XfcostError", "analyze", "build", "calibrate", "check",
     "compare", "diff", "find", "layer_types", "reach", "register", "stream", "summary", "survey", "trace",
+    "write_report",
 ]  # fmt: skip
 
 _MODULES = {
@@ -47,6 +49,7 @@ _MODULES = {
     "summary": "xfcost.api.summary",
     "survey": "xfcost.api.paper_tables",
     "trace": "xfcost.api.analysis",
+    "write_report": "xfcost.api.report_page",
     "Ledger": "xfcost.ledger.ledger",
     "Operation": "xfcost.ledger.ledger",
     "ResidualStream": "xfcost.ledger.residual_stream",

@@ -45,7 +45,55 @@ COMMANDS: Final = {
 }
 
 
+# What `xfcost` alone prints, and the README's table: a question -> the commands that answer it.
+FIRST: Final = {
+    "Where does the cost sit?": ("analyze vit",),
+    "Which of two models costs less?": ("compare vit swin --size 224",),
+    "How do they grow?": ("plot vit swin --size 112:896 -o growth.svg",),
+}
+QUESTIONS: Final = {
+    "Does a 70B with a batch of 8 at 128k fit, and how fast can it be?": (
+        "analyze llama3-70b --mode decode --on h100-sxmx8 --N 128k --batch 8",
+    ),
+    "Which devices serve a 70B at 30 tokens/s for each user, and to how many at once?": (
+        "analyze llama3-70b --mode decode --N 32k --on h100-sxmx8,h200-sxmx8,l40sx16 --tokens-per-user 30",
+    ),
+    "How many days do 300B tokens of a 1.3B take on 8 A100?": (
+        "analyze gpt3-xl --mode train --tokens 300B --on a100-sxm-80x8",
+    ),
+    "Which models stay under 25 GMACs at 512 px?": ("find --size 512 --max-macs 25G --sort params",),
+    "Does window attention pay at my N?": ("compare common-full common-sliding --N 4k --on h100-sxm",),
+    "Did this pull request make it slower?": (
+        "diff main:specs/vit/vit-s8.yaml specs/vit/vit-s8.yaml",
+        "check specs/vit/vit-s8.yaml --max-macs 25G",
+    ),
+    "What do I show the others?": ("report vit swin --size 224 -o report.html",),
+}
+
+
 class _Command(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments read; where required ones are missing, all of them are named.
+
+        Raises:
+            UsageError: an argument or an option is missing.
+        """
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)  # type: ignore[no-any-return]
+        except Exception as error:
+            if type(error).__name__ != "MissingParameter":
+                raise
+        from xfcost.commands.options import missing
+
+        values = self.make_parser(ctx).parse_args(args=given)[0]
+        absent = [
+            one
+            for one in self.params
+            if one.required and ((value := values.get(one.name)) is None or one.value_is_missing(value))
+        ]
+        raise missing(ctx, absent)
+
     def get_help(self, ctx: Any) -> str:
         """The help as stdout can write it; typer writes UTF-8 to an ASCII one."""
         return written(super().get_help(ctx), sys.stdout)
@@ -147,7 +195,7 @@ def command(name: str) -> TyperCommand:
 app = typer.Typer(
     cls=LazyGroup,
     name="xfcost",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST},
@@ -178,6 +226,11 @@ def root(
         from xfcost.spec.files import allow_outside as allowed
 
         ctx.with_resource(allowed())
+    if ctx.invoked_subcommand is None:
+        asked = [*FIRST.items(), *QUESTIONS.items()]
+        lines = [f"{question}\n" + "\n".join(f"  xfcost {one}" for one in commands) for question, commands in asked]
+        lines.insert(len(FIRST), "")
+        typer.echo("\n".join([*lines, "", "All commands: xfcost --help"]))
 
 
 def main() -> None:
@@ -237,6 +290,6 @@ _LONGEST: Final = 300
 
 
 def _refuse(message: str, code: int = XfcostError.exit_code) -> NoReturn:
-    for line in f"error: {message}".split("\n"):
-        say(line)
+    for line in message.split("\n"):  # an indented one continues the line before it
+        say(line if line.startswith("  ") else f"error: {line}")
     sys.exit(code)

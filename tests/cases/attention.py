@@ -4,16 +4,12 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.compressed import Compressed
-from xfcost.mechanisms.compressive import Compressive
-from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full
+from xfcost.mechanisms.full import Buckets, ClassAttention, Cross, Full, Mla
 from xfcost.mechanisms.funnel import Funnel
-from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
-from xfcost.mechanisms.low_rank import LowRank
-from xfcost.mechanisms.mla import Mla
-from xfcost.mechanisms.nystrom import Nystrom
-from xfcost.mechanisms.relative import Relative
+from xfcost.mechanisms.low_rank import Inducing, LowRank, Nystrom
+from xfcost.mechanisms.relative import Compressive, Relative
+from xfcost.mechanisms.spatial_reduction import Compressed
 from xfcost.mechanisms.synthesizer import Synthesizer
 
 PLAIN = (

@@ -12,9 +12,8 @@ from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase, Rows
 from references.chosen import Readings, everything, readings
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.deformable import Deformable
-from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.routing import Routing
-from xfcost.mechanisms.sinkhorn import Sinkhorn
+from xfcost.mechanisms.sorting import Lsh, Sinkhorn
 
 
 def buckets_of(module: nn.Module, qk_BPD: Tensor) -> Tensor:

@@ -9,19 +9,14 @@ from hypothesis import strategies as st
 from cases.base import GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, MechanismCase, Rows
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.axial import Axial
-from xfcost.mechanisms.block_sparse import BlockSparse
-from xfcost.mechanisms.blockwise import Blockwise
-from xfcost.mechanisms.global_local import GlobalLocal
-from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
+from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Unfolded
 from xfcost.mechanisms.non_local import NonLocal, Sagan
-from xfcost.mechanisms.pooling import Pooling
-from xfcost.mechanisms.sliding import Sliding
+from xfcost.mechanisms.pooling import Pooling, WindowPooling
+from xfcost.mechanisms.sliding import GlobalLocal, Sliding
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
-from xfcost.mechanisms.unfolded import Unfolded
-from xfcost.mechanisms.window import Window
-from xfcost.mechanisms.window_pooling import WindowPooling
+from xfcost.mechanisms.window import Axial, Window
 
 
 def kept(grid: Grid, padded: Grid) -> list[int]:

@@ -6,11 +6,10 @@ from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.hyena import Hyena
+from xfcost.mechanisms.fourier_mixing import Hyena
 from xfcost.mechanisms.mamba import Mamba, Mamba2
 from xfcost.mechanisms.recurrent import Additive, Gru, Lstm, Maxout, Recurrent, Rnn, Sum
-from xfcost.mechanisms.retention import Retention
-from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
+from xfcost.mechanisms.retention import Retention, RwkvChannel, RwkvTime
 
 # Recurrent layers see a sequence, a grid in raster order. A longer one forgets its first token to the last bit.
 RECURRENT_GRIDS = (*(Grid((n,)) for n in (1, 2, 5, 13)), Grid((3, 4)), Grid((1, 1), 1), Grid((2, 2), 1))

@@ -6,10 +6,10 @@ from cases.base import DIM, GRIDS, GRIDS_WITH_EXTRA, HEADS, SEQUENCES, VOLUME, M
 from xfcost.formulas.conv_kernel import ConvolutionMixer
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv, ConvMlp, ConvModule, DepthwiseConv
-from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.mechanisms.fourier_mixing import FourierMixing
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
 from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg
+from xfcost.mechanisms.spatial_reduction import ConvAttention
 from xfcost.mechanisms.token_mixing import Gmlp, TokenLinear, TokenMlp
 
 FORMS = st.sampled_from(["plain", "depthwise", "separable"])

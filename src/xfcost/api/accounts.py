@@ -29,7 +29,7 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
-from xfcost.spec.models import models
+from xfcost.spec.models import counts_of, models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run, is_deployed, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
@@ -452,24 +452,34 @@ def sized_on_devices(ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], Size
     return _with_choices(on_devices(ledger, run, sizes), run, sizes)
 
 
-def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> RecordedModel | None:
-    """The model of the list that a target names, where its recorded counts answer; None where its class has to run.
+def recorded_model(
+    target: ModuleTarget | None, given: Mapping[str, Any]
+) -> tuple[RecordedModel, Run] | tuple[None, None]:
+    """The model of the list that a target names, or whose fields its config has, and its run, without N and size.
 
-    It runs to be timed, predicted, traced, trained and looked into, and in another dtype or attention.
+    None where its recorded counts do not answer, and its class has to run: to be timed, predicted, traced, trained and
+    looked into, and in another dtype or attention.
     """
     runs = (
         "device", "predict", "trace", "mixing", "inputs", "build", "tokens_of", "settings", "probe", "cache_in",
         "cache_out",
     )  # fmt: skip
-    if target is None or target.text not in models() or any(given.get(name) for name in runs):
-        return None
+    if target is None or target.kind != "config" or any(given.get(name) for name in runs):
+        return None, None
+    name: str | None = target.text
+    config = None
+    if name not in models():
+        from xfcost.importing import listed_model
+
+        name, config = listed_model(_config_values(target.place) or {}), target.text
+    if name is None or counts_of(name) is None:
+        return None, None
     from xfcost.counting.recorded import recorded
 
-    run = module_run({name: value for name, value in given.items() if name != "N"}, "config", target.place)
-    found = recorded(
-        target.text, int(read_option("batch", given.get("batch", 1))), run.mode, eager=run.attention == "eager"
-    )
-    return None if found is None else found.answering(run.dtype, run.attention)
+    run = module_run(given, "config", target.place)
+    found = recorded(name, run.batch, run.mode, eager=run.attention == "eager", config=config)
+    answering = found and found.answering(run.dtype, run.attention)
+    return (None, None) if answering is None else (answering, run)
 
 
 def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, Any] | None) -> GivenModule:

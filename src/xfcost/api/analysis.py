@@ -118,10 +118,10 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     refuse("a spec", {"example_inputs": examples[0], "example_kwargs": examples[1]})
     name, settings = spec_name(spec), given.get("settings")
     target = module_target(name)
-    found = recorded_model(target, given | {"trace": options.get("trace")})
-    if target is not None and found is not None:
-        tokens, run = one_number(given.get("N")), choosing.applied(module_run(given, "config", target.place))
-        run = run._replace(tokens=None if tokens is None else (tokens,), size=read_option("size", given.get("size")))
+    found, own_run = recorded_model(target, given | {"trace": options.get("trace")})
+    if found is not None and own_run is not None:
+        tokens, size = one_number(given.get("N")), read_option("size", given.get("size"))
+        run = choosing.applied(own_run)._replace(tokens=None if tokens is None else (tokens,), size=size)
         _check_one(run, how)
         ledger = found.account(run, orders=given.get("closed_form") is not False)
         return sized_on_devices(ledger, run, found.sizes)
@@ -178,7 +178,7 @@ def compare(
 
     how = account_options(options)._replace(orders=thorough)
     run = make_run(**run_options(options))
-    systems = open_systems(specs, options, how.progress, patient=thorough, counted=True)
+    systems = open_systems(specs, {**options, "on": run.on}, how.progress, patient=thorough, counted=True)
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = shared_run(run, systems)._replace(compared=True)

@@ -91,7 +91,7 @@ def answer(
     if not given["vary"]:
         refuse("find without --vary", given | {"jobs": jobs if jobs > 1 else None})
         chosen = presets_of(names, families)
-        systems = open_systems(chosen, given, progress.said, counted=True)
+        systems = open_systems(chosen, given | {"on": run.on}, progress.said, counted=True)
         for one in systems:
             start(one, [run], mixing=False, strict=False, progress=progress.said)
         kinds = [kind_of(one, run) for one in systems]

@@ -621,6 +621,7 @@ class SearchOptions(TypedDict, total=False):
             "Sort by params, macs, flops, memory, attention-bytes or cache-bytes; with --on also by seconds.",
             metavar="QUANTITY",
             default="params",
+            words=("params", "macs", "flops", "memory", "attention-bytes", "cache-bytes", "seconds"),
         ),
     ]
     descending: Annotated[

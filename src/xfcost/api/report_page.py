@@ -1,25 +1,36 @@
-"""Systems -> what the page of `xfcost report` is made from: ledgers, growth, closed forms, blocks, rooflines."""
+"""One HTML page of several systems: ledgers, growth, closed forms, blocks, rooflines, written to a file."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from xfcost.api.accounts import AccountOptions
+from xfcost.api.analysis import account_options
+from xfcost.api.options import CompareOptions, takes
 from xfcost.api.roofline import bounded_roofline, under_roofs
-from xfcost.api.systems import shared_run, system_ledgers, with_remarks
-from xfcost.counting.comparison import compared
+from xfcost.api.runs import make_run, run_options
+from xfcost.api.systems import check_mixing, open_systems, shared_run, system_ledgers, with_remarks
+from xfcost.counting.comparison import Comparison, compared
 from xfcost.counting.diagram import Diagram, diagram
 from xfcost.counting.size_forms import TOTAL, size_forms
 from xfcost.counting.sweep import default_span, size_list
 from xfcost.counting.system import SpecSystem, System
-from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.errors import UsageError, XfcostError, shown
 from xfcost.ledger.execution import ONE_PASS
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.quantities import whole_numbers
 from xfcost.ledger.roofline import Roofline
+from xfcost.report.output import check_target, ending_of, write_whole
 from xfcost.report.page.system_view import PageContent, PageSizes
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+
+if TYPE_CHECKING:
+    import torch
+    from typing_extensions import Unpack
 
 # Systems whose blocks are drawn side by side.
 MOST_DRAWN: Final = 4
@@ -32,6 +43,45 @@ _OF: Final = {
     "generate": "of the prefill of N tokens",
     "train": "of the forward pass of a step",
 }
+
+
+@takes(CompareOptions)
+def write_report(
+    *specs: str | os.PathLike[str] | torch.nn.Module | tuple[torch.nn.Module, Any],
+    output: str | os.PathLike[str],
+    slider: str | Sequence[int] | None = None,
+    force: bool = False,
+    **options: Unpack[CompareOptions],
+) -> Comparison:
+    """Write one HTML page of one or several systems, which loads nothing: costs, growth with a slider for N, blocks.
+
+    Args:
+        *specs: systems as `compare` takes them; one is enough.
+        output: an .html file.
+        slider: the lowest and the highest N of the slider, (256, 65536) or "256:65536"; from N/16 to 64·N by default.
+        force: overwrite the file where it exists.
+        **options: as for `compare`.
+
+    Returns:
+        The Comparison that the page shows.
+
+    Raises:
+        XfcostError: bad input; the message says what was expected and how to mend it.
+    """
+    from xfcost.report.page.page import page_html
+
+    target = Path(output)
+    ending_of(target, (".html", ".htm"))
+    check_target(target, force=force)
+    ends = whole_numbers(slider, ":")
+    if slider is not None and (len(ends) != 2 or not 1 <= ends[0] < ends[1]):  # noqa: PLR2004 - a pair
+        raise UsageError(f"slider: expected the lowest and the highest N, as in (256, 65536), got {shown(slider)}")
+    how, run = account_options(options), make_run(**run_options(options))
+    systems = open_systems(specs, {**options, "on": run.on}, how.progress, counted=True)
+    check_mixing(systems, options)
+    content = page_content(systems, run, how, None if slider is None else (ends[0], ends[1]))
+    write_whole(target, page_html(content).encode(), force=force)
+    return content.comparison
 
 
 def page_content(

@@ -142,7 +142,7 @@ def _measured_roofs(device: str, dtype: str, threads: int | None) -> Roofs:
 
     with memory_may_run_out(device, "measuring its peaks"):
         from xfcost.torch_models.predicting.calibrate import peaks
-        from xfcost.torch_models.timing.devices import cores, threads_set, waiting_clock
+        from xfcost.torch_models.timing.devices import cores, threads_set
 
         with threads_set(threads or cores()):
-            return roofs_of(peaks(device, dtype, waiting_clock(device)))
+            return roofs_of(peaks(device, dtype))

@@ -72,6 +72,8 @@ def open_systems(
         XfcostError: a spec can't be read; inputs are of no module.
     """
     settings, examples = options.get("settings"), options.get("example_inputs")
+    devices = () if options.get("on") is None else read_several(options["on"])
+    options = {**options, "on": devices[0] if devices else None}
     entries: list[Any] = []
     for one in given:
         if _is_pair(one) or is_module(one):
@@ -101,7 +103,6 @@ def open_systems(
             with_inputs = given_module(module, inputs, options.get("example_kwargs"))
             systems.append(_module_system(with_inputs, patient=patient))
     chosen = {name: read_option(name, options.get(name)) for name in ("dtype", "attention")}
-    devices = () if options.get("on") is None else read_several(options["on"])
     run = Run(mode=options.get("mode") or "forward", choices=devices, **chosen)
     kinds = [kind_of(one, run) for one in systems]
     for number, target in named.items():
@@ -175,7 +176,7 @@ def _target(
 ) -> ModuleTarget | SpecSystem | RecordedModel | None:
     """The module that a name stands for; of a config.json its spec, where there is one; None of specs."""
     target, settings = module_target(one) if isinstance(one, str) else None, options.get("settings")
-    if counted and (found := recorded_model(target, options)) is not None:
+    if counted and (found := recorded_model(target, options)[0]) is not None:
         return found
     loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
     return target if loaded is None else SpecSystem(loaded)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from xfcost.api.options import EVERY
+from xfcost.commands.options import words_from
 from xfcost.report.messages import say
+
+_DEVICES: Final = words_from(EVERY["device"].words)
+_DTYPES: Final = words_from(EVERY["dtype"].words)
 
 
 def run(
-    device: Annotated[str, typer.Option("--device", help="Device to measure: cpu, cuda or mps.")] = "cpu",
-    dtype: Annotated[str, typer.Option("--dtype", help="Dtype to measure: float32, bfloat16, …")] = "float32",
+    device: Annotated[
+        str, typer.Option("--device", help="Device to measure: cpu, cuda or mps.", autocompletion=_DEVICES)
+    ] = "cpu",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="Dtype to measure: float32, bfloat16, …", autocompletion=_DTYPES)
+    ] = "float32",
     threads: Annotated[
         int | None,
         typer.Option("--threads", metavar="INT", help="Number of CPU threads (default: its physical cores)."),

@@ -33,7 +33,7 @@ def run(context: typer.Context, specs: Specs = None, from_: From = None, machine
     if from_ is not None:
         compare_file(WrittenOptions.of(context))
         return
-    specs = shared.counted_specs(specs, machine)
+    specs = shared.counted_specs(context, specs, machine)
     target, verbose = shared.target_of(given), given.pop("verbose")
     comparison = compare(*specs, progress=say, thorough=verbose or target.form == "json", **given)
     target.document(document(comparison, verbose=verbose))

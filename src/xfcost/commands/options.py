@@ -87,10 +87,11 @@ def presets_from(incomplete: str) -> list[str]:
 
 
 def devices_from(incomplete: str) -> list[str]:
-    """The devices of `--on` whose names begin so."""
+    """The devices of `--on` whose names begin so, the last of several."""
     from xfcost.counting.devices import device_names
 
-    return [name for name in device_names() if name.startswith(incomplete)]
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in device_names() if name.startswith(last)]
 
 
 def words_from(words: Sequence[str]) -> Callable[[str], list[str]]:
@@ -101,6 +102,36 @@ def words_from(words: Sequence[str]) -> Callable[[str], list[str]]:
 def spec_argument(text: str) -> Any:
     """The argument SPEC, whose presets the shell completes."""
     return typer.Argument(help=text, autocompletion=presets_from)
+
+
+# What a SPEC can be: an example -> what it is, and the commands that don't take it.
+_SPECS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "vit": ("a preset (`xfcost list`)", ()),
+    "qwen3-32b": ("a published model (`xfcost list --models`)", ()),
+    "mine.yaml": ("a spec of your own (`xfcost show vit > mine.yaml` writes one to start from)", ()),
+    "model.py:Net": ("a torch module, whose code is executed", ("show", "stream")),
+    "config.json": ("a configuration of transformers", ("show",)),
+}
+_TAKES_SPECS: Final = ("spec", "specs", "before", "after")
+
+
+def missing(context: typer.Context, absent: Sequence[Any]) -> UsageError:
+    """The error of a command that lacks `absent`: each with its help, what a SPEC can be, an example."""
+    command = context.command
+    specs = any(one.name in _TAKES_SPECS for one in absent)
+    named = [(one.opts[0] if one.param_type_name == "option" else one.human_readable_name, one.help) for one in absent]
+    lines = [(example, what) for example, (what, others) in _SPECS.items() if specs and command.name not in others]
+    width = max(len(name) for name, _ in lines or named)
+    either = " and " if all(one.required for one in absent) else " or "
+    return UsageError(
+        "\n  ".join(
+            [
+                f"{command.name}: expected {either.join(name for name, _ in named)}",
+                *(f"{name:{width}}  {what}" for name, what in lines or named),
+                f"{command.epilog}. Options: xfcost {command.name} --help",
+            ]
+        )
+    )
 
 
 def choice_option(flag: str, words: Sequence[str], what: str = "") -> Any:
@@ -212,7 +243,7 @@ def default_target(specs: Sequence[str], what: str) -> Path:
     return Path("-".join([*(re.sub(r"[*?\[\]]", "", name).strip("-") for name in names), what]) + ".svg")
 
 
-def counted_specs(specs: list[str] | None, machine: str | None) -> list[str]:
+def counted_specs(context: typer.Context, specs: list[str] | None, machine: str | None) -> list[str]:
     """The systems of a command that has `--from` too, and was given none.
 
     Raises:
@@ -221,7 +252,7 @@ def counted_specs(specs: list[str] | None, machine: str | None) -> list[str]:
     if machine is not None:
         raise UsageError(f"--machine {printable(machine)}: chooses rows of a file; add --from FILE")
     if not specs:
-        raise UsageError("expected presets or paths, as in `vit swin`, or --from FILE; `xfcost list` shows them")
+        raise missing(context, [one for one in context.command.params if one.name in ("specs", "from_")])
     return specs
 
 

@@ -177,6 +177,7 @@ Metric = Annotated[
         "--metric",
         help=f"What to plot: {', '.join(METRICS)}; with --on {THROUGHPUT} (tokens/s of all samples over tokens/s of "
         f"each); {METRICS_OF_FILES}.",
+        autocompletion=shared.words_from((*METRICS, THROUGHPUT)),
     ),
 ]
 Mark = Annotated[
@@ -236,7 +237,7 @@ def run(  # noqa: PLR0913 - options
     if from_ is not None:
         plot_file(WrittenOptions.of(context))
         return
-    specs = shared.counted_specs(specs, machine)
+    specs = shared.counted_specs(context, specs, machine)
     device, predict = given["device"], given["predict"]
     one_of((*METRICS, THROUGHPUT))("--metric", metric)
     if metric == THROUGHPUT:
@@ -258,7 +259,7 @@ def run(  # noqa: PLR0913 - options
         given["attention"] = "eager"
     given["mode"] = _mode(metric, given["mode"])
     how = make_run(**run_options(given))
-    systems = open_systems(specs, given, say, counted=True)
+    systems = open_systems(specs, given | {"on": how.on}, say, counted=True)
     how = shared_run(how, systems)
     if how.default_note is not None:
         say(how.default_note)
@@ -502,7 +503,7 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
     check_target(target, force=given["force"])
     options = dict(given) | {"mode": "decode"}
     run = make_run(**run_options(options) | {"N": tokens, "on": devices[0]})
-    systems = open_systems(specs, options, say, counted=True)
+    systems = open_systems(specs, options | {"on": devices}, say, counted=True)
     run = shared_run(run, systems)
     if run.default_note is not None:
         say(run.default_note)

@@ -37,24 +37,13 @@ def run(specs: Specs, range_: Range = None, output: Page = None, **given: Any) -
 
     Example: xfcost report vit swin --N 784
     """
-    from xfcost.api.analysis import account_options
-    from xfcost.api.report_page import page_content
-    from xfcost.api.runs import make_run, run_options
-    from xfcost.api.systems import check_mixing, open_systems
-    from xfcost.report.output import check_target, ending_of
-    from xfcost.report.page.page import page_html
+    from xfcost.api.report_page import write_report
     from xfcost.report.page.system_view import comparison_lines, crossover_lines, system_lines
 
     target = output or shared.default_target(specs, "report").with_suffix(".html")
-    ending_of(target, (".html", ".htm"))
-    check_target(target, force=given["force"])
     span = None if range_ is None else axis_of(range_, None, option="--range")[1]
-    how, run = account_options({**given, "progress": say}), make_run(**run_options(given))
-    systems = open_systems(specs, given, say, counted=True)
-    check_mixing(systems, given)
-    content = page_content(systems, run, how, span)
-    comparison = content.comparison
+    comparison = write_report(*specs, output=target, slider=span, **{**given, "progress": say})
     lines = [*comparison_lines(comparison, options=True), *crossover_lines(comparison)] or system_lines(comparison, 0)
     shared.deliver_lines(lines)
-    shared.deliver(page_html(content), target, force=given["force"])
+    say(f"Wrote {target}")
     shared.verdict(comparison.ledgers)

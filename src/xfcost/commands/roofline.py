@@ -65,7 +65,7 @@ def run(specs: shared.Systems, mixing: shared.FindMixing = True, **given: Any) -
             "h100-sxm for lower bounds)"
         )
     timing = timing_plan(device, given, predict=predict)
-    systems = open_systems(specs, given, say, counted=run.on is not None)
+    systems = open_systems(specs, given | {"on": run.on}, say, counted=run.on is not None)
     run = shared_run(run, systems)
     if run.on is not None:
         found = bounded_rooflines(systems, run)

@@ -56,17 +56,11 @@ def _choice(
 
 def at_batch(single: Ledger, batch: int) -> Ledger:
     """The ledger of a step of `batch` samples, from that of one sample: work and caches are so many times as much."""
-    kept = single.cache and msgspec.structs.replace(
-        single.cache,
-        bytes=single.cache.bytes * batch,
-        state_bytes=single.cache.state_bytes * batch,
-        recurrent_bytes=single.cache.recurrent_bytes * batch,
-    )
     return msgspec.structs.replace(
         single,
         metadata=msgspec.structs.replace(single.metadata, batch=batch),
         rows=tuple(batched(row, batch) for row in single.rows),
-        cache=kept,
+        cache=single.cache and single.cache.times(batch),
     )
 
 

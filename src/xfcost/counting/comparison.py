@@ -153,6 +153,7 @@ def distinct(names: Iterable[str]) -> list[str]:
 _OF_MODES: Final = {
     "cache_bytes": "cache.bytes",
     "cache_bytes_per_token": "cache.bytes_per_token",
+    "cross_attention_bytes": "cache.cross_attention_bytes",
     "read_bytes": "step.bytes_read",
     "intensity": "step.intensity",
     "generation_macs": "generation.with_cache.macs",

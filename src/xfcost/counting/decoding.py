@@ -45,11 +45,13 @@ def cache_of(step: Ledger) -> CacheBytes:
     """The KV cache and recurrent state of a decode step's rows."""
     states = step.part(row for row in step.rows if not (row.cache and row.cache.per_token))
     recurrent = step.part(row for row in step.rows if row.cache and row.cache.recurrent)
+    cross = step.part(row for row in step.rows if row.cache and row.cache.cross_attention)
     return CacheBytes(
         bytes=step.cached_bytes,
         bytes_per_token=(step.total("cached_per_token") or 0) * step.bytes_per_cached,
         state_bytes=states.cached_bytes,
         recurrent_bytes=recurrent.cached_bytes,
+        cross_attention_bytes=cross.cached_bytes,
     )
 
 

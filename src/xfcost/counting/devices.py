@@ -361,8 +361,11 @@ def read_several(given: Any, option: str = "--on") -> tuple[DeviceGroup, ...]:
 
 
 def _groups(given: Any, option: str) -> list[DeviceGroup]:
-    if not isinstance(given, str) or _known(text := given.strip()) is not None:
+    if not isinstance(given, str):
         return [read_devices(given, option)]
+    text = given.strip()
+    if (name := _known(text)) is not None:
+        return [DeviceGroup(device=device(name))]
     several = _GROUP.fullmatch(text)
     for name, count in ((text, ""), (several["name"], f"x{several['count']}") if several else ("", "")):
         if members := _members(name):

@@ -246,9 +246,7 @@ def _of_replica(ledger: Ledger, sizes: SizedRun, mode: Mode) -> Ledger:
     mine, cached = sizes.ledger(sizes.tokens, mode, sizes.batch), ledger.cache
     if cached is None or mine.cache is not None:
         return mine
-    parts = {"bytes": cached.bytes, "state_bytes": cached.state_bytes, "recurrent_bytes": cached.recurrent_bytes}
-    parts = {name: nbytes * sizes.batch // ledger.metadata.batch for name, nbytes in parts.items()}
-    return msgspec.structs.replace(mine, cache=msgspec.structs.replace(cached, **parts))
+    return msgspec.structs.replace(mine, cache=cached.times(sizes.batch, ledger.metadata.batch))
 
 
 # Formats of weights and cache that are tried, the least change first.

@@ -23,19 +23,19 @@ from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.parallel import heads_of_all
 from xfcost.counting.system import CURVES, Grown, first_scores
-from xfcost.formulas.arithmetic import causal_pairs
+from xfcost.formulas.arithmetic import causal_pairs, chunked_pairs
 from xfcost.ledger.accounts import WeightsRead
-from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.modes import CacheBytes
-from xfcost.ledger.operation import Operation
+from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
-from xfcost.spec.models import FOLDER, RECORDED_WITH, config_of, models
+from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
 from xfcost.spec.run import Run
 
 _HOLE: Final = re.compile('"\xab([^\xbb:]+)\xbb"|\xab([^\xbb:]+):(,?)\xbb')
@@ -57,6 +57,7 @@ def letters_at(
 ) -> dict[str, int]:
     """What the letters of forms stand for; errors are those of `form_value`."""
     letters = {"N": tokens, "B": batch} | {one: -(-tokens // size) for one, size in chunks.items()}
+    letters |= {f"{one}P": chunked_pairs(tokens, size) for one, size in chunks.items()}
     letters |= {one: (form_value(form, letters) - 1).bit_length() for one, form in logs.items()}
     return letters | {one: min(form_value(form, letters), most) for one, (form, most) in caps.items()}
 
@@ -97,7 +98,10 @@ class RecordedPiece(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[int, int | None] = (1, None)
     """The same of batches: a single token reads the experts that it chooses, several share some."""
     chunks: dict[str, int] = {}
-    """A letter -> the tokens of a chunk; it stands for the number of chunks, the last of which may be padded."""
+    """A letter -> the tokens of a chunk; it stands for the number of chunks, the last of which may be padded.
+
+    With P behind it: the causal pairs of tokens of the same chunk.
+    """
     logs: dict[str, str] = {}
     """A letter -> the form whose ⌈log₂⌉ it is: comparisons for each number that is sorted."""
     caps: dict[str, tuple[str, int]] = {}
@@ -123,6 +127,8 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
     heads: HeadSharing | None = None
     """Its heads of attention, where its config has them."""
     modes: dict[str, list[RecordedPiece]]
+    mixing: Mixing = "unknown"
+    """The kind of rows that name none: `per-token` where a small build of its class was looked at."""
     layers: list[str] = []
     """Names of groups of layers (`model.layers.0-2`); a row has the place of one between quotation marks: `#0`."""
     rows: list[msgspec.Raw]
@@ -147,7 +153,7 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
             "[" + filled(text, letters_at(tokens, batch, piece.chunks, piece.logs, piece.caps)) + "]"
         )
         structs = {name: msgspec.convert(one, _OF_LEDGER[name]) for name, one in values.items()}
-        ledger = Ledger(rows=tuple(_row(row) for row in decoded), **structs)
+        ledger = Ledger(rows=tuple(_row(row, self.mixing) for row in decoded), **structs)
         return ledger if mode != "decode" else msgspec.structs.replace(ledger, step=ledger.decode_step())
 
     def forward_of_prefill(self, tokens: int, batch: int) -> Ledger:
@@ -172,7 +178,7 @@ def head_of(ledger: Ledger) -> int | None:
     return len(ledger.rows) - 1 if alone else None
 
 
-def _row(values: Mapping[str, Any]) -> Operation:
+def _row(values: Mapping[str, Any], mixing: Mixing) -> Operation:
     parts = {name: msgspec.convert(values[name], kind) for name, kind in _OF_ROW.items() if name in values}
     read = parts.get("weights_read")
     if read is not None and read.routed is None and read.elements == values.get("params", 0):
@@ -180,7 +186,7 @@ def _row(values: Mapping[str, Any]) -> Operation:
     if "ran" in values:
         aten, inputs, outputs, *more = values["ran"]
         parts["ran"] = RanOperation(aten=aten, input_shapes=inputs, output_shapes=outputs, **dict(*more))
-    return Operation(**{**placed(values["path"]), **values, **parts})
+    return Operation(**{**placed(values["path"]), "mixing": mixing, **values, **parts})
 
 
 def placed(path: str) -> dict[str, str]:
@@ -255,7 +261,7 @@ class RecordedModel:
         batch: samples.
         mode: the mode of `ledger` and `costs`.
         eager: count the matrices of its class's eager attention also where a kernel serves it?
-        of_prefill: is a forward that of the prefill, with the logits of all tokens?
+        config: the path of a config with the fields of the model's, in whose place it answers.
     """
 
     has_images: Final = False
@@ -263,11 +269,12 @@ class RecordedModel:
 
     def __init__(
         self, name: str, counts: RecordedCounts, batch: int = 1, mode: Mode = "forward", *, eager: bool = False,
-        of_prefill: bool = False,
+        config: str | None = None,
     ) -> None:  # fmt: skip
-        self.key, self.counts, self.batch, self.mode, self.eager = name, counts, batch, mode, eager
+        self.key, self.counts, self.batch, self.mode, self.eager, self.config = name, counts, batch, mode, eager, config
         self._known: dict[tuple[int, Mode, int], Ledger] = {}
-        self._of_prefill = of_prefill
+        # Is a forward that of the prefill, with the logits of all tokens?
+        self._of_prefill = False
 
     @property
     def name(self) -> str:
@@ -300,7 +307,9 @@ class RecordedModel:
         alike = dtype == prefill.metadata.dtype and attention in (None, prefill.metadata.attention)
         if not alike or head_of(prefill) is None:
             return None
-        return RecordedModel(self.key, self.counts, self.batch, self.mode, eager=self.eager, of_prefill=True)
+        derived = RecordedModel(self.key, self.counts, self.batch, self.mode, eager=self.eager, config=self.config)
+        derived._of_prefill = True
+        return derived
 
     def account(self, run: Run, *, orders: bool = True) -> Ledger:
         """Its ledger at the N of the run, with its closed form."""
@@ -317,6 +326,10 @@ class RecordedModel:
         of_run = run.default_note if ledger.metadata.attention == run.attention else run.dtype_note
         metadata = msgspec.structs.replace(ledger.metadata, default_note=of_run)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
+        if self.config is not None:
+            ledger = ledger.with_note(
+                f"{printable(self.config, 200)} has the fields of {self.key}, whose stored counts these are"
+            )
         if (note := models()[self.key].step_note) and self.mode in ("decode", "generate"):
             ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))
         return ledger.at_positions(last, self.counts.positions)
@@ -345,9 +358,7 @@ class RecordedModel:
             versions = ", ".join(f"{name} {version}" for name, version in RECORDED_WITH.items())
             run = ledger.module and msgspec.structs.replace(ledger.module, recorded=versions, traced="")
             rows = tuple(
-                self._grouped(row, batch)
-                if row.component
-                else msgspec.structs.replace(row, stage=found.title, block=found.title)
+                row if row.component else msgspec.structs.replace(row, stage=found.title, block=found.title)
                 for row in ledger.rows
             )
             ledger = msgspec.structs.replace(ledger, metadata=metadata, rows=rows, module=run, agreement=None)
@@ -358,15 +369,6 @@ class RecordedModel:
                 )
             self._known[key] = ledger
         return self._known[key]
-
-    def _grouped(self, row: Operation, batch: int) -> Operation:
-        """A row whose attention core runs once for each head of keys and values, which several of queries share."""
-        heads, core = self.counts.heads, row.core
-        if heads is None or heads.whole or core is None or core.times != heads.heads * batch:
-            return row
-        shared = heads.heads // heads.kv_heads
-        grouped = msgspec.structs.replace(core, times=core.times // shared, queries=core.queries * shared)
-        return msgspec.structs.replace(row, core=grouped)
 
     def _at(self, tokens: int) -> Ledger:
         """In the mode `generate` that of the prefill."""
@@ -431,9 +433,11 @@ class RecordedModel:
         return None
 
 
-def recorded(name: str, batch: int = 1, mode: Mode = "forward", *, eager: bool = False) -> RecordedModel | None:
-    """A model of the list with its counts; None where it has none, because a spec is made of its config."""
-    file = FOLDER / f"{name}.counts.json"
-    if name not in models() or not file.is_file():
+def recorded(
+    name: str, batch: int = 1, mode: Mode = "forward", *, eager: bool = False, config: str | None = None
+) -> RecordedModel | None:
+    """A model of the list with its counts, which also answer for `config`, with its fields; None where it has none."""
+    if (file := counts_of(name)) is None:
         return None
-    return RecordedModel(name, msgspec.json.decode(file.read_bytes(), type=RecordedCounts), batch, mode, eager=eager)
+    counts = msgspec.json.decode(file.read_bytes(), type=RecordedCounts)
+    return RecordedModel(name, counts, batch, mode, eager=eager, config=config)

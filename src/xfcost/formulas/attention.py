@@ -341,7 +341,7 @@ class CrossAttention(msgspec.Struct, frozen=True):
         cached = Operation(
             path=f"{prefix}cache",
             title="Cached keys and values of the memory",
-            cache=Cached(m * (inner + values)),
+            cache=Cached(m * (inner + values), cross_attention=True),
             tensors=NOTHING,
         )
         kv = reading(kv, self.reads_from[1])

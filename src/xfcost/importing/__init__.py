@@ -6,6 +6,6 @@ A family is a frozen struct. Its fields are the config's, with transformers' def
 a spec can express. Any other value is an error that names the field. Neither torch nor transformers is imported.
 """
 
-from xfcost.importing.convert import ImportedSpec, import_config, loaded_config
+from xfcost.importing.convert import ImportedSpec, import_config, listed_model, loaded_config
 
-__all__ = ["ImportedSpec", "import_config", "loaded_config"]
+__all__ = ["ImportedSpec", "import_config", "listed_model", "loaded_config"]

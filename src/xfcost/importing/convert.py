@@ -6,15 +6,18 @@ The list of families is by `model_type`; the file of a family is imported when a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from xfcost.importing.family import Family, name_in_file, read_family
+import msgspec
+
+from xfcost.importing.family import COST_FREE, SUPPORTED_VALUES, Family, name_in_file, read_family
 from xfcost.importing.file import ConfigFile, read_config
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined_message, nearest, printable
 from xfcost.spec.load import Loaded, checked
+from xfcost.spec.models import config_of, models
 from xfcost.spec.overrides import apply_settings
 from xfcost.spec.placement import place
 from xfcost.spec.reader import read, shown_value
@@ -203,3 +206,29 @@ def loaded_config(path: Path, settings: Sequence[str] = ()) -> Loaded:
         UsageError: a setting matches nothing.
     """
     return _loaded(import_config(path).text, printable(str(path), most=200), settings)
+
+
+# Beside those that no family counts: what a class of transformers, which makes its weights itself, does not read.
+_IGNORED_BY_CLASSES: Final = COST_FREE | {"auto_map", "quantization_config"}
+
+
+def listed_model(values: Mapping[str, Any]) -> str | None:
+    """The model of the list whose config has these fields, but for null and those that change no count; or None."""
+    fields = _counted_fields(values)
+    configs = ((name, msgspec.json.decode(config_of(name).read_bytes())) for name in models())
+    return next((name for name, config in configs if _counted_fields(config) == fields), None)
+
+
+def _counted_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that may change a count, of a config and of its parts, such as `text_config`."""
+    return {
+        name: dict(_counted(value)) if isinstance(value, dict) and name.endswith("_config") else value
+        for name, value in _counted(values)
+    }
+
+
+def _counted(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        usual = name in SUPPORTED_VALUES and value in SUPPORTED_VALUES[name][0]
+        if value is not None and name not in _IGNORED_BY_CLASSES and not usual:
+            yield name, value

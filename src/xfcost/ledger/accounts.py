@@ -36,6 +36,8 @@ class Cached(msgspec.Struct, frozen=True):
     """Elements that each further token of a sample adds; 0 of a recurrent state or a full window."""
     recurrent: bool = False
     """Is it a recurrent state, or the last inputs of a convolution, and not keys and values of tokens?"""
+    cross_attention: bool = False
+    """Is it of an encoder's tokens, which cross-attention reads?"""
 
 
 class WeightsRead(msgspec.Struct, frozen=True):

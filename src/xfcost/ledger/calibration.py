@@ -207,8 +207,8 @@ def read_calibration(path: Path, machine: CalibratedMachine) -> Calibration:
     """The calibration in a file, if it is of `machine`.
 
     Raises:
-        UsageError: there is none, it is no calibration of this version, or it is another machine's. Its message begins
-            with the machine or the file.
+        UsageError: there is none, it is no calibration of this version, it is another machine's, or of a GPU by a
+            clock. Its message begins with the machine or the file.
     """
     mend = f"measure this one: {_command(machine)}"
     try:
@@ -231,6 +231,8 @@ def read_calibration(path: Path, machine: CalibratedMachine) -> Calibration:
             f"{printable(str(path), 200)} was measured on {_words(found.machine)}, and this is "
             f"{_words(machine)}; {mend}"
         )
+    if machine.device.startswith("cuda") and not found.by_kernels:
+        raise UsageError(f"{printable(str(path), 200)} has no seconds of kernels; {mend}")
     return found
 
 

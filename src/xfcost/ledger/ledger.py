@@ -139,11 +139,12 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         for row in self.rows:
             if row.core is None or row.pairs is None:
                 continue
-            queries, keys, pairs = row.core.queries, row.core.keys, row.pairs
-            computed += row.core.times * queries * keys * row.times
-            kept += pairs * (row.heads or 1) * self.metadata.batch * row.times
-            dense = pairs == queries * keys
-            causal = causal and (dense or (queries == keys and 2 * pairs == queries * (queries + 1)))
+            heads, keys = (row.heads or 1) * self.metadata.batch, row.core.keys
+            queries = row.core.times * row.core.queries  # of all heads, some of which may share keys
+            computed += queries * keys * row.times
+            kept += row.pairs * heads * row.times
+            dense = row.pairs * heads == queries * keys
+            causal = causal and (dense or (queries == heads * keys and 2 * row.pairs == keys * (keys + 1)))
         return ScoreCounts(computed, kept, causal)
 
     @property

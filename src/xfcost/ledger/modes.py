@@ -16,6 +16,13 @@ class CacheBytes(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `bytes` that does not grow: states, full windows, and an encoder's keys and values."""
     recurrent_bytes: int
     """The part of `bytes` in recurrent states and the last inputs of convolutions."""
+    cross_attention_bytes: int = 0
+    """The part of `state_bytes` that cross-attention reads: keys and values of an encoder's tokens, computed once."""
+
+    def times(self, samples: int, before: int = 1) -> CacheBytes:
+        """That of so many samples in place of those `before`."""
+        of_batch = ("bytes", "state_bytes", "recurrent_bytes", "cross_attention_bytes")
+        return msgspec.structs.replace(self, **{name: getattr(self, name) * samples // before for name in of_batch})
 
 
 class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -140,4 +140,5 @@ def quantised_cache(cache: CacheBytes, element: int) -> CacheBytes:
         bytes=of_keys(cache.bytes - recurrent) + recurrent,
         bytes_per_token=of_keys(cache.bytes_per_token),
         state_bytes=of_keys(cache.state_bytes - recurrent) + recurrent,
+        cross_attention_bytes=of_keys(cache.cross_attention_bytes),
     )

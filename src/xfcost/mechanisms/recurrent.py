@@ -379,7 +379,8 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def cached_memory(self, place: Place) -> Operation:
         """The cache of U h_j and h_j, which every decode step reads."""
         cached = _memory_tokens(place) * (self.hidden + place.memory_dim)
-        return Operation(path="cache", title="Cached keys and tokens of the memory", cache=Cached(cached))
+        cache = Cached(cached, cross_attention=True)
+        return Operation(path="cache", title="Cached keys and tokens of the memory", cache=cache)
 
 
 def _learned(row: Operation, steps: Number, learned: bool) -> Operation:

@@ -309,9 +309,9 @@ def _places(point: Named) -> Iterator[tuple[LabelBox, bool]]:
             yield LabelBox(x - half_width, y - half_height, x + half_width, y + half_height), distance > _NEAR
 
 
-def _side(direction: float) -> int:
-    """Is a name on one side of its point (1, -1), or beside its middle (0)?"""
-    return 0 if abs(direction) < 0.15 else int(math.copysign(1, direction))  # noqa: PLR2004 - within 9°
+def _side(direction: float) -> float:
+    """How far a name is moved to one side of its point: 1 wholly, 0 not at all, -1 wholly to the other."""
+    return max(-1.0, min(1.0, 1.5 * direction))
 
 
 def _free(point: Named, box: LabelBox, discs: Sequence[LabelBox], room: Sequence[LabelBox], frame: LabelBox) -> bool:
@@ -381,3 +381,15 @@ def extent(axes: Axes, text: Text) -> LabelBox:
     width, height = axes.figure.bbox.size
     renderer = RendererAgg(width, height, axes.figure.dpi)  # type: ignore[no-untyped-call]
     return LabelBox(*text.get_window_extent(renderer).extents)
+
+
+def along_text(axes: Axes, text: Text) -> list[LabelBox]:
+    """The room of a text that rises to the right: boxes along it, for the one around it holds the empty corners too."""
+    around, tall = extent(axes, text), text.get_fontsize() * 1.2
+    half = tall / 2
+    ends = [(around.left + half, around.bottom + half), (around.right - half, around.top - half)]
+    steps = max(int(math.dist(*ends) / half), 1)
+    shares = [number / steps for number in range(steps + 1)]
+    return [
+        square(*(start + share * (end - start) for start, end in zip(*ends, strict=True)), half) for share in shares
+    ]

@@ -25,6 +25,12 @@ def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
         yield generation_text(ledger.generation)
     if ledger.cache is not None:
         yield cache_text(ledger.cache, ledger.metadata)
+        if (cross := ledger.cache.cross_attention_bytes) > 0:
+            yield line(
+                f"{units.size(cross)} ({units.percent(cross, ledger.cache.bytes)} of it), filled once by the encoder; "
+                "new tokens add nothing",
+                head="cross-attention in the cache: ",
+            )
 
 
 def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
@@ -67,7 +73,8 @@ def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
     growth = "it does not grow with N" if cache.bytes else "nothing is cached"
     if cache.bytes_per_token:
         growth = f"{units.size(cache.bytes_per_token)} more per token of a sample"
-        growth += f"; {units.size(cache.state_bytes)} do not grow with N" if cache.state_bytes else ""
+        constant = cache.state_bytes - cache.cross_attention_bytes
+        growth += f"; {units.size(constant)} do not grow with N" if constant else ""
     dtype = metadata.cache_format or metadata.dtype
     if metadata.cache_format is not None and cache.recurrent_bytes:
         dtype += f" ({units.size(cache.recurrent_bytes)} of recurrent state in {metadata.dtype})"

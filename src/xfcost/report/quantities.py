@@ -119,6 +119,9 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
         column="cache",
     ),
     "cache_bytes_per_token": ReportQuantity("  more per token", "bytes that each further token of a sample adds to it"),
+    "cross_attention_bytes": ReportQuantity(
+        "  of cross-attention", "the part of it in keys and values of an encoder's tokens, which is filled once"
+    ),
     "read_bytes": ReportQuantity(
         "bytes read per step",
         "bytes that a decode step reads: weights once for the batch (the expected number of experts), and the whole "

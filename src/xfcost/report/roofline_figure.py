@@ -20,6 +20,7 @@ from xfcost.report.figure import (
     PointName,
     Ticks,
     along,
+    along_text,
     as_file,
     draw_legend,
     draw_names,
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 _SINGLE, _PANEL, _LEGEND = PanelSize(7.2, 4.6), PanelSize(5.4, 4.0), 0.5
 # More systems are not named in the title.
 _MOST_NAMED: Final = 4
-# Operations of a panel that are named, and the size of their names.
-_NAMED, _NAME_SIZE = 6, 8.5
+# The share of time from which an operation is named, and the size of names.
+_NAMED, _NAME_SIZE = 0.05, 8.5
 # A name of a roof.
 _NAME: Final[dict[str, Any]] = {"fontsize": 8.5, "color": INK}
 # Places along a line that take room.
@@ -101,18 +102,31 @@ def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: MarkerSizes) -
     word = "bound " if one.bounded else "predicted " if one.predicted else ""
     noisy = ", noisy" if one.ledger.timing is not None and one.ledger.timing.noisy else ""
     axes.set_title(f"{one.name}, {word}{units.seconds(one.seconds)}{noisy}", loc="left", fontsize=10, fontweight="bold")
-    taken = draw_roofs(axes, one.roofs)
+    taken = draw_roofs(axes, one.roofs, [point.intensity for point in one.drawn])
     draw_points(axes, one, sizes)
+    draw_names(axes, _names(axes, one, sizes), taken, _NAME_SIZE)
+
+
+def _names(axes: Axes, one: Roofline, sizes: MarkerSizes) -> list[PointName]:
+    """Every operation from `_NAMED` of the time, and the longest, is named; those in one marker share a label."""
     figure = axes.get_figure(root=True)
     pixels = 1.0 if figure is None else figure.dpi / 72
-    points = [
-        PointName(
-            point.intensity, point.flops_per_second, math.sqrt(sizes.of(point.share, point.mixing)) * pixels / 2 + 1,
-            point.title if number < _NAMED else "", f"name of {point.title}, {point.mixing}",
-        )
-        for number, point in enumerate(one.drawn)
-    ]  # fmt: skip
-    draw_names(axes, points, taken, _NAME_SIZE)
+    points, together = list[PointName](), dict[int, list[str]]()
+    for number, point in enumerate(one.drawn):
+        radius = math.sqrt(sizes.of(point.share, point.mixing)) * pixels / 2 + 1
+        points.append(PointName(point.intensity, point.flops_per_second, radius))
+        if number and point.share < _NAMED:
+            continue
+        at = axes.transData.transform(points[-1][:2])
+        inside = (
+            place for place in together
+            if math.dist(at, axes.transData.transform(points[place][:2])) < max(points[place].radius, radius)
+        )  # fmt: skip
+        together.setdefault(next(inside, number), []).append(point.title)
+    for place, titles in together.items():
+        names = list(dict.fromkeys(titles))
+        points[place] = points[place]._replace(text="\n".join(names), gid=f"name of {', '.join(names)}")
+    return points
 
 
 def _remarks(found: Sequence[Roofline]) -> Iterator[str]:
@@ -132,8 +146,11 @@ def _of_each(texts: Mapping[str, str], between: str = ", ") -> str:
     return between.join(f"{name} {text}" for name, text in texts.items() if text)
 
 
-def draw_roofs(axes: Axes, roofs: Roofs) -> list[LabelBox]:
-    """Both roofs up to the ridge point and from it, named along their way; the room that they take, in pixels."""
+def draw_roofs(axes: Axes, roofs: Roofs, intensities: Sequence[float]) -> list[LabelBox]:
+    """Both roofs up to the ridge point and from it, named along their way; the room that they take, in pixels.
+
+    The name of the memory roof is as far from the points as its middle part allows.
+    """
     (low, high), (bottom, _) = axes.get_xlim(), axes.get_ylim()
     ridge, peak = roofs.ridge_point, roofs.at(roofs.ridge_point)
     start = max(low, bottom / roofs.bytes_per_second)
@@ -146,7 +163,8 @@ def draw_roofs(axes: Axes, roofs: Roofs) -> list[LabelBox]:
     for gid, (x, y) in ends.items():
         axes.plot(*zip(*sorted([(ridge, peak), (x, y)]), strict=True), gid=gid, **look)
         look |= {"color": QUIET, "linewidth": 0.9, "linestyle": ":", "zorder": 1} if gid == "peak roof" else {}
-    at = math.sqrt(start * ridge)
+    middle = (start * (ridge / start) ** share for share in (0.5, 0.6, 0.4, 0.7, 0.3))
+    at = max(middle, key=lambda x: min((abs(math.log(x / one)) for one in intensities), default=0.0))
     side, offset = ("right", -4) if roofs.nominal else ("left", 2)  # points of a bound lie on the roof itself
     sloped = {"rotation": along(axes, start, roofs.at(start), ridge, peak), "rotation_mode": "anchor", "ha": "center"}
     names: list[tuple[str, tuple[float, float], int, dict[str, Any]]] = [
@@ -159,7 +177,7 @@ def draw_roofs(axes: Axes, roofs: Roofs) -> list[LabelBox]:
         for text, place, across, more in names
     ]
     x0, y0 = axes.transData.transform((ridge, peak))
-    taken = [extent(axes, text) for text in texts]
+    taken = [*along_text(axes, texts[0]), *(extent(axes, text) for text in texts[1:])]
     for x1, y1 in axes.transData.transform(list(ends.values())):
         shares = [number / _STEPS for number in range(_STEPS + 1)]
         taken += [square(float(x0 + share * (x1 - x0)), float(y0 + share * (y1 - y0)), 2) for share in shares]

@@ -56,3 +56,9 @@ def models() -> dict[str, PublishedModel]:
 def config_of(name: str) -> Path:
     """The config.json of a model of the list."""
     return FOLDER / f"{name}.json"
+
+
+def counts_of(name: str) -> Path | None:
+    """The counts of a model of the list; None where it has none, because a spec is made of its config."""
+    file = FOLDER / f"{name}.counts.json"
+    return file if name in models() and file.is_file() else None

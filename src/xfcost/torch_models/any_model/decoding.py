@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import inf
 from typing import Any, Final
 
@@ -45,6 +45,8 @@ from xfcost.torch_models.shared.private_torch import no_compiler
 
 # Attributes of a cache's layers that hold keys and values; other tensors that don't grow are recurrent states.
 _KEYS_AND_VALUES: Final = ("keys", "values")
+# The attribute of transformers' `EncoderDecoderCache` that holds keys and values of the encoder's tokens.
+_OF_ENCODER: Final = ".cross_attention_cache."
 
 
 def in_mode(
@@ -61,6 +63,7 @@ def in_mode(
         if lengths.tokens == 1:
             raise UsageError("--mode decode: a step reads the cache of the tokens before it; expected --N from 2")
         # inputs without a letter N are the prompt as they are
+        lengths = lengths._replace(text_alone=True)
         model, given = built(lengths._replace(tokens=lengths.tokens and lengths.tokens - 1))
         prompt = prompt_of(model, given, names)
         if TOKEN_IDS[0] in prompt.kwargs and lengths.tokens is not None:  # the encoder reads N
@@ -99,8 +102,10 @@ def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES,
     Raises:
         UsageError: the prompt does not run, or returns no cache.
     """
+    encoded: list[Any] = []
     try:
-        outputs, inputs = _outputs(model, prompt, names, how)
+        with _encoder_kept(model, encoded):
+            outputs, inputs = _outputs(model, prompt, names, how)
     except (Exception, SystemExit) as error:
         real = not any(tensor.is_meta for tensor in model.parameters())
         if how == "meta" and real and "meta" in message(error).lower():  # as torch words it
@@ -118,12 +123,22 @@ def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES,
     step: dict[str, Any] = {names.takes or _parameter_of(model): cache} | asked
     step[name] = torch.zeros_like(inputs[name][:, -1:])  # images, masks and positions are of the prompt alone
     if name == "decoder_input_ids":
-        states = outputs["encoder_last_hidden_state"]
-        transformers = sys.modules.get("transformers.modeling_outputs")
-        step["encoder_outputs"] = (
-            (states,) if transformers is None else transformers.BaseModelOutput(last_hidden_state=states)
-        )
+        step["encoder_outputs"] = encoded[-1] if encoded else (outputs["encoder_last_hidden_state"],)
     return Given((), step)
+
+
+@contextmanager
+def _encoder_kept(model: nn.Module, outputs: list[Any]) -> Iterator[None]:
+    """Append to `outputs` what the encoder of a model of transformers returns inside."""
+    encoder = model.get_encoder() if hasattr(model, "get_encoder") else None
+    if not isinstance(encoder, nn.Module) or encoder is model:
+        yield
+        return
+    hook = encoder.register_forward_hook(lambda _module, _args, output: outputs.append(output))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _parameter_of(model: nn.Module) -> str:
@@ -238,4 +253,5 @@ def _cache(before: Mapping[str, int], after: Mapping[str, int], samples: int) ->
         recurrent_bytes=sum(
             nbytes for name, nbytes in fixed.items() if name.rpartition(".")[2] not in _KEYS_AND_VALUES
         ),
+        cross_attention_bytes=sum(nbytes for name, nbytes in fixed.items() if _OF_ENCODER in name),
     )

@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -59,6 +60,8 @@ class Lengths(NamedTuple):
     """N."""
     size: tuple[int, int] | None = None
     """H and W, of an image."""
+    text_alone: bool = False
+    """Are images and sound left out whose features take places of tokens? A cache of N tokens is the same."""
 
     @property
     def letters(self) -> dict[str, int | None]:
@@ -305,57 +308,88 @@ _DEFAULT_TOKENS: Final = 512
 _WAVE: Final = 16_000
 
 
-def usual_inputs(model: Any, letters: Mapping[str, int | None], device: str) -> Given:
+def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Given:
     """The inputs of a model, by the name of its main input.
 
-    A text has N tokens, or as many as the model has positions for, at most 512. N is the decoder's tokens where the
-    encoder takes images or speech.
+    A text has N tokens, those whose places the features of an image take among them. N is the decoder's tokens where
+    the encoder takes images or speech.
 
     Raises:
-        UsageError: its main input is another.
+        UsageError: its main input is another, its part for images does not run, or N is not above an image's tokens.
     """
-    config, main, batch = model.config, getattr(model, "main_input_name", "input_ids"), letters.get("B") or 1
+    config, main = model.config, getattr(model, "main_input_name", "input_ids")
+    decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model.forward)
+    if lengths.text_alone and not decodes and _has_features_in_text(model):
+        return Given((), {"input_ids": _made("input_ids", model, samples, lengths.tokens, device)})
     if main not in {"input_ids", "pixel_values", "input_features", "input_values"}:
         raise UsageError(
             f"{type(model).__name__}: its main input is {main}; say its shape by --input {main}=…, and the others"
         )
-    decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model.forward)
-    number = None if decodes and main != "input_ids" else letters.get("N")
-    tensors: dict[str, Any] = {main: _made(main, model, batch, number, device)}
-    takes, both = _parameters(model.forward).keys(), {"input_ids", "pixel_values"}
-    nested = hasattr(config, "text_config") and getattr(config, "vision_config", config) is not None
-    sized = nested or _of(config, "image_size") is not None
-    # texts and images of one size together; images as lists of patches need their grid, and are left
-    if main in both and both <= takes and sized and "image_grid_thw" not in takes:
-        other = (both - {main}).pop()
-        tensors[other] = _made(other, model, batch, number, device)
-        images = {"pixel_values": tensors["pixel_values"]}
-        features = getattr(model, "get_image_features", None)
-        if features is not None and "image_sizes" in _parameters(features):  # before padding; here none is padded
-            images["image_sizes"] = tensors["image_sizes"] = [tuple(images["pixel_values"].shape[-2:])] * batch
-        tensors["input_ids"] = _with_images(model, tensors["input_ids"], images)
+    number = None if decodes and main != "input_ids" else lengths.tokens
+    tensors: dict[str, Any] = {main: _made(main, model, samples, number, device)}
+    if main in {"input_ids", "pixel_values"} and (images := images_of(model, samples, device)):
+        text = _made("input_ids", model, samples, number, device)
+        places = image_places(model, images)
+        if text.shape[1] <= places:
+            raise OwnError(
+                f"--N {text.shape[1]}: {places} of the tokens are an image's; expected --N from {places + 1}, or "
+                "--input input_ids=BxN:int64 for text alone"
+            )
+        text[:, :places] = _of(config, *_IMAGE_TOKEN) or 0
+        tensors |= images | {"input_ids": text}
     if decodes:
         start = getattr(config, "decoder_start_token_id", None) or 0
-        tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(model, letters.get("N"))
-        tensors["decoder_input_ids"] = torch.full((batch, tokens), start, dtype=torch.int64, device=device)
+        tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(model, lengths.tokens)
+        tensors["decoder_input_ids"] = torch.full((samples, tokens), start, dtype=torch.int64, device=device)
     return Given((), tensors)
 
 
 def text_tokens(model: Any, tokens: int | None) -> int | None:
-    """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images alone."""
-    main = getattr(model, "main_input_name", "input_ids")
-    return _tokens(model, tokens) if main == "input_ids" else tokens
+    """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images alone.
+
+    Without N it is as many as the model has positions for, at most 512 behind the image.
+    """
+    if tokens is not None or getattr(model, "main_input_name", "input_ids") != "input_ids":
+        return tokens
+    places = 0
+    with suppress(UsageError):  # raised again where the image is among the inputs
+        places = image_places(model, images_of(model, 1, str(model.device)))
+    return min(_DEFAULT_TOKENS + places, positions_of(model) or math.inf)
 
 
-def _with_images(model: Any, text: torch.Tensor, images: Mapping[str, Any]) -> torch.Tensor:
-    """The text after as many image tokens as the model puts images' features in the place of.
+def _has_features_in_text(model: Any) -> bool:
+    """Has it a method of transformers that finds the tokens whose places features of images or sound take?"""
+    parts = (model, getattr(model, "base_model", model))
+    return any(hasattr(one, name) for one in parts for name in ("get_placeholder_mask", "inputs_merger"))
+
+
+_IMAGE_TOKEN: Final = ("image_token_id", "image_token_index")
+
+
+def images_of(model: Any, samples: int, device: str) -> dict[str, Any]:
+    """An image of each sample, of a model that takes texts and images of one size; nothing of another.
+
+    Images as lists of patches need their grid, and are left out.
+    """
+    config, takes = model.config, _parameters(model.forward).keys()
+    nested = hasattr(config, "text_config") and getattr(config, "vision_config", config) is not None
+    sized = nested or _of(config, "image_size") is not None
+    if not {"input_ids", "pixel_values"} <= takes or not sized or "image_grid_thw" in takes:
+        return {}
+    images: dict[str, Any] = {"pixel_values": _made("pixel_values", model, samples, None, device)}
+    if "image_sizes" in _parameters(getattr(model, "get_image_features", None)):  # before padding; here none is padded
+        images["image_sizes"] = [tuple(images["pixel_values"].shape[-2:])] * samples
+    return images
+
+
+def image_places(model: Any, images: Mapping[str, Any]) -> int:
+    """The tokens of a text whose places the features of its image take.
 
     Raises:
         UsageError: the model's part for images does not run, such as on `meta`.
     """
-    token = _of(model.config, "image_token_id", "image_token_index")
-    if not isinstance(token, int) or not hasattr(model, "get_image_features"):
-        return text
+    if not images or not isinstance(_of(model.config, *_IMAGE_TOKEN), int) or not hasattr(model, "get_image_features"):
+        return 0
     try:
         with torch.no_grad(), WithoutPadding():
             found = model.get_image_features(**images)
@@ -364,16 +398,13 @@ def _with_images(model: Any, text: torch.Tensor, images: Mapping[str, Any]) -> t
         raise refused(model, error, kind=UsageError if looks_at_numbers else OwnError) from error
     features = getattr(found, "pooler_output", found)
     parts = features if isinstance(features, tuple | list) else [features]
-    width = parts[0].shape[-1]
-    places = sum(part.numel() for part in parts) // (width * len(text))
-    ahead = torch.full((len(text), places), token, dtype=text.dtype, device=text.device)
-    return torch.cat((ahead, text), dim=1)
+    return sum(part.numel() for part in parts) // (parts[0].shape[-1] * len(images["pixel_values"]))
 
 
 def _of(config: Any, *names: str) -> Any:
     """The first of these fields that the config has, or the part of it that is of the same input."""
-    parts = [config, *(getattr(config, part, None) for part in ("text_config", "vision_config", "audio_config"))]
-    for part in parts:
+    inner = ("text_config", "vision_config", "audio_config", "encoder_config")
+    for part in (config, *(getattr(config, one, None) for one in inner)):
         for name in names:
             found = getattr(part, name, None)
             if found is not None:
@@ -415,6 +446,9 @@ def _tokens(model: Any, tokens: int | None) -> int:
     return tokens or min(_DEFAULT_TOKENS, positions_of(model) or _DEFAULT_TOKENS)
 
 
+_FREQUENCIES: Final = ("num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim")
+
+
 def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) -> torch.Tensor:
     config = model.config
     if name == "input_ids":
@@ -423,7 +457,11 @@ def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) ->
         size = _of(config, "image_size") or 224
         shape = (_of(config, "num_channels", "in_channels") or 3, *([size, size] if isinstance(size, int) else size))
     elif name == "input_features":
-        shape = (_of(config, "num_mel_bins") or 80, tokens or 2 * (_of(config, "max_source_positions") or 500))
+        bins, frames = _of(config, *_FREQUENCIES) or 80, tokens or 2 * (_of(config, "max_source_positions") or 500)
+        first = next((layer for layer in model.modules() if _sides_of(layer) is not None), None)
+        # the first layer of Whisper has a channel of each frequency; other layers, and fields, are of frames of them
+        of_channels = isinstance(first, nn.Conv1d) and _of(config, _FREQUENCIES[0]) is not None
+        shape = (bins, frames) if of_channels else (frames, bins)
     else:  # a wave; a spectrogram where the model has a number of frequencies and no convolutions over a wave
         bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
         shape = (frames, bins) if bins and frames and not hasattr(config, "conv_kernel") else (tokens or _WAVE,)

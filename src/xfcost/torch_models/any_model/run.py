@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.arithmetic import causal_pairs
+from xfcost.formulas.arithmetic import causal_pairs, chunked_pairs
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
 from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
@@ -284,17 +284,23 @@ def storage_bytes(cache: Any) -> dict[str, int]:
 
 
 def _find_windows(model: nn.Module, works: Iterable[Work]) -> None:
-    """Give the masked attention of local layers the pairs that a causal window keeps, as transformers names it.
+    """Give the masked attention of local layers the pairs that a causal window or chunk keeps.
 
-    A mask on `meta` has no elements. A window that looks both ways keeps more, so that a bound stays one.
+    Fields are named as in transformers. A mask on `meta` has no elements. A window that looks both ways keeps more, so
+    that a bound stays one.
     """
     for work in works:
-        if not work.masked or work.core is None or work.core.queries != work.core.keys:
+        core = work.core
+        if not work.masked or core is None or core.times * core.queries != core.keys * (work.heads or 0):
             continue
-        module, n = model.get_submodule(work.path), int(work.core.queries)
-        usual = getattr(getattr(module, "config", None), "sliding_window", None)
-        if isinstance(window := getattr(module, "sliding_window", usual), int) and window > 0:
+        module, n = model.get_submodule(work.path), int(core.keys)
+        config = getattr(module, "config", None)
+        window = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
+        kinds, chunk = getattr(config, "layer_types", None) or [], getattr(config, "attention_chunk_size", None)
+        if isinstance(window, int) and window > 0:
             work.pairs, work.masked = causal_pairs(n, window), False
+        elif chunk and dict(enumerate(kinds)).get(getattr(module, "layer_idx", None)) == "chunked_attention":
+            work.pairs, work.masked = chunked_pairs(n, chunk), False
 
 
 def _logits_in(outputs: Any) -> int:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, partial
+from importlib.machinery import PathFinder
 from importlib.metadata import version
 from inspect import signature
 from pathlib import Path
@@ -56,7 +57,15 @@ from xfcost.torch_models.any_model.inputs import (
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice, ledger_at_lengths
 from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import run
-from xfcost.torch_models.any_model.user_errors import OwnError, check_initialised, is_own, own_line, raised, refused
+from xfcost.torch_models.any_model.user_errors import (
+    OwnError,
+    check_initialised,
+    is_own,
+    is_users,
+    own_line,
+    raised,
+    refused,
+)
 from xfcost.torch_models.build import MOST_BLOCKS
 from xfcost.torch_models.memory.peak import check_room, within_room
 from xfcost.torch_models.running.surroundings import default_dtype
@@ -298,12 +307,12 @@ class NamedModule:
             )
 
         def built() -> Built:
-            numbers = lengths.letters | {"B": self.samples}
             if self.texts:
-                return model, inputs_from(self.texts, numbers, device)
+                return model, inputs_from(self.texts, lengths.letters | {"B": self.samples}, device)
             if supposed is not None:
                 return model, supposed.values(lengths, device, self.samples)
-            return model, usual_inputs(model, numbers, device) if beside is None else inputs_at(beside, lengths)
+            usual = beside is None
+            return model, usual_inputs(model, lengths, self.samples, device) if usual else inputs_at(beside, lengths)
 
         if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
             _, (args, kwargs) = built()  # lazy modules take their shapes from the first inputs that they see
@@ -369,13 +378,9 @@ def found(target: ModuleTarget) -> LoadedCode:
     if target.kind == "file" and not os.path.isfile(target.place):
         raise UsageError(f"{shown}: there is no file {printable(target.place, 200)}")
     folder, dotted = _imported_as(target)
-    with _raising(f"{shown}: importing it", missing=f"{shown}: there is no module {target.place}", of=target.place):
-        sys.path.insert(0, folder)  # code may import what is next to it
-        try:
-            code = importlib.import_module(dotted) if dotted else _from_file(target.place)
-        finally:
-            with contextlib.suppress(ValueError):
-                sys.path.remove(folder)
+    missing = f"{shown}: there is no module {target.place}"
+    with _raising(f"{shown}: importing it", missing=missing, of=target.place), _imports_from(folder):
+        code = importlib.import_module(dotted) if dotted else _from_file(target.place)
     value: Any = code
     for part in target.name.split("."):
         with _raising(f"{shown}: importing {part}"):  # a package may import it only now
@@ -399,6 +404,33 @@ def _raising(what: str, more: str = "", *, missing: str = "", of: str = "") -> I
         if of and isinstance(error, ModuleNotFoundError) and error.name == of.partition(".")[0]:
             raise UsageError(f"{missing} here or in this environment") from None
         raise UsageError(f"{what} raised {_told(error)}{more}") from error
+
+
+@contextlib.contextmanager
+def _imports_from(folder: str) -> Iterator[None]:
+    """Let code import the modules of its folder, also where one of the same name was imported from another folder."""
+    shadowed = set[str]()
+    for name, module in list(sys.modules.items()):
+        place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "<built in>")
+        outside = "." not in name and is_users(place) and not Path(place).is_relative_to(folder)
+        if outside and PathFinder.find_spec(name, [folder]) is not None:
+            shadowed.add(name)
+
+    def of_shadowed() -> dict[str, ModuleType]:
+        return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in shadowed}
+
+    hidden = of_shadowed()
+    for name in hidden:
+        del sys.modules[name]
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+        for name in of_shadowed():
+            del sys.modules[name]
+        sys.modules.update(hidden)
 
 
 def _imported_as(target: ModuleTarget) -> tuple[str, str | None]:

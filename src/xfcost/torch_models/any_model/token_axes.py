@@ -143,7 +143,11 @@ def _batch_comes_second(shape: tuple[int, ...], model: nn.Module, works: Sequenc
         return False
     if type(model).__module__.startswith(f"{nn.__name__}."):
         return True
-    cores = [(int(work.core.queries), int(work.core.keys)) for work in works if work.core is not None]
+    cores = [
+        (int(core.times * core.queries) // heads, int(core.keys))
+        for work in works
+        if (core := work.core) and (heads := work.heads)
+    ]
     scores = [work.outputs[0][-2:] for work in works if work.entries and work.core is None and work.outputs]
     sides = {tuple(pair) for pair in (*cores, *scores)}
     return (shape[0], shape[0]) in sides and not any(shape[1] in pair for pair in sides)

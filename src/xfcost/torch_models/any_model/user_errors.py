@@ -75,7 +75,7 @@ def raised(error: BaseException) -> str:
     """`ValueError: the first line of its message`, and the second where the first ends in a colon."""
     if isinstance(error, ImportError) and error.__cause__ is not None:
         return _failed_import(error)
-    lines = message(error).split("\n")
+    lines = message(error).strip().split("\n")
     ahead = lines[0].endswith(":") and len(lines) > 1
     first = printable(f"{lines[0]} {lines[1].strip()}" if ahead else lines[0], 300)
     name = printable(type(error).__name__, 100)
@@ -121,8 +121,13 @@ def own_line(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename:
         frames.append((error.filename, error.lineno or 1))
     own = [f"{file}:{line}" for file, line in frames if not _is_foreign(file)]
-    users = [place for place in own if f"-packages{os.sep}" not in place]  # site-packages; dist-packages of Debian
+    users = [place for place in own if is_users(place)]
     return (users or own)[-1] if own else None
+
+
+def is_users(file: str) -> bool:
+    """Is the file neither of Python, torch or this package, nor of an installed library?"""
+    return not _is_foreign(file) and f"-packages{os.sep}" not in file  # site-packages; dist-packages of Debian
 
 
 def _is_foreign(file: str) -> bool:

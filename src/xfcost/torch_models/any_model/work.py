@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 from typing import Any, Final
 
 import msgspec
@@ -136,10 +136,15 @@ class Lineages:
         size = call.outputs[0].numel if call.outputs else 0
         kept = [one for one, tensor in zip(known, call.inputs, strict=True) if one.scores and tensor.numel <= size]
         # a copy without a row of its own is read where it is used
-        computed = bool(call.costs and any(call.costs.values())) or any(one.computed for one in known)
-        if not varies or not kept:
-            return Lineage(varies, weights, computed)
-        return kept[0]._replace(varies=True, weights=weights, computed=computed)
+        costs = bool(call.costs and any(call.costs.values()))
+        computed = costs or any(one.computed for one in known)
+        copies = 1
+        if not costs and len(call.inputs) == len(call.outputs) == 1:  # a view or a copy
+            before, after = call.inputs[0], call.outputs[0]
+            if before.stored and (before.stored == after.stored or before.numel == after.numel):
+                copies = known[0].copies * after.stored // before.stored
+        first = kept[0] if varies and kept else Lineage()
+        return first._replace(varies=varies, weights=weights, computed=computed, copies=copies)
 
     def after_contraction(self, found: Lineage, call: RecordedCall, operation: Any) -> Lineage:
         """The lineage of a contraction's result: `operation`, if it multiplies activations.
@@ -219,7 +224,7 @@ class RecordedOperations:
         if call.is_function:
             work.sequence += [part.number for part in call.parts]
             if call.operation == ATTENTION:
-                note_fused(work, attention_operands(call.args, call.kwargs))
+                note_fused(work, attention_operands(call.args, call.kwargs), self._lineages)
             return
         if call.func is None:  # a loop over tokens
             self._lineages.note(call, Lineage(varies=True))
@@ -331,8 +336,11 @@ def _same_matrix(product: Work, scores: TensorRecord, axis: int) -> bool:
     return prod(made) == scores.numel and {queries, keys} == set(made[-2:])
 
 
-def note_fused(attention: Work, operands: Mapping[str, Any]) -> None:
-    """A fused kernel of q (…, N, K), k (…, M, K), v (…, M, V): no matrix, a log-sum-exp per head and query."""
+def note_fused(attention: Work, operands: Mapping[str, Any], lineages: Lineages) -> None:
+    """A fused kernel of q (…, N, K), k (…, M, K), v (…, M, V): no matrix, a log-sum-exp per head and query.
+
+    Its core runs once for each head of keys and values, which several heads of queries may share.
+    """
     q, k, v = (operands[name] for name in ("query", "key", "value"))
     heads, (queries, width), keys = q.shape[:-2].numel(), q.shape[-2:], k.shape[-2]
     statistics = heads * queries
@@ -341,7 +349,8 @@ def note_fused(attention: Work, operands: Mapping[str, Any]) -> None:
     attention.entries += statistics
     attention.heads = heads
     attention.fused_entries += heads * queries * keys
-    attention.core = AttentionCore(heads, queries, keys, width, v.shape[-1])
+    times = gcd(heads, max(one.stored // max(prod(one.shape[-2:]) * lineages[one].copies, 1) for one in (k, v)))
+    attention.core = AttentionCore(times, statistics // max(times, 1), keys, width, v.shape[-1])
     attention.pairs = causal_pairs(queries, keys) if operands.get("is_causal") else None
     attention.masked |= operands.get("attn_mask") is not None
 

@@ -1,7 +1,7 @@
-"""The window around each position: attention, and local relation, whose weights come from scalar queries and keys.
+"""The window around each position, or the same position of each patch: attention, and local relation of scalar queries.
 
-B batch, N positions, P output positions, D width, H heads, K head width, G groups, C channels of a group, W positions
-of a window, R axes.
+B batch, N positions, P output positions, D width, H heads, K head width, G groups (unfolded: positions in a patch, T
+tokens each), C channels of a group, W positions of a window, R axes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Neighbourhood
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Neighbourhood, Unfolded
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
 from xfcost.torch_models.shared.leaves import Add, Leaf, Linear, Softmax, WeightedSum, drawn, through
@@ -150,3 +150,34 @@ class BorderMask(nn.Module):
 
     def forward(self, scores_BPGW: Tensor) -> Tensor:
         return scores_BPGW.masked_fill(self.over_P1W, NO_KEY)
+
+
+class UnfoldedAttention(nn.Module):
+    """(B, N, D) -> (B, N, D), tokens in raster order."""
+
+    def __init__(self, config: Unfolded, place: Place) -> None:
+        super().__init__()
+        inner, patch = config.inner(place.dim), config.patch
+        self.heads, self.rank = config.heads, len(place.grid.sides)
+        self.patches = tuple(side // patch for side in place.grid.sides)
+        self.places = (patch,) * self.rank
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        self.core = Core(inner // config.heads, fused=place.fused)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        q_BGHTK, k_BGHTK, v_BGHTK = (
+            part.unflatten(-1, (self.heads, -1)).transpose(2, 3) for part in self.qkv(self.unfold(x_BND)).chunk(3, -1)
+        )
+        return self.fold(self.out(self.core(q_BGHTK, k_BGHTK, v_BGHTK).transpose(2, 3).flatten(3)))
+
+    def unfold(self, x_BND: Tensor) -> Tensor:
+        """Groups tokens by their position in the patch: (B, N, D) -> (B, G, T, D)."""
+        cut = [side for pair in zip(self.patches, self.places, strict=True) for side in pair]
+        x = x_BND.unflatten(1, cut).movedim([2 + 2 * axis for axis in range(self.rank)], [*range(1, 1 + self.rank)])
+        return x.flatten(1 + self.rank, -2).flatten(1, self.rank)
+
+    def fold(self, x_BGTD: Tensor) -> Tensor:
+        """The inverse of `unfold`."""
+        x = x_BGTD.unflatten(2, self.patches).unflatten(1, self.places)
+        return x.movedim([*range(1, 1 + self.rank)], [2 + 2 * axis for axis in range(self.rank)]).flatten(1, -2)

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import ConvKernel
-from xfcost.mechanisms.pooling import Pooling, distances
-from xfcost.mechanisms.window_pooling import WindowPooling
+from xfcost.mechanisms.pooling import Pooling, WindowPooling, distances
 from xfcost.torch_models.mechanisms.window import Merge, Partition
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, GridPooling, in_rows, on_grid

@@ -21,10 +21,11 @@ from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.regression import Place, Regression, as_kernels, features_of, joined
 from xfcost.torch_models.running.by_row import leaf_rows, row_path
-from xfcost.torch_models.running.prediction_calls import LayoutCall, calls_by_place, every_layout
+from xfcost.torch_models.running.prediction_calls import LayoutCall, every_layout
 from xfcost.torch_models.running.record import RecordedCall, RunRecord
 from xfcost.torch_models.running.recorder import Clock, Recorder
 from xfcost.torch_models.shared.private_torch import disable_current_modes, no_compiler
+from xfcost.torch_models.timing.kernels import recorded_kernels
 from xfcost.torch_models.timing.systems import DECODE, PREFILL, TimedSystem
 
 # The interval holds nine of ten networks of the calibration, each predicted from the others.
@@ -35,6 +36,48 @@ _UNKNOWN_FACTOR: Final = 3.0
 OUTSIDE: Final = ""
 """Stands for the row of what runs outside all rows."""
 Before = Callable[[], object] | None
+Running = Callable[[Recorder, Callable[[], object]], object]
+"""Runs a call that a recorder records, once or several times."""
+
+
+def once(_recorder: Recorder, run: Callable[[], object]) -> None:
+    """Run it, without seconds."""
+    run()
+
+
+def in_all_steps(recorder: Recorder, run: Callable[[], object]) -> None:
+    """The same, with every step of its loops over tokens, as on a device."""
+    recorder.whole_loops = True
+    run()
+
+
+def by_clock(clock: Clock, times: int = 1, before: Before = None) -> Running:
+    """Run it once, and `times` times more with a clock at each call. `before` runs before each, and is not recorded."""
+
+    def running(recorder: Recorder, run: Callable[[], object]) -> None:
+        recorder.clock = clock
+        for _ in range(times + 1):
+            _unrecorded(before)
+            run()
+            recorder.repeat()
+
+    return running
+
+
+def by_kernels(device: str, before: Before = None) -> Running:
+    """Run it once on a GPU; its calls get the seconds of their kernels."""
+
+    def running(recorder: Recorder, run: Callable[[], object]) -> None:
+        _unrecorded(before)
+        recorded_kernels(recorder, run, device)
+
+    return running
+
+
+def _unrecorded(before: Before) -> None:
+    if before is not None:
+        with disable_current_modes():
+            before()
 
 
 class Recorded(NamedTuple):
@@ -46,49 +89,45 @@ class Recorded(NamedTuple):
     """Module path -> calls that only make another view of a tensor."""
     modules: Counter[str]
     """Module path -> how often it was called."""
-    seconds: dict[LayoutCall, list[float]]
-    """Of a run with a clock."""
+    in_order: list[tuple[str, LayoutCall, Sequence[float]]]
+    """Every call, and its seconds in each run that was timed."""
+
+    @property
+    def seconds(self) -> dict[LayoutCall, list[float]]:
+        """Call -> its seconds, wherever it ran."""
+        found: dict[LayoutCall, list[float]] = defaultdict(list)
+        for _, call, spent in self.in_order:
+            found[call] += spent
+        return {call: spent for call, spent in found.items() if spent}
 
 
-def recorded(
-    model: nn.Module, inputs: tuple[Any, ...], clock: Clock | None = None, times: int = 1, before: Before = None
-) -> Recorded:
-    """The calls of `model(*inputs)`.
-
-    With a `clock` its real tensors are run `times` times more, and every call is timed. `before` is called before each
-    run, and is not recorded.
-    """
-    recorder = Recorder(clock=clock, for_prediction=True, numbers_on_meta=True)
+def recorded(model: nn.Module, inputs: tuple[Any, ...], running: Running = once) -> Recorded:
+    """The calls of `model(*inputs)`."""
+    recorder = Recorder(for_prediction=True, numbers_on_meta=True)
     with recorder.of(model), torch.no_grad():
-        _repeated(recorder, lambda: model(*inputs), times, before)
+        running(recorder, lambda: model(*inputs))
     return _recorded(recorder.run, lambda call: call.module, recorder.run.modules)
-
-
-def _repeated(recorder: Recorder, run: Callable[[], object], times: int, before: Before) -> None:
-    for _ in range(1 if recorder.clock is None else times + 1):
-        if before is not None:
-            with disable_current_modes():
-                before()
-        run()
-        if recorder.clock is not None:
-            recorder.repeat()
 
 
 def _recorded(run: RunRecord, place_of: Callable[[RecordedCall], str], modules: Mapping[str, int]) -> Recorded:
     """The calls of a run, with the seconds of all that were timed."""
-    calls, views = calls_by_place(run, place_of)
-    seconds: dict[LayoutCall, list[float]] = defaultdict(list)
-    if run.repeats:
-        timed = (call for _, call, _ in every_layout(run) if call is not None)
-        for call, *spent in zip(timed, *run.repeats, strict=True):
-            if call.computes:
-                seconds[call] += spent
-    return Recorded(dict(calls), views, Counter(modules), dict(seconds))
+    calls, views = Counter[tuple[str, LayoutCall]](), Counter[str]()
+    in_order: list[tuple[str, LayoutCall, Sequence[float]]] = []
+    repeats = zip(*run.repeats, strict=True)
+    for call, layouts, times in every_layout(run):
+        place = place_of(call)
+        if layouts is None:
+            views[place] += times
+            continue
+        kernels = call.seconds + sum(part.seconds for part in call.parts)
+        spent = next(repeats) if run.repeats else (kernels,) if kernels else ()
+        if layouts.computes:
+            calls[place, layouts] += times
+            in_order.append((place, layouts, spent))
+    return Recorded(dict(calls), views, Counter(modules), in_order)
 
 
-def recorded_step(
-    live: BuiltModel, stepping: Stepping, clock: Clock | None = None, times: int = 1, before: Before = None
-) -> Recorded:
+def recorded_step(live: BuiltModel, stepping: Stepping, running: Running = once) -> Recorded:
     """The same of a step by row (not by module); the calls of the optimizer are under `update`.
 
     A call of the backward pass belongs to the row that made its autograd node.
@@ -98,7 +137,7 @@ def recorded_step(
             parameter.grad = torch.zeros_like(parameter)
         with Recorder(calls=False, numbers_on_meta=True):
             stepping.update()
-    recorder = Recorder(clock=clock, for_prediction=True, numbers_on_meta=True)
+    recorder = Recorder(for_prediction=True, numbers_on_meta=True)
 
     def step() -> None:
         recorder.phase = "forward"
@@ -110,7 +149,7 @@ def recorded_step(
             stepping.update()
 
     with recorder.of(live.model):
-        _repeated(recorder, step, times, before)
+        running(recorder, step)
     row_of = _rows_of_calls(live, recorder.run)
     modules: Counter[str] = Counter()
     for module, number in recorder.run.modules.items():
@@ -176,9 +215,7 @@ class Predictor:
     def step_seconds(self, make: Callable[[], BuiltModel], optimizer: str) -> Seconds:
         """The seconds of one training step of the model that `make` builds on `meta`."""
         live = make()
-        on_gpu = self.calibration.by_kernels or self.calibration.machine.device.startswith("cuda")
-        stepping = Stepping(live, optimizer, lists=on_gpu)
-        found = recorded_step(live, stepping)
+        found = recorded_step(live, Stepping(live, optimizer, lists=self.calibration.by_kernels))
         rows, unknown, lanes = self.by_place(found.calls, found.views, found.modules, trained=True)
         whole = longer_lane(rows, lanes)
         rows.pop(OUTSIDE, None)
@@ -196,7 +233,7 @@ class Predictor:
         fit = self._of_steps if trained else self._of_forwards
         by_kernels = self.calibration.by_kernels
         if by_kernels:
-            calls = as_kernels(calls)
+            calls = dict(as_kernels(calls.items()))
         places: dict[Place, float] = defaultdict(float)
         unknown: dict[str, float] = defaultdict(float)
         each = {call: fit.regression(found) for call, found in features_of(calls, by_kernels=by_kernels).items()}

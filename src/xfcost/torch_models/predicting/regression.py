@@ -10,7 +10,7 @@ keeps the ratio of the nearest.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import ceil, exp, gcd, log, log2, prod
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -149,20 +149,23 @@ _WITHOUT_KERNEL: Final = frozenset((
 ))  # fmt: skip
 
 
-def as_kernels(calls: Mapping[tuple[Place, LayoutCall], int]) -> dict[tuple[Place, LayoutCall], int]:
-    """The calls of a run as a GPU makes them: `meta` splits an RMSNorm into five operations, CUDA fuses them."""
+def as_kernels(
+    calls: Collection[tuple[tuple[Place, LayoutCall], int]],
+) -> Iterator[tuple[tuple[Place, LayoutCall], int]]:
+    """The calls of a run as a GPU makes them: `meta` splits an RMSNorm into five operations, CUDA fuses them.
+
+    Each has its place, and how often it ran.
+    """
     operations: dict[Place, set[str]] = defaultdict(set)
-    for place, call in calls:
+    for (place, call), _ in calls:
         operations[place].add(call.operation)
-    found: dict[tuple[Place, LayoutCall], int] = {}
-    for (place, call), times in calls.items():
+    for (place, call), times in calls:
         here = operations[place]
         if {"aten.pow", "aten.rsqrt", "aten.add_"} <= here and call.operation in _RMS_NORM:
             if call.operation == "aten.pow":
-                found[place, LayoutCall(FUSED_RMS_NORM, call.inputs[:1], call.outputs)] = times
+                yield (place, LayoutCall(FUSED_RMS_NORM, call.inputs[:1], call.outputs)), times
         elif call.operation not in _WITHOUT_KERNEL and not _of_numbers(call):
-            found[place, call] = times
-    return found
+            yield (place, call), times
 
 
 def _of_numbers(call: LayoutCall) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import prod
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
@@ -37,6 +38,8 @@ class Lineage(NamedTuple):
     """The operation that made it, if that is a product of two activations; views and element-wise work keep it."""
     mapped: bool = False
     """Did a learned map of the same size follow, such as one that mixes heads?"""
+    copies: int = 1
+    """How often each of its elements is in memory, of a copy of an expanded view: keys repeated for heads, say."""
 
 
 def mark(tensor: Tensor, lineage: Lineage) -> None:
@@ -69,6 +72,11 @@ class TensorRecord(NamedTuple):
     @property
     def nbytes(self) -> int:
         return self.numel * self.dtype.itemsize
+
+    @property
+    def stored(self) -> int:
+        """Its elements, those once that an expanded view has several times."""
+        return prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride or not size)
 
 
 @dataclass(slots=True)
