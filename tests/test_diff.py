@@ -341,7 +341,7 @@ def test_a_report_with_figures_that_can_not_be(here):
     fields = json.loads(xfcost.analyze("vit", trace=False).to_json())
     fields["operations"][0]["macs"] = -5
     (here / "a.json").write_text(json.dumps(fields), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"is no report.*operations\[0\].macs"):
+    with pytest.raises(UsageError, match=r"is not a report.*operations\[0\].macs"):
         diff("a.json", "vit")
 
 
