@@ -350,7 +350,7 @@ def _fit_advice(plan: TrainingPlan) -> Iterator[str]:
     if not plan.memory.complete:
         yield "--trace finds them"
     if plan.fits is False and plan.remedies:
-        yield f"it would with {' '.join(plan.remedies)}"
+        yield f"it would fit with {' '.join(plan.remedies)}"
 
 
 def _fits(plan: TrainingPlan) -> str:
