@@ -52,6 +52,9 @@ class CausalMixer(MultiHead, frozen=True, kw_only=True):
     causal: bool | None = None
     """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
 
+    def label(self) -> str:
+        return f"Causal {self.short_name[0].lower()}{self.short_name[1:]}" if self.causal else self.short_name
+
 
 class ApproximatelyCausalMixer(MultiHead, frozen=True, kw_only=True):
     """A mixer whose causal form is approximate: later tokens are never read, yet change which tokens are."""

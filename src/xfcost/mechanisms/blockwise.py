@@ -55,6 +55,8 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     block's tokens in raster order inside it, so that what stands right of a block comes later: it is computed, masked.
     """
 
+    short_name = "Blockwise attention"
+
     block: Annotated[Length, Letter("b")] | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2), Letter("W")]
     """Tokens of a query block in a sequence; or its [rows, columns] on a grid."""
     before: Annotated[Margin, Letter("m")] = 0
@@ -89,9 +91,6 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
                 raise ComponentError(
                     field, f"tokens {field} a causal block are later and never read; leave `{field}` out"
                 )
-
-    def label(self) -> str:
-        return "Causal blockwise attention" if self.causal else "Blockwise attention"
 
     def blocks(self, grid: Grid) -> Blocks:
         """The query blocks and memory blocks of `grid`."""

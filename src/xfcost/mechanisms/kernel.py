@@ -345,23 +345,20 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
             mapped = sizes.feature_map(keys=path == "k_features", lowered=False)
             yield elementwise(path, title, "relu + add", elements, tensors=mapped)
         return
+    # (exp(ω·x - |x|²/2) + ε)/√m, without the maximum
+    half_norms = sizes.padded * (sizes.inner * (COSTS["multiply"] + COSTS["sum"]) + sizes.heads * COSTS["multiply"])
+    exponential = half_norms + elements * (2 * COSTS["add"] + COSTS["exp"] + COSTS["multiply"])
     for path, title in titles.items():
         keys = path == "k_features"
         lowered = not (keys and causal)
         yield Operation(
             path=path,
             title=title,
-            flops=_exponential(sizes, elements) + (sizes.padded * sizes.heads * COSTS["add"] if lowered else 0),
+            flops=exponential + (sizes.padded * sizes.heads * COSTS["add"] if lowered else 0),
             comparisons=elements if lowered else 0,
             tensors=sizes.feature_map(keys=keys, lowered=lowered),
             **(global_mixing(sizes.tokens) if keys and lowered else {}),
         )
-
-
-def _exponential(sizes: _Sizes, elements: Number) -> Number:
-    """FLOPs of (exp(ω·x - |x|²/2) + ε)/√m, without the maximum."""
-    half_norms = sizes.padded * (sizes.inner * (COSTS["multiply"] + COSTS["sum"]) + sizes.heads * COSTS["multiply"])
-    return half_norms + elements * (2 * COSTS["add"] + COSTS["exp"] + COSTS["multiply"])
 
 
 def _normaliser(sizes: _Sizes) -> Operation:
