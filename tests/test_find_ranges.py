@@ -289,7 +289,7 @@ CLASSES = ("--vary", "head.classes=1:2000")
         (["vit", "--vary", "extends=a,b"], "--vary extends: `extends` belongs to a file"),
         (["vit", "--vary", "stages.*.dim=4", "--vary", "stages.0.dim=8"], "--vary stages.*.dim and --vary stages.0"),
         (["vit", "--vary", "stages.0.dim=4", "--vary", "stages.0.dim=8"], "--vary stages.0.dim: is given twice"),
-        (["--vary", "stages.0.dim=4"], "--vary: the keys of one spec are varied"),
+        (["--vary", "stages.0.dim=4"], "--vary: expected one spec"),
         (["vit", "--vary", "stages.0.dim=64", "--limit", "0"], "--limit 0: expected a whole number"),
         (
             ["vit", "--vary", "stages.0.dim=1:99999", "--vary", "stages.0.depth=1:99999", *CLASSES],
@@ -313,7 +313,7 @@ def test_one_is_no_plural_and_two_orders_are_none() -> None:
     assert xf("find", "vit").stdout.startswith("1 preset at its own size: 1 fits")
     both = xf("find", "vit", "swin", "--ascending", "--descending")
     assert (both.returncode, both.stdout) == (2, "")
-    assert both.stderr.startswith("error: --ascending with --descending: they are opposite orders")
+    assert both.stderr.startswith("error: --ascending and --descending: give one of them")
     assert "least parameters: vit" in xf("find", "vit", "swin", "--ascending").stdout
     assert "most parameters: swin" in xf("find", "vit", "swin", "--descending").stdout
     assert "most parameters: swin" in xf("find", "vit", "swin").stdout
