@@ -51,8 +51,6 @@ class Option(msgspec.Struct, frozen=True):
     """How it is written on the command line, where that isn't its name; empty of what Python alone has."""
     words: tuple[str, ...] = ()
     """What the shell completes."""
-    hidden: bool = False
-    """Is it left out of the help?"""
 
 
 _DEGREE: Final = read.integer(MOST_DEVICES, "8", prefixed=False)
@@ -278,7 +276,6 @@ class TrainingOptions(TypedDict, total=False):
             words=("float32", "bfloat16", "float16"),
         ),
     ]
-    rate: Annotated[Real, Option("Removed: use --sustained, or --peak with --mfu.", hidden=True)]
 
 
 class RunOptions(SizeOptions, BatchOptions, ExecutionOptions, DeviceOptions, TrainingOptions, total=False):
