@@ -437,8 +437,6 @@ def test_the_plot_of_the_bound(tmp_path):
     ("words", "message"),
     [
         (["--on", "abacus"], "error: --on abacus: there is no such device"),
-        (["--on", "h100-sxmx0"], "expected x1 to x100,000,000 devices"),
-        (["--on", "h100-sxmx1e9"], "expected x1 to x100,000,000 devices"),
         (["--on", "t4", "--dtype", "bf16"], "error: t4: no bfloat16 peak of it is known"),
         (["--on", "t4x2", "--device", "cpu"], "error: --device cpu with --on t4 x2: one device is run and timed; give"),
         (["--on", "t4", "--mfu", "40"], "error: --mfu 40: expected a share of the peak from 0.000001 to 1"),
