@@ -428,7 +428,7 @@ def test_a_cache_of_another_name(mode: Mode) -> None:
         ({"mode": "decode"}, "expected parameters use_cache and past_key_values.* or --cache-in with the name"),
         ({"mode": "decode", "cache_in": "memori"}, "--cache-in memori: did you mean 'memory'"),
         ({"mode": "decode", "cache_in": "memory"}, "returned no cache; expected it by name, as in {'memory'"),
-        ({"cache_in": "memory"}, "--cache-in memory: a cache is of --mode prefill, decode and generate"),
+        ({"cache_in": "memory"}, "--cache-in memory: only --mode prefill, decode and generate have a cache"),
     ],
 )
 def test_a_cache_that_is_not_there(options: dict[str, Any], words: str) -> None:

@@ -205,7 +205,7 @@ def test_masks_and_positions_among_the_inputs_are_no_tokens() -> None:
 
 
 UNKNOWN: dict[str, tuple[nn.Module, Any, str]] = {
-    "no rule": (Module(lambda self, x: torch.pdist(x[0])), TOKENS, "no rule knows it"),
+    "no rule": (Module(lambda self, x: torch.pdist(x[0])), TOKENS, "it has no rule"),
     "no tokens": (nn.Embedding(9, D), torch.zeros(7, dtype=torch.int64), "no input has an axis of tokens"),
     "one size": (
         Module(lambda self, x: attention(self.fixed, x, window_mask(40)), fixed=linear()),
@@ -295,7 +295,7 @@ def test_the_command_builds_the_module_again_on_the_cpu(target: str) -> None:
 def test_unknown_rows_are_a_line_of_the_totals(target: str) -> None:
     report = xf("analyze", target, "--mixing", "--no-trace", "--by", "mixing").stdout
     assert "unknown" in report
-    assert "3 rows have no known mixing kind: no rule knows it (1); it works on what" in " ".join(report.split())
+    assert "3 rows have no known mixing kind: it has no rule (1); its input is the" in " ".join(report.split())
 
 
 def test_a_module_with_too_many_parameters_is_refused_before_it_is_built(
@@ -320,7 +320,7 @@ def test_kinds_are_found_without_being_asked_for() -> None:
 def test_what_time_did_not_allow_has_no_kind_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()
     monkeypatch.setattr(mixing, "monotonic", lambda: next(seconds))  # a second passes with every look at it
-    expected = "looking at all operations takes more than 2 s (--mixing-time)"
+    expected = "finding all mixing kinds takes more than 2 s (--mixing-time)"
     assert with_reasons(mixing_time=2) == {("unknown", expected)}
 
 
@@ -330,7 +330,7 @@ def test_a_module_that_cannot_be_looked_at_is_counted_without_kinds() -> None:
     assert any("build it on the CPU" in note for note in found.metadata.notes)
     ((kind, reason),) = with_reasons(mixing_time=1e-9)  # 2**26 bytes in a second: none in a nanosecond
     assert (kind, str(reason)[:20]) == ("unknown", "its parameters take ")
-    with pytest.raises(UsageError, match=r"--mixing-time -1: expected seconds from 0"):
+    with pytest.raises(UsageError, match=r"--mixing-time -1: expected seconds; 0 skips"):
         with_reasons(mixing_time=-1)
 
 

@@ -324,7 +324,7 @@ class TestUncounted:
         assert (ledger.module.complete, ledger.agreement.exact) == (False, False)
         table = report_text(ledger, "table")
         assert "at least 192 MACs   at least 384 FLOPs" in table
-        assert "not counted, for no formula knows it: xfcosttest::scan (1×)" in table
+        assert "not counted, because no formula is known: xfcosttest::scan (1×)" in table
         assert "at least 192 macs" in report_text(ledger, "markdown")
 
     def test_strict_refuses_it(self, scan):

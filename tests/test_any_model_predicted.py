@@ -168,7 +168,7 @@ def test_the_commands(calibrated_here, folder):
     assert found["prediction"]["seconds"] == pytest.approx(sum(rows.values()) + found["prediction"]["not_attributed"])
     shown = xf(*words, cwd=folder).stdout
     assert "predicted: " in shown
-    assert "never measured on this device, estimated roughly: aten." in shown
+    assert "rough estimates, never measured on this device: aten." in shown
     words = ("compare", "full.yaml", *NET, "--N", "16", "--predict")
     both = list(csv.DictReader(io.StringIO(xf(*words, "--format", "csv", cwd=folder).stdout)))
     assert float(both[1]["predicted_seconds"]) == pytest.approx(found["prediction"]["seconds"])

@@ -206,7 +206,7 @@ def test_the_report_says_why_a_model_does_not_run_on_meta() -> None:
             return torch.sparse.mm(self.table, x)
 
     ledger = xfcost.analyze(Sparse(), example_inputs=torch.zeros(4, 4), trace=False)
-    assert "on real tensors, for it does not run on meta (tensors are sparse_coo)" in " ".join(
+    assert "on real tensors, because it does not run on meta (tensors are sparse_coo)" in " ".join(
         report_text(ledger).split()
     )
 

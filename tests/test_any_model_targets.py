@@ -117,7 +117,7 @@ def test_the_tree_of_modules(code: Path) -> None:
     told = xf("analyze", f"{code}:Net", "--by", "module", "--depth", "1", "--format", "csv").stdout
     rows = list(csv.DictReader(io.StringIO(told)))
     assert [(row["module"], row["macs"]) for row in rows] == [("", "160"), ("layers", "160")]
-    assert "give --by module too" in xf("analyze", f"{code}:Net", "--depth", "1").stderr
+    assert "add --by module" in xf("analyze", f"{code}:Net", "--depth", "1").stderr
 
 
 def test_a_module_of_a_package() -> None:
@@ -150,7 +150,7 @@ def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
         ((":Net", "--input", "1xNx4"), "N has no number; give --N"),
         ((":Net", "--input", "1x5x4", "--N", "7"), "--N 7: the inputs have no letter N, as in --input 1xNx768"),
         ((":Net", "--input", "1xNx4", "--N", "0"), "--N 0: expected at least 1 token"),
-        ((":Net", "--input", "1xQx4"), "Q is no letter; expected one of N, H, W, B"),
+        ((":Net", "--input", "1xQx4"), "Q is not a letter for a size; expected one of N, H, W, B"),
         ((":Net", "--input", "1x4:float23"), "expected a dtype out of float32"),
         ((":Net", "--input", "huh"), "expected a shape, as in 1x3x224x224"),
         ((":Net", "--input", "1x5x3"), r"does not run on these inputs: RuntimeError: .*model\.py:13"),

@@ -180,5 +180,5 @@ def test_published_figures_belong_to_the_spec_as_it_is_written():
     assert not other.published_beside_ours()
     assert other.metadata.settings == ("stages.0.depth=1",)
     assert (as_written.metadata.published_left_out, other.metadata.published_left_out) == (0, 2)
-    assert "published figures are left out" in report_text(other, verbose=True)
-    assert "published figures are left out" not in report_text(as_written, verbose=True)
+    assert "published figures are not shown" in report_text(other, verbose=True)
+    assert "published figures are not shown" not in report_text(as_written, verbose=True)

@@ -215,8 +215,8 @@ class TestCircumstances:
         ]
 
     def test_systems_at_different_n_are_told_apart(self):
-        assert "they differ" in xf("compare", "vit", "swin").stdout
-        assert "they differ" not in xf("compare", "vit", "swin", "--N", "784").stdout
+        assert "the systems have different N" in xf("compare", "vit", "swin").stdout
+        assert "the systems have different N" not in xf("compare", "vit", "swin", "--N", "784").stdout
 
     def test_crossovers_that_were_not_looked_for_are_no_none(self, tmp_path):
         # Ten positions, and the class token takes one: grids of 1, 4 and 9 tokens fit. ConvNeXt-T halves its grid three
@@ -511,7 +511,7 @@ class TestOthers:
     def test_a_file_is_shown_as_written_or_with_every_default(self):
         done = xf("show", "vit", "--file", "--full")
         assert (done.returncode, done.stdout) == (2, "")
-        assert "--file and --full: a file is shown as it is written; give one of them" in done.stderr
+        assert "--file and --full: --file shows the file as it is written; give one of them" in done.stderr
 
     def test_schema_knows_every_kind(self):
         text = xf("schema").stdout

@@ -164,7 +164,7 @@ def test_traffic_of_all_systems_beside_each_other_and_below(specs: list[Path]) -
             name: expected[name][1] for name in comparison.names
         }
         assert "tiled for 1 KiB on chip" in shown(comparison)
-    assert "attention traffic, matrices kept" in shown(xfcost.compare(*specs[:2], memory_level="1KiB"))
+    assert "attention traffic, matrices stored" in shown(xfcost.compare(*specs[:2], memory_level="1KiB"))
     assert "traffic" not in shown(xfcost.compare(*specs[:2]))
 
 

@@ -178,8 +178,8 @@ def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
     assert searched.every == 128
     assert "crossovers at equal N (counted from N = 1 to 1,048,576, not every one):" in told
     assert (
-        f"crossovers at equal N (at {searched.points} N from 1 to 1,048,576, every one to 128; between "
-        "those not counted the order may change again):"
+        f"crossovers at equal N (at {searched.points} N from 1 to 1,048,576, every one to 128; between counted sizes "
+        "the order may change again):"
     ) in " ".join(report_text(comparison, verbose=True).split())
     assert "MACs: Quadratic costs less up to N = 886, Linear from N = 887 on" in told
 

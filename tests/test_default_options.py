@@ -136,7 +136,7 @@ def test_a_comparison_has_one_dtype_and_one_attention(text: str) -> None:
     mixed = xfcost.compare(text, "vit-ti32", mode="train")
     assert [ran(one) for one in mixed.ledgers] == [USUAL] * 2
     told = " ".join(report_text(mixed).split())
-    words = "float32 and eager attention: not all of these are language models, whose default in train is bfloat16 and"
+    words = "float32 and eager attention: the default of language models in train is bfloat16 and"
     assert told.count(f"note: {words} fused attention") == 1
     vision = xfcost.compare("vit-ti32", "vit-ti32", mode="train")
     assert "note: float32" not in report_text(vision)

@@ -226,7 +226,7 @@ def test_runs_of_one_system_are_compared_and_never_mixed(tmp_path):
         "  no difference seen at N = 64: A fused over A eager 1.05× (0.911 to 1.21)",
         "  A fused is faster at N = 256: 4× (3.47 to 4.61)",
         "  no crossing measured in N = 64 to 256 (a difference is seen at 1 of 2 points)",
-        "  crossing counted: none searched for: their MACs are the same at every N",
+        "  crossing counted: none searched for: their MACs are equal at every N",
     ]
     alone = xf("plot", "--from", runs, "--attention", "fused", "-o", tmp_path / "a.svg")
     assert "left out: 2 rows of eager" in alone.stdout
@@ -251,7 +251,7 @@ def test_rows_that_were_not_measured_are_listed_with_their_reason(tmp_path):
         done = xf(words[0], "--from", runs, *words[1:], COLUMNS="200")
         assert "A, N = 1,024: skipped: needs 9 GiB, 2 GiB are left" in done.stdout
     chart = measured_chart(measured_file(runs, Choice(), print), "time", None)
-    lines = "Lines: shapes of what is counted, each through the largest point of its series."
+    lines = "Lines: the shape of the counted cost, through the largest point of each series."
     assert chart.footnote == f"{lines} Not measured: 1 row. Rows of {runs}."
     assert [point.x for point in measured_file(runs, Choice(("A",)), print).series[0].points(READ_TIME)] == [64, 256]
 
@@ -272,7 +272,7 @@ def test_a_file_without_rows_or_of_another_tool_is_an_error(tmp_path):
     messages = {
         empty: "has no rows; `xfcost measure SYSTEM",
         header: "has no rows; `xfcost measure SYSTEM",
-        other: "is no file of measurements",
+        other: "is not a file of measurements",
         newer: "is of version 99 of the format",
         tmp_path / "none.jsonl": "can't be read: No such file",
     }

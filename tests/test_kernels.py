@@ -425,7 +425,7 @@ def test_a_device_with_one_lane_has_no_others(lane):
 def test_a_generation_has_no_lane():
     first = place(load("gpt2", ["stages.0.depth=1"]), Run(mode="generate", tokens=(4,), new_tokens=2))
     ledger = count(first)
-    with pytest.raises(UsageError, match="--lane device: of --mode generate"):
+    with pytest.raises(UsageError, match="--lane device: does not support --mode generate"):
         SystemOnDevice(TimedSystem(first, ledger, first), "cpu", TimingPlan(lane="device"))
 
 
@@ -472,7 +472,7 @@ def test_on_mps_the_whole_is_timed_and_no_operation(mode, monkeypatch):
 def test_a_cuda_graph_needs_cuda_and_the_whole_model():
     with pytest.raises(UsageError, match="--cuda-graph: --device cpu has no CUDA graphs; leave it out"):
         timing_plan("cpu", {"cuda_graph": True})
-    with pytest.raises(UsageError, match="--composed and --cuda-graph: a graph is of the whole model"):
+    with pytest.raises(UsageError, match="--composed and --cuda-graph: a graph captures the whole model"):
         timing_plan("cuda", {"cuda_graph": True, "composed": True})
     assert timing_plan("cuda", {"cuda_graph": True}).cuda_graph
 

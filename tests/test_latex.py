@@ -124,7 +124,7 @@ def test_columns_are_chosen_by_their_headings() -> None:
     [
         (["--format", "latex", "--columns", "nothing"], "--columns nothing: no table here has it; expected one of"),
         (["--format", "latex", "--columns", "operatoin"], "--columns operatoin: no table here has it; did you mean"),
-        (["--columns", "operation"], "--columns: are of --format markdown or latex, and this is table"),
+        (["--columns", "operation"], "--columns: only for --format markdown and latex, not table"),
     ],
 )
 def test_columns_that_no_table_has_are_refused(words: list[str], message: str) -> None:

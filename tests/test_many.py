@@ -58,11 +58,11 @@ def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line()
     assert (cells["common-bigbird"], cells["common-sliding"]) == ("at 711", "at 950*")
     assert (cells["common-conv"], cells["common-memory-tokens"]) == ("at all counted", "at none counted")
     assert re.search(r"^Full attention · common #2 .*  equal at all *$", text, re.MULTILINE)
-    assert "*: not at all counted N above it; json has the order at each" in text
+    assert "*: not at every larger N that was counted; json has the order at each" in text
     words = " ".join(text.split())
     assert "fewer MACs: than Full attention · common at the same N, counted from N = 1 to" in words
     every = " ".join(report_text(comparison, verbose=True).split())
-    assert "every one to 16; between those not counted the order may change again" in every
+    assert "every one to 16; between counted sizes the order may change again" in every
     searches = {one.systems[1]: one for one in comparison.searches}
     for name, ledger in zip(comparison.names[1:], comparison.ledgers[1:], strict=True):
         preset = ledger.metadata.source
@@ -96,4 +96,4 @@ def test_the_commands_take_patterns(tmp_path) -> None:
     assert "no preset or published model matches" in refused.stderr
     stdout_of("plot", "vit-ti*", "--N", "64:1024", cwd=tmp_path)
     assert (tmp_path / "vit-ti-mixing.svg").is_file()
-    assert "don't fit side by side" in error_of("diagram", "swin-*")
+    assert "expected at most 4" in error_of("diagram", "swin-*")

@@ -508,7 +508,7 @@ def test_options_of_a_mode_go_to_the_modes_that_have_them() -> None:
     one, two = variants_of({"mode": "forward,train", "optimizer": "sgd", "logits": None})
     assert one == {"mode": "forward"}
     assert two == {"mode": "train", "optimizer": "sgd"}
-    with pytest.raises(UsageError, match="--new-tokens: it is of --mode generate; add that"):
+    with pytest.raises(UsageError, match="--new-tokens: only for --mode generate; add it"):
         variants_of({"mode": "forward,decode", "new_tokens": "4"})
 
 

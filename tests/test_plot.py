@@ -159,7 +159,7 @@ def test_few_keeps_both_ends():
         ("784", "LOW:HIGH"),
         ("0:10", "at least 1"),
         ("-5:10", "LOW:HIGH"),
-        ("5:5", "one point"),
+        ("5:5", "expected LOW below HIGH"),
         ("1.5:9", "LOW:HIGH"),
         ("1:2:3", "LOW:HIGH"),
         ("1:99999999999", "at most"),
@@ -182,7 +182,7 @@ def test_a_range_without_two_square_grids_is_refused_with_one_that_has():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--N", "10:5"], "turn them round"),
+        (["--N", "10:5"], "exchange them"),
         (["--metric", "tim"], "did you mean 'time'"),
         (["--metric", "time"], "--device cpu"),
         (["--metric", "attention-memory", "--device", "cpu"], "leave --device out"),
@@ -364,7 +364,7 @@ def test_a_system_without_scores_is_named(tmp_path):
 
 def test_of_a_text_no_line_is_drawn():
     done = xf("plot", "gpt2", "--mode", "generate")
-    assert "--mode generate: a line is drawn of forward or decode; `analyze` reports the others" in done.stderr
+    assert "--mode generate: expected forward or decode; `analyze` reports the other modes" in done.stderr
 
 
 def test_ticks_are_read_as_numbers_and_not_as_formulas():

@@ -478,7 +478,7 @@ def test_predicted_tables_have_what_no_operation_accounts_for(calibrated_here):
 
 
 def test_options_of_a_timing_need_a_device_beside_a_prediction(calibrated_here):
-    with pytest.raises(UsageError, match="--runs: nothing is timed here; add --device cpu"):
+    with pytest.raises(UsageError, match="--runs: applies only to timed runs; add --device cpu"):
         xfcost.analyze("vit-ti32", trace=False, predict=True, threads=1, runs=3)
 
 
@@ -514,7 +514,7 @@ def test_predicted_seconds_are_lines_of_a_plot(calibrated_here, tmp_path):
     assert "points traced" not in (tmp_path / "time.svg").read_text()
     refused = xf("plot", "vit-ti32", "--metric", "macs", "--predict")
     assert refused.returncode == 2
-    assert "give --metric time" in refused.stderr
+    assert "use --metric time" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_a_slider_is_two_rising_numbers(tmp_path, slider):
     [
         (["vit", "-o", "page.pdf"], "expected one of .html, .htm"),
         (["vit", "--range", "9"], "--range 9: expected a range LOW:HIGH"),
-        (["vit", "--range", "90:10"], "turn them round: --range 10:90"),
+        (["vit", "--range", "90:10"], "exchange them: --range 10:90"),
         (["vitt"], "there is no preset 'vitt'"),
         (["vit", "--N", "0"], "expected at least 1"),
         (["vit", "--predict", "--threads", "0"], "--threads"),

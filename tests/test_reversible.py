@@ -267,7 +267,7 @@ def test_the_form_is_the_stage_s(tmp_path):
 
 def test_the_end_of_two_streams_needs_two(tmp_path):
     data = reversible_spec() | {"residual": {"join": "mean"}}
-    assert "residual.join: says how two streams end, and there is one" in refusal(data, tmp_path)
+    assert "residual.join: applies only to two streams" in refusal(data, tmp_path)
 
 
 class Wider(Mlp, frozen=True, kw_only=True, tag="wider"):

@@ -163,7 +163,7 @@ def test_predicted_seconds_make_the_points_where_nothing_was_timed():
     assert (only.title, only.seconds, only.share, only.flops) == ("Projection", 3.0, 0.75, 12)
     assert (one.predicted, one.seconds, one.not_attributed) == (True, 4.0, 1.0)
     text = document([one]).text("table")
-    assert "predicted: 4.00 s on cpu, Abacus, 1 thread; nothing was run" in text
+    assert "predicted: 4.00 s on cpu, Abacus, 1 thread; the model was not run" in text
     assert points_of(rows, 4.0, predicted=False)[0].title == "Other"
 
 
@@ -201,9 +201,7 @@ def test_the_table_tells_time_intensity_rate_roof_and_bound():
     assert cells["not attributed"] == "– 50.0 ms 5.0 % – – – –"
     text = "\n".join(lines)
     assert "noisy: a fan" in text
-    assert (
-        "above the memory roof: Scores, Norm; memory's bandwidth does not bound operands that stay in a cache" in text
-    )
+    assert "above the memory roof: Scores, Norm; operands in a cache are not limited by the memory bandwidth" in text
 
 
 def test_the_csv_holds_every_point_raw():
@@ -394,7 +392,7 @@ def test_a_system_is_run_and_drawn_under_the_calibrated_roofs(calibrated, tmp_pa
 def test_predicted_points_are_of_a_model_that_is_not_run(calibrated, tmp_path):
     target = tmp_path / "a.csv"
     words = ("roofline", "vit-ti16", "swin-t", "--N", "64", "--threads", "1", "--predict")
-    assert "nothing was run" in xf(*words, "-o", tmp_path / "a.svg").stdout
+    assert "the model was not run" in xf(*words, "-o", tmp_path / "a.svg").stdout
     result = xf(*words, "-o", target)
     assert result.returncode == 0
     assert "timing" not in result.stderr
@@ -461,12 +459,12 @@ def test_without_a_calibration_the_peaks_are_measured_and_that_is_said(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "say where, as in --device cpu"),
+        ((), "add --device cpu"),
         (("--device", "abacus"), "expected one of cpu, cuda, mps"),
         (("--device", "cpu", "-o", "a.gif"), ".svg, .png, .pdf, .json, .csv"),
         (("--device", "cpu", "-o", "nowhere/a.svg"), "no folder"),
         (("--device", "cpu", "--mode", "train"), "expected forward, prefill or decode"),
-        (("--device", "cpu", "--mode", "generate"), "--mode generate: a roofline is of one pass"),
+        (("--device", "cpu", "--mode", "generate"), "--mode generate: a roofline shows one pass"),
         (("--device", "cpu", "--compile"), "leave it out"),
         (("--predict", "--threads", "1"), "--predict: "),
         (("--predict", "--runs", "3"), "--runs with --predict: nothing is timed"),

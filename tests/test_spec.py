@@ -357,8 +357,8 @@ class TestSettings:
             ("stages.each.depth=7", "'each' needs a list of 4, one value for each item of stages; got 7"),
             ("input.each.size=[7]", "'each' is every item of a list, and input is "),
             ("stages.9.each=[7]", "stages has items 0 to 3, and no '9'"),
-            ("each.depth=[7]", "'each' stands once, behind the list that it counts, as in stages.each.depth"),
-            ("stages.each.pattern.each=[7]", "'each' stands once, behind the list that it counts"),
+            ("each.depth=[7]", "'each' may occur once, after a list, as in stages.each.depth"),
+            ("stages.each.pattern.each=[7]", "'each' may occur once, after a list"),
         ],
     )
     def test_each_is_refused_where_it_counts_nothing(self, setting, said):

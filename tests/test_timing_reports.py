@@ -357,16 +357,16 @@ def test_values_that_can_not_be_are_refused(option, value, words):
 
 
 def test_options_that_contradict_each_other_are_refused():
-    with pytest.raises(UsageError, match="--runs and --max-time: both say how long to time"):
+    with pytest.raises(UsageError, match="--runs and --max-time: both set how long to measure"):
         plan(runs="3", max_time="5")
     with pytest.raises(UsageError, match="--min-time 9 is more than --max-time 5"):
         plan(min_time="9", max_time="5")
 
 
 def test_options_of_a_timing_without_a_timing_are_refused():
-    with pytest.raises(UsageError, match="--threads: nothing is timed here; add --device cpu"):
+    with pytest.raises(UsageError, match="--threads: applies only to timed runs; add --device cpu"):
         xfcost.analyze("vit", threads=1, trace=False)
-    with pytest.raises(UsageError, match="--compile: nothing is timed here"):
+    with pytest.raises(UsageError, match="--compile: applies only to timed runs"):
         xfcost.compare("vit", "swin", compile=True)
 
 

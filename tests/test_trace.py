@@ -133,7 +133,7 @@ def test_what_no_handle_knows_is_named(function, name: str) -> None:
     found = traced(function, (2, 3, 4), device="cpu")
     assert found.unsupported == {name: 1}
     _, loose = traced_rows(nn.Sequential(Call(function)), (torch.ones(2, 3, 4),), {"0": "x"})
-    assert loose == [f"{name} ran 1 time(s) and no handle knows it"]
+    assert loose == [f"{name} ran 1 time(s), and no handle is known"]
 
 
 @on_both_devices

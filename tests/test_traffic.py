@@ -107,7 +107,8 @@ def test_a_memory_that_holds_no_tile_is_refused() -> None:
 def test_the_command_shows_both() -> None:
     done = xf("analyze", "gpt2", "--no-trace", "--memory-level", "192KiB", COLUMNS="120")
     assert (
-        "main-memory traffic of attention: 2.391 GiB with every matrix kept, 733.5 MiB tiled for 192 KiB" in done.stdout
+        "main-memory traffic of attention: 2.391 GiB with every matrix stored, 733.5 MiB tiled for 192 "
+        "KiB" in done.stdout
     )
     assert "204 MiB" in done.stdout
     found = json.loads(xf("analyze", "gpt2", "--no-trace", "--memory-level", "192KiB", "--format", "json").stdout)

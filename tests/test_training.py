@@ -338,13 +338,13 @@ def test_bad_numbers_are_refused(option, bad):
 def test_what_belongs_to_training_is_refused_elsewhere():
     values = {"tokens": 10, "peak": 10, "mfu": 0.4, "sustained": 10, "optimizer": "sgd", "devices": 2}
     for option, value in values.items():
-        with pytest.raises(UsageError, match=f"--{option}: it is of training; add --mode train"):
+        with pytest.raises(UsageError, match=f"--{option}: only for --mode train"):
             xfcost.analyze("gpt2", trace=False, **{option: value})
     with pytest.raises(UsageError, match="--optimizer adam: did you mean 'adamw'"):
         make_plan("train", optimizer="adam")
-    with pytest.raises(UsageError, match="--sustained: a rate makes days of a whole run"):
+    with pytest.raises(UsageError, match="--sustained: a rate needs the length of the run"):
         make_plan("train", sustained=1e12)
-    with pytest.raises(UsageError, match="--devices: they share"):
+    with pytest.raises(UsageError, match="--devices: needs the rate"):
         make_plan("train", tokens=10, devices=2)
     with pytest.raises(UsageError, match="expected a whole number"):
         make_plan("train", tokens=10, sustained=1, devices=1.5)
@@ -373,9 +373,9 @@ def test_a_peak_and_its_utilisation_are_a_rate():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"rate": "312T"}, "--rate 312T: say which rate it is: --sustained 125T is .* --peak 312T --mfu 40%"),
-        ({"peak": "312T"}, "--peak: no device trains at the peak of its datasheet; .* --mfu 40%"),
-        ({"mfu": 0.4}, "--mfu: a share of what"),
+        ({"rate": "312T"}, "--rate 312T: use --sustained 125T .* --peak 312T --mfu 40%"),
+        ({"peak": "312T"}, "--peak: no device trains at its peak; .* --mfu 40%"),
+        ({"mfu": 0.4}, "--mfu: needs a device"),
         ({"peak": "312T", "mfu": 0.4, "sustained": "1T"}, "--sustained: it replaces --peak and --mfu"),
         *(
             ({"peak": "312T", "mfu": bad}, "--mfu .*: expected a share of the peak from 0.000001 to 1, as in --mfu 0.4")

@@ -291,7 +291,7 @@ def mixing_seconds(mixing: bool | None, seconds: float | None) -> float:
         UsageError: the number is none of seconds.
     """
     if seconds is not None and not 0 <= seconds < math.inf:
-        raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds from 0, which looks for no kinds")
+        raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds; 0 skips the search")
     if seconds is None:
         seconds = math.inf if mixing else _MIXING_SECONDS
     return 0 if mixing is False else seconds
@@ -324,10 +324,11 @@ def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
 
     letters = letters_of(inputs)
     if given.get("N") is not None and "N" not in letters:
-        raise UsageError(f"N={shown(given['N'])}: of a module N is the argument of example_inputs, a function of N")
+        raise UsageError(f"N={shown(given['N'])}: for a module, N is the argument of example_inputs, a function of N")
     if given.get("size") is not None and "H" not in letters:
         raise UsageError(
-            f"size={shown(given['size'])}: of a module H and W are the arguments of example_inputs, a function of both"
+            f"size={shown(given['size'])}: for a module, H and W are the arguments of example_inputs, a function of "
+            "both"
         )
 
 

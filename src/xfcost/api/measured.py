@@ -127,7 +127,7 @@ def _with_counted(pair: Pair, specs: _Specs) -> Pair:
     first, second = pair.first.configuration, pair.second.configuration
     if first.spec_hash == second.spec_hash:
         alike = all(getattr(first, name) == getattr(second, name) for name in ("batch", "mode", "run_options"))
-        same = "their MACs are the same at every N" if alike else "they are of one spec"
+        same = "their MACs are equal at every N" if alike else "they are of one spec"
         return msgspec.structs.replace(pair, not_counted=same)
     loaded: list[Loaded] = []
     for name, configuration in ((pair.first.name, first), (pair.second.name, second)):

@@ -496,13 +496,13 @@ class ExampleOptions(TypedDict, total=False):
     example_inputs: Annotated[
         Any,
         Option(
-            "Of a module: one tensor, a tuple of positional inputs or a dictionary of keyword ones; or a function of "
-            "N, or of H and W, that gives them.",
+            "For a module: one tensor, a tuple of positional inputs or a dictionary of keyword inputs; or a function "
+            "of N, or of H and W, that returns them.",
             flag="",
         ),
     ]
     example_kwargs: Annotated[
-        Mapping[str, Any] | None, Option("Of a module: keyword inputs beside positional ones.", flag="")
+        Mapping[str, Any] | None, Option("For a module: keyword inputs in addition to positional ones.", flag="")
     ]
 
 
@@ -551,8 +551,8 @@ class OneModuleOptions(TypedDict, total=False):
     closed_form: Annotated[
         bool | None,
         Option(
-            "Of a module whose inputs have an N: also count it at other N, and give its costs as polynomials in N. "
-            "None: where one run takes no more than two seconds.",
+            "For a module whose inputs have an N: also count it at other N, and return its costs as polynomials in "
+            "N. None: if one run takes at most two seconds.",
             flag="",
         ),
     ]
@@ -624,7 +624,9 @@ class SearchOptions(TypedDict, total=False):
             words=("params", "macs", "flops", "memory", "attention-bytes", "cache-bytes", "seconds"),
         ),
     ]
-    descending: Annotated[bool | None, Option("From the most to the least; by default so for params.", flag="")]
+    descending: Annotated[
+        bool | None, Option("Sort from the largest to the smallest; the default for params.", flag="")
+    ]
     top: Annotated[int | str, Option("Number of models in the table.", metavar="INT", default=20)]
     front: Annotated[
         str,
@@ -714,7 +716,7 @@ def single_share(name: str, given: Any, where: str) -> float:
     first, *more = read_option(name, given)
     if more:
         raise UsageError(
-            f"--{name} {shown(given)}: a range is of --mode train --on DEVICE; {where} give one, as in 40%"
+            f"--{name} {shown(given)}: a range needs --mode train --on DEVICE; {where} give one, as in 40%"
         )
     return float(first)
 

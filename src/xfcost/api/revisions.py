@@ -59,7 +59,7 @@ def repository() -> Repository:
     found = _git(["rev-parse", "--show-toplevel", "--show-prefix"])
     if found.returncode:
         raise UsageError(
-            f"{printable(os.getcwd(), 200)}: is in no git repository ({_reported(found)}); a revision, as in "
+            f"{printable(os.getcwd(), 200)}: is not in a git repository ({_reported(found)}); a revision, as in "
             "HEAD~1:spec.yaml, is of one"
         )
     top, _, prefix = found.stdout.decode("utf-8", "surrogateescape").rstrip("\n").partition("\n")
@@ -316,8 +316,8 @@ def checked_out(given: Revised) -> Iterator[CheckedOut]:
     path = _path(given, found.prefix, list(tree.files), commit)
     if path in tree.links and tree.followed(path) not in tree.files:
         raise UsageError(
-            f"{printable(given.text, 200)}: is a link to {printable(tree.links[path], 120)}, which is no file of that "
-            "revision; name the file itself"
+            f"{printable(given.text, 200)}: is a link to {printable(tree.links[path], 120)}, which is not a file of "
+            "that revision; give the file itself"
         )
     folder = "" if given.is_code or outside_allowed() else str(PurePosixPath(path).parent)
     inside = "" if folder in ("", ".") else f"{folder}/"

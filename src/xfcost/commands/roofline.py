@@ -51,7 +51,7 @@ def run(specs: shared.Systems, mixing: shared.FindMixing = True, **given: Any) -
     mode, device, predict = given["mode"], given["device"], given["predict"]
     if mode in get_args(Mode) and mode not in ONE_PASS:
         raise UsageError(
-            f"--mode {mode}: a roofline is of one pass, expected {any_of(ONE_PASS)}; `analyze` reports the rest"
+            f"--mode {mode}: a roofline shows one pass; expected {any_of(ONE_PASS)}; `analyze` reports the rest"
         )
     run = make_run(**run_options(given))
     if run.on is not None:
@@ -61,8 +61,8 @@ def run(specs: shared.Systems, mixing: shared.FindMixing = True, **given: Any) -
         refuse("roofline --predict", given)
     elif device is None and run.on is None:
         raise UsageError(
-            "roofline: its operations are timed; say where, as in --device cpu (or --predict, where `xfcost calibrate` "
-            "has measured the device)"
+            "roofline: operations need times; add --device cpu (or --predict, after `xfcost calibrate`, or --on "
+            "h100-sxm for lower bounds)"
         )
     timing = timing_plan(device, given, predict=predict)
     systems = open_systems(specs, given | {"on": run.on}, say, counted=run.on is not None)

@@ -353,7 +353,7 @@ def read_several(given: Any, option: str = "--on") -> tuple[DeviceGroup, ...]:
     for part in parts:
         found = _groups(part, option)
         if len(found) == 1 and found[0] in groups:
-            raise UsageError(f"{option} {shown(given)}: {found[0].name} is there twice; give it once")
+            raise UsageError(f"{option} {shown(given)}: {found[0].name} is given twice; give it once")
         groups += [one for one in found if one not in groups]
     return tuple(groups)
 

@@ -436,7 +436,8 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
         span = (bounds.low, bounds.high)
         predicted = TimeRatio(ratio=of_both.value, interval=span, in_turns=False, between=span)
     uncounted = [
-        f"{word} is not counted whole: no formula knows {', '.join(report.uncounted)}; its figures are lower bounds"
+        f"{word} is not fully counted: no formula is known for {', '.join(report.uncounted)}; its figures are lower "
+        "bounds"
         for word, report in (("before", before), ("after", after))
         if report.uncounted
     ]

@@ -175,7 +175,7 @@ class SurveyLine(msgspec.Struct, frozen=True, kw_only=True):
     added_params: dict[int, int]
     """N -> parameters beyond those of the same encoder with full attention."""
     time: Ratio | None = None
-    """Measured time over full attention's, at the largest N that both were timed at."""
+    """Measured time relative to full attention, at the largest N that both were timed at."""
 
     @property
     def agrees(self) -> Literal["yes", "otherwise", "no"] | None:

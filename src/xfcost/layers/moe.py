@@ -91,7 +91,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
     expert: Mlp | Swiglu | Geglu = Swiglu()
     """Feed-forward network of one expert."""
     shared: Shared | None = None
-    """Experts that every token uses beside the routed ones; none by default."""
+    """Experts that every token uses in addition to the routed ones; none by default."""
     normalize: bool = True
     """Whether a token's A routing weights are made to sum to 1."""
     scale: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None

@@ -47,7 +47,7 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
     """
 
     norm: Literal["pre", "post"] = "pre"
-    """Whether the norm stands before the reduction (`pre`, Swin) or after it (`post`, Swin V2)."""
+    """Whether the norm is before the reduction (`pre`, Swin) or after it (`post`, Swin V2)."""
 
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(2 * side for side in sides)

@@ -121,7 +121,7 @@ class NoRoomError(DeviceError):
 
 
 class IncompleteError(XfcostError):
-    """Operations of a module that no formula knows.
+    """Operations of a module without a formula.
 
     Args:
         name: the module's name.
@@ -134,7 +134,7 @@ class IncompleteError(XfcostError):
         names = ", ".join(f"{operation} ({times}×)" for operation, times in uncounted.items())
         first = next(iter(uncounted))
         super().__init__(
-            f"{name}: not counted, because no formula knows it: {names}; totals would be lower bounds "
+            f"{name}: not counted, because no formula is known: {names}; totals would be lower bounds "
             f'(count it yourself: @xfcost.register("{first}"))'
         )
         self.uncounted = dict(uncounted)

@@ -21,7 +21,7 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT, number_of
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-_NO_REPORT: Final = "is no report of `xfcost analyze --format json -o FILE`"
+_NO_REPORT: Final = "is not a report of `xfcost analyze --format json -o FILE`"
 # Other JSON of xfcost: a key that it alone has -> the command that wrote it.
 _OTHERS: Final = {"systems": "compare", "rows": "measure", "targets": "check", "before": "diff", "asked": "find"}
 
@@ -153,7 +153,7 @@ class ReportModule(msgspec.Struct, frozen=True, kw_only=True):
 
     inputs: tuple[str, ...] = ()
     uncounted: dict[str, Count] = {}
-    """Operations that no formula knows, and how often they ran; totals are lower bounds."""
+    """Operations without a formula, and how often they ran; totals are lower bounds."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +191,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uncounted(self) -> dict[str, int]:
-        """Operations of a module that no formula knows, and how often they ran; totals are lower bounds."""
+        """Operations of a module without a formula, and how often they ran; totals are lower bounds."""
         return self.module.uncounted if self.module else {}
 
 

@@ -125,11 +125,11 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     groups: Annotated[Width | None, Letter("h")] = None
     """Number of groups g of the 3×3 convolution; 1 by default."""
     group_width: Annotated[Width | None, Letter("dₖ")] = None
-    """Channels per group, w/g, in place of `groups`."""
+    """Channels per group, w/g, instead of `groups`."""
     squeeze: Squeeze | None = None
     """Ratio r of squeeze-and-excitation, r·d hidden units (Hu et al. 2018); none by default."""
     spatial: LocalAttention | LocalRelation | None = None
-    """A mechanism in place of the 3×3 convolution; the block sets its stride."""
+    """A mechanism that replaces the 3×3 convolution; the block sets its stride."""
 
     @property
     def spatial_mixer(self) -> Any:

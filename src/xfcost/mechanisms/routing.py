@@ -76,7 +76,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     memory_keys: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter("m")] = 0
     """Learned keys and values of every cluster, which all its queries read."""
     local_heads: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter("h")] = 0
-    """Number of heads that read their block and its neighbours in place of clusters."""
+    """Number of heads that read their block and its neighbours instead of clusters."""
     local_window: Annotated[Length | None, Letter("b")] = None
     """Tokens b of a block of the local heads; `window` by default."""
 

@@ -216,7 +216,7 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     function: Literal["conv", "mean", "max"] = "conv"
     """How tokens are compressed: a convolution, or the mean or maximum of each window."""
     null_key: bool = True
-    """Whether one learned key and value stand before the compressed ones."""
+    """Whether one learned key and value precede the compressed ones."""
 
     def check(self, place: Place) -> None:
         super().check(place)

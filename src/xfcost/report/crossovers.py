@@ -85,7 +85,7 @@ def range_text(one: CrossoverSearch) -> str:
 
 def search_text(one: CrossoverSearch) -> str:
     """`on every square grid from N = 1 to 4,096, and at some to 1,048,576; between those not counted …`."""
-    more = "; between those not counted the order may change again" if one.every < one.last else ""
+    more = "; between counted sizes the order may change again" if one.every < one.last else ""
     if one.kind == "lengths":
         each = "" if one.grain == 1 else f", multiples of {one.grain:,}"
         every = f", every one to {one.every:,}" if one.every else ""

@@ -139,7 +139,7 @@ def _captions(found: FindResult) -> Captions:
     drawn = f"; {len(found.cloud):,} of them drawn" if len(found.cloud) < found.fits else ""
     keys = " · ".join(short_keys(found.keys))
     names = [f"Names: {keys}."] if found.keys else []
-    notes = [*names, f"Line: the front, {len(found.front):,} models that no other beats in both."]
+    notes = [*names, f"Line: the Pareto front, {len(found.front):,} models that no other model beats in both."]
     notes += [_sentence(memory_note(found))]
     notes += map(_sentence, time_notes(found) if "seconds" in found.question.front else [])
     return Captions(title, f"{answer(found)[0]}{drawn}", "  ".join(notes))

@@ -130,7 +130,7 @@ class Order(NamedTuple):
         if self.sort == "seconds":
             key = next((name for name in ("seconds", "predicted_seconds") if name in groups[0]), "")
         if not key:
-            raise UsageError("--sort seconds: nothing was timed; add --device cpu (or cuda, mps), or --predict")
+            raise UsageError("--sort seconds: needs seconds; add --device cpu (or cuda, mps), or --predict")
         return sorted(groups, key=lambda group: -(group.get(key) or 0))[: self.top]
 
 

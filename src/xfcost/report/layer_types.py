@@ -28,7 +28,7 @@ def document(table: LayerTable) -> Document:
 
 
 def _parts(table: LayerTable) -> Iterator[Part]:
-    yield TextLines([f"n = {table.n:,}   d = {table.d:,}   k = {table.k:,}   r = {table.r:,}   printed: {PAPER}"])
+    yield TextLines([f"n = {table.n:,}   d = {table.d:,}   k = {table.k:,}   r = {table.r:,}   published: {PAPER}"])
     for title, rows in _tables(table).items():
         yield from (Gap(), table_of(rows, _TEXT, title=title))
     yield from (Gap(), Items(list(explanations(table))), Gap(), TextLines(_NOTES, ended=True))
@@ -36,16 +36,16 @@ def _parts(table: LayerTable) -> Iterator[Part]:
 
 _NOTES: Final = (
     (
-        "MACs: of the whole layer, from its formulas; projections: those of maps of each token; agrees: is the printed "
-        "order that of all MACs, or in part, of those without projections?"
+        "MACs: of the whole layer, from its formulas; projections: MACs of the linear maps of single tokens; agrees: "
+        "whether the published order is that of all MACs, or (in part) of the MACs without projections"
     ),
     (
-        "longest chain: operations of the running module of which each needs the one before, at several lengths; "
-        "its growth is the order"
+        "longest chain: in the running module, the number of operations that must run one after another, at several "
+        "lengths; the order is its growth"
     ),
     (
-        "path: layers of a stack until every token depends on every other (causal: all before it), composed from what "
-        "each layer reads, times the steps of a layer that wait for one another"
+        "path: number of stacked layers until every token depends on every other (causal: on all earlier ones), from "
+        "what each layer reads, times the sequential steps of a layer"
     ),
 )
 

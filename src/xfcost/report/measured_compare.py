@@ -81,7 +81,7 @@ def _pair_texts(pair: Pair) -> Iterator[str]:
     """One pair: who is faster where, crossovers measured and counted."""
     axis = pair.first.axis
     if not pair.ratios:
-        yield f"no {axis.word} was measured of both"
+        yield f"the two have no measured {axis.word} in common"
         return
     for (order, noisy), group in groupby(pair.ratios, key=lambda one: (one.order, bool(one.order) and one.noisy)):
         yield (_noisy_text if noisy else _order_text)(pair, order, list(group))
@@ -246,10 +246,10 @@ def _ratio_note(found: MeasuredSeries) -> str:
     if paired == {True}:
         return "ratios: medians turn by turn, with their 95 % intervals; the slower over the faster"
     apart = (
-        "ratios: of medians, with 95 % intervals from those of both; what changed on the machine between two rows is "
-        "in neither"
+        "ratios: of medians, with 95 % intervals from the intervals of both; they do not include changes of the "
+        "machine between two rows"
     )
-    return apart if True not in paired else f"{apart}; of rows timed in turns medians turn by turn"
+    return apart if True not in paired else f"{apart}; for rows timed in turns, medians turn by turn"
 
 
 def _missing_texts(rows: Sequence[Measurement]) -> Iterator[str]:

@@ -26,8 +26,8 @@ _LINE: Final = 0.2
 _LEGEND: Final = 0.75
 _COLUMNS: Final = 8
 _CAPTION: Final = (
-    "Each map is the input as one token (orange) sees it after that block: coloured parts influence it, each in the "
-    "colour of the block after which it first does."
+    "Each map shows the input after a block: coloured parts influence the orange token, and their colour is the block "
+    "after which they first do."
 )
 # Of lines of text and the legend.
 _NARROWEST: Final = 6.6

@@ -39,7 +39,7 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
     if tokens and len(tokens) not in (1, streams):
         given = ",".join(number_text(n) for n in tokens)
         expected = (
-            "one stream of tokens; give one number (a comma separates two; of thousands write 1_000)"
+            "one stream of tokens; give one number (a comma separates two; write thousands as 1_000)"
             if streams == 1
             else "two streams of tokens; give one number or two"
         )
@@ -201,13 +201,11 @@ def check_residual(path: YamlPath, residual: Joining, source: Source) -> None:
     if is_reversible(residual) and residual.place == "post":
         raise source.error(
             (*path, "place"),
-            "'post' normalises the sum, from which a reversible block can't work out what came in; "
-            "expected 'pre' or 'res_post'",
+            "'post' normalises the sum, from which a reversible block cannot recompute its input; expected 'pre' or "
+            "'res_post'",
         )
     if residual.join is not None and not is_reversible(residual):
-        raise source.error(
-            (*path, "join"), "says how two streams end, and there is one; leave it out, or give form: reversible"
-        )
+        raise source.error((*path, "join"), "applies only to two streams; leave it out, or give form: reversible")
 
 
 def check_block(path: YamlPath, parts: Sequence[Part], residual: Joining, source: Source) -> None:

@@ -126,7 +126,10 @@ def _deployed(run: Run) -> Chosen:
 def _note(missing: Collection[str], deployed: Chosen, where: str, *, all_of_them: bool) -> str:
     own, usual = _words(deployed, missing), _words(_USUAL, missing)
     if not all_of_them:
-        return f"{usual}: not all of these are language models, whose default {where} is {own}"
+        return (
+            f"{usual}: the default of language models {where} is {own}, but not all of these systems are language "
+            "models"
+        )
     options = " ".join(f"--{name} {getattr(_USUAL, name)}" for name in missing)
     return f"{own}: the default of language models {where}; or give {options}"
 

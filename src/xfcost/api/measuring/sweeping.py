@@ -202,7 +202,7 @@ class RowSweep:
             text = msgspec.json.encode(row).decode()
             kept = f"{units.number_of(len(self.rows), 'row')} {'is' if len(self.rows) == 1 else 'are'} in it"
             raise OutputError(
-                f"{error}; {kept}, and the same command goes on with the rest. The row that was just measured:\n{text}"
+                f"{error}; {kept}; run the same command again to continue. The last measured row:\n{text}"
             ) from None
 
     def _seconds_left(self, numbers: Sequence[int]) -> float | None:

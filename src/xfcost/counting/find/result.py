@@ -218,7 +218,7 @@ def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Questi
         asked += [f"--sort {question.sort}"] if question.sort in _SECONDS else []
         asked += [f"--front {','.join(question.front)}"] if _SECONDS & {*question.front} else []
         if asked:
-            raise UsageError(f"{asked[0]}: seconds on which device? Name it, as in --on h100-sxm (`xfcost devices`)")
+            raise UsageError(f"{asked[0]}: needs a device, as in --on h100-sxm (`xfcost devices`)")
         return question
     on.peak(dtype)
     if on.tf32_peak(dtype) is None and "tf32_seconds" in (question.sort, *question.front):

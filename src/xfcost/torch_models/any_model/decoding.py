@@ -231,7 +231,9 @@ def with_mode(  # noqa: PLR0913 - what is known of a run
     metadata, samples = msgspec.structs.replace(ledger.metadata, mode=mode, logits=logits_of), ledger.metadata.batch
     ledger = msgspec.structs.replace(ledger, metadata=metadata)
     if found.without_padding:
-        ledger = ledger.with_note("counted without padding: the model looks for it, and on meta there are no elements")
+        ledger = ledger.with_note(
+            "counted without padding: the model checks for padding, and `meta` tensors have no values"
+        )
     if mode == "prefill":
         step = step_after(model, given, names)
         cache = _cache(after, all_layers(run(model, *step, cache=names).cache), samples)

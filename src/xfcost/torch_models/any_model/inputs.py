@@ -272,7 +272,7 @@ def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: st
     shape = []
     for side in found["sides"].split("x"):
         if not side.isdigit() and side not in letters:
-            raise _refused(text, f"{side} is no letter; expected one of {', '.join(letters)}")
+            raise _refused(text, f"{side} is not a letter for a size; expected one of {', '.join(letters)}")
         number = int(side) if side.isdigit() else letters[side]
         if number is None:
             raise _refused(text, f"{side} has no number; give {'--size' if side in {'H', 'W'} else '--N'}")

@@ -89,8 +89,8 @@ _ALL_PAIRS: Final = (
     "FlexAttention is counted over all pairs of queries and keys; a compiled kernel skips blocks that its mask empties"
 )
 _ALL_EXPERTS: Final = (
-    "its class computes every expert for every token, and the figures, bounds included, are of that; a server computes "
-    "and reads only the experts that the router chooses"
+    "its class computes every expert for every token, and all figures and bounds include that; a server computes and "
+    "reads only the experts that the router chooses"
 )
 _STEPS_SAVED: Final = (
     "saved activations of torch's LSTM, GRU and RNN are those of the steps one by one; a device's kernel saves others"
@@ -171,7 +171,7 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
         if images and number is not None:
             side = math.isqrt(number)
             if side * side != number:
-                raise SizeError(f"{number:,} pixels are no square image")
+                raise SizeError(f"{number:,} pixels are not a square image")
             at = lengths._replace(size=(side, side))
         with layers.running(how.mode, lambda: built(at), how.cache, shortened=how.is_bare) as (
             (model, given), of_layers,
@@ -252,7 +252,7 @@ def module_ledger(
     kinds_from, said = None, said_axes(given, given.places(model), how.tokens_of)
     if how.mixing:
         kinds_from = find_mixing(found, model, title, on_cpu, how.mixing, said, how.longer)
-    names = tuple(f"{operation} ran {times} time(s), and no formula knows it" for operation, times in missing.items())
+    names = tuple(f"{operation} ran {times} time(s), and no formula is known" for operation, times in missing.items())
     agreement, compared = Agreement(exact=not names, uncounted=names), "not traced"
     traced: dict[str, dict[str, int]] = {}
     if how.trace:
@@ -317,8 +317,8 @@ def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
     alone = [row.operation for row in ledger.rows if row.mixing == "local" and row.reads_tokens == 1]
     if alone:
         ledger = ledger.with_note(
-            f"{', '.join(dict.fromkeys(alone))}: each token reads itself alone; if the batch comes second (N×B×D), "
-            "--tokens-of says along which axis tokens lie, as in --tokens-of x:0"
+            f"{', '.join(dict.fromkeys(alone))}: each token reads only itself; if the batch is the second axis "
+            "(N×B×D), --tokens-of sets the axis of the tokens, as in --tokens-of x:0"
         )
     if any(row.operation == "flex_attention" for row in ledger.rows):
         ledger = ledger.with_note(_ALL_PAIRS)
@@ -368,9 +368,9 @@ def _traced_beside(
                 tensors = (torch.empty(1, device=next((tensor.device for tensor in own), "cpu")),)
             traced = trace(_Flat(model, inputs), tensors)
     except XfcostError as error:
-        return {}, counted, f"fvcore can't trace it: {printable(str(error).removeprefix('trace: '), 200)}"
+        return {}, counted, f"fvcore cannot trace it: {printable(str(error).removeprefix('trace: '), 200)}"
     except Exception as error:  # noqa: BLE001 - the dispatched account stands; the trace's failure is reported
-        return {}, counted, f"fvcore can't trace it: {raised(error)}"
+        return {}, counted, f"fvcore cannot trace it: {raised(error)}"
     modules = {
         name.removeprefix("model").removeprefix("."): {quantity: getattr(costs, quantity) for quantity in RUN}
         for name, costs in traced.modules.items()
@@ -458,12 +458,8 @@ def _predicted(
 
 # ── on a device: seconds of the whole, and of every operation by a clock around its kernel ──
 
-_NOT_FAST: Final = (
-    "timed as counted, without the fast path that torch takes for its own encoder layers in evaluation mode"
-)
-_RANDOM: Final = (
-    "timed with random weights: its own are on `meta`, and have no numbers (buffers of whole numbers are 0)"
-)
+_NOT_FAST: Final = "timed without the fast path of torch's encoder layers in evaluation mode, as it is counted"
+_RANDOM: Final = "timed with random weights, because its own are on `meta` (integer buffers are 0)"
 # What a module may raise because of its own code.
 _OWN_ERRORS: Final = (ValueError, TypeError, RuntimeError, IndexError, KeyError, AttributeError, NotImplementedError)
 
@@ -636,5 +632,5 @@ def _with_timing(ledger: Ledger, taken: Taken, update: float | None, how: How, m
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         ledger = ledger.with_note(_RANDOM)
     if module is not model or any(map(is_compiled_in_place, model.modules())):
-        ledger = ledger.with_note("timed uncompiled, as it is counted")
+        ledger = ledger.with_note("timed without torch.compile, as it is counted")
     return ledger

@@ -54,7 +54,7 @@ def finished(outputs: Any, unfinished: Counter[str]) -> Any:
         if isinstance(leaf, AsyncIterator) or inspect.iscoroutine(leaf):
             if inspect.iscoroutine(leaf):
                 leaf.close()
-            raise UsageError("its forward is asynchronous, and nothing runs until it is awaited; give a plain forward")
+            raise UsageError("its forward is asynchronous; give a plain forward")
         if isinstance(leaf, Future | torch.futures.Future):
             return finished(leaf.result() if isinstance(leaf, Future) else leaf.wait(), unfinished)
         if not isinstance(leaf, Iterator):

@@ -2,7 +2,7 @@
 
 What decides how long a call takes are its kind, numbers that describe its size, its MACs and its bytes. Every kind of
 call has points (numbers of a call, logarithm of its seconds over a baseline). The baseline is call overhead +
-MACs / rate + bytes / rate; what the points add is how far a kernel is from it at such sizes. Near points weigh most
+MACs / rate + bytes / rate; what the points add is how far a kernel is from it at such sizes. Near points count most
 (Cleveland 1979, locally weighted regression), so that between them the prediction follows them, and far from them it
 keeps the ratio of the nearest.
 """

@@ -217,8 +217,8 @@ class SystemOnDevice:
         self.device, self.plan, self.meters, self.mend = device, plan, meters, FOR_SPECS
         if plan.lane != "wall" and system.step is not None:
             raise UsageError(
-                f"--lane {plan.lane}: of --mode generate, which is a prefill and decode steps; give --mode prefill or "
-                "decode, or leave --lane out"
+                f"--lane {plan.lane}: does not support --mode generate, which is a prefill and decode steps; give "
+                "--mode prefill or decode, or leave --lane out"
             )
         if plan.composed:
             system = system._replace(architecture=with_distinct_blocks(system.architecture, system.ledger))
@@ -275,7 +275,7 @@ class SystemOnDevice:
 def with_distinct_blocks(architecture: Architecture, ledger: Ledger) -> Architecture:
     """The architecture with every block once."""
     if ledger.training is not None or ledger.generation is not None:
-        raise UsageError(f"--composed: of --mode {ledger.metadata.mode}; a forward or a decode step is composed")
+        raise UsageError(f"--composed: does not support --mode {ledger.metadata.mode}; expected forward or decode")
 
     def once(stage: Stage) -> Stage:
         blocks = tuple(msgspec.structs.replace(block, times=1) for block in stage.blocks)
