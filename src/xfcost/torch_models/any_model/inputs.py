@@ -345,7 +345,20 @@ def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Giv
         start = getattr(config, "decoder_start_token_id", None) or 0
         tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(model, lengths.tokens)
         tensors["decoder_input_ids"] = torch.full((samples, tokens), start, dtype=torch.int64, device=device)
+    if (books := _codebooks(model)) is not None:
+        name = "decoder_input_ids" if decodes else "input_ids"
+        tensors[name] = tensors[name][..., None].repeat(1, 1, books)
     return Given((), tensors)
+
+
+def _codebooks(model: Any) -> int | None:
+    """The codes of each token of sound: its decoder has one embedding, with an offset for each of them."""
+    decoder = getattr(model, "get_decoder", lambda: None)()
+    parts = list(decoder.children()) if isinstance(decoder, nn.Module) else []
+    if any(isinstance(part, nn.Embedding) for part in parts):
+        return None
+    buffers = (one for part in parts for one in part.named_buffers(recurse=False))
+    return next((len(one) for name, one in buffers if name.endswith("offsets") and one.dim() == 1), None)
 
 
 def text_tokens(model: Any, tokens: int | None) -> int | None:
