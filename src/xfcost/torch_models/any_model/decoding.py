@@ -258,9 +258,9 @@ def _cache(
     fixed = {name: nbytes for name, nbytes in after.items() if nbytes <= before.get(name, 0)}
     more = {name: nbytes - before.get(name, 0) for name, nbytes in after.items() if name not in fixed}
     past = cache_in(step.kwargs, names.takes)
-    for name in more:
+    for name, added in more.items():
         # a step gives it more axes than the prompt (positions in Qwen4's indexer), the same for every token
-        if 0 < before.get(name, 0) < more[name] and hasattr(past, "get_seq_length"):
+        if 0 < before.get(name, 0) < added and hasattr(past, "get_seq_length"):
             more[name] = after[name] // (past.get_seq_length() + 1)
     return CacheBytes(
         bytes=sum(after.values()),

@@ -404,6 +404,7 @@ def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], in
             failed = error if failed is None or is_about_meta(error) else failed
             continue
         found = getattr(made, "pooler_output", made)
+        found = made.last_hidden_state if found is None else found  # Llama 4 projects them in its forward
         parts = found if isinstance(found, tuple | list) else [found]
         return images, sum(part.numel() for part in parts) // (parts[0].shape[-1] * samples)
     if failed is not None:
@@ -432,6 +433,13 @@ def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str
             grid = {_GRID: with_numbers(torch.tensor([[1, rows, columns]] * samples), device)}
             yield {"pixel_values": patches} | grid
             yield {"pixel_values": patches.reshape(-1, channels * frames, patch, patch)} | grid
+        return
+    if "spatial_shapes" in asked:  # of images of several sizes, in rows of patches
+        side = math.isqrt(_of(config, "num_patches"))
+        shapes = with_numbers(torch.tensor([[side, side]] * samples), device)
+        mask = with_numbers(torch.ones((samples, side**2), dtype=torch.int64), device)
+        patches = noise((samples, side**2, channels * _of(config, "patch_size") ** 2), device, pixels.dtype)
+        yield {"pixel_values": patches, "spatial_shapes": shapes, "pixel_attention_mask": mask}
         return
     if "aspect_ratio_ids" in takes:  # of one of the ratios of sides that its table has
         tiles = _of(config, "max_num_tiles")
