@@ -274,7 +274,7 @@ def test_a_file_without_rows_or_of_another_tool_is_an_error(tmp_path):
     messages = {
         empty: "has no rows; `xfcost measure SYSTEM",
         header: "has no rows; `xfcost measure SYSTEM",
-        other: "is no file of measurements",
+        other: "is not a file of measurements",
         newer: "is of version 99 of the format",
         tmp_path / "none.jsonl": "can't be read: No such file",
     }

@@ -14,7 +14,7 @@ from helpers import environment
 from measured import DESCRIBED, configuration, measured, spec_file
 from xfcost.api.measuring import child
 from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
-from xfcost.api.measuring.processes import RowAnswer, RowJob, RowProcesses
+from xfcost.api.measuring.processes import READY, RowAnswer, RowJob, RowProcesses
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import RowOutcome
@@ -58,6 +58,10 @@ def test_what_a_process_prints_before_is_not_waited_for() -> None:
         ),
         ("import sys; sys.exit(3)", "ended with code 3"),
         ("raise ValueError('no\\nsuch')", "ended with code 1: such"),
+        (  # it was ready
+            f"import sys; print({READY.decode()!r}, end='', flush=True); [*map(sys.stdin.readline, [-1, -1])]; exit(3)",
+            "ended with code 3",
+        ),
     ],
 )
 def test_a_process_that_ends_without_an_answer_is_a_failed_row(script: str, reason: str) -> None:
