@@ -1,7 +1,5 @@
 """The commands, end to end: what they print, how they refuse, what they leave on disk."""
 
-import csv
-import io
 import json
 import os
 import re
@@ -61,24 +59,13 @@ class TestAnalyze:
     def test_json_is_one_object_and_nothing_else(self):
         done = xf("analyze", "vit", "--format", "json")
         told = json.loads(done.stdout)
-        assert told["name"] == "ViT-S/8"
-        assert (told["tokens"], told["extra_tokens"], told["batch"], told["dtype"]) == (784, 1, 1, "float32")
-        assert told["totals"]["params"] == told["totals"]["traced_params"] == 22_055_272
-        assert told["totals"]["macs"] == told["totals"]["traced_macs"] == 22_405_742_592
-        assert told["totals"]["flops"] == told["totals"]["traced_flops"]
+        assert told == json.loads(xfcost.analyze("vit").to_json())
         # 12 layers × 6 heads × 785² entries × 4 bytes; at the peak one layer's scores and softmax output are alive
-        assert told["totals"]["attention_entries"] == 12 * 6 * 785**2
         assert told["totals"]["attention_bytes"] == 12 * 6 * 785**2 * 4
         assert told["totals"]["attention_peak_bytes"] == 2 * 6 * 785**2 * 4 == 29_578_800
         assert told["agreement"] == {
-            "exact": True,
-            "accounts": ["traced", "dispatched"],
-            "differences": [],
-            "uncounted": [],
-        }
-        assert told["totals"]["dispatched_macs"] == 22_405_742_592
-        assert told["totals"]["dispatched_flops"] == told["totals"]["flops"]
-        assert told["timing"] is None
+            "exact": True, "accounts": ["traced", "dispatched"], "differences": [], "uncounted": [],
+        }  # fmt: skip
         assert set(told["by_mixing"]) == {"per-token", "local", "global"}
         for quantity in ("params", "macs", "flops", "attention_entries"):
             rows = sum(row[quantity] * row["times"] for row in told["operations"])
@@ -91,14 +78,6 @@ class TestAnalyze:
         assert told["totals"]["traced_macs"] is None
         assert all(row["traced_macs"] is None for row in told["operations"])
 
-    def test_csv_keeps_zero_and_missing_apart(self):
-        rows = list(csv.DictReader(io.StringIO(xf("analyze", "vit", "--no-trace", "--format", "csv").stdout)))
-        scores = next(row for row in rows if row["operation"] == "scores")
-        assert scores["params"] == "0"
-        assert scores["traced_macs"] == ""
-        # 785² pairs × 6 heads × 64 = 785² × 384 MACs in each of 12 blocks
-        assert (scores["macs"], scores["times"]) == (str(785**2 * 384), "12")
-
     @pytest.mark.parametrize("form", ["markdown", "latex"])
     def test_markup_has_a_row_per_operation(self, form):
         out = xf("analyze", "vit", "--no-trace", "--format", form).stdout
@@ -110,10 +89,6 @@ class TestAnalyze:
         both = "on the real torch model (fvcore's trace and torch's dispatcher)"
         for asked in ("analyze", "compare"):
             assert both in " ".join(xf(asked, "--help").stdout.split())
-
-    def test_set_overrides_a_key(self):
-        told = json.loads(xf("analyze", "vit", "--set", "stages.0.depth=3", "--no-trace", "--format", "json").stdout)
-        assert next(row["times"] for row in told["operations"] if row["operation"] == "scores") == 3
 
     @pytest.mark.rest
     def test_an_encoder_decoder_takes_two_numbers(self):
@@ -206,13 +181,6 @@ class TestCircumstances:
         assert told["published"] == []
         assert "with stages.0.depth=1" in xf(*words).stdout
         assert "with stages.0.depth=1" in xf(*words, "--format", "markdown").stdout
-
-    def test_every_stream_is_told(self):
-        told = json.loads(xf("analyze", "transformer-base", "--N", "512,128", "--no-trace", "--format", "json").stdout)
-        assert [(stream["name"], stream["tokens"]) for stream in told["streams"]] == [
-            ("encoder", 512),
-            ("decoder", 128),
-        ]
 
     def test_systems_at_different_n_are_told_apart(self):
         assert "the systems have different N" in xf("compare", "vit", "swin").stdout
@@ -512,13 +480,6 @@ class TestOthers:
         done = xf("show", "vit", "--file", "--full")
         assert (done.returncode, done.stdout) == (2, "")
         assert "--file and --full: --file shows the file as it is written; give one of them" in done.stderr
-
-    def test_schema_knows_every_kind(self):
-        text = xf("schema").stdout
-        schema = json.loads(text)
-        assert schema["$schema"].startswith("https://json-schema.org/")
-        for kind in ("full", "cross", "window", "mlp", "patch", "patch_merging", "classifier", "language_model"):
-            assert f'"{kind}"' in text, kind
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_every_command_has_help(self, name):

@@ -27,7 +27,7 @@ OF_MODULES = {"inputs", "build", "strict", "mixing", "mixing_time"}  # tests/tes
 OF_TIMING = {*TIMING_OPTIONS}  # tests/test_timing_reports.py
 OF_FILES = {"from_", "machine"}  # tests/test_from_file.py
 NOT_COUNTED = {
-    "specs", "format_", "columns", "output", "force", "rate", "verbose", *OF_MODULES, *OF_TIMING, *OF_FILES,
+    "specs", "format_", "columns", "output", "force", "verbose", *OF_MODULES, *OF_TIMING, *OF_FILES,
     "predict", "expert_parallel",
 }  # fmt: skip
 PLANNED = {"mode": "train", "on": "a100-sxm-80x8", "tokens": "1e6", "dtype": "bf16"}

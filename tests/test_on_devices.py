@@ -412,7 +412,7 @@ def test_compare_says_why_there_is_no_estimate():
 
 def test_a_generation_names_both_shares_that_it_lacks():
     words = ["analyze", "gpt2", "--N", "900", "--mode", "generate", "--new-tokens", "8", "--on", "h100-sxm"]
-    assert "is not known; give it, as in --mfu 40% --mbu 60%" in xf(*words).stdout
+    assert "give it, as in --mfu 40% --mbu 60%" in " ".join(xf(*words).stdout.split())
     assert "no estimate: MBU is missing; give it, as in --mbu 60%" in xf(*words, "--mfu", "40%").stdout
 
 
@@ -437,8 +437,6 @@ def test_the_plot_of_the_bound(tmp_path):
     ("words", "message"),
     [
         (["--on", "abacus"], "error: --on abacus: there is no such device"),
-        (["--on", "h100-sxmx0"], "expected x1 to x100,000,000 devices"),
-        (["--on", "h100-sxmx1e9"], "expected x1 to x100,000,000 devices"),
         (["--on", "t4", "--dtype", "bf16"], "error: t4: no bfloat16 peak of it is known"),
         (["--on", "t4x2", "--device", "cpu"], "error: --device cpu with --on t4 x2: one device is run and timed; give"),
         (["--on", "t4", "--mfu", "40"], "error: --mfu 40: expected a share of the peak from 0.000001 to 1"),

@@ -9,7 +9,7 @@ import pytest
 
 import xfcost
 from helpers import stdout_of, xf
-from xfcost.report.reach_figure import _coarser, _panel, reach_bytes
+from xfcost.report.reach_figure import _coarser, _panel
 
 
 def test_the_answer_comes_first_then_a_line_per_block():
@@ -113,11 +113,6 @@ def test_bad_input_is_one_line(words: list[str], message: str):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
-
-
-def test_the_same_numbers_give_the_same_bytes():
-    found = [xfcost.reach("swin-t"), xfcost.reach("t5-small", N=40)]
-    assert reach_bytes(found, ".svg") == reach_bytes(found, ".svg")
 
 
 def test_a_map_has_the_number_of_the_block():

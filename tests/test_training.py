@@ -373,7 +373,6 @@ def test_a_peak_and_its_utilisation_are_a_rate():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"rate": "312T"}, "--rate 312T: use --sustained 125T .* --peak 312T --mfu 40%"),
         ({"peak": "312T"}, "--peak: no device trains at its peak; .* --mfu 40%"),
         ({"mfu": 0.4}, "--mfu: needs a device"),
         ({"peak": "312T", "mfu": 0.4, "sustained": "1T"}, "--sustained: it replaces --peak and --mfu"),

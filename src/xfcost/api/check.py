@@ -265,7 +265,6 @@ _BUDGETS: Final = {BUDGETS[quantity].option.removeprefix("--"): quantity for qua
 _OPTIONS: Final = {
     name.replace("_", "-"): name
     for name in (*OPTIONS, *IncreaseOption.__annotations__, *PredictOption.__annotations__, "threads")
-    if not EVERY[name].hidden
 }
 _FLAGS: Final = {key: name for key, name in _OPTIONS.items() if EVERY[name].default is False}
 # Keys that take one text or several.

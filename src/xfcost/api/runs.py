@@ -313,13 +313,6 @@ def _named(given: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     return found
 
 
-# `--rate` is refused: it could be a sustained rate or a peak.
-_RATE_REMOVED: Final = (
-    "use --sustained 125T for the measured rate of a device in training, or --peak 312T --mfu 40% for the peak of its "
-    "datasheet and the share that it reaches"
-)
-
-
 def run_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those among the options of a command that are of the run."""
     return {name: value for name, value in options.items() if name in OPTIONS}
@@ -462,8 +455,6 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
     Raises:
         UsageError: an option can't be, or contradicts another one.
     """
-    if given.get("rate") is not None:
-        raise UsageError(f"--rate {shown(given['rate'])}: {_RATE_REMOVED}")
     if mode != "train":
         return None
     optimizer, tokens, on = given.get("optimizer"), given.get("tokens"), given.get("on")

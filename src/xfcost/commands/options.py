@@ -58,7 +58,7 @@ def _parameter(name: str, text: str | None) -> inspect.Parameter:
     option, kind = EVERY[name], TYPES[name].__origin__
     completed = devices_from if name == "on" else words_from(option.words) if option.words else None
     parameter = typer.Option(
-        flag_of(name), metavar=option.metavar, help=text or option.help, hidden=option.hidden,
+        flag_of(name), metavar=option.metavar, help=text or option.help,
         rich_help_panel=GROUP_OF[name], autocompletion=completed, show_default=kind != bool | None,
     )  # fmt: skip
     default: Any = False if kind is bool else None
