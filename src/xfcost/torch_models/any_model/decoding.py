@@ -38,7 +38,7 @@ from xfcost.torch_models.any_model.run import (
     stand_ins,
     storage_bytes,
 )
-from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, refused
 from xfcost.torch_models.running.on_meta import RepeatedShapes, TooManyCallsError
 from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, shapes_on_meta, without_autocast
 from xfcost.torch_models.shared.private_torch import no_compiler
@@ -96,7 +96,9 @@ def prompt_of(model: nn.Module, given: Given, names: CacheNames = USUAL_NAMES) -
     return Given((), inputs | asked | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
 
 
-def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES, *, how: TensorKind = "meta") -> Given:
+def step_after(
+    model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES, *, how: TensorKind = "meta", numbers: bool = False
+) -> Given:
     """The inputs of the decode step after `prompt`, which runs here: on `meta`, or if it looks at values as it is.
 
     Raises:
@@ -105,11 +107,13 @@ def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES,
     encoded: list[Any] = []
     try:
         with _encoder_kept(model, encoded):
-            outputs, inputs = _outputs(model, prompt, names, how)
+            outputs, inputs = _outputs(model, prompt, names, how, numbers=numbers)
     except (Exception, SystemExit) as error:
-        real = not any(tensor.is_meta for tensor in model.parameters())
-        if how == "meta" and real and "meta" in message(error).lower():  # as torch words it
-            return step_after(model, prompt, names, how="real")
+        if how == "meta" and is_about_meta(error):
+            if not numbers:
+                return step_after(model, prompt, names, numbers=True)
+            if not any(tensor.is_meta for tensor in model.parameters()):
+                return step_after(model, prompt, names, how="real")
         raise refused(model, error) from error
     cache = cache_in(outputs, names.returns)
     if cache is None:
@@ -147,7 +151,9 @@ def _parameter_of(model: nn.Module) -> str:
     return next(name for name in CACHES if name in inspect.signature(model.forward).parameters)
 
 
-def _outputs(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind) -> tuple[Any, dict[str, Any]]:
+def _outputs(
+    model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind, *, numbers: bool
+) -> tuple[Any, dict[str, Any]]:
     """What a prompt returns, and its inputs. A long prompt that runs token by token returns its cache alone."""
     ids: Any = prompt.kwargs.get("input_ids")
     others = [one for name, one in prompt.kwargs.items() if name != "input_ids" and isinstance(one, Tensor)]
@@ -164,7 +170,8 @@ def _outputs(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind
         kwargs = prompt.kwargs | ({} if number is None else {"input_ids": ids[:, :number]})
         with (
             stand_ins(how, model, (), kwargs) as (_, inputs), shapes_on_meta(), without_autocast(), no_compiler(),
-            WithoutPadding(), known_numbers(prompt.kwargs.values()), RepeatedShapes(most),
+            WithoutPadding(), known_numbers(prompt.kwargs.values(), made=numbers),
+            RepeatedShapes(most),
         ):  # fmt: skip
             return model(**inputs), inputs
 

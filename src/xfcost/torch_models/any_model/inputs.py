@@ -17,7 +17,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import SHAPE
-from xfcost.torch_models.any_model.user_errors import OwnError, message, raised, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, raised, refused
 from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, with_numbers
 from xfcost.torch_models.shared.private_torch import pytree
 
@@ -388,19 +388,15 @@ def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], in
             with torch.no_grad(), WithoutPadding(), known_numbers(images.values()):
                 made = features(**images)
         except Exception as error:  # noqa: BLE001 - the next may have the axes that it expects
-            failed = error if failed is None or _is_about_meta(error) else failed
+            failed = error if failed is None or is_about_meta(error) else failed
             continue
         found = getattr(made, "pooler_output", made)
         parts = found if isinstance(found, tuple | list) else [found]
         return images, sum(part.numel() for part in parts) // (parts[0].shape[-1] * samples)
     if failed is not None:
         alone = "; --input input_ids=BxN:int64 counts text alone"
-        raise refused(model, failed, alone, UsageError if _is_about_meta(failed) else OwnError) from failed
+        raise refused(model, failed, alone, UsageError if is_about_meta(failed) else OwnError) from failed
     return {}, 0
-
-
-def _is_about_meta(error: Exception) -> bool:
-    return "meta" in message(error).lower()  # as torch words it
 
 
 def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str, Any]]:
