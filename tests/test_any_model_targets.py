@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 import xfcost
 from any_models import GEMMA
-from helpers import stdout_of, xf
+from helpers import error_of, stdout_of, xf
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Lengths, inputs_from
@@ -159,11 +160,7 @@ def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(code: Path, words: tuple[str, ...], message: str) -> None:
-    done = xf("analyze", f"{code}{words[0]}", *words[1:])
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    with pytest.raises(AssertionError, match=message):
-        raise AssertionError(done.stderr.replace("\n", " "))
+    assert re.search(message, error_of("analyze", f"{code}{words[0]}", *words[1:]).replace("\n", " "))
 
 
 def test_a_file_that_is_not_there_or_raises(tmp_path: Path) -> None:

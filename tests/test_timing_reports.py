@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import xfcost
-from helpers import report_text, xf
+from helpers import error_of, report_text
 from xfcost.api.accounts import account
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.api.runs import make_run, timing_plan
@@ -374,6 +374,5 @@ def test_options_of_a_timing_without_a_timing_are_refused():
     "command", [("analyze", "vit"), ("compare", "vit", "swin"), ("plot", "vit", "--metric", "time")]
 )
 def test_every_command_that_times_has_them(command):
-    done = xf(*command, "--device", "cpu", "--runs", "0")
-    assert done.returncode == 2
-    assert "--runs 0: expected a whole number" in done.stderr
+    said = error_of(*command, "--device", "cpu", "--runs", "0")
+    assert "--runs 0: expected a whole number" in said
