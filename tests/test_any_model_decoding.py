@@ -83,11 +83,11 @@ def config_of(folder: Path, name: str, **more: Any) -> str:
     return str(path)
 
 
-def real(name: str) -> Any:
+def real(name: str, **more: Any) -> Any:
     """The model itself, in float32 with random weights on the CPU."""
     model_type, fields = MODELS[name]
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(**{**fields, "model_type": model_type})
+    config = transformers.AutoConfig.for_model(**{**fields, **more, "model_type": model_type})
     model = getattr(transformers, name)(config).eval().requires_grad_(requires_grad=False)
     model.config._experts_implementation = "eager"
     return model
@@ -147,6 +147,8 @@ def test_windows_and_states_do_not_grow(tmp_path: Path) -> None:
     assert gemma.state_bytes == 2 * B * 3 * 2 * 4 * 2 * 4
     assert gemma.recurrent_bytes == 0
     assert gemma.bytes_per_token == 2 * 4 * 2 * 4
+    heads = {row.heads for row in step(config_of(tmp_path, "Gemma3ForCausalLM")).rows if row.fused}
+    assert heads == {4}  # of queries, in groups of 2 that share keys, with a mask and without
     mamba = step(config_of(tmp_path, "FalconMambaForCausalLM")).cache
     assert mamba is not None
     assert mamba.bytes == mamba.state_bytes == mamba.recurrent_bytes > 0
@@ -277,6 +279,41 @@ def test_a_prompt_in_chunks_is_bound_by_the_pairs_within_them(tmp_path: Path) ->
     assert {row.macs for row in cores.values()} == {B * 4 * 2 * 4 * 144}
     assert ledger.on is not None
     left_out = B * 4 * 2 * 4 * (2 * (144 - 33) + 144 - 78)
+    assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
+
+
+@pytest.mark.parametrize("tokens", [4, 5, 6, 8, 10, 11])
+def test_a_step_in_chunks_reads_the_keys_of_its_chunk(
+    tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds, kept = ["chunked_attention", "chunked_attention", "full_attention"], []
+    more = {"attention_chunk_size": 5, "layer_types": kinds}
+    ledger = step(config_of(tmp_path, "Llama4ForCausalLM", **more), N=tokens, on="h100-sxm", dtype="bfloat16")
+    attend = nn.functional.scaled_dot_product_attention
+
+    def noted(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> Any:
+        kept.append(key.shape[-2] if attn_mask is None else int(attn_mask[0].sum()))
+        return attend(query, key, value, attn_mask=attn_mask, **options)
+
+    model = real("Llama4ForCausalLM", **more)
+    ids = torch.randint(3, 29, (1, tokens), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        cache = model(input_ids=ids[:, :-1], use_cache=True).past_key_values
+        monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", noted)
+        model(input_ids=ids[:, -1:], use_cache=True, past_key_values=cache)
+    # 4 heads in groups of 2, keys and values of width 4 in 2 bytes
+    of_token, reads = B * 2 * 2 * 4 * 2, [row for row in ledger.rows if row.fused for _ in range(row.times)]
+    assert ([row.pairs or tokens for row in reads], {row.heads for row in reads}) == (kept, {4})
+    assert ledger.on is not None
+    assert ledger.step is not None
+    assert ledger.cache is not None
+    # the last 4 tokens of chunked layers are cached. A step reads those in memory: of a new chunk none
+    held = 2 * min(tokens, 4) + tokens
+    assert ledger.cache.bytes == of_token * held
+    assert ledger.step.cache_bytes == of_token * (held if tokens < 5 else 2 * (kept[0] - 1) + tokens)
+    assert ledger.on.time.bytes == ledger.step.least_weight_bytes + ledger.step.cache_bytes
+    # the class multiplies 4 queries of width 4 with all keys at hand, which are 5 at most, and with their values
+    left_out = B * 4 * 2 * 4 * 2 * (min(tokens, 5) - kept[0])
     assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
 
 

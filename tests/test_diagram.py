@@ -236,7 +236,7 @@ def test_files_are_written_whole_and_kept_without_force(tmp_path):
 
 
 def test_five_systems_are_refused():
-    assert "4 at most" in error_of("diagram", *["vit"] * 5)
+    assert "expected at most 4" in error_of("diagram", *["vit"] * 5)
 
 
 def test_a_long_name_stays_above_its_column(tmp_path):

@@ -450,9 +450,9 @@ def test_lengths_and_batches_of_a_class_of_transformers(tmp_path: Path) -> None:
         (["gpt2"], {"vary": ["batch=1,2"], "batch": 4}, "--batch 4 and --vary batch: both say"),
         (["gpt2"], {"vary": ["N=8,x"]}, "--vary N x: expected a whole number of tokens"),
         (["gpt2"], {"vary": {"N": [(8, 8)]}}, "expected one number of tokens, as in --vary N=4k,32k"),
-        (["gpt2", "vit"], {"vary": ["stages.0.depth=4,8"]}, "or vary N and batch of several models alone"),
+        (["gpt2", "vit"], {"vary": ["stages.0.depth=4,8"]}, "several models can vary only N and batch"),
         (["gpt2"], {"vary": ["preset=vit", "N=8"]}, "--vary preset: name the models instead"),
-        ([], {"vary": ["N=8"]}, "--vary: the keys of one spec are varied; name one"),
+        ([], {"vary": ["N=8"]}, "--vary: expected one spec whose keys to vary"),
         (
             ["qwen3-0.6b"],
             {"N": 8, "settings": ["stages.0.depth=4"]},

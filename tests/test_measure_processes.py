@@ -158,6 +158,12 @@ def test_our_process_measures_time_memory_and_mixing(tmp_path: Path, options: di
     )
     assert outcome.memory is not None
     assert outcome.memory.predicted is not None
+    points = {point.title: point for point in outcome.points or ()}
+    assert bool(points) == (one.mode == "forward")
+    if not options:
+        # in each of 3 blocks softmax reads and writes the scores of 2 heads, 16 × 16, four bytes each
+        assert points["Softmax"].operand_bytes == 3 * 2 * (2 * 16 * 16) * 4
+        assert sum(point.seconds for point in points.values()) == pytest.approx(sum(seconds.values()), rel=0.05)
 
 
 def test_a_composed_row_says_so_and_has_no_memory(tmp_path: Path) -> None:

@@ -315,6 +315,15 @@ def test_every_operation_of_a_twentieth_of_the_time_is_named():
     assert names == {"A twentieth", "The longest"}
 
 
+def test_operations_close_to_the_ridge_point_are_named_and_indices_are_below_the_line(tmp_path):
+    # four products of at least 13 % of the time each, at 170 to 190 FLOP/byte, right of the ridge point at 153
+    xf("roofline", "gpt2", "--on", "a100-sxm-80", "--N", "256", "-o", "a.svg", cwd=tmp_path)
+    names = "name of Vocabulary scores, MLP up-projection, MLP down-projection, Q, K, V projections"
+    assert names in (tmp_path / "a.svg").read_text("utf-8")
+    xf("roofline", "swin", "--on", "h100-sxm", "-o", "b.svg", cwd=tmp_path)
+    assert r"<!-- Output projection $\mathregular{W_O}$ -->" in (tmp_path / "b.svg").read_text("utf-8")
+
+
 PLACES = st.floats(0, 400)
 
 

@@ -531,8 +531,8 @@ def test_a_run_of_hardly_any_tokens_is_asked_about():
     def question(tokens):
         return stdout_of("analyze", "gpt2", "--mode", "train", "--no-trace", "--tokens", tokens).splitlines()[2]
 
-    assert question("300") == "300 tokens are few for 124.4 M parameters; did you mean --tokens 300B?"
-    assert question("9k") == "9,000 tokens are few for 124.4 M parameters; --tokens counts the whole run"
+    assert question("300") == "300 tokens are few for a model with 124.4 M parameters; did you mean --tokens 300B?"
+    assert question("9k") == "9,000 tokens are few for a model with 124.4 M parameters; --tokens counts the whole run"
     assert "are few" not in question("13k")
 
 

@@ -226,6 +226,10 @@ class Shares(NamedTuple):
             return sum((nbytes * self.cache_copies(row) for row, nbytes in cached), Fraction(0))
         return (cache.bytes - cache.recurrent_bytes) * self.cache_copies() + cache.recurrent_bytes
 
+    def cache_read_bytes(self, ledger: Ledger) -> Fraction:
+        """Of these what a decode step reads."""
+        return self.cache_bytes(ledger) - ledger.unread_cache_bytes * self.cache_copies()
+
     def weight_bytes(self, ledger: Ledger) -> tuple[int, int | float]:
         """Bytes that all devices of a replica read in a pass: the fewest, and the expected ones."""
         reads = [(row.times, *self.weights_read(row, ledger)) for row in ledger.rows]

@@ -30,6 +30,7 @@ from xfcost.formulas.rows import (
     depthwise_convolution,
     letter_power,
     linear,
+    matmul,
     move,
     norm,
     on_raw_input,
@@ -37,7 +38,7 @@ from xfcost.formulas.rows import (
 )
 from xfcost.formulas.tensors import Shape, copied, view
 from xfcost.ledger.parallelism import HeadSharing
-from xfcost.ledger.tensors import OUTPUT, Saved, Tensor, Tensors, merged_heads
+from xfcost.ledger.tensors import OUTPUT, Saved, Strided, Tensor, Tensors, merged_heads
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -51,6 +52,9 @@ class CausalMixer(MultiHead, frozen=True, kw_only=True):
 
     causal: bool | None = None
     """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
+
+    def label(self) -> str:
+        return f"Causal {self.short_name[0].lower()}{self.short_name[1:]}" if self.causal else self.short_name
 
 
 class ApproximatelyCausalMixer(MultiHead, frozen=True, kw_only=True):
@@ -227,10 +231,40 @@ def chunk_mixing(size: Number) -> dict[str, Any]:
     return {"mixing": "local", "reads": "b", "reads_tokens": size, "content_dependent": True}
 
 
-def pairs_in_chunks(tokens: Number, chunks: Number, size: Number) -> Number:
-    """Pairs of a token with itself and with the earlier ones of its chunk, without padding."""
-    last_tokens = tokens - (chunks - 1) * size
-    return (chunks - 1) * (size * (size + 1) // 2) + last_tokens * (last_tokens + 1) // 2
+class ChunkSizes(msgspec.Struct, frozen=True):
+    """N `tokens` in `chunks` of one `size`, the last one padded; h `heads`."""
+
+    tokens: Number
+    chunks: Number
+    size: Number
+    heads: Number
+
+    @property
+    def padded(self) -> Number:
+        """The tokens with their padding."""
+        return self.chunks * self.size
+
+    @property
+    def pads(self) -> bool:
+        """Is the last chunk padded?"""
+        return bool(self.padded != self.tokens)
+
+    @property
+    def entries(self) -> Shape:
+        """The products of every token with those of its chunk."""
+        return self.chunks, self.heads, self.size, self.size
+
+    def merged(self, shape: Shape) -> Strided | None:
+        """A product's copy of what lies as the projections do; behind padding heads are apart."""
+        return None if self.pads else merged_heads(shape, self.heads, self.size, self.chunks)
+
+    def scores(self, prefix: str, title: str, macs: Number, **facts: Any) -> Operation:
+        """The row of these products; a `prefix` says that there is more beside them."""
+        last = self.tokens - (self.chunks - 1) * self.size
+        # of a token with itself and with the earlier ones of its chunk, without padding
+        pairs = (self.chunks - 1) * (self.size * (self.size + 1) // 2) + last * (last + 1) // 2
+        facts |= {"attention_entries": prod(self.entries), "symbol": None if prefix else "QKᵀ", "heads": self.heads}
+        return matmul(f"{prefix}scores", title, macs, pairs=pairs, **facts)
 
 
 def pad_to_chunks(tokens: Number, padded: Number, width: Number, tensors: Tensors | None = None) -> Operation:

@@ -36,7 +36,7 @@ class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):
     least_weight_bytes: int
     """The same where all samples choose the same experts."""
     cache_bytes: int
-    """The whole cache."""
+    """The whole cache, without the keys and values of earlier chunks where attention runs in chunks."""
     flops: int
 
     @property

@@ -283,7 +283,10 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
         """Rows with attention: keys, first state and input map, the steps, the output."""
         n, units = place.grid.total, self.units(place)
-        yield precomputed_in_decode(attend.keys(place), attend.cached_memory(place))
+        # every decode step reads U h_j and h_j
+        cached = Cached(_memory_tokens(place) * (attend.hidden + place.memory_dim), cross_attention=True)
+        memory = Operation(path="cache", title="Cached keys and tokens of the memory", cache=cached)
+        yield precomputed_in_decode(attend.keys(place), memory)
         yield from map(precomputed_in_decode, first_state(self.start, place, len(self.states) * units, bias=self.bias))
         mapped, recurrence = self._one_way(place)
         yield mapped
@@ -376,12 +379,6 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         m, width = _memory_tokens(place), place.memory_dim
         return of_grid(linear("keys", "Alignment: keys", m, width, self.hidden, bias=self.bias), MEMORY, m, width)
 
-    def cached_memory(self, place: Place) -> Operation:
-        """The cache of U h_j and h_j, which every decode step reads."""
-        cached = _memory_tokens(place) * (self.hidden + place.memory_dim)
-        cache = Cached(cached, cross_attention=True)
-        return Operation(path="cache", title="Cached keys and tokens of the memory", cache=cache)
-
 
 def _learned(row: Operation, steps: Number, learned: bool) -> Operation:
     """A map of the previous states; a first state of zeros needs no gradient."""
@@ -411,7 +408,10 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         context = linear("readout_context", "Readout: map of the context", n, place.memory_dim, outputs, bias=False)
         yield reading(context, CONTEXTS)
         yield _sum(n * outputs, "readout_input")
-        yield maximum("readout_maxout", "Readout: maxout", n * outputs, tensors=_larger_of_two(n * outputs))
+        # A maximum saves what it compares and what it finds
+        found = Tensor(OUTPUT, (n * self.hidden,))
+        tensors = Tensors((Tensor(BEFORE, (n * outputs,)),), (found,), (Saved(BEFORE), Saved(OUTPUT)))
+        yield maximum("readout_maxout", "Readout: maxout", n * outputs, tensors=tensors)
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sum"):
@@ -441,12 +441,6 @@ def _sum(elements: Number, of_input: str) -> Operation:
     tensors = copied((elements,), (elements,), of_input, "readout_state", "readout_context")
     flops = elements * 2 * FLOPS_PER_ELEMENT["add"]
     return Operation(path="readout_add", title="Readout: sum", flops=flops, tensors=tensors)
-
-
-def _larger_of_two(elements: Number) -> Tensors:
-    """A maximum saves what it compares and what it finds."""
-    found = Tensor(OUTPUT, (elements // 2,))
-    return Tensors((Tensor(BEFORE, (elements,)),), (found,), (Saved(BEFORE), Saved(OUTPUT)))
 
 
 def _memory_tokens(place: Place) -> Number:

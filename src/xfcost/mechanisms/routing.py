@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
 from xfcost.formulas.attention import DenseAttention, attention_of, masks_of_groups, with_mask
+from xfcost.formulas.banded_attention import squares
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -110,10 +111,6 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     def block(self) -> int:
         """b, tokens of a block of the local heads."""
         return self.local_window or self.window or 1
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """All candidates: any token can be in any cluster."""
-        return super().reads(grid, token, memory)
 
     def in_letters(self, place: Place) -> tuple[Routing, Place]:
         component, lettered_place = super().in_letters(place)
@@ -282,9 +279,8 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         """Pairs per local head: inside n // b blocks and a shorter last one, and between neighbours."""
         b = self.block()
         whole = n // b
-        rest = n - whole * b
-        inside = whole * b * b + rest * rest
-        between = greater(whole - 1, 0) * b * b + lesser(1, whole) * rest * b
+        inside = squares(n, b)
+        between = greater(whole - 1, 0) * b * b + lesser(1, whole) * (n - whole * b) * b
         return (inside + n) // 2 + between if self.causal else inside + 2 * between
 
     def notes(self, place: Place) -> Iterator[str]:

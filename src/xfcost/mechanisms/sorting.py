@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
@@ -86,10 +86,6 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
                     f"{count} is odd, and half of the buckets lie opposite the other half; "
                     f"it could be {count - 1} or {count + 1}",
                 )
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """Any token may share a chunk with `token`; up to R·2c of them do."""
-        return super().reads(grid, token, memory)
 
     def fits_one_chunk(self, grid: Grid) -> bool:
         """Do all tokens fit one chunk? Attention is then full."""

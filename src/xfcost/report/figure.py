@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ QUIET: Final = "#767676"
 # No dates in the files, so that the same numbers give the same bytes.
 _METADATA: Final[dict[str, dict[str, Any]]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
 _Drawn = TypeVar("_Drawn")
+# A letter with its index.
+_INDEXED: Final = re.compile(r"\b[A-Za-z]_[A-Za-z]\b")
 # An SVG turns dark with the page or the desktop that shows it: light and dark are exchanged, hues stay.
 _DARK: Final = b"@media (prefers-color-scheme: dark) {svg {filter: invert(0.9) hue-rotate(180deg)}}"
 
@@ -48,7 +51,7 @@ def look() -> Iterator[None]:
 def as_file(draw: Callable[[_Drawn], Figure]) -> Callable[[_Drawn, str], bytes]:
     """A function that writes the figure of `draw` in a format (an ending).
 
-    Texts and ids have no control characters in the file.
+    Texts and ids have no control characters in the file; the letter behind `W_` or `d_` is set below the line.
     """
 
     def file_of(drawn: _Drawn, form: str) -> bytes:
@@ -59,7 +62,11 @@ def as_file(draw: Callable[[_Drawn], Figure]) -> Callable[[_Drawn, str], bytes]:
             figure = draw(drawn)
             for artist in figure.findobj():
                 if isinstance(artist, Text):
-                    artist.set_text(visible(artist.get_text()))
+                    text = visible(artist.get_text())
+                    if _INDEXED.search(text):
+                        artist.set_parse_math(True)
+                        text = _INDEXED.sub(r"$\\mathregular{\g<0>}$", text.replace("$", r"\$"))
+                    artist.set_text(text)
                 artist.set_gid(visible(artist.get_gid() or "") or None)
             figure.savefig(stream, format=form[1:], dpi=160, metadata=_METADATA[form])
         written = stream.getvalue()

@@ -152,8 +152,8 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def fit_advice(found: OnDevices) -> str:
-    """`it would with --on h100-sxmx4`, of what doesn't fit."""
-    return f"it would with {', or '.join(found.memory.remedies)}" if found.memory.remedies else ""
+    """`it would fit with --on h100-sxmx4`, of what doesn't fit."""
+    return f"it would fit with {', or '.join(found.memory.remedies)}" if found.memory.remedies else ""
 
 
 def fit_words(found: OnDevices) -> str:

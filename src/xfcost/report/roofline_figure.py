@@ -91,7 +91,7 @@ def limits_of(found: Sequence[Roofline]) -> Limits:
     intensities = [*(point.intensity for point in points), roofs.ridge_point]
     rates = [*(point.flops_per_second for point in points), roofs.flops_per_second]
     low = min(rates[-1] / 100, *rates)
-    return Limits((min(intensities) / 2.5, max(intensities) * 4), (low / 2.5, max(rates) * 2.5))
+    return Limits((min(intensities) / 2.5, max(intensities) * 4), (low / 2.5, max(rates) * 8))
 
 
 def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: MarkerSizes) -> None:

@@ -266,7 +266,7 @@ def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
         yield line("no time, it does not fit", head=f"{what}: ")
     else:
         tf32 = plan.with_tf32
-        advice = "" if plan.mesh.mfus else "--mfu says which"
+        advice = "" if plan.mesh.mfus else "--mfu sets the share"
         head = f"{what}{'' if tf32 is None else f' {WITHOUT_TF32}'}: "
         yield TextLines([_how_long(plan)], head=head, advice=advice)
         if tf32 is not None:
@@ -350,7 +350,7 @@ def _fit_advice(plan: TrainingPlan) -> Iterator[str]:
     if not plan.memory.complete:
         yield "--trace finds them"
     if plan.fits is False and plan.remedies:
-        yield f"it would with {' '.join(plan.remedies)}"
+        yield f"it would fit with {' '.join(plan.remedies)}"
 
 
 def _fits(plan: TrainingPlan) -> str:

@@ -247,10 +247,11 @@ def run_on(  # noqa: PLR0913 - options
             learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
         elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
         has_cache = kwargs.get("use_cache") or cache.returns
-        cached = storage_bytes(cache_in(outputs, cache.returns)) if has_cache else {}
+        stored = cache_in(outputs, cache.returns) if has_cache else None
+        cached = storage_bytes(stored)
         logits = _logits_in(outputs) if training else 0
     operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
-    _find_windows(model, operations.works.values())
+    _find_windows(model, operations.works.values(), stored)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     keys, ran = operations.keys, recorder.run.ran
@@ -285,25 +286,32 @@ def storage_bytes(cache: Any) -> dict[str, int]:
     return found
 
 
-def _find_windows(model: nn.Module, works: Iterable[Work]) -> None:
+def _find_windows(model: nn.Module, works: Iterable[Work], cache: Any) -> None:
     """Give the masked attention of local layers the pairs that a causal window or chunk keeps.
 
     Fields are named as in transformers. A mask on `meta` has no elements. A window that looks both ways keeps more, so
-    that a bound stays one.
+    that a bound stays one. The query of a decode step is the last token of its cache.
     """
     for work in works:
         core = work.core
-        if not work.masked or core is None or core.times * core.queries != core.keys * (work.heads or 0):
+        if not work.masked or core is None or work.heads is None:
             continue
         module, n = model.get_submodule(work.path), int(core.keys)
+        if core.queries == getattr(module, "num_key_value_groups", 1) and core.times == work.heads:
+            work.heads *= int(core.queries)  # heads that share keys are the queries of one, as transformers packs them
+        queries = core.times * core.queries // work.heads
         config = getattr(module, "config", None)
-        window = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
+        window: Any = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
         kinds: dict[Any, Any] = dict(enumerate(getattr(config, "layer_types", None) or []))
-        chunk = getattr(config, "attention_chunk_size", None)
-        if isinstance(window, int) and window > 0:
-            work.pairs, work.masked = causal_pairs(n, window), False
-        elif chunk and kinds.get(getattr(module, "layer_idx", None)) == "chunked_attention":
-            work.pairs, work.masked = chunked_pairs(n, chunk), False
+        chunk: Any = getattr(config, "attention_chunk_size", None)
+        if not isinstance(window, int) or window <= 0:
+            window = None
+            if not chunk or kinds.get(getattr(module, "layer_idx", None)) != "chunked_attention":
+                continue
+        if queries == n:
+            work.pairs, work.masked = causal_pairs(n, window) if window else chunked_pairs(n, chunk), False
+        elif queries == 1 and hasattr(cache, "get_seq_length") and isinstance(tokens := cache.get_seq_length(), int):
+            work.pairs, work.masked = min(window, tokens) if window else (tokens - 1) % chunk + 1, False
 
 
 def _logits_in(outputs: Any) -> int:
