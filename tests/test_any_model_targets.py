@@ -1,7 +1,5 @@
 """Torch modules by name: Python code, configs of transformers, and inputs as texts."""
 
-import csv
-import io
 import json
 import re
 import sys
@@ -12,7 +10,7 @@ import torch
 
 import xfcost
 from any_models import GEMMA
-from helpers import error_of, stdout_of, xf
+from helpers import error_of, stdout_of, table_of, xf
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Lengths, inputs_from
@@ -116,7 +114,7 @@ def test_modules_of_two_folders_import_their_own_siblings_of_one_name(tmp_path: 
 
 def test_the_tree_of_modules(code: Path) -> None:
     told = xf("analyze", f"{code}:Net", "--by", "module", "--depth", "1", "--format", "csv").stdout
-    rows = list(csv.DictReader(io.StringIO(told)))
+    rows = table_of(told)
     assert [(row["module"], row["macs"]) for row in rows] == [("", "160"), ("layers", "160")]
     assert "add --by module" in xf("analyze", f"{code}:Net", "--depth", "1").stderr
 

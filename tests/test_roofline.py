@@ -1,7 +1,5 @@
 """`xfcost roofline`: roofs and points worked out by hand, picture, command; and the percent of peak in `analyze`."""
 
-import csv
-import io
 import json
 from itertools import combinations
 
@@ -416,7 +414,7 @@ def test_predicted_points_are_of_a_model_that_is_not_run(calibrated, tmp_path):
 def test_a_roofline_has_the_formats_of_other_reports(tmp_path):
     words = ("roofline", "gpt2", "--on", "h100-sxm", "--format")
     found = xf(*words, "json", cwd=tmp_path)
-    as_csv = list(csv.DictReader(io.StringIO(xf(*words, "csv", cwd=tmp_path).stdout)))
+    as_csv = table_of(xf(*words, "csv", cwd=tmp_path).stdout)
     assert not list(tmp_path.iterdir())  # a picture is drawn where none of them is asked for
     rows = json.loads(found.stdout)
     assert [row["operation"] for row in rows] == [row["operation"] for row in as_csv]
