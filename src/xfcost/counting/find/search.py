@@ -51,7 +51,7 @@ from xfcost.spec.placement import place
 from xfcost.spec.run import LANGUAGE_MODEL_MODES, Run, chosen_for, with_defaults
 
 Array = Any
-# Models of a part, and of the whole search, that are drawn beside the front.
+# Models of a part, and of the whole search, that are drawn in addition to the front.
 _DRAWN: Final = 500
 _MOST_DRAWN: Final = 4000
 
