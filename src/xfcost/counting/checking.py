@@ -264,7 +264,7 @@ def _values(ledger: Ledger, quantity: str, param: int, *, held: bool) -> Iterato
     value: int | float
     for row in ledger.rows:
         if quantity == "attention_bytes":
-            value = 0 if row.matrix is None else row.matrix.alive_bytes(element)  # the largest alone is alive
+            value = 0 if row.matrix is None else row.matrix.alive_bytes(element)  # only the largest is alive
         elif quantity == "cache_bytes":
             value = ledger.cached_bytes_of(row)
         elif quantity == "least_seconds":

@@ -22,7 +22,7 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT, number_of
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _NO_REPORT: Final = "is not a report of `xfcost analyze --format json -o FILE`"
-# Other JSON of xfcost: a key that it alone has -> the command that wrote it.
+# Other JSON of xfcost: a key that only it has -> the command that wrote it.
 _OTHERS: Final = {"systems": "compare", "rows": "measure", "targets": "check", "before": "diff", "asked": "find"}
 
 
@@ -159,7 +159,7 @@ class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportModule(msgspec.Struct, frozen=True, kw_only=True):
-    """A torch module in place of a spec."""
+    """A torch module instead of a spec."""
 
     inputs: tuple[str, ...] = ()
     uncounted: dict[str, Count] = {}

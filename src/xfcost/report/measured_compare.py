@@ -195,7 +195,7 @@ def _series_table(series: Series) -> DataTable:
 
 
 def _upper_texts(series: Series) -> Iterator[str]:
-    """The slopes over the largest points, of time and of memory, each beside what was counted or predicted."""
+    """The slopes over the largest points, of time and of memory, each with the counted or predicted one."""
     lines = []
     for name, reading in METRICS.items():
         one = upper_slope(series, reading)

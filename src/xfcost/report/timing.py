@@ -49,7 +49,7 @@ def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def reached_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """A measured run beside the bound on the devices of `--on`: the shares of their peak and bandwidth."""
+    """A measured run compared with the bound on the devices of `--on`: the shares of their peak and bandwidth."""
     found, timing = reached(ledger), ledger.timing
     if found is None or timing is None:
         return
