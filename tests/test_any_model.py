@@ -188,7 +188,7 @@ class TestBesideTheTrace:
 
         ledger = module_ledger(Takes(shy), (X,))
         assert ledger.total("macs") == 192
-        assert ledger.module.traced.startswith("fvcore can't trace it: this module can't be traced: not in a trace")
+        assert ledger.module.traced.startswith("fvcore cannot trace it: this module can't be traced: not in a trace")
 
     def test_a_module_without_inputs(self):
         ledger = module_ledger(Call(lambda: torch.ones(2, 3) @ torch.ones(3, 4)), ())
@@ -200,13 +200,13 @@ class TestBesideTheTrace:
 
 
 def test_options_of_specs_are_refused():
-    with pytest.raises(UsageError, match="N=784: of a module N is the argument of example_inputs"):
+    with pytest.raises(UsageError, match="N=784: for a module, N is the argument of example_inputs"):
         xfcost.analyze(Model(), example_inputs=TOKENS, N=784)
     with pytest.raises(UsageError, match="takes no cache; expected parameters use_cache"):
         xfcost.analyze(Model(), example_inputs=TOKENS, mode="decode")
     with pytest.raises(UsageError, match="--tokens: Model reads no token ids"):
         xfcost.analyze(Model(), example_inputs=TOKENS, mode="train", tokens=300)
-    with pytest.raises(UsageError, match="a spec knows its inputs"):
+    with pytest.raises(UsageError, match="a spec has its inputs"):
         xfcost.analyze("vit", example_inputs=TOKENS)
     with pytest.raises(UsageError, match="got the class Model; make a module of it"):
         xfcost.analyze(Model, example_inputs=TOKENS)

@@ -354,7 +354,7 @@ def test_it_is_printed(tmp_path: Any) -> None:
     )
     text = " ".join(stdout_of("analyze", "model.py:Net", "--input", "1x3xHxW", "--size", "32", cwd=tmp_path).split())
     assert "in P = H·W: 216·P MACs counted at P = " in text
-    assert "growth, e of cost ~ P^e between P = 1,024 and 4,096: MACs 1.00" in text
+    assert "growth, exponent e in cost ~ P^e between P = 1,024 and 4,096: MACs 1.00" in text
 
 
 # The closed forms of presets, recovered from their modules alone, are those of their formulas ─────────────────────────
@@ -518,7 +518,7 @@ def test_a_slow_module_without_a_polynomial_is_counted_on_demand_alone() -> None
     slow, patient = (ModuleSystem(NeverFits(), patient=one, clock=Slow()) for one in (False, True))
     for one in (slow, patient):
         one.account(Run(tokens=(12,)), How(trace=False, closed_form=False))
-    assert "a run takes 1.0 s: no crossovers with it are looked for; --verbose does" in next(slow.remarks())
+    assert "a run takes 1.0 s: crossovers are skipped; --verbose searches for them" in next(slow.remarks())
     with pytest.raises(XfcostError, match="no polynomial fits its costs"):
         slow.costs(Run(tokens=(13,)))
     assert "it is counted at every N that is looked at" in next(patient.remarks())

@@ -1,7 +1,5 @@
 """Torch modules beside specs in compare, plot, glance and diagram, and as systems in Python."""
 
-import csv
-import io
 import json
 import math
 from pathlib import Path
@@ -14,7 +12,7 @@ from torch import nn
 
 import xfcost
 from any_models import WIDTH, two_blocks
-from helpers import stdout_of, xf
+from helpers import stdout_of, table_of, xf
 from xfcost.api.systems import drawn_ledger, first_sizes, open_systems
 from xfcost.commands.plot import start_module
 from xfcost.counting.comparison import Comparison, compared
@@ -112,7 +110,7 @@ def test_the_table_of_compare(compared_folder: Path) -> None:
     assert "specs: batch 1   float32   eager attention" in text
     assert "MACs: the same at N = 16" in text
     assert "MACs: Full and Net are equal at all" in text
-    assert "attention runs with the same MACs and another memory: eager in Full, fused in" in text
+    assert "attention runs with the same MACs but different memory: eager in Full, fused in" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -131,7 +129,7 @@ def test_texts_for_one_system() -> None:
         1: ModuleTexts(("1:int64", "x=1xN"), ("depth=1",)),
         3: ModuleTexts(("1", "y=2xN"), ("depth=2",)),
     }
-    with pytest.raises(UsageError, match="2 is no torch module among the 3 systems; 1 is a:A, 3 is b:B"):
+    with pytest.raises(UsageError, match="2 is not a torch module among the 3 systems; 1 is a:A, 3 is b:B"):
         texts_by_place(ModuleTexts(("2:1xN",)), {1: "a:A", 3: "b:B"}, 3)
 
 
@@ -164,7 +162,7 @@ def test_a_plot_counts_a_module_at_every_point(compared_folder: Path) -> None:
     words = ("plot", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", "8:64", "-o", "a.csv")
     text = stdout_of(*words, cwd=compared_folder)
     assert "Net: slope 2.00 of mixing MACs from N = 8 to 64" in text
-    rows = list(csv.DictReader(io.StringIO((compared_folder / "a.csv").read_text())))
+    rows = table_of(compared_folder / "a.csv")
     macs = {
         name: [(row["N"], row["macs"], row["mixing_macs"]) for row in rows if row["system"] == name]
         for name in ("Net", "Full")
@@ -211,9 +209,10 @@ def test_a_diagram_of_a_module(compared_folder: Path) -> None:
 
 BAD = [
     (("compare", "model.py:Two", "vit"), "expected its inputs: --input"),
-    (("compare", "full.yaml", "vit", "--input", "1xNx8"), "--input and --build are of torch modules"),
+    (("compare", "full.yaml", "vit", "--input", "1xNx8"), "--input and --build: only for torch modules"),
     (("compare", "model.py:Net", "vit", "--input", "1xNx8"), "N has no number; give --N"),
-    (("compare", "model.py:Net", "vit", "--input", "2:1xNx8", "--N", "16"), "2 is no torch module among the 2 systems"),
+    (("compare", "model.py:Net", "vit", "--input", "2:1xNx8", "--N", "16"), ("2 is not a torch module among the 2 "
+    "systems")),
     (("compare", "model.py:Net", "model.py:Image", "--input", "1xNx8", "--N", "16"),
      "Image does not run on these inputs"),
     (("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16", "--mode", "decode"),
@@ -221,7 +220,7 @@ BAD = [
     (("compare", "model.py:Net", "vit", "--input", "1xNx8", "--N", "16,8"), "expected one number, which stands for N"),
     (("compare", "model.py:Net", "vit", "--input", "1x16x8", "--size", "32"),
      "--size is of inputs with the letters H and W"),
-    (("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", "16", "--strict"), "no formula knows it"),
+    (("compare", "model.py:Custom", "full.yaml", "--input", "1xNx8", "--N", "16", "--strict"), "no formula is known"),
     (("plot", "model.py:Net", "vit", "--input", "1x16x8", "--N", "8:64", "--metric", "macs"),
      "have no letter N, as in"),
     (("plot", "model.py:Net", "--input", "1xNx8", "--N", "8:64", "--metric", "cache"),
@@ -375,10 +374,10 @@ def test_functions_of_h_and_w_in_python() -> None:
     assert ledger.metadata.image == (6, 8)
     with pytest.raises(UsageError, match="it is a function of H and W; give --size"):
         xfcost.analyze(module, example_inputs=lambda H, W: torch.zeros(1, 3, H, W))
-    with pytest.raises(UsageError, match="of a module H and W are the arguments of example_inputs"):
+    with pytest.raises(UsageError, match="for a module, H and W are the arguments of example_inputs"):
         xfcost.analyze(module, example_inputs=torch.zeros(1, 3, 6, 6), size=6)
 
 
 def test_inputs_without_a_module_are_refused() -> None:
-    with pytest.raises(UsageError, match="example_inputs: they are of a torch module"):
+    with pytest.raises(UsageError, match="example_inputs: only for torch modules"):
         xfcost.compare("vit", "swin", example_inputs=torch.zeros(1))

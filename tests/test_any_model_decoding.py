@@ -50,6 +50,9 @@ CONVOLUTIONS = {"layer_types": ["conv", "full_attention", "conv"], "block_auto_a
 H100 = read_devices("h100-sxm").device
 SMALL = DeviceGroup(device=msgspec.structs.replace(H100, memory=DeviceFigure(value=1_000_000, sources=())))
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+SMALL_LINEAR = {
+    "linear_key_head_dim": 4, "linear_value_head_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+}  # fmt: skip
 # Class -> its model_type and fields; three layers each, of which a window or a state may not grow.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "Qwen3ForCausalLM": ("qwen3", TEXT),
@@ -73,6 +76,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         TEXT | {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "num_experts": 4,
                 "mamba_d_state": 4, "use_mamba_kernels": False},
     ),
+    # an adapter of each language, whose samples are found by number
+    "XmodForCausalLM": (
+        "xmod",
+        {name: value for name, value in TEXT.items() if name not in ("head_dim", "num_key_value_heads")}
+        | {"is_decoder": True, "languages": ["en_XX", "de_DE"], "default_language": "de_DE"},
+    ),
+    # its queries look for the blocks of tokens that they see
+    "Qwen4ExpForCausalLM": (
+        "qwen4_exp_text",
+        TEXT | EXPERTS | SMALL_LINEAR | {"num_hidden_layers": 4, "head_dim": 8, "shared_expert_intermediate_size": 12,
+        "hc_count": 2, "hc_lowrank": 4, "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8,
+        "indexer_budget": 8, "indexer_compress_ratio": 2},
+    ),
 }  # fmt: skip
 
 
@@ -83,11 +99,11 @@ def config_of(folder: Path, name: str, **more: Any) -> str:
     return str(path)
 
 
-def real(name: str) -> Any:
+def real(name: str, **more: Any) -> Any:
     """The model itself, in float32 with random weights on the CPU."""
     model_type, fields = MODELS[name]
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(**{**fields, "model_type": model_type})
+    config = transformers.AutoConfig.for_model(**{**fields, **more, "model_type": model_type})
     model = getattr(transformers, name)(config).eval().requires_grad_(requires_grad=False)
     model.config._experts_implementation = "eager"
     return model
@@ -147,10 +163,49 @@ def test_windows_and_states_do_not_grow(tmp_path: Path) -> None:
     assert gemma.state_bytes == 2 * B * 3 * 2 * 4 * 2 * 4
     assert gemma.recurrent_bytes == 0
     assert gemma.bytes_per_token == 2 * 4 * 2 * 4
+    heads = {row.heads for row in step(config_of(tmp_path, "Gemma3ForCausalLM")).rows if row.fused}
+    assert heads == {4}  # of queries, in groups of 2 that share keys, with a mask and without
     mamba = step(config_of(tmp_path, "FalconMambaForCausalLM")).cache
     assert mamba is not None
     assert mamba.bytes == mamba.state_bytes == mamba.recurrent_bytes > 0
     assert mamba.bytes_per_token == 0
+
+
+# Class -> its fields, the codes of a token, and those of an encoder's text before them.
+CODES: dict[str, tuple[dict[str, Any], int, bool]] = {
+    "KyutaiSpeechToTextForConditionalGeneration": (
+        TEXT | {"model_type": "kyutai_speech_to_text", "num_codebooks": 3, "codebook_vocab_size": 11, "ffn_dim": 24,
+                "audio_pad_token_id": 5, "sliding_window": 40, "codec_config": {}},
+        4, False,
+    ),
+    "DiaForConditionalGeneration": (
+        {"model_type": "dia", "delay_pattern": [0, 1, 2],
+         "encoder_config": {name: TEXT[name] for name in TEXT if not name.endswith("token_id")},
+         "decoder_config": TEXT | {"num_channels": 3, "cross_num_attention_heads": 4, "cross_head_dim": 4,
+                                   "cross_num_key_value_heads": 4, "cross_hidden_size": 16}},
+        3, True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_a_step_reads_the_codes_of_every_codebook(name: str, tmp_path: Path) -> None:
+    fields, codes, encodes = CODES[name]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | {"architectures": [name]}))
+    ledger = step(str(path))
+    model = getattr(transformers, name)(transformers.AutoConfig.for_model(**fields)).eval()
+    ids, text = torch.randint(3, 10, (B, N, codes)), {"input_ids": torch.randint(3, 29, (B, N))} if encodes else {}
+    of_ids = "decoder_input_ids" if encodes else "input_ids"
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        cache = model(**text, **{of_ids: ids[:, :-1]}, use_cache=True).past_key_values
+        states = {"encoder_outputs": (model.get_encoder()(**text)[0],)} if encodes else {}
+        with FlopCounterMode(display=False) as counter:
+            model(**states, **{of_ids: ids[:, -1:]}, use_cache=True, past_key_values=cache)
+    assert ledger.total("macs") == counter.get_total_flops() // 2
+    assert ledger.cache is not None
+    assert ledger.cache.bytes == sum(one.nbytes for one in tensors_of(cache, set()))
+    assert ledger.total("params") == sum(one.numel() for one in model.parameters())
 
 
 def test_experts_are_read_as_expected(tmp_path: Path) -> None:
@@ -280,6 +335,41 @@ def test_a_prompt_in_chunks_is_bound_by_the_pairs_within_them(tmp_path: Path) ->
     assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
 
 
+@pytest.mark.parametrize("tokens", [4, 5, 6, 8, 10, 11])
+def test_a_step_in_chunks_reads_the_keys_of_its_chunk(
+    tokens: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds, kept = ["chunked_attention", "chunked_attention", "full_attention"], []
+    more = {"attention_chunk_size": 5, "layer_types": kinds}
+    ledger = step(config_of(tmp_path, "Llama4ForCausalLM", **more), N=tokens, on="h100-sxm", dtype="bfloat16")
+    attend = nn.functional.scaled_dot_product_attention
+
+    def noted(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> Any:
+        kept.append(key.shape[-2] if attn_mask is None else int(attn_mask[0].sum()))
+        return attend(query, key, value, attn_mask=attn_mask, **options)
+
+    model = real("Llama4ForCausalLM", **more)
+    ids = torch.randint(3, 29, (1, tokens), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        cache = model(input_ids=ids[:, :-1], use_cache=True).past_key_values
+        monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", noted)
+        model(input_ids=ids[:, -1:], use_cache=True, past_key_values=cache)
+    # 4 heads in groups of 2, keys and values of width 4 in 2 bytes
+    of_token, reads = B * 2 * 2 * 4 * 2, [row for row in ledger.rows if row.fused for _ in range(row.times)]
+    assert ([row.pairs or tokens for row in reads], {row.heads for row in reads}) == (kept, {4})
+    assert ledger.on is not None
+    assert ledger.step is not None
+    assert ledger.cache is not None
+    # the last 4 tokens of chunked layers are cached. A step reads those in memory: of a new chunk none
+    held = 2 * min(tokens, 4) + tokens
+    assert ledger.cache.bytes == of_token * held
+    assert ledger.step.cache_bytes == of_token * (held if tokens < 5 else 2 * (kept[0] - 1) + tokens)
+    assert ledger.on.time.bytes == ledger.step.least_weight_bytes + ledger.step.cache_bytes
+    # the class multiplies 4 queries of width 4 with all keys at hand, which are 5 at most, and with their values
+    left_out = B * 4 * 2 * 4 * 2 * (min(tokens, 5) - kept[0])
+    assert ledger.on.time.flops == 2 * ((ledger.total("macs") or 0) - left_out)
+
+
 # Config -> figures in which transformers runs something else than the importer's spec.
 IMPORTED: dict[str, tuple[str, ...]] = {
     "gpt2": (), "llama-3.2-1b": (), "mistral-7b-v0.1": (), "mixtral-8x7b": (), "qwen2-0.5b": (),
@@ -391,7 +481,7 @@ def test_a_cache_of_another_name(mode: Mode) -> None:
         ({"mode": "decode"}, "expected parameters use_cache and past_key_values.* or --cache-in with the name"),
         ({"mode": "decode", "cache_in": "memori"}, "--cache-in memori: did you mean 'memory'"),
         ({"mode": "decode", "cache_in": "memory"}, "returned no cache; expected it by name, as in {'memory'"),
-        ({"cache_in": "memory"}, "--cache-in memory: a cache is of --mode prefill, decode and generate"),
+        ({"cache_in": "memory"}, "--cache-in memory: only --mode prefill, decode and generate have a cache"),
     ],
 )
 def test_a_cache_that_is_not_there(options: dict[str, Any], words: str) -> None:

@@ -327,7 +327,7 @@ def test_what_follows_an_int8_map_has_its_kind() -> None:
 
 @torch.library.custom_op("labels::reversed", mutates_args=())
 def reversed_tokens(x: Tensor) -> Tensor:
-    """An operation that no rule knows, and that takes no float64: the tokens in the other order."""
+    """An operation without a rule, and that takes no float64: the tokens in the other order."""
     if x.dtype == torch.float64:
         raise TypeError("float32 alone")
     return x.flip(1).clone()
@@ -457,7 +457,7 @@ def test_axes_that_no_input_has_are_refused(said: str, message: str) -> None:
     module, inputs = STREAMS["cross-attention"]
     with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         xfcost.analyze(module, example_inputs=inputs, trace=False, tokens_of=[said])
-    with pytest.raises(UsageError, match="--tokens-of: a spec knows its tokens"):
+    with pytest.raises(UsageError, match="--tokens-of: only for torch modules"):
         xfcost.analyze("vit", trace=False, tokens_of=[said])
 
 
@@ -486,6 +486,6 @@ def test_tokens_may_lie_before_the_batch() -> None:
 
 def test_a_note_says_how_to_name_tokens_where_nothing_tells_them_from_the_batch() -> None:
     ledger = xfcost.analyze(Deep(), example_inputs=torch.randn(24, 3, 8), trace=False)
-    assert any("lstm: each token reads itself alone" in note for note in ledger.metadata.notes)
+    assert any("lstm: each token reads only itself" in note for note in ledger.metadata.notes)
     (row,) = xfcost.analyze(Deep(), example_inputs=torch.randn(24, 3, 8), tokens_of=["x:0"], trace=False).rows
     assert row.mixing == "global"

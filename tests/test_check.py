@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import xfcost
 from calibrated import keep_calibration
-from helpers import environment, table_of, xf
+from helpers import environment, error_of, table_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
 from xfcost.api.check import check_all, find_project, planned, read_project
 from xfcost.cli import command
@@ -142,31 +142,25 @@ def test_exit_codes(here):
     [
         (["vit"], "vit: has no budget"),
         ([], "nothing to check"),
-        (["vit", "--max-macs", "-5G"], "--max-macs -5G: expected a number of MACs"),
-        (["vit", "--max-macs", "nan"], "--max-macs nan: expected a number"),
-        (["vit", "--max-macs", "0"], "expected a number of MACs from 1"),
-        (["vit", "--max-memory", "2"], "has no unit"),
-        (["vit", "--max-memory", "2GMACs"], "expected bytes with their unit"),
         (["vit", "--max-params", "2GiB"], "expected a number of parameters"),
         (["vit", "--max-kv-cache", "2GiB"], "--mode forward keeps no cache"),
         (["vit", "--max-memory", "2GiB", "--mode", "train", "--optimizer", "adafactor"], "not known in closed form"),
         (["nope", "--max-macs", "1G"], "there is no preset 'nope'"),
-        (["vit", "--max-macs", "1G", "--input", "1x3"], "are of torch modules"),
+        (["vit", "--max-macs", "1G", "--input", "1x3"], "only for torch modules"),
         (["vit", "--max-macs", "1G", "--against", "HEAD"], "is a preset of xfcost"),
         (["vit", "--max-macs", "1G", "--against", "a.json"], "a.json: no such file"),
-        (["vit", "--max-increase", "2%"], "--max-increase: since which run? Name a git revision"),
+        (["vit", "--max-increase", "2%"], "--max-increase: needs a git revision"),
         (["vit", "--max-increase", "2", "--against", "a.json"], "--max-increase 2: expected a share, as in"),
         (["vit", "--max-increase", "-1%", "--against", "a.json"], "--max-increase -1%: expected a share, as in"),
-        (["vit", "--max-seconds", "1ms"], "--max-seconds: seconds of which device? Add --on h100-sxm"),
+        (["vit", "--max-seconds", "1ms"], "--max-seconds: needs a device: --on h100-sxm"),
         (["vit", "--max-macs", "1G", "--predict"], "--predict: a prediction is of seconds; add --max-seconds"),
         (["vit", "--max-macs", "1G", "--config", "x.toml"], "x.toml: no such file"),
     ],
 )
 def test_bad_input_is_one_message(here, words, told):
-    done = xf("check", *words, cwd=here)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
-    assert done.stderr.count("\n") == 1
+    said = error_of("check", *words, cwd=here)
+    assert told in said
+    assert said.count("\n") == 1
 
 
 def test_every_budget_has_its_option():
@@ -214,7 +208,7 @@ def test_against_a_revision_the_operations_that_grew_are_named(tmp_path, monkeyp
     commit(folder, {})
     same = xfcost.check("toy.yaml", max_macs="1k", against="HEAD")
     assert held(same)["macs"].grown == ()
-    assert "no operation grew in MACs since HEAD; those that weigh most:" in document(same).text("table")
+    assert "no operation grew in MACs since HEAD; the largest:" in document(same).text("table")
     for limit in ("1k", "1G"):  # over the budget and within
         with pytest.raises(UsageError, match="no such revision"):
             xfcost.check("toy.yaml", max_macs=limit, against="nope")
@@ -419,7 +413,7 @@ def test_an_n_of_the_command_line_takes_the_place_of_a_size(here):
         ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = "1G"\ntrace = "no"\n', "trace: expected true or false"),
         ('[tool.xfcost]\ncheck = "vit"\n', r"tool.xfcost.check: expected tables"),
         ('[tool]\nxfcost = "vit"\n', r"expected a table, \[tool.xfcost\]"),
-        ("[tool.xfcost\n", "is no TOML"),
+        ("[tool.xfcost\n", "is not valid TOML"),
         ('[tool.xfcost]\nmax-second = "1s"\n', "unknown key 'max-second'; did you mean 'max-seconds'"),
         ('[tool.xfcost]\nmax-increase = "2"\n', "--max-increase 2: expected a share"),
         ("tool = 3\n", r"tool: expected tables, \[tool.xfcost\] and others, got 3"),

@@ -18,7 +18,7 @@ from xfcost.layers.shift import Context
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms.full import Full
-from xfcost.report.diagram import diagram_bytes, diagram_figure
+from xfcost.report.diagram import diagram_figure
 from xfcost.report.style import WORDS
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
@@ -184,11 +184,6 @@ def test_a_component_s_own_norm_and_add_are_not_the_residuals():
     assert [box.title for box in boxes][1:-1] == [f"Title of {name}" for name, _ in rows] + ["Self-attention"]
 
 
-@pytest.mark.parametrize("form", [".svg", ".png", ".pdf"])
-def test_the_same_blocks_give_the_same_bytes(form):
-    assert diagram_bytes(built("vit", "swin"), form) == diagram_bytes(built("vit", "swin"), form)
-
-
 def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
     figure = diagram_figure(built("vit", "swin", "transformer-base"))
     renderer = FigureCanvasAgg(figure).get_renderer()
@@ -241,7 +236,7 @@ def test_files_are_written_whole_and_kept_without_force(tmp_path):
 
 
 def test_five_systems_are_refused():
-    assert "4 at most" in error_of("diagram", *["vit"] * 5)
+    assert "expected at most 4" in error_of("diagram", *["vit"] * 5)
 
 
 def test_a_long_name_stays_above_its_column(tmp_path):

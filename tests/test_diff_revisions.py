@@ -119,7 +119,7 @@ def test_paths_begin_at_the_top_or_with_a_dot_in_this_folder(repo, monkeypatch):
 def test_no_repository_and_no_git(here, monkeypatch):
     write(here, {"a.yaml": spec()})
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(here.parent))
-    with pytest.raises(UsageError, match="is in no git repository"):
+    with pytest.raises(UsageError, match="is not in a git repository"):
         diff("HEAD:a.yaml", "a.yaml")
     monkeypatch.setenv("PATH", str(here))
     with pytest.raises(UsageError, match="git is not installed"):
@@ -223,7 +223,7 @@ def test_a_link_inside_a_revision_is_followed_there(linked, name):
 )
 def test_a_link_out_of_a_revision_is_refused(linked, name):
     target = os.readlink(linked / name)
-    with pytest.raises(UsageError, match=f"^HEAD:{name}: is a link to {target}, which is no file of that revision"):
+    with pytest.raises(UsageError, match=f"^HEAD:{name}: is a link to {target}, which is not a file of that revision"):
         diff(f"HEAD:{name}", "specs/toy.yaml")
 
 

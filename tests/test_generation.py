@@ -309,7 +309,7 @@ def test_what_can_not_decode_is_refused_where_it_stands(spec: str, options: dict
         ({"mode": "generate"}, "--new-tokens is missing"),
         ({"mode": "generate", "new_tokens": 0}, "--new-tokens 0"),
         ({"mode": "generate", "new_tokens": 1.5}, "--new-tokens 1.5"),
-        ({"mode": "decode", "new_tokens": 3}, "only --mode generate"),
+        ({"mode": "decode", "new_tokens": 3}, "applies only to --mode generate"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, object], words: str) -> None:

@@ -188,7 +188,7 @@ def test_the_report_says_of_which_positions() -> None:
 @pytest.mark.parametrize("mode", ["forward", "decode", "train"])
 @pytest.mark.parametrize("logits", ["last", "all"])
 def test_a_mode_that_leaves_no_choice_refuses_one(mode: str, logits: str) -> None:
-    with pytest.raises(UsageError, match=f"--logits {logits}: it is of --mode prefill and --mode generate"):
+    with pytest.raises(UsageError, match=f"--logits {logits}: only for --mode prefill and --mode generate"):
         analyze("gpt2", mode=mode, logits=logits, trace=False)  # type: ignore[arg-type]
 
 

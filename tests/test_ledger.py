@@ -67,9 +67,9 @@ def test_a_row_that_was_not_counted_is_found() -> None:
 
 
 def test_work_that_no_row_owns_is_no_agreement() -> None:
-    both = join(ledger(A), [A], ["aten::fft ran 1 time(s) and no handle knows it"])
+    both = join(ledger(A), [A], ["aten::fft ran 1 time(s), and no handle is known"])
     assert both.agreement.differences == ()
-    assert both.agreement.uncounted == ("aten::fft ran 1 time(s) and no handle knows it",)
+    assert both.agreement.uncounted == ("aten::fft ran 1 time(s), and no handle is known",)
     assert not both.agreement.exact
 
 

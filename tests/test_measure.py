@@ -156,7 +156,7 @@ def test_an_interrupt_says_how_to_go_on(folder: Path) -> None:
     stdout, stderr = process.communicate()
     assert process.returncode == 130
     assert stdout == ""
-    assert stderr == "interrupted: 1 of 2 rows is in runs.jsonl; the same command goes on with the rest\n"
+    assert stderr == "interrupted: 1 of 2 rows is in runs.jsonl; run the same command again to continue\n"
     for descriptor in waiting:
         assert select.select([descriptor], [], [], 60)[0], "it still runs"
         os.close(descriptor)
@@ -182,19 +182,22 @@ def test_rows_that_failed_end_the_command_with_one(folder: Path) -> None:
 
 BAD = {
     "no sizes": ((), "measure: expected a range of sizes, as in --N 64:16384 or --size 96:512"),
-    "reversed": (("--N", "64:16"), "--N 64:16: LOW is above HIGH; turn them round: --N 16:64"),
-    "empty": (("--N", "64:64"), "--N 64:64: one point makes no line"),
+    "reversed": (("--N", "64:16"), "--N 64:16: LOW is above HIGH; exchange them: --N 16:64"),
+    "empty": (("--N", "64:64"), "--N 64:64: expected LOW below HIGH"),
     "no number": (("--N", "many"), "--N many: expected a range LOW:HIGH, as in --N 49:12544, or one whole number"),
     "absurd": (("--N", "64:1e30"), "--N 64:1e30: expected HIGH to be at most 4294967296"),
     "absurd side": (("--size", "1e30"), "--size 1e30: expected a range LOW:HIGH, as in --size 224:1024, or one whole"),
-    "both": (("--N", "64", "--size", "64"), "--N and --size: one axis at a time; give one of them"),
+    "both": (("--N", "64", "--size", "64"), "--N and --size: a plot has one of these axes; give one of them"),
     "no points": (("--N", "16:64", "--points", "0"), "--points 0: expected a whole number from 1 to 1000"),
     "no image": (("--size", "96:512"), "--size: A takes vectors, which have no height and width; give --N"),
     "no batch": (("--N", "16", "--batch", "1,0"), "--batch 0: expected a whole number from 1"),
     "no dtype": (("--N", "16", "--dtype", "float32,float8"), "--dtype float8: did you mean"),
     "no mode": (("--N", "16", "--mode", "forward,decoding"), "--mode decoding: did you mean 'decode'?"),
     "no device": (("--N", "16", "--device", "tpu"), "--device tpu: expected one of cpu, cuda, mps; this machine has"),
-    "two ends": (("--N", "16", "--runs", "3", "--max-time", "3"), "--runs and --max-time: both say how long to time"),
+    "two ends": (
+        ("--N", "16", "--runs", "3", "--max-time", "3"),
+        "--runs and --max-time: both set how long to measure",
+    ),
     "report over rows": (
         ("--N", "16", "--save", "rows.json", "-o", "./rows.json"),
         "--save and -o: both are rows.json, and the report would replace the rows; name two",
@@ -227,7 +230,7 @@ def test_a_file_of_another_machine_and_of_another_tool_are_left_alone(folder: Pa
     path.write_bytes(b"{}")
     done = xf("measure", *SWEEP, cwd=folder)
     assert done.returncode == 2
-    assert "is no file of measurements, and is left as it is" in done.stderr
+    assert "is not a file of measurements and stays unchanged" in done.stderr
     assert before.count(b"\n") == 2
     assert path.read_bytes() == b"{}"
 

@@ -40,7 +40,7 @@ def test_rows_at_another_pace_are_told() -> None:
         for n, pace in ((16, 1.25), (64, 1.01), (256, 0.8))
     ]
     text = " ".join(document(rows).text("table").split())
-    assert "2 of 3 rows ran while the machine took 0.80 to 1.25 times as long as at its calibration" in text
+    assert "2 of 3 rows ran while the machine took 0.80 to 1.25 times as long as during its calibration" in text
     assert "times as long" not in document(rows[1:2]).text("table")
     header, line = (line.split(",") for line in document(rows[:1]).text("csv").splitlines())
     assert line[header.index("pace")] == "1.25"

@@ -101,7 +101,7 @@ def test_a_worker_of_another_version_measures_nothing() -> None:
         f"--scheduler tcp://x:1: worker a has xfcost 9.9, and this is xfcost {__version__}; install the same version "
         "there"
     )
-    with pytest.raises(UsageError, match=r"worker a has no xfcost that answers .No module named 'xfcost'."):
+    with pytest.raises(UsageError, match=r"worker a has no working xfcost .No module named 'xfcost'."):
         check_version("tcp://x:1", "worker a", ModuleNotFoundError("No module named 'xfcost'"))
 
 
@@ -143,7 +143,10 @@ def free_port() -> int:
         (("--jobs", "many"), "--jobs many: expected a whole number from 1 to 1000"),
         (("--scheduler", "nowhere"), "--scheduler nowhere: no scheduler answers there (missing port number"),
         (("--scheduler", "x://a:1"), "--scheduler x://a:1: no scheduler answers there (unknown address scheme"),
-        (("--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"), "--jobs and --scheduler: the workers of a cluster run"),
+        (
+            ("--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"),
+            "--jobs and --scheduler: the workers of a cluster already",
+        ),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
 )
@@ -161,7 +164,7 @@ def test_a_scheduler_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     ("said", "seconds", "message"),
     [
         (b"", 0.1, "nothing within 0.1 s"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", 600, "what answers speaks another protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", 600, "the server uses another protocol"),
     ],
     ids=["silent", "http"],
 )

@@ -215,7 +215,7 @@ def test_a_row_that_can_not_be_written_is_in_the_error(file: RunsFile, monkeypat
     with pytest.raises(OutputError) as refused:
         sweep(file).run(alone(outcomes()[0]), Told())
     text, line = str(refused.value).split("\n")
-    assert "No space left on device; 0 rows are in it, and the same command goes on with the rest" in text
+    assert "No space left on device; 0 rows are in it; run the same command again to continue" in text
     assert msgspec.json.decode(line, type=Measurement).configuration == PLAN[0].configuration
 
 

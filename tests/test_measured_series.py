@@ -491,7 +491,8 @@ def test_the_order_is_small_to_large_with_the_systems_in_turns(tmp_path: Path) -
 
 
 def test_a_configuration_says_what_runs_and_is_counted(tmp_path: Path) -> None:
-    first = plan(tmp_path, batch="2", mode="prefill", logits="all", dtype="bf16").planned[0]
+    given = {"mode": "prefill", "logits": "all", "dtype": "bf16", "attention": "eager"}
+    first = plan(tmp_path, batch="2", **given).planned[0]
     one = first.configuration
     assert (one.device, one.threads, one.compiled, one.dtype) == ("cpu", 3, False, "bfloat16")
     assert one.run_options == {"logits": "all"}
@@ -508,7 +509,7 @@ def test_options_of_a_mode_go_to_the_modes_that_have_them() -> None:
     one, two = variants_of({"mode": "forward,train", "optimizer": "sgd", "logits": None})
     assert one == {"mode": "forward"}
     assert two == {"mode": "train", "optimizer": "sgd"}
-    with pytest.raises(UsageError, match="--new-tokens: it is of --mode generate; add that"):
+    with pytest.raises(UsageError, match="--new-tokens: only for --mode generate; add it"):
         variants_of({"mode": "forward,decode", "new_tokens": "4"})
 
 

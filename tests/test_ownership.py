@@ -117,7 +117,7 @@ def test_without_a_second_size_what_reads_a_part_is_unknown() -> None:
 
 def test_what_no_rule_knows_is_unknown() -> None:
     (only,) = (one for one in found(lambda linear, x: torch.pdist(x[0]), SEQUENCE) if one.kind)
-    assert (only.kind, only.reason) == ("unknown", "no rule knows it")
+    assert (only.kind, only.reason) == ("unknown", "it has no rule")
 
 
 def test_what_works_on_an_unknown_result_is_unknown_too() -> None:

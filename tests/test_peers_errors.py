@@ -1,4 +1,4 @@
-"""Models on which other counters err (docs/any-model.md): parameters and MACs are the truth by hand."""
+"""Models on which other counters err (docs/how-it-is-checked.md): parameters and MACs are the truth by hand."""
 
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`analyze --probe`: every row of a spec held against its running model; a wrong declaration ends with exit code 1."""
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import xfcost
+from helpers import table_of
 from xfcost.cli import app
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import UsageError
@@ -21,7 +20,7 @@ from xfcost.spec.load import preset_files
 
 PIXELS = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
 # Reasons that no mixing row of a preset may have: no place was found, nothing ran.
-UNEXPECTED = ("kind:", "no grid", "nothing runs in it")
+UNEXPECTED = ("kind:", "no grid", "it runs nothing")
 TINY = """
 name: two windows
 input: {kind: image, size: 32}
@@ -133,12 +132,14 @@ def test_a_row_declared_wrongly_is_named_and_ends_with_1(tiny: str) -> None:
 def test_a_pattern_declared_wrongly_is_named_and_ends_with_1(
     name: str, plant: Any, text: str, tiny: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "the tokens and pairs read are those declared, in all 3 mixers" in run(tiny, "--no-trace", "--probe").output
+    assert (
+        "the tokens and pairs read are the declared ones in all 3 mixers" in run(tiny, "--no-trace", "--probe").output
+    )
     monkeypatch.setattr(Window, name, plant(getattr(Window, name)))
     done = run(tiny, "--no-trace", "--probe")
     assert done.exit_code == 1
     printed = " ".join(done.output.split())
-    assert "probe: the tokens read are NOT those declared in 3 of 3 mixers" in printed
+    assert "probe: the tokens read DIFFER from those declared in 3 of 3 mixers" in printed
     assert f"stages.1.block.0: {text}" in printed
     told = json.loads(run(tiny, "--no-trace", "--probe", "--format", "json").stdout)["probe"]
     assert told["exact"] is False
@@ -153,7 +154,7 @@ def test_json_and_csv_carry_it_only_where_it_ran(tiny: str) -> None:
     rows = {row["path"]: row for row in told["rows"]}
     assert rows["stages.1.block.0.scores"]["found"]["mixing"] == "local"
     assert rows["embed.0.projection"]["reason"] == PIXELS
-    table = list(csv.DictReader(io.StringIO(run(tiny, "--no-trace", "--probe", "--format", "csv").stdout)))
+    table = table_of(run(tiny, "--no-trace", "--probe", "--format", "csv").stdout)
     scores = next(row for row in table if row["path"] == "stages.1.block.0.scores")
     assert (scores["mixing"], scores["probed_mixing"], scores["probed_agrees"]) == ("global", "local", "False")
     plain = json.loads(run(tiny, "--no-trace", "--format", "json").stdout)
@@ -164,7 +165,7 @@ def test_json_and_csv_carry_it_only_where_it_ran(tiny: str) -> None:
 
 @pytest.mark.parametrize("option", ["probe", "mixing"])
 def test_a_step_of_decoding_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match=f"--{option}: of --mode decode"):
+    with pytest.raises(UsageError, match=f"--{option}: does not support --mode decode"):
         xfcost.analyze("gpt2", mode="decode", trace=False, **{option: True})
 
 
@@ -177,7 +178,7 @@ def test_a_trace_checks_the_kinds(tiny: str) -> None:
     assert whole is not None
     count = len(whole.rows) - len(whole.left_out)
     assert 0 < count < len(whole.rows)
-    text = f"kinds: the running model agrees, in {count} of {len(whole.rows)} operations (the others: --probe)"
+    text = f"kinds: the running model agrees, in {count} of {len(whole.rows)} operations (--probe lists the others)"
     assert text in " ".join(checked.output.split())
     for left_out in (("--no-mixing",), ("--mixing-time", "0"), ("--no-trace",)):
         assert "kinds:" not in run(tiny, *left_out).output
@@ -202,7 +203,7 @@ def test_a_kind_declared_wrongly_ends_a_traced_report_with_1(tiny: str) -> None:
 def test_what_time_does_not_allow_is_not_checked(tiny: str) -> None:
     probe = xfcost.analyze(tiny, mixing_time=1e-9).probe  # over before the first part
     assert probe is not None
-    over = {row.path for row in probe.left_out if row.reason == "the time of --mixing-time was over"}
+    over = {row.path for row in probe.left_out if row.reason == "the time limit of --mixing-time was reached"}
     assert {"stages.0.pattern.0.0.scores", "head.linear"} <= over
     assert len(probe.left_out) == len(probe.rows)
     assert f"kinds: none of {len(probe.rows)} operations could be checked" in run(tiny, "--mixing-time", "1e-9").output

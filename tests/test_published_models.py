@@ -425,6 +425,18 @@ def test_an_encoder_of_text_by_hand():
     assert ledger.total("macs") == 22 * (layer * 8192 + 2 * 768 * 8192**2)
 
 
+def test_a_step_of_llama_4_reads_its_last_chunk():
+    """48 layers of 8 key heads of 128, in two bytes; of 36 the last 8191 tokens are cached, for chunks of 8192."""
+    of_token = 8 * 128 * 2 * 2
+    # 100,000 = 12 · 8192 + 1696, of which the step itself makes one
+    for tokens, read in ((100_000, 1695), (16_385, 0), (16_384, 8191), (8193, 0), (8192, 8191), (8191, 8191)):
+        ledger = analyze("llama-4-scout", mode="decode", N=tokens, batch=3, on="h100-sxmx8")
+        assert ledger.cache.bytes == 3 * of_token * (36 * 8191 + 12 * tokens)
+        assert ledger.step.cache_bytes == 3 * of_token * (36 * read + 12 * tokens)
+        shared = analyze("llama-4-scout", mode="decode", N=tokens, batch=3, on="h100-sxmx8", tensor_parallel=8)
+        assert shared.step.cache_bytes == ledger.step.cache_bytes
+
+
 def test_whisper_has_the_keys_and_values_of_the_speech_in_its_cache():
     """32 layers of keys and values of 1280, in two bytes: of the text's tokens and of 1500 frames."""
     ledger = analyze("whisper-large-v3", mode="decode", N=448, batch=4, on="h100-sxm")

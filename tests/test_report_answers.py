@@ -95,9 +95,9 @@ def test_groups_are_sorted_too() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--sort", "seconds"], "--sort seconds: nothing was timed; add --device cpu"),
+        (["--sort", "seconds"], "--sort seconds: needs seconds; add --device cpu"),
         (["--sort", "time"], "--sort time: expected macs, seconds, params or memory"),
-        (["--top", "3", "--format", "json"], "--sort and --top: json has every row"),
+        (["--top", "3", "--format", "json"], "--sort and --top: json always has every row"),
     ],
 )
 def test_an_order_that_there_is_not_is_refused(options: list[str], message: str) -> None:

@@ -103,7 +103,7 @@ def test_another_s_file_is_refused_and_left_as_it_is(tmp_path: Path, content: by
     path = tmp_path / "other.json"
     path.write_bytes(content)
     for action in (lambda: opened(path), lambda: read_runs(path)):
-        with pytest.raises(UsageError, match="is no file of measurements, and is left as it is"):
+        with pytest.raises(UsageError, match="is not a file of measurements and stays unchanged"):
             action()
     assert path.read_bytes() == content
 
@@ -122,12 +122,12 @@ def test_a_broken_line_in_the_middle_is_named_and_nothing_is_lost(tmp_path: Path
     lines = written(path, row("A"), row("B")).splitlines(keepends=True)
     content = lines[0] + lines[1][:40] + b"\n" + lines[2]
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=r"runs.jsonl:2 is no row of measurements .*delete that line"):
+    with pytest.raises(UsageError, match=r"runs.jsonl:2 is not a row of measurements .*delete that line"):
         opened(path)
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize(("line", "told"), [(1, ":1 is no header of"), (2, ":2 is no row of")])
+@pytest.mark.parametrize(("line", "told"), [(1, ":1 is not a header of"), (2, ":2 is not a row of")])
 def test_a_byte_that_is_no_utf_8_is_refused_with_its_line(tmp_path: Path, line: int, told: str) -> None:
     path = tmp_path / "runs.jsonl"
     lines = written(path, row("A"), row("B")).splitlines(keepends=True)
@@ -237,6 +237,16 @@ def edited(content: bytes, path: tuple[str, ...], value: Any) -> bytes:
         ("outcome.memory.predicted", 10**100, f"its predicted peak memory is 1{'0' * 58}… bytes"),
         ("outcome.seconds_by_mixing", {"global": -0.5}, "its time of global is -0.5 s"),
         ("outcome.seconds_by_mixing", {"global": 1e308}, "its time of global is 1e+308 s"),
+        (
+            "outcome.points",
+            [["Norm", "local", 0.5, 0.5, 4, 0]],
+            "its operation Norm takes 0.5 s for 4 FLOP and 0 bytes",
+        ),
+        (
+            "outcome.timing.roofs",
+            {"flops_per_second": 1e9, "bytes_per_second": 0.0},
+            "a roof of its machine is 0.0 a second",
+        ),
         ("counted.by_mixing", {"global": {"macs": -7}}, "its macs of global are -7"),
         ("configuration.N", 0, "its N is 0; expected 1 to 4,294,967,296"),
         ("configuration.size", [64, -64], "its size is -64; expected 1 to 4,294,967,296"),
@@ -254,7 +264,7 @@ def test_a_row_that_no_measurement_gives_is_an_error(tmp_path: Path, path: str, 
     with pytest.raises(UsageError) as error:
         read_runs(file)
     assert str(error.value) == (
-        f"{file}:2 is no row of measurements ({expected}); delete that line, or take another file"
+        f"{file}:2 is not a row of measurements ({expected}); delete that line, or take another file"
     )
     with pytest.raises(UsageError):
         opened(file)

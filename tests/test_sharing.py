@@ -259,7 +259,7 @@ def test_degrees_that_do_not_divide_are_refused(words, message):
 
 
 def test_degrees_need_devices_and_heads():
-    assert "--tensor-parallel: how devices share a run" in error_of("analyze", "gpt2", "--tensor-parallel", "8")
+    assert "--tensor-parallel: needs devices" in error_of("analyze", "gpt2", "--tensor-parallel", "8")
     words = ["--tensor-parallel", "2", "--on", "h100-sxmx2", "--mode", "decode"]
     assert "it divides attention by heads" in error_of("analyze", "mamba-130m", *words)
 

@@ -47,7 +47,7 @@ def test_what_is_no_size_is_refused(given):
 def test_a_size_where_there_is_no_image_or_n_too_is_refused():
     with pytest.raises(UsageError, match=r"GPT-2 \(124M\) takes tokens, which have no height and width; give --N"):
         xfcost.analyze("gpt2", size=224, trace=False)
-    with pytest.raises(UsageError, match="--N and --size: both say how large the input is"):
+    with pytest.raises(UsageError, match="--N and --size: both set the size of the input"):
         xfcost.analyze("vit", N=784, size=224, trace=False)
     with pytest.raises(XfcostError, match="16 does not divide the image 230×230"):
         xfcost.analyze("vit-b16", size=230, trace=False)
@@ -87,7 +87,7 @@ def test_plot_over_sizes(tmp_path: Path):
     [
         (["--size", "224"], "--size 224: expected a range LOW:HIGH, as in --size 224:1024"),
         (["--size", "300:303"], "multiples of 16 pixels, and there are fewer than two in this range; try --size 288"),
-        (["--size", "224:384", "--N", "49:196"], "--N and --size: one axis at a time"),
+        (["--size", "224:384", "--N", "49:196"], "--N and --size: a plot has one of these axes"),
         (["--size", "224:384", "--mark", "400"], "--mark 400: is outside the range; expected side from 224 to 384"),
     ],
 )
@@ -350,7 +350,7 @@ def test_a_comparison_at_one_n_says_that_images_differ() -> None:
 def test_equal_images_do_not_differ() -> None:
     text = report_text(xfcost.compare("vit", "swin", size=224))
     assert "images differ" not in text
-    assert "each at its own N" in text
+    assert "the systems have different N" in text
     assert "Swin-T    image 224×224   tokens 3,136 (56×56)" in text
 
 
@@ -398,7 +398,7 @@ def test_figures_in_print_are_of_one_sample_and_one_forward() -> None:
     batch = xfcost.analyze("swin-t", batch=8, trace=False)
     assert batch.published_beside_ours() == []
     assert batch.metadata.published_left_out > 0
-    assert "left out: they are of one forward of the spec as written, at its own size, batch 1" in flat(
+    assert "not shown: they apply to one forward pass of the spec as written, at its own size, batch 1" in flat(
         report_text(batch, verbose=True)
     )
     for mode, stays in {"forward": True, "train": True, "prefill": False, "decode": False}.items():

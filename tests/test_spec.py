@@ -1,5 +1,6 @@
 """The reader, `extends`, `--set`, the schedule of blocks, the lines in messages, and grids."""
 
+import json
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from helpers import stdout_of
 from specs import architecture_of, counted
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Residual, tag_of
@@ -357,8 +359,8 @@ class TestSettings:
             ("stages.each.depth=7", "'each' needs a list of 4, one value for each item of stages; got 7"),
             ("input.each.size=[7]", "'each' is every item of a list, and input is "),
             ("stages.9.each=[7]", "stages has items 0 to 3, and no '9'"),
-            ("each.depth=[7]", "'each' stands once, behind the list that it counts, as in stages.each.depth"),
-            ("stages.each.pattern.each=[7]", "'each' stands once, behind the list that it counts"),
+            ("each.depth=[7]", "'each' may occur once, after a list, as in stages.each.depth"),
+            ("stages.each.pattern.each=[7]", "'each' may occur once, after a list"),
         ],
     )
     def test_each_is_refused_where_it_counts_nothing(self, setting, said):
@@ -532,7 +534,8 @@ class TestGrammar:
         assert converted(read(yaml.safe_dump(msgspec.to_builtins(spec)), "x")[0], Spec) == spec
 
     def test_the_json_schema_knows_every_kind(self):
-        schema = json_schema()
+        schema = json.loads(stdout_of("schema"))
+        assert schema == json.loads(json.dumps(json_schema()))
         assert schema["$schema"].startswith("https://json-schema.org/")
         assert schema["title"] == "xfcost spec"
         text = str(schema)

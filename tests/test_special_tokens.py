@@ -409,8 +409,8 @@ def test_every_row_reads_what_it_says(of: Example) -> None:
     ]
     assert not wrong, f"{component}: {'; '.join(wrong)}"
     known = {
-        "it reads one token alone here: a softmax of one number is 1",
-        "it only moves numbers: who reads them shows behind it",
+        "it reads only one token here: a softmax of one number is 1",
+        "it only moves numbers",
         *left_out(component).values(),
     }
     not_seen = [row for row in probed(of.number) if row.found is None and row.reason not in known]

@@ -424,7 +424,8 @@ def test_the_tightest_limit_decides_and_is_named(monkeypatch):
     ("error", "said"),
     [
         (RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried to "
-                      "allocate 25690112 bytes. Error code 12"), r"25,690,112 bytes \(24\.\d+ MiB\) could not be had"),
+                      "allocate 25690112 bytes. Error code 12"), (r"25,690,112 bytes \(24\.\d+ MiB\) could not be "
+                      r"allocated")),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "CUDA out of memory"),
         (MemoryError(), "MemoryError"),
         (RuntimeError("can't start new thread"), "can't start new thread"),

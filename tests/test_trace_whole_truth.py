@@ -76,7 +76,7 @@ def test_totals_that_are_not_all_say_so_in_the_same_breath() -> None:
     assert str(found) == repr(found)
     assert str(found).splitlines() == [
         "at least 27 MACs, at least 54 FLOPs; 0 parameters",
-        "not counted, for no handle knows them: aten::i0 (1×), aten::logcumsumexp (2×)",
+        "not counted, because no handle is known: aten::i0 (1×), aten::logcumsumexp (2×)",
     ]
 
 

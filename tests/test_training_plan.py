@@ -394,7 +394,7 @@ def test_a_range_money_and_a_lack_of_memory_in_words():
     assert "300.0 G tokens on 8 × One: no time, it does not fit" in words
     assert "days" not in words
     assert "it costs" not in words
-    assert "too much; it would with --zero 2" in words
+    assert "too much; it would fit with --zero 2" in words
     assert "recomputation: +31.1 % FLOPs (checkpointed blocks): 35 % MFU is 45.9 % HFU" in words
     assert "one of 8 shares (ZeRO 1)" in words
     roomy = report_text(xfcost.analyze("gpt3-xl", on=group(memory=80 * GIB, price=2), **options))
@@ -503,8 +503,8 @@ def test_a_global_batch_is_rounded_to_whole_samples():
         ("--mfu 50%:35%", "--mfu 50%:35%: expected the lower end of a range first, as in --mfu 35%:50%"),
         ("--mfu 90% --checkpoint full", "of their peak even if masked scores are skipped; expected at most 8"),
         ("--gradients fp7", "--gradients fp7: expected one of"),
-        ("--peak 312T", "--peak: --on a100-sxm-80 x8 says it already"),
-        ("--devices 4", "--devices: --on a100-sxm-80 x8 says it already"),
+        ("--peak 312T", "--peak: --on a100-sxm-80 x8 sets it already"),
+        ("--devices 4", "--devices: --on a100-sxm-80 x8 sets it already"),
         ("--dtype float16 --tokens 300Q", "--tokens 300Q: expected a whole number"),
     ],
 )
@@ -518,11 +518,11 @@ def test_bad_input_ends_in_one_message(options, message):
 def test_options_of_a_plan_need_training_and_devices():
     for name, value in (("zero", 0), ("checkpoint", "full"), ("gradients", "float32"), ("sequence_parallel", True)):
         flag = f"--{name.replace('_', '-')}"
-        with pytest.raises(UsageError, match=f"{flag}: it is of training; add --mode train"):
+        with pytest.raises(UsageError, match=f"{flag}: only for --mode train"):
             xfcost.analyze("gpt2", trace=False, **{name: value})
-        with pytest.raises(UsageError, match=f"{flag}: how devices share a run; say which"):
+        with pytest.raises(UsageError, match=f"{flag}: needs devices"):
             xfcost.analyze("gpt2", trace=False, mode="train", **{name: value})
-    with pytest.raises(UsageError, match="a range is of --mode train --on DEVICE; with --peak give one"):
+    with pytest.raises(UsageError, match="a range needs --mode train --on DEVICE; with --peak give one"):
         xfcost.analyze("gpt2", trace=False, mode="train", tokens=1e9, peak="1T", mfu="30%:40%")
 
 
@@ -531,8 +531,8 @@ def test_a_run_of_hardly_any_tokens_is_asked_about():
     def question(tokens):
         return stdout_of("analyze", "gpt2", "--mode", "train", "--no-trace", "--tokens", tokens).splitlines()[2]
 
-    assert question("300") == "300 tokens are few for 124.4 M parameters; did you mean --tokens 300B?"
-    assert question("9k") == "9,000 tokens are few for 124.4 M parameters; --tokens counts the whole run"
+    assert question("300") == "300 tokens are few for a model with 124.4 M parameters; did you mean --tokens 300B?"
+    assert question("9k") == "9,000 tokens are few for a model with 124.4 M parameters; --tokens counts the whole run"
     assert "are few" not in question("13k")
 
 

@@ -44,9 +44,10 @@ def found(path: Path, rules: dict[str, str]) -> Iterator[str]:
 def main() -> int:
     """1 where a phrase is found."""
     rules = yaml.safe_load((ROOT / "tools" / "prose.yaml").read_text(encoding="utf-8"))
-    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    files += sorted((ROOT / "docs" / "notebooks").glob("*.py")) + sorted((ROOT / "src").rglob("*.py"))
-    hits = [hit for path in files for hit in found(path, rules)]
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    files = sorted((ROOT / "docs" / "notebooks").glob("*.py")) + sorted((ROOT / "src").rglob("*.py"))
+    hits = [hit for path in documents for hit in found(path, rules["everywhere"] | rules["documents"])]
+    hits += [hit for path in files for hit in found(path, rules["everywhere"])]
     print("\n".join(hits) or "no phrase of tools/prose.yaml")
     return bool(hits)
 

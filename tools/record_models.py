@@ -53,7 +53,7 @@ _NUMBER: Final = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
 _LAYERS: Final = re.compile(r"(?:[^\W\d]\w*\.)+(?:\*|\d[\d,:-]*)(?=\.)")
 _MOST_TERMS: Final = 3
 # N of a piece without end, beyond its first; of one that ends, shares of its length. The last is the check.
-_OPEN: Final = (0, 1021, 3001, 2085, 30011)
+_OPEN: Final = (0, 1021, 30011, 2085, 50021)
 _SHARES: Final = (Fraction(0), Fraction(3, 7), Fraction(6, 7), Fraction(2, 7), Fraction(5, 7))
 # With these batches: experts are chosen by few tokens and by many.
 _BATCHES: Final = (1, 3, 64, 150, 11)
@@ -541,7 +541,7 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
         logs = {letter: f"{number}*{sorted_}" for letter, number in zip("LM", sorted(experts), strict=False)}
         chunked = "linear_attention" in (values.get("layer_types") or ()) and mode != "decode"
         chunks = {"C": _CHUNK} if chunked else {}
-        if mode == "prefill":  # a forward in float32 is eager, and a mask leaves its pairs out
+        if mode != "forward":  # that is eager in float32, and a mask leaves its pairs out
             chunks |= dict(zip("K", numbers_of(values, ("attention_chunk_size",)), strict=False))
         kernels = numbers_of(values, ("linear_conv_kernel_dim",)) if chunked else ()  # fewer tokens are padded
         most = max(numbers_of(values, _EXPERTS), default=0)
@@ -579,7 +579,7 @@ def main() -> None:
     """Write the files of the models that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--modes", default=",".join(MODES), help="only these; the others stay as they are")
     parser.add_argument("--kinds", action="store_true")
     asked = parser.parse_args()
     for name in asked.names or models():
@@ -595,7 +595,9 @@ def main() -> None:
         if file.is_file() and not asked.names:
             continue
         began = perf_counter()
-        found = stored(file) if asked.kinds else counts(config, asked.modes.split(","))
+        known = stored(file) if file.is_file() else {"modes": {}}
+        found = known if asked.kinds else counts(config, asked.modes.split(","))
+        found["modes"] = known["modes"] | found["modes"]
         found["mixing"] = with_kinds(found["modes"], config)
         file.write_text(written(found), encoding="utf-8")
         print(f"{name}: {file.stat().st_size:,} bytes, {perf_counter() - began:.0f} s", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Swin beside RegNetY, EfficientNet and DeiT: Table 1(a) of its paper and our counts, printed into docs/vision.md.
+"""Swin, RegNetY, EfficientNet and DeiT: Table 1(a) of Swin's paper and our counts, printed into docs/vision.md.
 
 Each model is counted in closed form, and its real model is traced whole; the table is refused where they differ.
 """

@@ -1,4 +1,4 @@
-"""Mixing operations of the mechanisms that the survey leaves out, most of them vision's: printed into docs/vision.md.
+"""Mixing operations of the mechanisms that the survey leaves out: printed into docs/vision-operations.md.
 
 Rows, kinds and orders come from all presets with the mechanism, or from its defaults if no preset has it.
 """

@@ -291,7 +291,7 @@ def mixing_seconds(mixing: bool | None, seconds: float | None) -> float:
         UsageError: the number is none of seconds.
     """
     if seconds is not None and not 0 <= seconds < math.inf:
-        raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds from 0, which looks for no kinds")
+        raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds; 0 skips the search")
     if seconds is None:
         seconds = math.inf if mixing else _MIXING_SECONDS
     return 0 if mixing is False else seconds
@@ -324,15 +324,16 @@ def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
 
     letters = letters_of(inputs)
     if given.get("N") is not None and "N" not in letters:
-        raise UsageError(f"N={shown(given['N'])}: of a module N is the argument of example_inputs, a function of N")
+        raise UsageError(f"N={shown(given['N'])}: for a module, N is the argument of example_inputs, a function of N")
     if given.get("size") is not None and "H" not in letters:
         raise UsageError(
-            f"size={shown(given['size'])}: of a module H and W are the arguments of example_inputs, a function of both"
+            f"size={shown(given['size'])}: for a module, H and W are the arguments of example_inputs, a function of "
+            "both"
         )
 
 
 def check_texts(texts: Sequence[str], tokens: Any) -> None:
-    """Refuse an N that stands for no letter of the inputs of a named module.
+    """Refuse an N that no letter in the inputs of a named module uses.
 
     Raises:
         UsageError: there is one, and they have none.
@@ -354,7 +355,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
     """The checked run of a module: its mode, its training step, its devices; `config` is the path of its config.
 
     Raises:
-        UsageError: an option has a meaning for specs alone, or a mode can't be timed or predicted.
+        UsageError: an option has a meaning only for specs, or a mode can't be timed or predicted.
     """
     refuse("a module", {name: value for name, value in given.items() if name not in _TAKEN[kind]})
     mode = read_option("mode", given.get("mode") or "forward")
@@ -367,7 +368,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
 
 
 def as_built(run: Run, *, text: bool, beside: Collection[Spec | bool] = ()) -> Run:
-    """`run` with the dtype and attention in which the model of a config is built, `beside` other systems.
+    """`run` with the dtype and attention in which the model of a config is built; `beside`: the other systems.
 
     That of a language model (`text`) has by default the best attention of its class.
     """

@@ -81,7 +81,7 @@ def check(
     against: str | os.PathLike[str] | Ledger | None = None,
     **options: Unpack[CheckOptions],
 ) -> CheckResult:
-    """Is a system within its budgets? What is over them is reported with the operations that weigh most, or that grew.
+    """Is a system within its budgets? What is over them is reported with the largest operations, or those that grew.
 
     Args:
         target: a preset, a path to a YAML file, a named torch module, a module with `example_inputs`; or its ledger.
@@ -98,7 +98,7 @@ def check(
     given: dict[str, Any] = dict(options)
     budgets, increase = taken_budgets(given), read_option("max_increase", given.pop("max_increase", None))
     if not budgets and increase is None:
-        raise UsageError("check: there is no budget; give one, as in max_macs='5G'")
+        raise UsageError("check: expected a budget, as in max_macs='5G'")
     progress = given.pop("progress", None)
     return CheckResult(checked=(checked(target, Asked(budgets, against, given, progress, increase)),))
 
@@ -123,7 +123,7 @@ def checked(target: Any, asked: Asked) -> Checked:
     """
     if asked.increase is not None and asked.against is None:
         raise UsageError(
-            f"{INCREASE}: since which run? Name a git revision or a saved report, as in --against main or --against "
+            f"{INCREASE}: needs a git revision or a saved report to compare with, as in --against main or --against "
             "report.json"
         )
     limited = {budget.quantity for budget in asked.budgets}
@@ -156,7 +156,7 @@ def checked(target: Any, asked: Asked) -> Checked:
 
 
 def _held(ledger: Ledger, budget: Budget, figure: BudgetFigure, changed: Sequence[Change] | None) -> BudgetResult:
-    """A figure held against its budget; over it with the operations that weigh most, and among `changed` that grew."""
+    """A figure held against its budget; over it with the largest operations, and among `changed` those that grew."""
     if budget.allows(figure.value):
         return BudgetResult(budget=budget, figure=figure)
     quantity = growing(figure, budget)
@@ -196,7 +196,7 @@ def _doubts(ledger: Ledger) -> list[str]:
     if ledger.module is None or ledger.module.complete:
         return []
     names = ", ".join(ledger.module.uncounted)
-    doubt = f"no formula knows {names}: MACs and FLOPs are lower bounds, which are no proof that a budget is kept"
+    doubt = f"no formula is known for {names}: MACs and FLOPs are lower bounds, so the budget cannot be checked"
     return [f"{doubt}; count it with @xfcost.register in the module's code"]
 
 
@@ -229,7 +229,7 @@ def _before(label: str, after: Report, asked: Asked, *, needed: bool) -> tuple[R
         except AbsentError:
             return None, (f"{label} is new: {name} has no such file",)
         if side.report is None:
-            raise UsageError(f"--against {name}: holds measurements; expected a revision, or a report of `analyze`")
+            raise UsageError(f"--against {name}: has measurements; expected a revision, or a report of `analyze`")
         before = side.report
     differing = other_runs(before, after)
     if differing and saved:
@@ -249,7 +249,7 @@ def _from_here(label: str) -> str:
     target = module_target(label)
     if target is None and not is_path(label):
         raise UsageError(
-            f"--against: {printable(label, 80)} is a preset of xfcost, and no file here; give a saved report"
+            f"--against: {printable(label, 80)} is a preset of xfcost, not a file in this folder; give a saved report"
         )
     if target is not None and target.kind == "package":
         return label
@@ -265,13 +265,12 @@ _BUDGETS: Final = {BUDGETS[quantity].option.removeprefix("--"): quantity for qua
 _OPTIONS: Final = {
     name.replace("_", "-"): name
     for name in (*OPTIONS, *IncreaseOption.__annotations__, *PredictOption.__annotations__, "threads")
-    if not EVERY[name].hidden
 }
 _FLAGS: Final = {key: name for key, name in _OPTIONS.items() if EVERY[name].default is False}
 # Keys that take one text or several.
 _LISTS: Final = {"input": "inputs", "build": "build", "set": "settings"}
 _EXPECTED: Final = Expected(
-    what="a TOML file", missing=f"expected a {FILE}", large="no project has so much to say", most_bytes=10_000_000
+    what="a TOML file", missing=f"expected a {FILE}", large="a pyproject.toml is a few pages", most_bytes=10_000_000
 )
 
 
@@ -307,11 +306,6 @@ class CheckProject(NamedTuple):
     """Its name in messages."""
     default: CheckEntry
     entries: tuple[CheckEntry, ...]
-
-    def entries_of(self, target: str) -> list[CheckEntry]:
-        """The entries of a target that is named from the current folder."""
-        wanted = _located(target, Path.cwd())
-        return [entry for entry in self.entries if _located(entry.target, self.folder) == wanted]
 
 
 def _located(target: str, folder: Path) -> str:
@@ -375,7 +369,7 @@ def _toml(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{name}: is no TOML: {printable(str(error), 200)}") from None
+        raise UsageError(f"{name}: is not valid TOML: {printable(str(error), 200)}") from None
 
 
 def _target_entry(table: Mapping[str, Any], where: str) -> CheckEntry:
@@ -471,12 +465,13 @@ def planned(
 def _entries(targets: Sequence[str], project: CheckProject | None) -> list[PlannedCheck]:
     if not targets:
         return [] if project is None else [PlannedCheck(project.folder, entry) for entry in project.entries]
-    found: list[PlannedCheck] = []
+    here, found = Path.cwd(), list[PlannedCheck]()
     for target in targets:
-        known = [] if project is None else project.entries_of(target)
-        default = CheckEntry(target, {}, {}) if project is None else project.default._replace(target=target)
-        here = Path.cwd()
-        found += [PlannedCheck(here, entry._replace(target=target)) for entry in known] or [PlannedCheck(here, default)]
+        entries, default = () if project is None else project.entries, CheckEntry(target, {}, {})
+        if project is not None:
+            wanted, default = _located(target, here), project.default
+            entries = tuple(one for one in entries if _located(one.target, project.folder) == wanted)
+        found += [PlannedCheck(here, one._replace(target=target)) for one in entries or (default,)]
     return found
 
 

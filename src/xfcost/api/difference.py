@@ -39,7 +39,7 @@ SORTS: Final = get_args(Sort)
 _SAVED: Final = Expected(
     what="a report of `xfcost analyze --format json`, or a config.json of transformers",
     missing="`xfcost analyze SPEC -o report.json` writes one",
-    large="it is no report of xfcost",
+    large="it is not a report of xfcost",
     most_bytes=200_000_000,
 )
 
@@ -95,8 +95,8 @@ def diff(
     for one, other in ((first, second), (second, first)):
         if one.rows is not None:
             raise UsageError(
-                f"{one.label}: holds measurements, which have no operations, and {other.label} is no such file; "
-                "compare two files of `xfcost measure --save`, or two specs or reports"
+                f"{one.label}: has measurements without operations, and {other.label} does not; compare two files of "
+                "`xfcost measure --save`, or two specs or reports"
             )
     if first.report is None or second.report is None:
         raise UsageError("diff: expected two runs")

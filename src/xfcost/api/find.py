@@ -109,8 +109,8 @@ def answer(
         raise UsageError(f"--vary {PRESET}: name the models instead, as in xfcost find gpt2 qwen3-8b --vary N=4k,32k")
     if not names or (len(names) > 1 and not set(keys) <= set(RUN_KEYS)):
         raise UsageError(
-            "--vary: the keys of one spec are varied; name one, as in xfcost find swin-t --vary …, or vary N and batch "
-            "of several models alone"
+            "--vary: expected one spec whose keys to vary, as in xfcost find swin-t --vary …; several models can vary "
+            "only N and batch"
         )
     for key in set(keys) & set(RUN_KEYS):
         refuse(f"find --vary {key}", given)

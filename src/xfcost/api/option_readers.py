@@ -235,7 +235,7 @@ def jobs(given: Any, scheduler: str | None) -> int:
     """
     number = whole_number("--jobs", given, least=1, most=_MOST_JOBS, example="4")
     if scheduler is not None and number > 1:
-        raise UsageError("--jobs and --scheduler: the workers of a cluster run side by side already; leave out --jobs")
+        raise UsageError("--jobs and --scheduler: the workers of a cluster already run in parallel; leave out --jobs")
     return number
 
 

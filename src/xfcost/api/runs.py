@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 _TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
 _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
+_TIMED_ALONE: Final = tuple(name for name in _TIMING if name != "threads")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
+_UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
+_ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
@@ -63,21 +66,19 @@ def _is_train(given: Mapping[str, Any]) -> bool:
     return given.get("mode") == "train"
 
 
+def _is_no_train(given: Mapping[str, Any]) -> bool:
+    return not _is_train(given)
+
+
+def _has_devices(given: Mapping[str, Any]) -> bool:
+    return given.get("on") is not None
+
+
 WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     "a run": (
-        Refusal(
-            ("mbu",), "{value}: a training run has no such share; leave it out", lambda given: not _is_train(given)
-        ),
-        Refusal(
-            ("mbu",),
-            "{value}: a share of which memory's bandwidth? Name the devices, as in --on h100-sxm",
-            lambda given: given.get("on") is not None,
-        ),
-        Refusal(
-            ("weights", "cache"),
-            "{value}: a training run computes in --dtype; leave it out",
-            lambda given: not _is_train(given),
-        ),
+        Refusal(("mbu",), "{value}: does not apply to a training run; leave it out", _is_no_train),
+        Refusal(("mbu",), "{value}: needs devices, as in --on h100-sxm", _has_devices),
+        Refusal(("weights", "cache"), "{value}: a training run computes in --dtype; leave it out", _is_no_train),
         Refusal(
             ("cache",),
             "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
@@ -85,79 +86,64 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         ),
         Refusal(
             ("new_tokens",),
-            "{value}: only --mode generate writes; add it, or leave --new-tokens out",
+            "{value}: applies only to --mode generate; add it, or leave --new-tokens out",
             lambda given: given.get("mode") == "generate",
         ),
         Refusal(
             ("logits",),
-            f"{{value}}: it is of {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train compute the "
-            "logits of all positions, decode those of its one token",
+            f"{{value}}: only for {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train compute "
+            "the logits of all positions, decode those of its one token",
             lambda given: given.get("mode") in PROMPTED,
         ),
         Refusal(
             ("mfu",),
-            "--mfu: it is of training; add --mode train, or --on with the devices, or leave it out",
+            "--mfu: only for --mode train or --on; add one of them, or leave --mfu out",
             lambda given: _is_train(given) or _named(given, _OF_TRAINING) != ["mfu"],
         ),
         Refusal(
             ("expert_parallel",),
             "{value}: a training plan divides experts as other linear maps; leave it out",
-            lambda given: not _is_train(given),
+            _is_no_train,
         ),
         Refusal(
             tuple(name for name in _OF_TRAINING if name not in _SHARED),
-            "{all}: {they are} of training; add --mode train, or leave it out",
+            "{all}: only for --mode train; add it, or leave {all} out",
             _is_train,
         ),
-        Refusal(
-            (*MESH_FIELDS, "expert_parallel"),
-            "{first}: how devices share a run; say which they are, as in --on a100-sxm-80x8",
-            lambda given: given.get("on") is not None,
-        ),
+        Refusal((*MESH_FIELDS, "expert_parallel"), "{first}: needs devices, as in --on a100-sxm-80x8", _has_devices),
     ),
     "choosing": (
-        Refusal(
-            ("price", "tokens_per_user"),
-            "{value}: on which devices? Name them, as in --on h100-sxm,l40s",
-            lambda given: given.get("on") is not None,
-        ),
+        Refusal(("price", "tokens_per_user"), "{value}: needs devices, as in --on h100-sxm,l40s", _has_devices),
         Refusal(
             ("tokens_per_user",),
-            "{value}: it is of decode steps; add --mode decode, or leave it out",
+            "{value}: applies only to --mode decode; add it, or leave it out",
             lambda given: given.get("mode") == "decode",
         ),
         Refusal(
             ("tokens_per_user",),
-            "{value}: it takes devices that divide everything perfectly; leave out how they share the model",
+            "{value}: assumes devices that divide everything perfectly; leave out how they share the model",
             lambda given: not _named(given, _SHARED),
         ),
     ),
     "devices side by side": (
         Refusal(
             ("device", "predict", "probe", "memory_level", *MESH_FIELDS, "expert_parallel"),
-            "{first}: it is of one device, and --on has {devices}; give one in --on, or leave {first} out",
+            "{first}: needs one device, and --on has {devices}; give one in --on, or leave {first} out",
         ),
     ),
-    "a run without a timing": (
-        Refusal(_TIMING, "{first}: nothing is timed here; add --device cpu (in a plot --metric time too)"),
-    ),
-    "a prediction": (
-        Refusal(
-            tuple(name for name in _TIMING if name != "threads"),
-            "{first}: nothing is timed here; add --device cpu (in a plot --metric time too)",
-        ),
-    ),
+    "a run without a timing": (Refusal(_TIMING, _UNTIMED),),
+    "a prediction": (Refusal(_TIMED_ALONE, _UNTIMED),),
     "a spec": (
         Refusal(
             ("example_inputs", "example_kwargs"),
-            "example_inputs: they are of a torch module; a spec knows its inputs (--N, --size, --batch)",
+            "example_inputs: only for torch modules; a spec has its inputs (--N, --size, --batch)",
         ),
-        Refusal(("tokens_of",), "--tokens-of: a spec knows its tokens; it is of torch modules"),
-        Refusal(("cache_in", "cache_out"), "{first}: a spec knows its cache; it is of torch modules"),
+        Refusal(("tokens_of",), "--tokens-of: only for torch modules; a spec declares its tokens"),
+        Refusal(("cache_in", "cache_out"), "{first}: only for torch modules; a spec declares its cache"),
         Refusal(("inputs", "build"), NO_MODULE),
         Refusal(
             ("probe", "mixing"),
-            "{first}: of --mode {mode} a step reads its cache; probe the forward, without --mode",
+            "{first}: does not support --mode {mode}, whose steps read a cache; probe the forward, without --mode",
             lambda given: given.get("mode") not in ("decode", "generate"),
         ),
     ),
@@ -173,21 +159,17 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("settings", "probe", *(name for name in OPTIONS if name not in _OF_MODULES)),
             "{value}: only specs take it; a module is counted as it is, on the inputs that it is given",
         ),
-        Refusal(
-            ("predict",),
-            "--predict: of a torch module a forward is predicted; --device times its training step",
-            lambda given: not _is_train(given),
-        ),
+        Refusal(("predict",), _ONE_FORWARD, _is_no_train),
         Refusal(
             ("cache_in", "cache_out"),
-            "{value}: a cache is of --mode prefill, decode and generate; add one of them, or leave it out",
+            "{value}: only --mode prefill, decode and generate have a cache; add one of them, or leave it out",
             lambda given: given.get("mode") in WITH_CACHE,
         ),
     ),
     "a module with a cache": (
         Refusal(
             ("device", "predict", "mixing", "mixing_time"),
-            "{first}: of --mode {mode} a module is counted alone; leave {first} out",
+            "{first}: does not support --mode {mode} of a module, which is only counted; leave {first} out",
         ),
     ),
     "a module among systems": (
@@ -195,21 +177,12 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("mode", "device", "memory_level"),
             "{value}: {name} is a torch module, of which {counted} is counted; give specs alone, or leave {first} out",
         ),
-        Refusal(
-            ("predict",),
-            "--predict: of a torch module a forward is predicted; --device times its training step",
-            lambda given: not given["trains"],
-        ),
+        Refusal(("predict",), _ONE_FORWARD, lambda given: not given["trains"]),
     ),
     "roofline": (
-        Refusal(("compile",), "--compile: a compiled model has no operations that are timed apart; leave it out"),
+        Refusal(("compile",), "--compile: a compiled model has no separate operations to time; leave it out"),
     ),
-    "roofline --predict": (
-        Refusal(
-            tuple(name for name in _TIMING if name != "threads"),
-            "{first} with --predict: nothing is timed; leave one of them out",
-        ),
-    ),
+    "roofline --predict": (Refusal(_TIMED_ALONE, "{first} with --predict: nothing is timed; leave one of them out"),),
     "roofline --on": (
         Refusal(("device", "predict", *_TIMING), "{first} with --on: nothing is run or timed; leave one of them out"),
     ),
@@ -255,8 +228,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "a run on a device": (
         Refusal(
-            ("weights", "cache"),
-            "{value}: what runs here is in --dtype; leave out {first}, or --device and --predict",
+            ("weights", "cache"), "{value}: what runs here is in --dtype; leave out {first}, or --device and --predict"
         ),
     ),
     "find": (
@@ -292,7 +264,6 @@ def refuse(where: str, given: Mapping[str, Any], **circumstances: Any) -> None:
                 "all": ", ".join(flags),
                 "first": flags[0],
                 "value": _with_value(names[0], flags[0], given[names[0]]),
-                "they are": "it is" if len(names) == 1 else "they are",
             }
             raise UsageError(one.message.format(**known | words))
 
@@ -312,13 +283,6 @@ def _named(given: Mapping[str, Any], names: Sequence[str]) -> list[str]:
         if not absent and (default is None or str(value) != str(default)):
             found.append(name)
     return found
-
-
-# `--rate` is refused: it could be a sustained rate or a peak.
-_RATE_REMOVED: Final = (
-    "say which rate it is: --sustained 125T is what a device really does in training, "
-    "--peak 312T --mfu 40% a datasheet's peak and the share of it that model FLOPs get"
-)
 
 
 def run_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -355,7 +319,7 @@ def take_choosing(given: dict[str, Any]) -> Choosing:
     devices = read_several(given["on"])
     if len(devices) > 1:
         if _is_train(given):
-            raise UsageError(f"--on: a training plan is of one device, and these are {len(devices)}; give one of them")
+            raise UsageError(f"--on: a training plan takes one kind of device, got {len(devices)}; give one of them")
         refuse("devices side by side", given, devices=len(devices))
     devices = _with_prices(devices, price)
     given["on"] = devices[0]
@@ -377,7 +341,7 @@ def _with_prices(
     for text, one in price.items() if isinstance(price, Mapping) else ():
         for group in read_several(text, "--price"):
             if group.count > 1:
-                raise UsageError(f"--price {text}: a price is of one device; expected {group.device.name}=…")
+                raise UsageError(f"--price {text}: expected the price of one device, {group.device.name}=…")
             if group.device.name not in names:
                 raise UsageError(f"--price {text}: --on has no {group.device.name}; {nearest(text, names)}")
             if group.device.name in prices:
@@ -411,7 +375,7 @@ def make_run(**options: Unpack[RunOptions]) -> Run:
     formats = {f"{name.removesuffix('s')}_format": read_option(name, given[name]) for name in ("weights", "cache")}
     checked = {name: read_option(name, given[name]) for name in names}
     if given["N"] is not None and given["size"] is not None:
-        raise UsageError("--N and --size: both say how large the input is; give one of them")
+        raise UsageError("--N and --size: both set the size of the input; give one of them")
     if given["on"] is not None:
         from xfcost.counting.devices import read_devices
 
@@ -463,8 +427,6 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
     Raises:
         UsageError: an option can't be, or contradicts another one.
     """
-    if given.get("rate") is not None:
-        raise UsageError(f"--rate {shown(given['rate'])}: {_RATE_REMOVED}")
     if mode != "train":
         return None
     optimizer, tokens, on = given.get("optimizer"), given.get("tokens"), given.get("on")
@@ -474,16 +436,14 @@ def make_plan(mode: str, **given: Any) -> RunPlan | None:
     rates = {name: given[name] for name in ("peak", "sustained", "devices", "mfu") if given.get(name) is not None}
     if on is not None:
         if said := [name for name in rates if name != "mfu"]:
-            raise UsageError(f"--{said[0]}: --on {on.name} says it already; give one of the two")
+            raise UsageError(f"--{said[0]}: --on {on.name} sets it already; give one of the two")
         mesh = _mesh(on, given)
         return RunPlan(optimizer=name, tokens=read_option("tokens", tokens), devices=on.count, mesh=mesh)
     if tokens is None and rates:
         last = next(name for name in ("devices", "sustained", "mfu", "peak") if name in rates)
-        raise UsageError(f"--{last}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
+        raise UsageError(f"--{last}: a rate needs the length of the run to compute days, as in --tokens 300e9")
     if "devices" in rates and not ("peak" in rates or "sustained" in rates):
-        raise UsageError(
-            "--devices: they share a run's FLOPs; say what each does, as in --peak 312T --mfu 40%, or --sustained 125T"
-        )
+        raise UsageError("--devices: needs the rate of each device, as in --peak 312T --mfu 40%, or --sustained 125T")
     return RunPlan(
         optimizer=name,
         tokens=read_option("tokens", tokens),
@@ -516,13 +476,12 @@ def _rates(given: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if "mfu" not in given:
         raise UsageError(
-            "--peak: no device trains at the peak of its datasheet; say what share of it the model's FLOPs get, as in "
-            "--mfu 40% (published: 21.3% for GPT-3, 46.2% for PaLM; Chowdhery et al. 2022, table 3)"
+            "--peak: no device trains at its peak; give the share that it reaches, as in --mfu 40% (published: 21.3% "
+            "for GPT-3, 46.2% for PaLM; Chowdhery et al. 2022, table 3)"
         )
     if "peak" not in given:
         raise UsageError(
-            "--mfu: a share of what? Give the device, as in --on a100-sxm-80x8, or its peak, as in --peak 312T (A100, "
-            "dense bfloat16)"
+            "--mfu: needs a device, as in --on a100-sxm-80x8, or its peak, as in --peak 312T (A100, dense bfloat16)"
         )
     peak, share = read_option("peak", given["peak"]), single_share("mfu", given["mfu"], "with --peak")
     return {"rate": peak * share, "peak": peak, "mfu": share}
@@ -558,12 +517,14 @@ def timing_plan(device: str | None, options: Mapping[str, Any], *, predict: bool
     if "cuda_graph" in given and not str(device).startswith("cuda"):
         raise UsageError(f"--cuda-graph: --device {device} has no CUDA graphs; leave it out, or time on cuda")
     if "cuda_graph" in given and "composed" in given:
-        raise UsageError("--composed and --cuda-graph: a graph is of the whole model; give one of them")
+        raise UsageError("--composed and --cuda-graph: a graph captures the whole model; give one of them")
     if "composed" in given and "compile" in given:
         raise UsageError("--composed and --compile: a compiled model has no rows to compose; give one of them")
+    if "composed" in given and device == "mps":
+        raise UsageError("--composed: --device mps has no seconds of rows to compose; leave it out, or time on cpu")
     stopping = [f"--{name.replace('_', '-')}" for name in ("precision", "max_time", "min_time") if name in given]
     if "runs" in given and stopping:
-        raise UsageError(f"--runs and {stopping[0]}: both say how long to time; give one of them")
+        raise UsageError(f"--runs and {stopping[0]}: both set how long to measure; give one of them")
     plan = TimingPlan(**values)
     if plan.min_time <= plan.max_time:
         return plan

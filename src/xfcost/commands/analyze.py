@@ -70,13 +70,13 @@ def run(spec: Spec, by: By = None, depth: Depth = None, sort: SortBy = None, top
 
     view: AnyView | None = one_of(VIEWS)("--by", by) if by is not None else None  # type: ignore[assignment]
     if depth is not None and view != "module":
-        raise UsageError("--depth: it cuts the tree of modules; give --by module too")
+        raise UsageError("--depth: limits the tree of modules; add --by module")
     order = None if sort is None and top is None else Order(one_of(SORTS)("--sort", sort or "macs"), top)  # type: ignore[arg-type]
     target, verbose = shared.target_of(given), given.pop("verbose")
     if order is not None and target.form == "json":
-        raise UsageError("--sort and --top: json has every row, in the order of the model; take another format")
+        raise UsageError("--sort and --top: json always has every row, in the order of the model; use another format")
     ledger = analyze(spec, progress=say, closed_form=verbose or None, **given)
     if ledger.choices and ledger.on is None and view is not None:
-        raise UsageError(f"--by {view}: rows are listed of one device, and --on has several; leave one of them out")
+        raise UsageError(f"--by {view}: rows are listed for one device, and --on has several; leave one of them out")
     target.document(document(ledger, view, verbose=verbose, depth=depth, order=order))
     shared.verdict([ledger])

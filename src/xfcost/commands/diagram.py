@@ -40,7 +40,7 @@ def run(specs: Specs, mixing: shared.FindMixing = True, **given: Any) -> None:
     from xfcost.spec.placement import place
 
     if len(names := expanded(specs)) > MOST_SYSTEMS:
-        raise UsageError(f"diagram: {len(names)} systems don't fit side by side; give {MOST_SYSTEMS} at most")
+        raise UsageError(f"diagram: got {len(names)} systems; expected at most {MOST_SYSTEMS}")
     target, strict = shared.target_of(given), given.pop("strict")
     how = make_run(**run_options(given))
     systems = open_systems(specs, given, say)

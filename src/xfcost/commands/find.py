@@ -89,5 +89,5 @@ def _order(*, descending: bool, ascending: bool) -> bool | None:
         UsageError: both are given.
     """
     if descending and ascending:
-        raise UsageError("--ascending with --descending: they are opposite orders; give one of them")
+        raise UsageError("--ascending and --descending: give one of them")
     return (descending or None) if not ascending else False

@@ -34,6 +34,6 @@ def run(
     from xfcost.report.gallery import document, models_document
 
     if totals and models:
-        raise UsageError("--totals is of presets; --models lists the parameters that are published")
+        raise UsageError("--totals counts presets; --models lists published parameters; give one of them")
     target = shared.target_of({"format_": format_}, FORMATS)
     target.document(models_document(model_rows()) if models else document(gallery_rows(totals=totals)))

@@ -193,7 +193,7 @@ def _swept(plan: SweepPlan, executor: Executor, save: Path, *, retry: bool, any_
         def interrupted() -> None:
             kept = f"{len(sweep.rows):,} of {units.number_of(len(plan.planned), 'row')}"
             kept += " is" if len(sweep.rows) == 1 else " are"
-            say(f"interrupted: {kept} in {save}; the same command goes on with the rest")
+            say(f"interrupted: {kept} in {save}; run the same command again to continue")
 
         for cleanup in (interrupted, progress.close, executor.kill, sweep.end):
             cleanups.enter_context(cleaned_up_on_interrupt(cleanup))

@@ -58,7 +58,7 @@ def _parameter(name: str, text: str | None) -> inspect.Parameter:
     option, kind = EVERY[name], TYPES[name].__origin__
     completed = devices_from if name == "on" else words_from(option.words) if option.words else None
     parameter = typer.Option(
-        flag_of(name), metavar=option.metavar, help=text or option.help, hidden=option.hidden,
+        flag_of(name), metavar=option.metavar, help=text or option.help,
         rich_help_panel=GROUP_OF[name], autocompletion=completed, show_default=kind != bool | None,
     )  # fmt: skip
     default: Any = False if kind is bool else None
@@ -228,7 +228,7 @@ def chosen_format(name: str | None, output: Path | None = None, formats: Sequenc
     elif output is not None:
         form = ENDINGS[ending_of(output, ENDINGS, ", or give --format")]
     if is_chosen() and form not in ("markdown", "latex"):
-        raise UsageError(f"--columns: are of --format markdown or latex, and this is {form}")
+        raise UsageError(f"--columns: only for --format markdown and latex, not {form}")
     return form
 
 
@@ -274,7 +274,7 @@ class Target(NamedTuple):
     output: Path | None
     force: bool
     picture: str = ""
-    """The ending of a picture, which is drawn beside the report; then that goes to the terminal."""
+    """The ending of a picture, which is drawn in addition to the report; the report then goes to the terminal."""
 
     def document(self, made: Document, draw: Callable[[str], bytes] | None = None) -> None:
         """A report, and the picture that `draw` makes."""
@@ -358,7 +358,7 @@ def axis_of(tokens: str | None, sizes: str | None, *, option: str = "--N") -> tu
     if sizes is None:
         return TOKENS, _range(DEFAULT_RANGE if tokens is None else tokens, option, MOST_TOKENS, DEFAULT_RANGE)
     if tokens is not None:
-        raise UsageError("--N and --size: one axis at a time; give one of them")
+        raise UsageError("--N and --size: a plot has one of these axes; give one of them")
     return PIXELS, _range(sizes, "--size", MOST_SIDE, DEFAULT_SIZES)
 
 
@@ -383,7 +383,7 @@ def measured_axis(tokens: str | None, sizes: str | None) -> tuple[SizeAxis, tupl
 
 
 def marked(given: str | None, axis: SizeAxis, span: tuple[int, int]) -> int | None:
-    """Where the dotted line stands: where it is asked, else at N = 784 where that is in the range.
+    """The place of the dotted line: the given one, otherwise N = 784 if that is in the range.
 
     Raises:
         UsageError: it is outside the range.
@@ -412,12 +412,14 @@ def _range(text: str, option: str, most: int, example: str) -> tuple[int, int]:
         )
     if low < 1:
         below = f"{option} 1:{max(high, 2)}"
-        raise UsageError(f"{option} {text}: a log axis has no 0; expected LOW to be at least 1, as in {below}")
+        raise UsageError(
+            f"{option} {text}: expected LOW to be at least 1, because the axis is logarithmic, as in {below}"
+        )
     if low > high:
-        raise UsageError(f"{option} {text}: LOW is above HIGH; turn them round: {option} {high}:{low}")
+        raise UsageError(f"{option} {text}: LOW is above HIGH; exchange them: {option} {high}:{low}")
     if low == high:
         below = f"{option} {example}"
-        raise UsageError(f"{option} {text}: one point makes no line; expected LOW below HIGH, as in {below}")
+        raise UsageError(f"{option} {text}: expected LOW below HIGH, as in {below}")
     if high > most:
         raise UsageError(f"{option} {text}: expected HIGH to be at most {most}")
     return low, high

@@ -248,7 +248,9 @@ def run(  # noqa: PLR0913 - options
         return
     for share in ("mfu", "mbu"):
         if given[share] is not None:
-            raise UsageError(f"--{share} with --metric {metric}: no estimate is drawn; it is of --metric throughput")
+            raise UsageError(
+                f"--{share} with --metric {metric}: no estimate is drawn; only --metric throughput has one"
+            )
     metric = _metric_on(metric, given["on"], device, predict=predict)
     _check_metric(metric, device, given["attention"], predict=predict)
     axis, span = axis_of(N, size)
@@ -328,12 +330,15 @@ def _metric_on(metric: str, on: str | None, device: str | None, *, predict: bool
     """
     if on is None:
         if metric == "least-time":
-            raise UsageError("--metric least-time: on which device? Name it, as in --on h100-sxm")
+            raise UsageError("--metric least-time: needs a device, as in --on h100-sxm")
         return metric
     if metric not in {"time", "least-time"}:
-        raise UsageError(f"--on with --metric {metric}: a device bounds the time; give --metric time")
+        raise UsageError(f"--on with --metric {metric}: a device gives a bound of the time; use --metric time")
     if device is not None or predict:
-        raise UsageError(f"--on with {'--predict' if predict else '--device'}: a bound is drawn alone; leave one out")
+        raise UsageError(
+            f"--on with {'--predict' if predict else '--device'}: a bound is not drawn with other times; "
+            "leave one of them out"
+        )
     return "least-time"
 
 
@@ -344,18 +349,16 @@ def _mode(metric: str, mode: str) -> str:
         UsageError: another mode, which is more than one cost.
     """
     if mode in get_args(Mode) and mode not in _DRAWN:
-        raise UsageError(f"--mode {mode}: a line is drawn of {' or '.join(_DRAWN)}; `analyze` reports the others")
+        raise UsageError(f"--mode {mode}: expected {' or '.join(_DRAWN)}; `analyze` reports the other modes")
     return METRICS[metric].mode or mode
 
 
 def _check_metric(metric: str, device: str | None, attention: str | None, *, predict: bool) -> None:
     """Refuse a metric that the run can't have, or that a device can't add to, before any work."""
     if metric == "time" and device is None and not predict:
-        raise UsageError(
-            "--metric time: time is measured, not counted; say where, as in --device cpu, or give --predict"
-        )
+        raise UsageError("--metric time: time is measured, not counted; add --device cpu to measure it, or --predict")
     if predict and metric != "time":
-        raise UsageError(f"--predict with --metric {metric}: seconds are predicted; give --metric time")
+        raise UsageError(f"--predict with --metric {metric}: only seconds are predicted; use --metric time")
     if metric == "scores" and attention not in (None, "eager"):
         raise UsageError(f"--metric scores: {attention} attention keeps no matrix of scores; leave --attention out")
     if device is None:
@@ -486,16 +489,16 @@ def _plot_throughput(specs: Sequence[str], tokens: str | None, output: Path | No
 
     for name in _NOT_OVER_BATCHES:
         if given[name]:
-            raise UsageError(f"--{name} with --metric throughput: a line is over batches; leave --{name} out")
+            raise UsageError(f"--{name} with --metric throughput: a line has all batches; leave --{name} out")
     if str(given["batch"]) != "1":
-        raise UsageError(f"--batch {given['batch']} with --metric throughput: a line is over batches; leave it out")
+        raise UsageError(f"--batch {given['batch']} with --metric throughput: a line has all batches; leave it out")
     if given["on"] is None:
-        raise UsageError("--metric throughput: on which devices? Name them, as in --on h100-sxmx8")
+        raise UsageError("--metric throughput: needs devices, as in --on h100-sxmx8")
     if given["mode"] not in ("decode", "forward"):
-        raise UsageError(f"--mode {given['mode']}: --metric throughput is of --mode decode")
+        raise UsageError(f"--mode {given['mode']}: --metric throughput needs --mode decode")
     if tokens is not None and ":" in tokens:
         raise UsageError(
-            f"--N {tokens} with --metric throughput: a line is over batches; expected one N, as in --N 32k"
+            f"--N {tokens} with --metric throughput: a line has all batches; expected one N, as in --N 32k"
         )
     timing_plan(None, given)
     devices = read_several(given["on"])

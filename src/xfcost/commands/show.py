@@ -31,10 +31,10 @@ def run(
     from xfcost.spec.show import expanded_yaml, full_yaml
 
     if file and full:
-        raise UsageError("--file and --full: a file is shown as it is written; give one of them")
+        raise UsageError("--file and --full: --file shows the file as it is written; give one of them")
     if (model := models().get(spec)) is not None:
         if full:
-            raise UsageError(f"--full: {spec} is a config.json, whose defaults are those of its class; leave it out")
+            raise UsageError(f"--full: {spec} is a config.json, which has the defaults of its class; leave it out")
         say(f"{spec}: {model.title}, the config.json of {model.config}")
         shared.deliver(config_of(spec).read_text(encoding="utf-8"), None, force=False)
         return

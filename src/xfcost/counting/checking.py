@@ -34,7 +34,7 @@ class BudgetFigure(NamedTuple):
     parts: Mapping[str, int] | None = None
     """Of a sum: its parts."""
     at_least: bool = False
-    """Is it a lower bound, because no formula knows an operation of the module?"""
+    """Is it a lower bound, because an operation of the module has no formula?"""
     of_a_device: bool = False
     """Is it of one of several devices, which share what the operations need?"""
     interval: tuple[float, float] | None = None
@@ -145,8 +145,8 @@ def _seconds(report: Report, option: str) -> BudgetFigure:
     if plan is not None and plan.bound_step_seconds is not None:
         return BudgetFigure(plan.bound_step_seconds, f"{_LOWER_BOUND} of a training step")
     raise UsageError(
-        f"{option}: seconds of which device? Add --on h100-sxm for the lower bound there, or --predict for a "
-        "prediction from this machine's calibration (`xfcost calibrate`)"
+        f"{option}: needs a device: --on h100-sxm for its lower bound, or --predict for a prediction from this "
+        "machine's calibration (`xfcost calibrate`)"
     )
 
 
@@ -264,7 +264,7 @@ def _values(ledger: Ledger, quantity: str, param: int, *, held: bool) -> Iterato
     value: int | float
     for row in ledger.rows:
         if quantity == "attention_bytes":
-            value = 0 if row.matrix is None else row.matrix.alive_bytes(element)  # the largest alone is alive
+            value = 0 if row.matrix is None else row.matrix.alive_bytes(element)  # only the largest is alive
         elif quantity == "cache_bytes":
             value = ledger.cached_bytes_of(row)
         elif quantity == "least_seconds":
@@ -287,7 +287,7 @@ class BudgetResult(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget
     figure: BudgetFigure
     heaviest: tuple[Weight, ...] = ()
-    """Over the budget: the operations that weigh most."""
+    """Over the budget: the largest operations."""
     grown: tuple[Change, ...] | None = None
     """Over the budget, and compared with another run: the operations that grew; None where it wasn't."""
 
@@ -385,5 +385,5 @@ def held_object(held: BudgetResult) -> dict[str, Any]:
 
 
 def heaviest(weights: Sequence[Weight], most: int) -> tuple[Weight, ...]:
-    """The operations that weigh most, the heaviest first."""
+    """The largest operations, in order."""
     return tuple(sorted((one for one in weights if one.value), key=lambda one: -one.value)[:most])

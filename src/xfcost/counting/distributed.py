@@ -412,7 +412,7 @@ def training_plan(ledger: Ledger, architecture: Architecture | None, mesh: Mesh,
         UsageError: the mesh doesn't divide, or no peak of the device is known.
     """
     if ledger.training is None:
-        raise TypeError("a plan is of a training step")
+        raise TypeError("a plan needs a training step")
     step, batch = ledger.training.step, ledger.metadata.batch
     check_mesh(mesh, architecture)
     sample = (step.tokens or 0) // batch

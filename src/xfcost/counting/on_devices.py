@@ -52,6 +52,11 @@ def cache_bytes(ledger: Ledger) -> int:
     return ledger.cache.bytes if ledger.cache is not None else ledger.cached_bytes
 
 
+def cache_read_bytes(ledger: Ledger) -> int:
+    """Of the cache what a decode step reads."""
+    return cache_bytes(ledger) - ledger.unread_cache_bytes
+
+
 class SizedRun(NamedTuple):
     """A run at other N, modes and batches."""
 
@@ -241,7 +246,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
         ledger.step,
         weight_bytes=sum(times * read.expected for times, read in of_rows),
         least_weight_bytes=sum(times * read.least for times, read in of_rows),
-        cache_bytes=ceil(sizes.shares.cache_bytes(ledger)),
+        cache_bytes=ceil(sizes.shares.cache_read_bytes(ledger)),
     )
     return msgspec.structs.replace(ledger, step=step)
 
@@ -364,7 +369,7 @@ def _bound_at(sizes: SizedRun, tokens: int, mode: Mode, on: DeviceGroup, counted
     stages = shares.plan.pipeline if mode == "decode" else 1
     part, _ = _micro_batch(sizes, tokens, mode, counted)
     passes = stages * shares.replicas
-    (least, expected), cache = shares.weight_bytes(part), ceil(shares.cache_bytes(part))
+    (least, expected), cache = shares.weight_bytes(part), ceil(shares.cache_read_bytes(part))
     compute = _compute(part, on)
     for name in ("flops", "quantised_flops"):
         compute |= {name: compute[name] * passes} if name in compute else {}
@@ -386,7 +391,7 @@ def _bound_at(sizes: SizedRun, tokens: int, mode: Mode, on: DeviceGroup, counted
 
 def step_bound(ledger: Ledger, on: DeviceGroup) -> TimeBound:
     """The bound of one pass or decode step: its weights once, and its cache."""
-    cache = cache_bytes(ledger)
+    cache = cache_read_bytes(ledger)
     return TimeBound(
         bytes=least_weight_bytes(ledger) + cache,
         expected_bytes=expected_weight_bytes(ledger) + cache,
@@ -445,7 +450,7 @@ def _compute_bound_batch(sizes: SizedRun, ledger: Ledger, on: DeviceGroup) -> Co
     so that what is true of a batch stays true of larger ones.
     """
     single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
-    one, cache = step_bound(single, on), cache_bytes(single)
+    one, cache = step_bound(single, on), cache_read_bytes(single)
 
     def memory_bound(batch: int) -> bool:
         moved = expected_weight_bytes(single, batch) + batch * cache

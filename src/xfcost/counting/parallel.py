@@ -226,6 +226,10 @@ class Shares(NamedTuple):
             return sum((nbytes * self.cache_copies(row) for row, nbytes in cached), Fraction(0))
         return (cache.bytes - cache.recurrent_bytes) * self.cache_copies() + cache.recurrent_bytes
 
+    def cache_read_bytes(self, ledger: Ledger) -> Fraction:
+        """Of these what a decode step reads."""
+        return self.cache_bytes(ledger) - ledger.unread_cache_bytes * self.cache_copies()
+
     def weight_bytes(self, ledger: Ledger) -> tuple[int, int | float]:
         """Bytes that all devices of a replica read in a pass: the fewest, and the expected ones."""
         reads = [(row.times, *self.weights_read(row, ledger)) for row in ledger.rows]
@@ -266,7 +270,7 @@ class Shares(NamedTuple):
         """What a device exchanges in a pass over the samples of `ledger`."""
         t, p, e = self.plan.tensor, self.plan.pipeline, self.plan.expert
         ends = _ends_of_sub_layers(ledger)
-        # the devices of one stage make the all-reduces of its blocks alone
+        # the devices of one stage make only the all-reduces of its blocks
         moved = sum(one.width * one.tokens * ledger.bytes_per_element * one.times for one in ends.values())
         width, tokens = next(((one.width, one.tokens) for one in ends.values()), (0, 0))
         vectors = width * tokens * ledger.bytes_per_element

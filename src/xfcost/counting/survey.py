@@ -175,11 +175,11 @@ class SurveyLine(msgspec.Struct, frozen=True, kw_only=True):
     added_params: dict[int, int]
     """N -> parameters beyond those of the same encoder with full attention."""
     time: Ratio | None = None
-    """Measured time over full attention's, at the largest N that both were timed at."""
+    """Measured time relative to full attention, at the largest N that both were timed at."""
 
     @property
     def agrees(self) -> Literal["yes", "otherwise", "no"] | None:
-        """Does the derived order grow with N as the printed one, as it stands or otherwise? None without a print."""
+        """Does the derived order grow with N as the published one, with these or other keys? None: none published."""
         if self.entry.complexity is None:
             return None
         printed = growth(self.entry.complexity)

@@ -98,7 +98,7 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     norm: NormKind = "layer_norm"
     """Norm of the residual branch; `none` leaves it out."""
     place: Literal["pre", "post", "res_post"] = "pre"
-    """Where the norm stands: `pre` x + f(norm(x)), `post` norm(x + f(x)), `res_post` x + norm(f(x))."""
+    """Place of the norm: `pre` x + f(norm(x)), `post` norm(x + f(x)), `res_post` x + norm(f(x))."""
     form: Literal["ordinary", "reversible"] = "ordinary"
     """`ordinary`: one stream. `reversible`: two streams whose activations training recomputes (Gomez et al. 2017)."""
     join: Literal["concatenate", "mean"] | None = None

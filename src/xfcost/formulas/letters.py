@@ -43,7 +43,7 @@ LETTERS: Final[dict[str, str]] = {
     "g": "global tokens",
     "r": "random blocks per block, or rounds of hashing",
     "k": "rank, landmarks, random features, inducing or sampled points, clusters, buckets or hidden units over tokens",
-    "m": "memory tokens, positions beside a block that it reads, or positions kept from earlier segments",
+    "m": "memory tokens, positions next to a block that it reads, or positions kept from earlier segments",
     "i": "iterations",
     "o": "order of a Hyena operator",
     "E": "experts, or expansion of the width of a Mamba block",

@@ -51,7 +51,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     norm: NormKind = "layer_norm"
     """Norm before the linear map."""
     norm_after_pool: bool = False
-    """Whether the pooled vector is normalised, in place of all N tokens."""
+    """Whether the pooled vector is normalised instead of all N tokens."""
     classes: Annotated[Rows, Letter("K")] = 1000
     """Number of classes K."""
     bias: bool = True

@@ -330,7 +330,7 @@ class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
 
 
 class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
-    """[x, p, sin(π·f·p), cos(π·f·p)]: fixed Fourier features of the position p beside x (Jaegle et al. 2021, §3.2).
+    """[x, p, sin(π·f·p), cos(π·f·p)]: fixed Fourier features of the position p after x (Jaegle et al. 2021, §3.2).
 
     Along each of the grid's r sides p runs from -1 to 1 and f takes `bands` values from 1 to half the side, equally
     spaced: C channels become C + r·(2·bands + 1). No parameters, no FLOPs: the features are constants.

@@ -121,7 +121,7 @@ class NoRoomError(DeviceError):
 
 
 class IncompleteError(XfcostError):
-    """Operations of a module that no formula knows.
+    """Operations of a module without a formula.
 
     Args:
         name: the module's name.
@@ -134,7 +134,7 @@ class IncompleteError(XfcostError):
         names = ", ".join(f"{operation} ({times}×)" for operation, times in uncounted.items())
         first = next(iter(uncounted))
         super().__init__(
-            f"{name}: not counted, because no formula knows it: {names}; totals would be lower bounds "
+            f"{name}: not counted, because no formula is known: {names}; totals would be lower bounds "
             f'(count it yourself: @xfcost.register("{first}"))'
         )
         self.uncounted = dict(uncounted)
@@ -166,7 +166,7 @@ def shown(given: object, most: int = 60) -> str:
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """Known names similar to `name`, the nearest first."""
     lower = {word.lower(): word for word in sorted(known, reverse=True)}
-    import difflib  # bad input alone needs it
+    import difflib  # only bad input needs it
 
     return [lower[word] for word in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)]
 

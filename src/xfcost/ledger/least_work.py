@@ -1,6 +1,6 @@
 """The work that no implementation of a pass avoids: the MACs that masks keep, weights once, keys and values once.
 
-Of experts that is the least: all tokens may choose the same. Beside it stands the expected number of experts.
+For experts this is the least: all tokens may choose the same. The expected number of experts is counted too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
+from xfcost.ledger.matrices import AttentionCore
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.roofs import Bound
 
@@ -95,6 +96,11 @@ def _read(row: Operation, samples: int | Fraction = 1) -> int:
     return int(row.weights_read.batched(samples).elements) if row.weights_read else row.params
 
 
+def kept_keys(row: Operation, core: AttentionCore) -> int:
+    """The keys of its core that a decode step reads: those that a mask keeps for the step's token."""
+    return int(core.keys if row.pairs is None else min(core.keys, row.pairs))
+
+
 def row_bytes(row: Operation, ledger: Ledger) -> tuple[int, int | float] | None:
     """Bytes that an operation of one block reads and writes: at least, and as expected; None where they are not known.
 
@@ -113,7 +119,8 @@ def row_bytes(row: Operation, ledger: Ledger) -> tuple[int, int | float] | None:
         keys = (1 if shared is None else shared.cache_copies) * (
             ledger.bytes_per_cached if ledger.metadata.mode == "decode" else element
         )
-        moved = int(row.core.times * (row.core.queries * element + row.core.keys * keys) * row.core.key_value_width)
+        core = row.core
+        moved = int(core.times * (core.queries * element + kept_keys(row, core) * keys) * core.key_value_width)
         return moved, moved
     if ledger.metadata.mode != "decode" or row.mixes:
         return None

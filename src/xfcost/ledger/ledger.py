@@ -14,7 +14,7 @@ from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.choosing import DeviceChoice
 from xfcost.ledger.errors import UsageError, nearest, shown
-from xfcost.ledger.least_work import expected_weight_bytes, expected_weights, least_weight_bytes
+from xfcost.ledger.least_work import expected_weight_bytes, expected_weights, kept_keys, least_weight_bytes
 from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Prediction, Timing
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
@@ -161,6 +161,16 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             return self.cache.bytes
         return sum(self.cached_bytes_of(row) for row in self.rows)
 
+    @property
+    def unread_cache_bytes(self) -> int:
+        """Bytes of the cache that a decode step does not read: keys and values before the chunk of its token."""
+        unread = sum(
+            row.times * row.core.times * (row.core.keys - kept_keys(row, row.core)) * row.core.key_value_width
+            for row in self.rows
+            if row.core is not None and row.fused and self.metadata.mode == "decode"
+        )
+        return int(unread) * self.bytes_per_cached
+
     def cached_bytes_of(self, row: Operation) -> int:
         """Bytes of the KV cache or recurrent state that all blocks of a row write."""
         recurrent = row.cache is not None and row.cache.recurrent
@@ -215,7 +225,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return DecodeStep(
             weight_bytes=expected_weight_bytes(self),
             least_weight_bytes=least_weight_bytes(self),
-            cache_bytes=self.cached_bytes,
+            cache_bytes=self.cached_bytes - self.unread_cache_bytes,
             flops=self.total("flops") or 0,
         )
 

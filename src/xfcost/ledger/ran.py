@@ -1,4 +1,4 @@
-"""What a module's ledger has beside a spec's: how each operation ran, the whole run, its costs as polynomials in N."""
+"""What only a module's ledger has: how each operation ran, the whole run, its costs as polynomials in N."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RanOperation(msgspec.Struct, frozen=True, kw_only=True):
     calls: int = 1
     """How often it ran in one block; the row's figures are of all its calls."""
     uncounted: int = 0
-    """Calls of which nothing is counted, because no formula knows the operation."""
+    """Calls of which nothing is counted, because the operation has no formula."""
     computed_tokens: int | None = None
     """Tokens that it computes for each token, where a mask keeps fewer and both are known."""
     kept_tokens: int | None = None
@@ -73,13 +73,13 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """Why not on `meta`."""
     uncounted: dict[str, int] = {}
-    """Operations that no formula knows, with how often they ran: totals are lower bounds."""
+    """Operations without a formula, with how often they ran: totals are lower bounds."""
     uncalled: tuple[str, ...] = ()
     """Modules with parameters that no operation took."""
     eager_bytes: int = 0
     """Bytes of attention matrices saved for training if every softmax(QKᵀ) were written."""
     fused_bytes: int = 0
-    """The same if every one were fused: log-sum-exps alone."""
+    """The same if every one were fused: only log-sum-exps."""
     traced: str = ""
     """How fvcore's trace compares: `agrees`, `differs`, or why there is none."""
     recorded: str | None = None

@@ -21,7 +21,7 @@ from xfcost.ledger.measurements import FORMAT, VERSION, Header, Machine, Measure
 
 # How every header starts: the fields of `Header` in their order.
 _START: Final = f'{{"tool":"xfcost","format":"{FORMAT}",'.encode()
-_NO_RUNS: Final = "is no file of measurements, and is left as it is; expected one that `xfcost measure --save` wrote"
+_NO_RUNS: Final = "is not a file of measurements and stays unchanged; expected one that `xfcost measure --save` wrote"
 
 Say = Callable[[str], None]
 
@@ -72,7 +72,7 @@ def _header(line: bytes, name: str) -> Header:
         fields = msgspec.json.decode(line)
     except UnicodeDecodeError as error:
         if line.startswith(_START):
-            raise UsageError(f"{name}:1 is no header of measurements: {error}; take another file") from None
+            raise UsageError(f"{name}:1 is not a header of measurements: {error}; take another file") from None
         fields = None
     except (msgspec.DecodeError, RecursionError):
         fields = None
@@ -86,7 +86,7 @@ def _header(line: bytes, name: str) -> Header:
     try:
         return msgspec.convert(fields, Header)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{name}:1 is no header of measurements: {error}") from None
+        raise UsageError(f"{name}:1 is not a header of measurements: {error}") from None
 
 
 def _row(line: bytes, number: int, name: str) -> Measurement:
@@ -96,12 +96,14 @@ def _row(line: bytes, number: int, name: str) -> Measurement:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         fault = printable(str(error), 120)
     if fault is not None:
-        raise UsageError(f"{name}:{number} is no row of measurements ({fault}); delete that line, or take another file")
+        raise UsageError(
+            f"{name}:{number} is not a row of measurements ({fault}); delete that line, or take another file"
+        )
     return row
 
 
 class RunsFile:
-    """A file of measurements that this process alone appends to, while it is open."""
+    """A file of measurements to which only this process appends while it is open."""
 
     def __init__(self, path: Path, header: Header, say: Say) -> None:
         """Open it, or make it; `say` gets a line of text about a torn line.

@@ -21,8 +21,8 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT, number_of
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-_NO_REPORT: Final = "is no report of `xfcost analyze --format json -o FILE`"
-# Other JSON of xfcost: a key that it alone has -> the command that wrote it.
+_NO_REPORT: Final = "is not a report of `xfcost analyze --format json -o FILE`"
+# Other JSON of xfcost: a key that only it has -> the command that wrote it.
 _OTHERS: Final = {"systems": "compare", "rows": "measure", "targets": "check", "before": "diff", "asked": "find"}
 
 
@@ -159,11 +159,11 @@ class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportModule(msgspec.Struct, frozen=True, kw_only=True):
-    """A torch module in place of a spec."""
+    """A torch module instead of a spec."""
 
     inputs: tuple[str, ...] = ()
     uncounted: dict[str, Count] = {}
-    """Operations that no formula knows, and how often they ran; totals are lower bounds."""
+    """Operations without a formula, and how often they ran; totals are lower bounds."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,7 +201,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uncounted(self) -> dict[str, int]:
-        """Operations of a module that no formula knows, and how often they ran; totals are lower bounds."""
+        """Operations of a module without a formula, and how often they ran; totals are lower bounds."""
         return self.module.uncounted if self.module else {}
 
 

@@ -16,7 +16,7 @@ _STYLES: Final = {"within": "green", "over": "red", "not known": "yellow"}
 
 
 def document(found: CheckResult) -> Document:
-    """The answer; a line per budget; what weighs most, or grew."""
+    """The answer; a line per budget; the largest operations, or those that grew."""
     return Document(
         parts=lambda: _parts(found),
         records=lambda: [{"target": one.target, "run": one.run} | held_object(held) for one, held in _held(found)],
@@ -60,7 +60,7 @@ def _answer(found: CheckResult) -> str:
     over, unknown = verdicts.count("over"), verdicts.count("not known")
     disagree = sum(not one.agrees for one in found.checked)
     if disagree:
-        return f"the accounts disagree of {disagree} of {len(found.checked)} targets"
+        return f"the counts disagree for {disagree} of {len(found.checked)} targets"
     if not over and not unknown:
         return "within the budget" if len(verdicts) == 1 else f"within all {len(verdicts)} budgets"
     counts = [f"over {over} of {len(verdicts)} budget{'s' if len(verdicts) > 1 else ''}"] if over else []
@@ -133,9 +133,9 @@ def _why(one: Checked, held: BudgetResult) -> str:
     if held.grown:
         return f"operations that grew in {_noun(held)} since {one.against}:"
     if held.grown is not None:
-        return f"no operation grew in {_noun(held)} since {one.against}; those that weigh most:"
+        return f"no operation grew in {_noun(held)} since {one.against}; the largest:"
     whole = " (of the whole model, before devices share it)" if held.figure.of_a_device else ""
-    return f"operations that weigh most in {_noun(held)}{whole}:"
+    return f"largest operations by {_noun(held)}{whole}:"
 
 
 def _of_seconds(held: BudgetResult) -> Iterator[str]:

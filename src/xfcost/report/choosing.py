@@ -106,15 +106,16 @@ def _endnotes(ledger: Ledger) -> Iterator[str]:
     cache = f" and {cache_name(ledger.cache)}" if ledger.cache is not None else ""
     rated = next((choice.at_rate for choice in choices if choice.at_rate is not None), None)
     yield (
-        "fits: do the devices that are given hold the run; takes: the fewest that do, divided perfectly; times are of "
-        "as many as are given, or else as it takes, without communication"
+        "fits: whether the given devices can hold the run; takes: the smallest number of devices that can, if the "
+        "model divides perfectly; times: for the given number of devices, or else for the number in takes, without "
+        "communication"
     )
     yield (
-        f"lower bound: products at the peak of {ledger.metadata.dtype}, or weights once{cache} at the memory's "
+        f"lower bound: products at the peak of {ledger.metadata.dtype}, or weights once{cache} at the memory "
         "bandwidth, whichever takes longer"
     )
     if any(choice.asked.device.memory_kind != "usable" for choice in choices):
-        yield "*: the label; others: what the driver reports, before any context"
+        yield "*: memory size on the label; others: memory that the driver reports, before any context"
     if any(found.expected for found in known):
         yield f"lower bound: if all tokens choose the same experts; expected: {EXPECTED}"
     if any(found.with_tf32 for found in known):
@@ -123,13 +124,13 @@ def _endnotes(ledger: Ledger) -> Iterator[str]:
         yield f"{_outputs(ledger)}/s: {basis}" + ("" if rated is None else ", of the largest batch")
     if rated is not None:
         yield (
-            f"batch: the largest that gives each sample {rated.tokens_per_user:g} tokens/s and fits; limit: what ends "
-            "it, the rate or the memory"
+            f"batch: the largest that gives each sample {rated.tokens_per_user:g} tokens/s and fits; limit: the rate "
+            "or the memory, whichever limits the batch"
         )
     if any(choice.outputs_per_price for choice in choices):
         yield f"per unit paid: {_outputs(ledger)} for one unit of the currency of the prices; the most come first"
     else:
-        yield f"devices that hold the run come first, then those of the most {_outputs(ledger)}/s"
+        yield f"sorted: devices that can hold the run first, then by {_outputs(ledger)}/s"
     remarks: dict[str, list[str]] = {}
     for choice in choices:
         for text in (choice.reason,) if choice.found is None else choice.found.notes:

@@ -139,7 +139,7 @@ def _on_devices(comparison: Comparison) -> Iterator[TextLines]:
     if len(fitting) < 2:  # noqa: PLR2004 - no line above names the devices
         yield line(f"on {title}:")
     if any(one.expected for one in fitting):
-        yield line("the lower bound below takes the fewest experts: all tokens may choose the same", "dim")
+        yield line("the lower bound below assumes that all tokens choose the same experts", "dim")
     yield from no_estimates(comparison)
     width = max(map(len, ledgers))
     for name, one in found.items():
@@ -226,7 +226,7 @@ def _times_less(less: float, more: float) -> str:
 def growth_texts(comparison: Comparison) -> Iterator[Part]:
     """Growth exponents in N, a row per system."""
     words, rows = growth_words(comparison.ledgers), dict[str, str]()
-    yield line(f"growth{forward_part(comparison)}, e of cost ~ N^e:", "bold")
+    yield line(f"growth{forward_part(comparison)}, exponent e in cost ~ N^e:", "bold")
     for name in comparison.names:
         growth = comparison.growth[name]
         exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
@@ -405,7 +405,7 @@ def _overview_notes(comparison: Comparison, short: dict[str, str], *, verbose: b
         of_names = f" ({names_text(names)})" if len(searches) > 1 else ""
         yield line(f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{of_names}", "dim")
     if any(_changes_back(comparison, name) for name in comparison.names):
-        yield line("*: not at all counted N above it; json has the order at each", "dim")
+        yield line("*: not at every larger N that was counted; json has the order at each", "dim")
     yield from compared_prediction_texts(comparison, short)
     yield from where_texts(comparison)
     yield from noise_texts(comparison)
@@ -429,7 +429,7 @@ def _endnotes(comparison: Comparison, short: dict[str, str] | None = None, *, ve
     yield from notes([f"{', '.join(names)}: {note}" for note, names in told.items()], verbose=verbose)
     yield from run_texts(comparison.ledgers[0])
     if short is None and any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):
-        scores = "score dot products: per head, in the first block that has scores, without special tokens"
+        scores = "score dot products: per head, in the first block with scores, without special tokens"
         yield line(scores, "dim")
     yield line(CONVENTION, "dim")
 
@@ -569,7 +569,7 @@ def _span(low: float, high: float) -> str:
 
 
 def paper_table(comparison: Comparison) -> DataTable:
-    """Words, then one text per system, the ratio against the first beside the figure."""
+    """Words, then one text per system: the figure and its ratio to the first."""
     rows = [
         [words, *(f"{figure} {ratio}".rstrip() for figure, ratio in cells)]
         for _, words, cells in figure_lines(comparison)
@@ -602,7 +602,7 @@ def _timing_cells(ledger: Ledger) -> dict[str, Any]:
 
 
 def _ratio_cells(comparison: Comparison, name: str) -> dict[str, Any]:
-    """How the seconds stand to the first system's: empty of the first; nothing where one was not timed."""
+    """The seconds relative to the first system's: empty for the first; nothing if one was not timed."""
     if not comparison.time_ratios:
         return {}
     found = comparison.time_ratios.get(name)

@@ -36,8 +36,14 @@ def _several(found: Sequence[Device]) -> Iterator[Part]:
     yield table_of([_line(device, dtypes, priced=priced) for device in found], _TEXT, _HIDDEN_FIRST)
     notes = ["fp32 to int8: dense peaks, FLOP/s (int8: operations/s); link: bytes/s in one direction"]
     if any(device.memory is not None and device.memory_kind != "usable" for device in found):
-        notes.append("*: the label (of this machine, all of it); others: what the driver reports, before any context")
-    notes.append("`xfcost devices h100-sxm`: all figures of one, with sources; your own: docs/devices.md")
+        notes.append(
+            "*: memory size on the label (for this machine, all memory); others: memory that the driver "
+            "reports, before any context"
+        )
+    notes.append(
+        "`xfcost devices h100-sxm` lists all figures of one device, with sources; docs/choosing-devices.md explains "
+        "how to add your own"
+    )
     yield from (Gap(), TextLines(notes, "dim", ended=True))
 
 

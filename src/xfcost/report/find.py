@@ -43,7 +43,7 @@ def _parts(found: FindResult, *, front_only: bool, left_out: bool) -> Iterator[P
     if reasons := list(_reasons(found, every=left_out)):
         yield from (Gap(), TextLines(["left out"], "bold", only="terminal"), TextLines(reasons))
     if left_out and found.not_fitting:
-        heads = [TableColumn("preset", fold=20), TableColumn("why it is left out", fold=20)]
+        heads = [TableColumn("preset", fold=20), TableColumn("why it does not fit", fold=20)]
         yield from (Gap(), DataTable(heads, [(one.name, one.reason) for one in found.not_fitting], only="terminal"))
     yield from (Gap(), TextLines(notes(found), "dim"))
 
@@ -195,7 +195,7 @@ def memory_note(found: FindResult) -> str:
     batch = "" if "batch" in found.keys else f", batch {run.batch}"
     return (
         f"memory: weights + attention matrices alive at once{cache}{batch}, {run.dtype}, {run.attention} attention, "
-        f"{run.mode}; a lower bound: other activations come on top"
+        f"{run.mode}; other activations are not included, so this is a lower bound"
     )
 
 
@@ -211,8 +211,9 @@ def time_notes(found: FindResult) -> list[str]:
         rates += f"{units.count(tf32)}FLOP/s with TF32, weights"
     cache = ", KV cache and state" if found.run.mode in CACHED else ""
     bound = f"time bound: {rates}{cache} once at {units.count(on.bytes_per_second)}B/s"
-    bound += f"; no run on {on.title} is faster" if on.device.calibrated is None else f" on {on.title}, as calibrated"
-    unknown = [f"the memory of {on.name} is not known: models are not left out for it"]
+    calibrated = on.device.calibrated is not None
+    bound += f" on {on.title}, as calibrated" if calibrated else f"; no run on {on.title} can be faster"
+    unknown = [f"the memory of {on.name} is not known, so models are not excluded by memory"]
     return [bound, *(unknown if on.memory_bytes is None else [])]
 
 

@@ -109,7 +109,7 @@ def _draw_budgets(axes: Axes, found: FindResult) -> list[LabelBox]:
 
 
 def _draw_names(axes: Axes, found: FindResult, taken: list[LabelBox]) -> None:
-    """Names beside points of the front, where there is room; a configuration's are its values."""
+    """Names next to points of the front, where there is room; a configuration's name is its values."""
     more, less = found.question.front
     number = min(len(found.front), _NAMED)
     step = (len(found.front) - 1) / max(number - 1, 1)
@@ -139,7 +139,7 @@ def _captions(found: FindResult) -> Captions:
     drawn = f"; {len(found.cloud):,} of them drawn" if len(found.cloud) < found.fits else ""
     keys = " · ".join(short_keys(found.keys))
     names = [f"Names: {keys}."] if found.keys else []
-    notes = [*names, f"Line: the front, {len(found.front):,} models that no other beats in both."]
+    notes = [*names, f"Line: the Pareto front, {len(found.front):,} models that no other model beats in both."]
     notes += [_sentence(memory_note(found))]
     notes += map(_sentence, time_notes(found) if "seconds" in found.question.front else [])
     return Captions(title, f"{answer(found)[0]}{drawn}", "  ".join(notes))

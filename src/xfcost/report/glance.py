@@ -19,8 +19,8 @@ from xfcost.report.style import TERMINAL, WORDS, letters_text, lowered
 _MEANING: Final[dict[Mixing, str]] = {
     "global": "a token reads a set that grows with N",
     "local": "a token reads a set that does not grow with N",
-    "per-token": "a token reads itself alone; merging and pooling make new tokens",
-    "unknown": "how it mixes tokens was not found",
+    "per-token": "a token reads only itself; merging and pooling create new tokens",
+    "unknown": "the mixing kind was not found",
 }
 
 

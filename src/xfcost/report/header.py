@@ -133,12 +133,12 @@ _MOST_DIFFERENCES: Final = 5
 def _module_texts(run: ModuleRun, agreement: Agreement, backward: str) -> Iterator[TextLines]:
     """What a module's ledger counts, what it leaves out, and how fvcore's trace compares."""
     tensors = {"meta": "meta tensors", "fake": "fake tensors", "real": "real tensors"}[run.tensors]
-    why = f", for it does not run on meta ({run.reason})" if run.reason else ""
+    why = f", because it does not run on meta ({run.reason})" if run.reason else ""
     yield line(f"dispatcher: every ATen operation of one forward{backward} on {tensors}{why}", "bold green")
     for operation, times in run.uncounted.items():
-        yield line(f"  not counted, for no formula knows it: {operation} ({times:,}×)", "red")
+        yield line(f"  not counted, because no formula is known: {operation} ({times:,}×)", "red")
     if run.uncalled:
-        yield line(f"  parameters that no operation took: {', '.join(run.uncalled)}", "dim")
+        yield line(f"  parameters that no operation used: {', '.join(run.uncalled)}", "dim")
     if run.traced:
         yield line(f"trace: {run.traced}", "" if agreement.differences else "green")
     for difference in agreement.differences[:_MOST_DIFFERENCES]:
@@ -172,7 +172,7 @@ _MOST_LISTED: Final = 3
 def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
     """The MACs as a polynomial in N, where it holds, how they grow; or why there is no polynomial.
 
-    `at_least` stands before it where operations are not counted.
+    `at_least` comes before it if operations are not counted.
     """
     form = None if ledger.module is None else ledger.module.closed_form
     if form is None:
@@ -205,7 +205,7 @@ def _growth(form: ClosedForm) -> str:
         return ""
     told = ", ".join(f"{word} {exponent:.2f}" for word, exponent in known.items())
     more = form.N * (form.growth["factor"] or 1)
-    return f"growth, e of cost ~ {form.letter}^e between {form.letter} = {form.N:,} and {more:,.0f}: {told}"
+    return f"growth, exponent e in cost ~ {form.letter}^e between {form.letter} = {form.N:,} and {more:,.0f}: {told}"
 
 
 def probe_parts(ledger: Ledger) -> Iterator[Part]:
@@ -263,13 +263,13 @@ def _verdict_texts(probe: Probe) -> Iterator[TextLines]:
 
 
 def kinds_texts(probe: Probe) -> Iterator[TextLines]:
-    """The check of kinds beside a trace: one line where all agree, else every row that differs."""
+    """The check of kinds in a traced run: one line if all agree, otherwise every row that differs."""
     number, count = len(probe.rows), len(probe.rows) - len(probe.left_out)
     operations = units.number_of(number, "operation")
     if not count:
-        yield line(f"kinds: none of {operations} could be checked (--probe: why)", "dim")
+        yield line(f"kinds: none of {operations} could be checked (--probe shows why)", "dim")
         return
-    share = f"all {operations}" if count == number else f"{count} of {operations} (the others: --probe)"
+    share = f"all {operations}" if count == number else f"{count} of {operations} (--probe lists the others)"
     yield from _difference_texts(probe, "kinds", f"agrees, in {share}", count)
 
 
@@ -287,8 +287,8 @@ def _pattern_texts(patterns: dict[str, tuple[str, ...]]) -> Iterator[TextLines]:
     different = {path: texts for path, texts in patterns.items() if texts}
     if different:
         number = f"{len(different)} of {len(patterns)}"
-        yield line(f"probe: the tokens read are NOT those declared in {number} mixers", "bold red")
+        yield line(f"probe: the tokens read DIFFER from those declared in {number} mixers", "bold red")
     elif patterns:
-        yield line(f"probe: the tokens and pairs read are those declared, in all {len(patterns)} mixers", "green")
+        yield line(f"probe: the tokens and pairs read are the declared ones in all {len(patterns)} mixers", "green")
     for path, texts in different.items():
         yield from (line(f"  {path}: {text}", "red") for text in texts)

@@ -1,6 +1,6 @@
 """A run in words: the image, N, batch, dtype, attention, mode; and how the inputs of several systems differ.
 
-With other patches the same N is another image, so every report has the image's size beside N.
+With other patches the same N is another image, so every report has the image's size next to N.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ def input_warnings(systems: Mapping[str, Metadata], *, options: bool = True) -> 
     With `options` they name the option that sets equal inputs.
     """
     if len({metadata.grid_tokens for metadata in systems.values() if metadata.grid_tokens}) > 1:
-        yield "each at its own N, and they differ" + ("; --N sets one N for all" if options else "")
+        yield "the systems have different N" + ("; --N sets one for all" if options else "")
     run: dict[str, list[str]] = {}
     for name, metadata in systems.items():
         if metadata.attention != "no":
             run.setdefault(metadata.attention, []).append(name)
     if len(run) > 1:
         told = ", ".join(f"{attention} in {names_text(names)}" for attention, names in run.items())
-        yield f"attention runs with the same MACs and another memory: {told}"
+        yield f"attention runs with the same MACs but different memory: {told}"
     seen: dict[str, list[str]] = {}
     for name, metadata in systems.items():
         if metadata.image is not None:

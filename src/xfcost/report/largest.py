@@ -58,7 +58,7 @@ def _largest(
     beside: Mapping[str, int] = {},
     whole: float | None = None,
 ) -> Iterator[TextLines]:
-    """The parts with the largest shares of the `whole`, by default of their sum; `beside` are costs that no row has."""
+    """The parts with the largest shares of the `whole`, by default of their sum; `beside` are costs of no row."""
     parts: dict[tuple[str, ...], dict[str, float]] = {}
     for row in ledger.rows:
         if value := cost(row):
@@ -130,7 +130,7 @@ class Order(NamedTuple):
         if self.sort == "seconds":
             key = next((name for name in ("seconds", "predicted_seconds") if name in groups[0]), "")
         if not key:
-            raise UsageError("--sort seconds: nothing was timed; add --device cpu (or cuda, mps), or --predict")
+            raise UsageError("--sort seconds: needs seconds; add --device cpu (or cuda, mps), or --predict")
         return sorted(groups, key=lambda group: -(group.get(key) or 0))[: self.top]
 
 

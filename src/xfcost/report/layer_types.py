@@ -1,4 +1,4 @@
-"""The layer-type table: three tables of what is printed beside what is derived; then why where they differ."""
+"""The layer-type table: three tables with published and derived orders; then the reasons of their differences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def document(table: LayerTable) -> Document:
 
 
 def _parts(table: LayerTable) -> Iterator[Part]:
-    yield TextLines([f"n = {table.n:,}   d = {table.d:,}   k = {table.k:,}   r = {table.r:,}   printed: {PAPER}"])
+    yield TextLines([f"n = {table.n:,}   d = {table.d:,}   k = {table.k:,}   r = {table.r:,}   published: {PAPER}"])
     for title, rows in _tables(table).items():
         yield from (Gap(), table_of(rows, _TEXT, title=title))
     yield from (Gap(), Items(list(explanations(table))), Gap(), TextLines(_NOTES, ended=True))
@@ -36,22 +36,22 @@ def _parts(table: LayerTable) -> Iterator[Part]:
 
 _NOTES: Final = (
     (
-        "MACs: of the whole layer, from its formulas; projections: those of maps of each token; agrees: is the printed "
-        "order that of all MACs, or in part, of those without projections?"
+        "MACs: of the whole layer, from its formulas; projections: MACs of the linear maps of single tokens; agrees: "
+        "whether the published order is that of all MACs, or (in part) of the MACs without projections"
     ),
     (
-        "longest chain: operations of the running module of which each needs the one before, at several lengths; "
-        "its growth is the order"
+        "longest chain: in the running module, the number of operations that must run one after another, at several "
+        "lengths; the order is its growth"
     ),
     (
-        "path: layers of a stack until every token depends on every other (causal: all before it), composed from what "
-        "each layer reads, times the steps of a layer that wait for one another"
+        "path: number of stacked layers until every token depends on every other (causal: on all earlier ones), from "
+        "what each layer reads, times the sequential steps of a layer"
     ),
 )
 
 
 def _tables(table: LayerTable) -> dict[str, list[dict[str, str]]]:
-    """What is printed beside what is derived, and whether they agree; then the figures of that."""
+    """Published and derived orders, and whether they agree; then the figures of the derived ones."""
     tables: dict[str, list[dict[str, str]]] = {}
     at = f"at n = {table.n:,}"
     for line in table.lines:

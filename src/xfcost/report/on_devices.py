@@ -152,8 +152,8 @@ def fit_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def fit_advice(found: OnDevices) -> str:
-    """`it would with --on h100-sxmx4`, of what doesn't fit."""
-    return f"it would with {', or '.join(found.memory.remedies)}" if found.memory.remedies else ""
+    """`it would fit with --on h100-sxmx4`, of what doesn't fit."""
+    return f"it would fit with {', or '.join(found.memory.remedies)}" if found.memory.remedies else ""
 
 
 def fit_words(found: OnDevices) -> str:
@@ -199,14 +199,14 @@ def _time_texts(found: OnDevices, dtype: str, ledger: Ledger) -> Iterator[TextLi
 
 def _bounds_text(bounds: Iterable[Bound]) -> str:
     one, *others = dict.fromkeys(bounds)
-    return "prefill and decode steps each at its bound" if others else one
+    return "the prefill and each decode step at its bound" if others else one
 
 
 def no_estimate(found: OnDevices) -> tuple[str, str]:
     """Why there is no estimate, and how the shares that it lacks are given."""
     example = " ".join(_EXAMPLE[option] for option in found.missing)
     if found.mfu is None and found.mbu is None:
-        return "nothing runs at its peak", f"say at what share, as in {example}"
+        return "the share of the peak rates that the run reaches is not known", f"give it, as in {example}"
     names = " and ".join(option.removeprefix("--").upper() for option in found.missing)
     return f"{names} {'is' if len(found.missing) == 1 else 'are'} missing", f"give it, as in {example}"
 
@@ -234,7 +234,7 @@ def rate_texts(ledger: Ledger) -> Iterator[TextLines]:
     if rate.limit is None:
         words = "at every batch"
     elif not rate.batch:
-        words = f"at no batch: one sample {'gets fewer' if rate.limit == 'rate' else 'does not fit'}"
+        words = f"at no batch size: one sample {'gets fewer' if rate.limit == 'rate' else 'does not fit'}"
     else:
         words = f"up to batch {rate.batch:,}, {_ENDS[rate.limit]}; {units.count(rate.outputs_per_second, 3)} tokens/s"
         words += f" together ({_OTHER[rate.limit]} {'at every batch' if other is None else f'up to {other:,}'})"
@@ -291,11 +291,11 @@ def _time_bases(found: OnDevices, ledger: Ledger) -> Iterator[TextLines]:
 
 
 def memory_text(ledger: Ledger, need: MemoryNeed) -> TextLines:
-    """`memory: weights 131.4 GiB + KV cache 156.2 GiB; no other activations`."""
+    """`memory: weights 131.4 GiB + KV cache 156.2 GiB; without other activations`."""
     parts = {"weights": need.weights, cache_name(ledger.cache): need.cache, "attention matrices": need.attention}
     words = " + ".join(f"{name} {units.size(size)}" for name, size in parts.items() if size)
     each = " on the device that needs most" if need.of_each else ""
-    return line(f"{words}{each}; no other activations", head="memory: ")
+    return line(f"{words}{each}; without other activations", head="memory: ")
 
 
 def _sharing(plan: Parallelism, on: DeviceGroup) -> str:
@@ -325,7 +325,7 @@ def _exchanged(found: OnDevices, exchange: Exchange, ledger: Ledger) -> str:
     where = f"at {units.count(exchange.rate)}B/s ({exchange.link})"
     device = found.on.device
     if device.node is None or (device.network is None and found.on.count > device.node):
-        where += ", if it joins all of them"
+        where += ", if it connects all of them"
     elif exchange.all_to_all_bytes and device.network is not None and found.on.count > device.node:
         where += f", beyond {device.node} devices {units.count(device.network.rate.value)}B/s ({device.network.name})"
     return f"{size}; {units.seconds(time.expected_link_seconds)} {where}"
@@ -335,11 +335,13 @@ def _reaches(need: MemoryNeed, batch: int) -> str | None:
     """`fits up to batch 12, or up to N = 205,397 at batch 8`."""
     ends = []
     if need.largest_batch is not None:
-        ends.append(f"up to batch {need.largest_batch:,}" if need.largest_batch else "at no batch")
+        ends.append(f"up to batch {need.largest_batch:,}" if need.largest_batch else "at no batch size")
     if need.largest_tokens is not None:
         why = ", where the model's positions end" if need.positions else ""
         ends.append(f"up to N = {need.largest_tokens:,} at batch {batch:,}{why}")
-    return f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch" if ends else None
+    return (
+        f"fits {', or '.join(ends)}" if ends and need.largest_batch != 0 else "fits at no batch size" if ends else None
+    )
 
 
 def _closing(found: ComputeBoundBatch, expected: str) -> str:
@@ -348,10 +350,10 @@ def _closing(found: ComputeBoundBatch, expected: str) -> str:
         ridge = f"ridge point {found.ridge_point:,.4g} FLOP/byte"
         return f"compute-bound from batch {found.batch:,} on{expected} ({ridge})"
     if found.intensity is None or found.intensity > found.ridge_point:
-        return f"compute-bound at no batch up to the largest{expected}"
+        return f"compute-bound at no batch size up to the largest{expected}"
     return (
-        f"compute-bound at no batch: each sample's cache has {found.intensity:,.3g} FLOP/byte, "
-        f"the ridge point is {found.ridge_point:,.4g}"
+        f"compute-bound at no batch size: each sample's cache has {found.intensity:,.3g} FLOP/byte, the ridge point is "
+        f"{found.ridge_point:,.4g}"
     )
 
 
@@ -362,15 +364,13 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
     cache = cache if ledger.cache is not None else {}
     device, dtype = found.on.device, found.dtype
     measured = "" if device.calibrated is None else ", as calibrated"
-    shared = (
-        "" if found.on.count == 1 else f", if perfectly divided among {found.on.count:,}; communication not counted"
-    )
+    shared = "" if found.on.count == 1 else f", divided perfectly among {found.on.count:,}; without communication"
     if found.parallelism is not None:
         shared = " of each device; the longest of products, memory and communication"
     each = 1 if found.parallelism is None else found.on.count
     cached = None if ledger.generation is None else ledger.generation.with_cache
     macs = ledger.total("macs") if cached is None else cached.macs
-    kept = " of pairs that masks keep" if found.time.flops < 2 * (macs or 0) else ""
+    kept = " of pairs that the masks keep" if found.time.flops < 2 * (macs or 0) else ""
     products = f"{units.count(found.time.flops / each)}FLOPs of products{kept} at {peaks_text(device, dtype)}"
     if (faster := found.time.quantised_peak) is not None:
         share = units.percent(found.time.quantised_flops, found.time.flops)

@@ -50,11 +50,11 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     "tokens": ReportQuantity("tokens N", "tokens of the first stage, without special tokens", text=_exact),
     "token_pairs": ReportQuantity("pairs of tokens, N²", "N², the pairs that full attention scores", text=_exact),
     "params": ReportQuantity(
-        "parameters", "learned numbers; a shared table counts once, buffers don't count", column="params"
+        "parameters", "learned numbers; a shared table counts once, buffers do not count", column="params"
     ),
     "active_params": ReportQuantity(
         "  active (one token's)",
-        "parameters that one token uses: of a mixture of experts, those that the router selects",
+        "parameters that one token uses: in a mixture of experts, only the experts that the router selects",
         words="active parameters",
     ),
     "macs": ReportQuantity(
@@ -63,19 +63,19 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
         style="bold",
     ),
     "macs_per-token": ReportQuantity(
-        "  per-token", "those of operations that treat each token alone", style=TERMINAL["per-token"]
+        "  per-token", "MACs of operations that process each token alone", style=TERMINAL["per-token"]
     ),
     "macs_local": ReportQuantity(
         "  local mixing",
-        "those of operations that read a set of tokens that does not grow with N",
+        "MACs of operations that read a set of tokens that does not grow with N",
         style=TERMINAL["local"],
     ),
     "macs_global": ReportQuantity(
-        "  global mixing", "those of operations that read a set of tokens that grows with N", style=TERMINAL["global"]
+        "  global mixing", "MACs of operations that read a set of tokens that grows with N", style=TERMINAL["global"]
     ),
     "macs_unknown": ReportQuantity(
         "  mixing not known",
-        "those of a module's operations whose mixing kind was not found",
+        "MACs of a module's operations whose mixing kind was not found",
         style=TERMINAL["unknown"],
     ),
     "mixing_macs": ReportQuantity("", "local and global MACs together", words="mixing MACs"),
@@ -91,14 +91,14 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     ),
     "attention_bytes": ReportQuantity(
         "attention memory, all layers",
-        "attention matrices that training saves in all layers; of fused kernels their statistics",
+        "attention matrices of all layers that training saves; for fused kernels, their statistics",
         words="attention memory",
     ),
     "attention_peak_bytes": ReportQuantity(
         "attention memory, peak", "attention matrices that are alive at once in inference"
     ),
     "plain_traffic_bytes": ReportQuantity(
-        "attention traffic, matrices kept",
+        "attention traffic, matrices stored",
         "main-memory traffic of attention cores if every matrix is written, with --memory-level",
     ),
     "tiled_traffic_bytes": ReportQuantity(
@@ -106,7 +106,7 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     ),
     "sequential_steps": ReportQuantity(
         "sequential steps of all mixers",
-        "steps that must follow each other: one per mixer, N of a recurrence over N tokens",
+        "steps that must run one after another: one per mixer, N for a recurrence over N tokens",
         text=_exact,
     ),
     "parallel_width": ReportQuantity(
@@ -124,7 +124,8 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     ),
     "read_bytes": ReportQuantity(
         "bytes read per step",
-        "weights, once for the batch, and the whole cache, which a decode step reads; of experts the expected number",
+        "bytes that a decode step reads: weights once for the batch (the expected number of experts), and the whole "
+        "cache",
     ),
     "intensity": ReportQuantity(
         "arithmetic intensity, FLOP/byte", "FLOPs of a decode step per byte that it reads", text=intensity_number
@@ -143,7 +144,7 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     "tf32_least_seconds": ReportQuantity("  with TF32", "the same with float32 products in TF32"),
     "expected_seconds": ReportQuantity(
         "time at full rates, expected experts",
-        "the same with the expected number of experts, which the lower bound takes to be the fewest",
+        "the same with the expected number of distinct experts; the lower bound assumes the fewest",
         style="bold",
     ),
     "tf32_expected_seconds": ReportQuantity(
@@ -169,7 +170,7 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
         "  MBU reached", "bytes that a decode step reads per second over the bandwidth of the device", text=share_text
     ),
     "seconds_per-token": ReportQuantity(
-        "  time per-token", "measured time of operations that treat each token alone", style=TERMINAL["per-token"]
+        "  time per-token", "measured time of operations that process each token alone", style=TERMINAL["per-token"]
     ),
     "seconds_local": ReportQuantity("  time of local mixing", "measured time of local mixing", style=TERMINAL["local"]),
     "seconds_global": ReportQuantity(
@@ -192,7 +193,7 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
         "FLOPs of a step, forward and backward", "FLOPs of forward, backward and recomputed passes of a training step"
     ),
     "update_flops": ReportQuantity("FLOPs of the update", "FLOPs of the optimizer's update"),
-    "gradients_bytes": ReportQuantity("gradients", "gradients of the parameters that learn"),
+    "gradients_bytes": ReportQuantity("gradients", "gradients of the trained parameters"),
     "optimizer_bytes": ReportQuantity("optimizer states", "states of the optimizer, in float32"),
     "kept_bytes": ReportQuantity(
         "saved activations", "activations that autograd saves for the backward pass", column="saved"
@@ -204,14 +205,16 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
         "FLOPs of the run", "FLOPs of a training run over --tokens", style="bold", text=scientific
     ),
     "estimated_flops": ReportQuantity(
-        "  6·P·D", "6·P·D, the usual estimate of the same (Kaplan et al. 2020)", text=scientific
+        "  6·P·D", "6·P·D, the usual estimate of the FLOPs of the run (Kaplan et al. 2020)", text=scientific
     ),
     "run_days": ReportQuantity("time of the run (days)", "time of the run at the given rate"),
     "tf32_run_days": ReportQuantity("  with TF32", "the same with float32 products in TF32"),
-    "bound_days": ReportQuantity("  at the peak, a lower bound", "time of the run at the peak, which no run reaches"),
+    "bound_days": ReportQuantity(
+        "  at the peak, a lower bound", "time of the run at the peak rate, which no run reaches"
+    ),
     "tf32_bound_days": ReportQuantity("  at the peak of TF32", "the same at the peak of TF32"),
     "device_bytes": ReportQuantity(
-        "memory of a device", "memory of the device that needs most, under the training plan", style="bold"
+        "memory of a device", "memory of the device that needs the most, under the training plan", style="bold"
     ),
     "device_parameters_bytes": ReportQuantity("  parameters", "parameters that it holds"),
     "device_gradients_bytes": ReportQuantity("  gradients", "gradients that it holds"),
@@ -219,7 +222,7 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     "device_optimizer_bytes": ReportQuantity("  optimizer states", "optimizer states that it holds"),
     "device_activations_bytes": ReportQuantity("  saved activations", "activations that it saves"),
     "device_spare_bytes": ReportQuantity(
-        "  left of its memory", "what is left of its memory; negative where the plan does not fit"
+        "  left of its memory", "free memory of that device; negative if the plan does not fit"
     ),
 }
 
@@ -268,7 +271,7 @@ _ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
 
 
 def figure_lines(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Quantity, its words, and per system its figure and how that stands to the first system's."""
+    """Quantity, its words, and per system its figure and the ratio to the first system's."""
     for quantity, declared in QUANTITIES.items():
         if not declared.line:
             continue
@@ -316,7 +319,7 @@ def recurs(ledger: Ledger) -> bool:
 
 
 def _against(ratio: float | None) -> str:
-    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: how a figure stands to the first system's."""
+    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: a figure relative to the first system's."""
     if not ratio or ratio == 1:
         return "(same)" if ratio else ""
     more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
@@ -325,7 +328,7 @@ def _against(ratio: float | None) -> str:
 
 
 def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:
-    """Figures side by side, ratios beside them, or below them on a narrow screen; rows that differ, or all."""
+    """Figures side by side, ratios next to them, or below them on a narrow screen; rows that differ, or all."""
     every = list(figure_lines(comparison))
     figures = comparison.figures.values()
     rows = [row for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1] or every

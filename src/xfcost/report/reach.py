@@ -115,7 +115,7 @@ def _answer(found: Reach, stream: str) -> str:
 def _details(found: Reach) -> Iterator[str]:
     for one in found.inputs:
         if one.unit == "pixel" and one.read < one.units:
-            yield f"the stem reads {one.read:,} of the {one.units:,} pixels; its kernels leave out the others"
+            yield f"the stem reads {one.read:,} of the {one.units:,} pixels; its kernels skip the others"
     if found.receptive_field is not None:
         field, sides = sides_text(found.receptive_field), found.inputs[0].sides
         beyond = any(one > side for one, side in zip(found.receptive_field, sides, strict=False))

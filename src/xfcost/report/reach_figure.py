@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Inches: a map and what is beside and above it; a strip; the margins; a line of text.
+# Inches: a map and what is next to it and above it; a strip; the margins; a line of text.
 _MAP, _BESIDE, _ABOVE = 1.05, 0.17, 0.4
 _STRIP, _STRIP_LENGTH, _STRIP_LABEL = 0.2, 6.5, 2.95
 _MARGIN: Final = 0.35
@@ -26,8 +26,8 @@ _LINE: Final = 0.2
 _LEGEND: Final = 0.75
 _COLUMNS: Final = 8
 _CAPTION: Final = (
-    "Each map is the input as one token (orange) sees it after that block: coloured parts influence it, each in the "
-    "colour of the block after which it first does."
+    "Each map shows the input after a block: coloured parts influence the orange token, and their colour is the block "
+    "after which they first do."
 )
 # Of lines of text and the legend.
 _NARROWEST: Final = 6.6

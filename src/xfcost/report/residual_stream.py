@@ -17,11 +17,11 @@ from xfcost.report.input_description import input_text
 from xfcost.report.style import TERMINAL, WORDS
 
 CONVENTION: Final = (
-    "‖·‖: mean over tokens of the L2 norm. X is what Δ is added to, X′ what leaves the sub-layer. share: of Δ in "
-    "X + Δ, ⟨Δ, X+Δ⟩/‖X+Δ‖²; X has the rest. cos: mean over tokens. rows: those of Δ that change when one token of "
-    "the sub-layer's input does{memory}."
+    "‖·‖: mean over tokens of the L2 norm. X: the stream before the sub-layer, X′: after it. share: of Δ in X + Δ, "
+    "⟨Δ, X+Δ⟩/‖X+Δ‖²; the rest is X. cos: mean over tokens. rows: number of rows of Δ that change if one token of the "
+    "sub-layer's input changes{memory}."
 )
-_OF_MEMORY: Final = "; M: when one of the encoder's output does"
+_OF_MEMORY: Final = "; M: if one token of the encoder's output changes"
 _SYMBOL: Final = "Δ"
 # A table with more columns of numbers has them closer together.
 _MANY: Final = 7
@@ -145,7 +145,7 @@ _JOINS: Final[dict[Joins, str]] = {
     "inside": "the residual connection is the block's own: Δ(X) = f(X)",
     "none": "no residual connection: f(X) replaces X",
 }
-_ONE: Final = "One token of the sub-layer's input changed, the middle one"
+_ONE: Final = "The middle token of the sub-layer's input was changed"
 # Contradictions that are listed.
 _MOST: Final = 8
 

@@ -18,10 +18,10 @@ from xfcost.report.style import TERMINAL
 from xfcost.report.timing import spread_text, where_text
 
 CONVENTION: Final = (
-    "FLOP/byte: the formulas' FLOPs over the bytes of inputs, outputs and parameters, each once; operations of the "
-    "same name and kind together, over all blocks"
+    "FLOP/byte: FLOPs of the formulas divided by the bytes of inputs, outputs and parameters, each counted once; "
+    "operations with the same name and kind are one point, over all blocks"
 )
-ABOVE: Final = "memory's bandwidth does not bound operands that stay in a cache"
+ABOVE: Final = "operands in a cache are not limited by the memory bandwidth"
 ABOVE_PEAK: Final = "the machine was busier when its peak was measured"
 # Operations above a roof that are named.
 _MOST_NAMED: Final = 3
@@ -100,10 +100,12 @@ def _head(one: Roofline) -> Iterator[TextLines]:
         if one.tf32_seconds is not None:
             where += f" {WITHOUT_TF32}, {units.seconds(one.tf32_seconds)} with TF32"
         experts = f"; {EXPECTED}" if one.ledger.on is not None and one.ledger.on.expected else ""
-        yield line(f"bound: {where}: every operation at its roof, one by one; fused ones can take less{experts}")
+        yield line(
+            f"bound: {where}: every operation at its roof, one after another; fused operations can be faster{experts}"
+        )
         return
     if timing is None:
-        yield line(f"predicted: {units.seconds(one.seconds)} on {place_text(one)}; nothing was run")
+        yield line(f"predicted: {units.seconds(one.seconds)} on {place_text(one)}; the model was not run")
         return
     yield line(f"time: {units.seconds(one.seconds)} on {place_text(one)}, {spread_text(timing)}")
     if timing.noisy:

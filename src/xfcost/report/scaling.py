@@ -138,7 +138,7 @@ def _predicted(
 
 
 def _at_last(one: ChartLine) -> str:
-    return f"{one.name}: slope {slope_text(one.slope)}, {one.values[-1]:.3g} s at {one.xs[-1]:,}"
+    return f"{one.name}: slope {slope_text(one.slope)}, {units.seconds(one.values[-1])} at {one.xs[-1]:,}"
 
 
 def fitted_text(fitted: Estimate | None, derived: float | None = None) -> str:
@@ -216,7 +216,7 @@ def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     parts = []
     if padded and metric != "params":
         names = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
-        parts.append(f"Steps{names}: padding to whole windows or blocks, counted as it runs.")
+        parts.append(f"Steps{names}: padding to whole windows or blocks is counted.")
     parts += [_module_text(one) for one in sweeps if is_module(one)]
     without: dict[str, list[str]] = {}
     for one in sweeps:
@@ -340,7 +340,7 @@ def _line(series: Series, points: Sequence[SeriesPoint], reading: MeasuredMetric
 
 def _footnotes(found: MeasuredSeries, reading: MeasuredMetric) -> Iterator[str]:
     if not reading.predicted:
-        yield "Lines: shapes of what is counted, each through the largest point of its series"
+        yield "Lines: the shape of the counted cost, through the largest point of each series"
     if found.missing:
         yield f"Not measured: {len(found.missing):,} row{'s' if len(found.missing) > 1 else ''}"
     for name, curve in found.curves.items():

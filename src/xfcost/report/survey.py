@@ -22,7 +22,7 @@ _TEXT: Final = {"system": 12, "printed": 8, "derived": 8, "otherwise": 9, "mixin
 
 
 def document(found: Survey, *, verbose: bool = False) -> Document:
-    """Orders beside the printed ones; then what every system does and takes; with `verbose`, why."""
+    """Derived and published orders; then what every system does and takes; with `verbose`, the reasons."""
     return Document(
         parts=lambda: _parts(found, verbose=verbose),
         records=lambda: [_record(line, timed=found.timed is not None) for line in found.lines],
@@ -33,13 +33,13 @@ def document(found: Survey, *, verbose: bool = False) -> Document:
 
 def _parts(found: Survey, *, verbose: bool) -> Iterator[Part]:
     tables = {
-        f"Complexity as printed ({PAPER}) and as derived": [_orders(line) for line in found.lines],
+        f"Complexity as published ({PAPER}) and as derived": [_orders(line) for line in found.lines],
         "What each does": [_doings(line) for line in found.lines],
         "Attention memory, and parameters beyond full attention's": [_costs(line) for line in found.lines],
     }
     if found.timed is not None:
         times = [(line.entry.system, line.time) for line in found.lines if line.time is not None]
-        tables["Measured time over full attention's"] = [
+        tables["Measured time relative to full attention"] = [
             {"system": system, "time": f"{one.value:.3g}×"}
             | {"95 % interval": f"{one.interval.low:.3g} to {one.interval.high:.3g}" if one.interval else units.DASH}
             | {"at N": f"{one.x:,}"}
@@ -93,21 +93,22 @@ def notes(found: Survey) -> Iterator[str]:
     shown = {kind for line in found.lines for kind in line.entry.classes}
     yield "class: " + ", ".join(f"{kind} {meaning}" for kind, meaning in CLASSES.items() if kind in shown)
     yield (
-        "derived: the leading term in N of all MACs but the projections', from the formulas of each preset; agrees: "
-        "does it grow with N as the printed one (if so: otherwise)? otherwise: under other keys, " + _where(found)
+        "derived: the leading term in N of all MACs except the projections, from the formulas of each "
+        "preset; agrees: whether it grows with N as the published one; otherwise: with other keys, " + _where(found)
     )
     yield (
-        "decodes: made causal, its decode step reads a cache or a state (cached), or it has none (uncached); "
-        "approximate: later tokens are not read, yet sway which are; printed: the survey's column"
+        "decodes: whether its causal form has a decode step that reads a cache or a state (cached) or none "
+        "(uncached); approximate: later tokens are not read but affect which tokens are; published: the survey's "
+        "column"
     )
-    yield "weights: of the mixing, computed from the content, static (learned and fixed), or both"
+    yield "weights: mixing weights computed from the content, static (learned and fixed), or both"
     run = found.run
     yield (
         f"memory: attention matrices alive at once in inference, batch {run.batch}, {run.dtype}, "
         f"{run.attention} attention; added: parameters beyond {FULL_ATTENTION}"
     )
     if found.timed is not None:
-        yield f"time: over full attention's at the largest N of both; {found.timed}"
+        yield f"time: relative to full attention at the largest N of both; {found.timed}"
     texts = [text for line in found.lines for text in (line.derived, line.otherwise)]
     yield f"letters: {letters_text(texts)}"
 

@@ -102,7 +102,7 @@ def _parts(
 
 
 def published_table(published: list[dict[str, Any]]) -> DataTable:
-    """Published figures beside ours."""
+    """Published figures compared with ours."""
     rows = []
     for figure in published:
         theirs, ours, difference = (figure[key] for key in ("published", "ours", "difference"))
@@ -136,10 +136,16 @@ def _endnotes(ledger: Ledger, operations: DataTable | None, *, verbose: bool) ->
 
 def _notes(ledger: Ledger) -> Iterator[str]:
     if active_params(ledger):
-        yield "active parameters: those that one token uses; of experts its own, embeddings, routers and heads whole"
+        yield (
+            "active parameters: those that one token uses; only its own experts, but whole embeddings, routers and "
+            "heads"
+        )
     yield from ledger.metadata.notes
     if ledger.metadata.published_left_out:
-        yield "published figures are left out: they are of one forward of the spec as written, at its own size, batch 1"
+        yield (
+            "published figures are not shown: they apply to one forward pass of the spec as written, at its own "
+            "size, batch 1"
+        )
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -370,7 +376,7 @@ def _held(ledger: Ledger) -> str:
         return f"attention matrices, {dtype}"
     if any(matrix.entries for matrix in matrices):
         return f"attention matrices, {dtype}, and {statistics_dtype} statistics where fused"
-    return f"attention statistics (fused: no matrix is kept), {statistics_dtype}"
+    return f"attention statistics (fused: no matrix is stored), {statistics_dtype}"
 
 
 def _all_layers(ledger: Ledger) -> str:
@@ -392,8 +398,8 @@ def traffic_texts(ledger: Ledger, *, verbose: bool) -> Iterator[TextLines]:
         level = units.size(ledger.metadata.memory_level)
         plain, tiled = (units.size(ledger.total(f"{how}_traffic_bytes")) for how in ("plain", "tiled"))
         yield line(
-            f"{plain} with every matrix kept, {tiled} tiled for {level} on chip "
-            "(FlashAttention, Dao et al. 2022, algorithms 0 and 1)",
+            f"{plain} with every matrix stored, {tiled} tiled for {level} on chip (FlashAttention, Dao et al. 2022, "
+            "algorithms 0 and 1)",
             head="main-memory traffic of attention: ",
         )
 

@@ -113,12 +113,15 @@ def _captions(curves: Sequence[ThroughputCurve]) -> Captions:
     dtypes = ", ".join(dict.fromkeys(curve.dtype for curve in curves))
     on = f" on {devices.pop()}" if len(devices) == 1 else ""
     at = f"N = {lengths.pop():,}, {dtypes}" if len(lengths) == 1 else f"each at its own N, {dtypes}"
-    notes = ["Numbers: samples of a batch. Filled: a larger batch does not fit."]
+    notes = ["Numbers: batch sizes. Filled points: a larger batch does not fit."]
     if any(curve.largest_batch is None for curve in curves):
-        notes.append("A line that ends with an open circle ends before the memory does.")
+        notes.append("A line with an open circle at its end stops before the memory is full.")
     if any(curve.experts for curve in curves):
-        notes.append(f"Of mixtures of experts {EXPECTED} of each batch.")
-    notes.append("Weights once per step and a cache for every sample; divided perfectly, without communication.")
+        notes.append(f"Mixtures of experts: {EXPECTED} of each batch.")
+    notes.append(
+        "Each step reads the weights once and the cache of every sample; the model divides perfectly among "
+        "devices, without communication."
+    )
     return Captions("Throughput of decode steps", f"{at}{on}, {basis(curves[0])}", "  ".join(notes))
 
 

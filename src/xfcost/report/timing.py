@@ -16,9 +16,10 @@ from xfcost.ledger.statistics import nine_in_ten
 from xfcost.report.document import DataTable, Part, TextLines, line, numbers
 
 _RATES: Final = (
-    "FLOP/s and bytes/s are achieved: the formulas' FLOPs, and bytes of inputs, outputs and weights read, each once"
+    "FLOP/s and bytes/s: FLOPs of the formulas, and bytes of inputs, outputs and weights (each counted once), divided "
+    "by the measured time"
 )
-_OF_TRAINING: Final = "; of the backward pass too, with gradients and what was saved for it"
+_OF_TRAINING: Final = "; both include the backward pass, with gradients and saved activations"
 
 
 def time_answer(ledger: Ledger) -> Iterator[TextLines]:
@@ -35,10 +36,12 @@ def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
     peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
     yield line(f"time: on {where_text(timing)}{peak}")
     yield from _lane_texts(timing)
+    if timing.device == "mps":
+        yield line("operations: not measured on mps, where torch reports no kernels")
     if timing.noisy:
         yield line(f"noisy: {timing.noisy}", "bold yellow")
     if timing.composed:
-        yield line("composed: every distinct block was run once, and counts as often as it is repeated")
+        yield line("composed: every distinct block was run once, and its time is multiplied by its repetitions")
     if timing.compiled:
         yield line(f"compiled by torch.compile; the first call took {units.seconds(timing.warm_up_seconds)}")
     yield from _beside_texts(timing)
@@ -46,14 +49,15 @@ def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def reached_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """A measured run beside the bound on the devices of `--on`: the shares of their peak and bandwidth."""
+    """A measured run compared with the bound on the devices of `--on`: the shares of their peak and bandwidth."""
     found, timing = reached(ledger), ledger.timing
     if found is None or timing is None:
         return
     tf32 = {"MFU": found.tf32_mfu, "bound": found.tf32_of_bound}
     beside = {name: "" if share is None else f" ({share_text(share)} with TF32)" for name, share in tf32.items()}
     mbu = "" if found.mbu is None else f" and {share_text(found.mbu)} MBU"
-    over = "; faster than the bound: another device, or another dtype in its products" if found.of_bound > 1 else ""
+    other = "; faster than the bound: the device or the dtype of its products must be another one"
+    over = other if found.of_bound > 1 else ""
     shares = f"{share_text(found.mfu)} MFU{beside['MFU']}{mbu}"
     bound = f"the lower bound is {share_text(found.of_bound)} of it{beside['bound']}{over}"
     where = f"{units.seconds(timing.seconds)} on {where_text(timing)}"
@@ -158,7 +162,7 @@ def _beside_texts(timing: Timing) -> Iterator[TextLines]:
         return
     share = units.percent(abs(rest), timing.seconds)
     if rest < 0:
-        why = "the clocks around the operations cost that much, or the machine was slower while they ran"
+        why = "timing each operation costs that much, or the machine was slower while they ran"
         sums = f"the operations add up to {share} more than the whole, and shares are of their sum"
         yield line(f"measuring overhead: {sums}; {why}", "dim")
         return
@@ -245,7 +249,7 @@ def _unknown_texts(found: Prediction) -> Iterator[TextLines]:
     if found.unknown:
         more = len(found.unknown) - _MOST_UNKNOWN
         names = ", ".join(found.unknown[:_MOST_UNKNOWN]) + (f" and {more} more" if more > 0 else "")
-        yield line(f"never measured on this device, estimated roughly: {names}", "yellow")
+        yield line(f"rough estimates, never measured on this device: {names}", "yellow")
 
 
 _WORST = 5

@@ -17,7 +17,7 @@ from xfcost.report.on_devices import WITHOUT_TF32
 _DAY, _SECONDS = "day", "second"
 _UNITS: Final = ((1, _DAY), (1 / 24, "hour"), (1 / 1440, "minute"))
 _SYMBOLS: Final = {_DAY: "", "hour": "h", "minute": "min"}
-# The share of a run's tokens from which on filling its last step is worth a word: a digit of the percentage beside it.
+# The share of a run's tokens from which on filling its last step is reported: a digit of the percentage next to it.
 _VISIBLE: Final = 0.001
 # Why a count differs from 6·P·D; smaller shares of it than `_SHOWN` are left out.
 _CAUSES: Final = {
@@ -41,7 +41,7 @@ def few_tokens_texts(ledger: Ledger) -> Iterator[TextLines]:
     """A question where a run has hardly any tokens: `300` may stand for 300B."""
     run, params = None if ledger.training is None else ledger.training.run, ledger.total("params") or 0
     if run is not None and run.tokens * _FEW < params:
-        words = f"{run.tokens:,} tokens are few for {units.count(params)} parameters"
+        words = f"{run.tokens:,} tokens are few for a model with {units.count(params)} parameters"
         meant = f"did you mean --tokens {run.tokens}B?" if run.tokens < _NO_UNIT else "--tokens counts the whole run"
         yield TextLines([words], "bold yellow", advice=meant)
 
@@ -94,8 +94,8 @@ def _memory_words(step: TrainingStep) -> str:
         logits = f", {units.size(step.loss_logits_bytes)} float32 logits of the loss" if step.loss_logits_bytes else ""
         return f"{units.size(step.total_with_loss_bytes)} ({parts}{logits})"
     if step.fixed_bytes is None:
-        return "--trace finds it (optimizer states and saved activations depend on the real model)"
-    return f"{units.size(step.fixed_bytes)} and saved activations, which --trace finds"
+        return "--trace computes it (optimizer states and saved activations depend on the real model)"
+    return f"{units.size(step.fixed_bytes)} and saved activations, which --trace computes"
 
 
 def _run_answers(run: WholeRun) -> Iterator[TextLines]:
@@ -103,7 +103,7 @@ def _run_answers(run: WholeRun) -> Iterator[TextLines]:
     days, advice = "", "--on DEVICE, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
         shared = f" ({device_days_text([run.device_days])})" if run.devices > 1 else ""
-        model = " of model FLOPs, which recompute nothing," if run.recomputed_flops else ""
+        model = " of model FLOPs, without recomputation," if run.recomputed_flops else ""
         days, advice = f", {days_text(run.days)}{shared}{model} on {speed_text(run)}", ""
     text = f"{scientific(run.flops)} FLOPs{again} in {steps_text(run.steps)}{days}"
     yield TextLines([text], head=f"{units.count(run.tokens)} tokens: ", advice=advice)
@@ -176,13 +176,13 @@ def _states(step: TrainingStep) -> str:
     known = OPTIMIZERS[step.optimizer]
     if known.numbers is None:
         shapes = "rows and columns of every matrix"
-        return shapes if step.optimizer_bytes is not None else f"{shapes}; --trace finds them"
+        return shapes if step.optimizer_bytes is not None else f"{shapes}; --trace computes them"
     return f"{step.optimizer}: {units.number_of(known.numbers, 'number')} per parameter, float32 or wider"
 
 
 def _activations(ledger: Ledger, step: TrainingStep) -> str:
     if step.kept_bytes is None:
-        return "--trace finds them on the real model"
+        return "--trace computes them with the real model"
     what = "saved by autograd" + ("" if ledger.module is not None else f", batch {ledger.metadata.batch}")
     if not step.attention_kept_bytes:
         return what
@@ -266,7 +266,7 @@ def plan_answers(ledger: Ledger) -> Iterator[TextLines]:
         yield line("no time, it does not fit", head=f"{what}: ")
     else:
         tf32 = plan.with_tf32
-        advice = "" if plan.mesh.mfus else "--mfu says which"
+        advice = "" if plan.mesh.mfus else "--mfu sets the share"
         head = f"{what}{'' if tf32 is None else f' {WITHOUT_TF32}'}: "
         yield TextLines([_how_long(plan)], head=head, advice=advice)
         if tf32 is not None:
@@ -350,7 +350,7 @@ def _fit_advice(plan: TrainingPlan) -> Iterator[str]:
     if not plan.memory.complete:
         yield "--trace finds them"
     if plan.fits is False and plan.remedies:
-        yield f"it would with {' '.join(plan.remedies)}"
+        yield f"it would fit with {' '.join(plan.remedies)}"
 
 
 def _fits(plan: TrainingPlan) -> str:
@@ -366,7 +366,7 @@ def _fits(plan: TrainingPlan) -> str:
         return f"{whole}: does not fit, {units.size(-plan.spare_bytes)} too much{missing}"
     if not memory.complete:
         return f"{whole}{missing}"
-    return f"{whole}: fits, {units.size(plan.spare_bytes)} left for workspace and fragments"
+    return f"{whole}: fits, {units.size(plan.spare_bytes)} left for workspace and fragmentation"
 
 
 def _layout(plan: TrainingPlan) -> str:
@@ -422,7 +422,8 @@ def _memory_table(plan: TrainingPlan, ledger: Ledger) -> DataTable:
         for name, size, words in lines
         if size != 0
     ]
-    total, words = "all" if memory.complete else "all that is known", "without workspace, communication, fragments"
+    total = "all" if memory.complete else "all known parts"
+    words = "without workspace, communication and fragmentation"
     if plan.bytes_per_parameter is not None:
         words += f"; a replica has {plan.bytes_per_parameter:.4g} bytes of states per parameter"
     rows.append([total, units.size(memory.known), words])
@@ -443,7 +444,7 @@ def _in_flight(plan: TrainingPlan) -> str:
     flying = mesh.in_flight(plan.memory.pipeline_stage, plan.micro_batches)
     samples = f"{plan.micro_batch} sample" + "s" * (plan.micro_batch > 1)
     several = f"{flying} micro-batches in flight, each of {samples}" if flying > 1 else f"one micro-batch of {samples}"
-    return several + ("" if plan.memory.activations is not None else "; --trace finds them")
+    return several + ("" if plan.memory.activations is not None else "; --trace computes them")
 
 
 def _times_table(plan: TrainingPlan, of: str = "") -> DataTable:

@@ -119,10 +119,10 @@ def schedule(path: YamlPath, stage: StageSpec, source: Source) -> tuple[Written,
         raise source.error(path, f"expected one of `block`, `pattern` or `blocks`, got {got}")
     if stage.blocks is not None:
         if stage.depth is not None:
-            raise source.error((*path, "depth"), "`blocks` says itself how many there are; leave `depth` out")
+            raise source.error((*path, "depth"), "`blocks` already sets the number of blocks; leave `depth` out")
         return _nested((*path, "blocks"), stage.blocks, source)
     if stage.depth is None:
-        raise source.error(path, f"the key 'depth' is missing: how many blocks does `{given[0]}` make?")
+        raise source.error(path, f"the key 'depth' is missing: the number of blocks of `{given[0]}`")
     if stage.block is not None:
         return [((*path, "block"), stage.block)], BlockOrder((0,), stage.depth)
     pattern = (stage.pattern or [])[: stage.depth]

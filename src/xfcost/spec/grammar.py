@@ -139,9 +139,9 @@ class SurveyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     system: _ShortText
     """Name of the system."""
     classes: list[SurveyClass] = []
-    """Classes that the table prints; none where it leaves the system out."""
+    """Classes of the system in the table; none if the table does not list it."""
     complexity: _ShortText | None = None
-    """Complexity that the table prints."""
+    """Complexity in the table."""
     decodes: bool | None = None
     """Whether the table says that it can decode autoregressively."""
     decoder: MechanismKeys | None = None
@@ -346,7 +346,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     flops: Figure | None = None
     """Published number of FLOPs, two per MAC."""
     source: str
-    """Where the figures are printed: a table, a section, a repository."""
+    """Where the figures were published: a table, a section, a repository."""
     convention: str | None = None
     """The source's counting convention, where it differs from xfcost's."""
     note: str | None = None
@@ -369,7 +369,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)] | None = None
     """Stages of a model with one stream, in order."""
     encoder: StreamSpec | None = None
-    """Encoder stream, in place of `embed` and `stages`."""
+    """Encoder stream, instead of `embed` and `stages`."""
     decoder: StreamSpec | None = None
     """Decoder stream, causal by default; its cross-attention reads the encoder's output."""
     head: AnyHead | None = None
@@ -381,7 +381,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     notes: str | None = None
     """Free text about the spec."""
     published: list[Published] = []
-    """Published figures, which reports show beside xfcost's."""
+    """Published figures, which reports compare with xfcost's."""
     survey: SurveyEntry | None = None
     """Its line in the table of a survey of efficient attention; `xfcost survey` prints them all."""
     extends: str | None = None

@@ -61,7 +61,7 @@ def _meaning(data: dict[str, Any], path: YamlPath) -> str:
 
 def _missing(key: str, data: dict[str, Any], path: YamlPath) -> str:
     if key == "kind":
-        return f"the key 'kind' is missing: what is it? {nearest('', known_kinds((*path, 'kind')))}"
+        return f"the key 'kind' is missing; {nearest('', known_kinds((*path, 'kind')))}"
     near = nearest(key, value_at(data, path) or {}) if path else ""
     hint = f" ({near})" if near.startswith("did you mean") else _meaning(data, (*path, key))
     return f"the key '{key}' is missing{hint}"

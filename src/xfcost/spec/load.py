@@ -242,7 +242,7 @@ def lineage(name: str) -> list[Written]:
         if "model_type" in data:
             raise source.error(
                 ("model_type",),
-                f"a config.json of transformers is no spec yet; `xfcost import {shown} -o model.yaml` converts it",
+                f"a config.json of transformers is not a spec; `xfcost import {shown} -o model.yaml` converts it",
             )
         files.append(Written(shown, text, data, source))
         parent = data.get("extends")
@@ -260,7 +260,7 @@ def lineage(name: str) -> list[Written]:
             raise source.error(("extends",), str(error)) from None
         trail = " -> ".join(os.path.basename(file) for file in (*paths, str(path)))
         if os.path.realpath(path) in paths:
-            raise source.error(("extends",), f"the specs extend each other in a circle: {trail}")
+            raise source.error(("extends",), f"circular extends: {trail}")
         if len(paths) >= _MOST_EXTENDS:
             raise source.error(("extends",), f"more than {_MOST_EXTENDS} specs extend one another: {trail}")
 
@@ -285,7 +285,7 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     if name not in files and f"common-{name}" in files:  # a mechanism, in the model that all of them share
         name = f"common-{name}"
     if name not in files:
-        hint = f"; a file is meant by its path: ./{name}" if os.path.exists(name) else ""
+        hint = f"; to name a file, give its path: ./{name}" if os.path.exists(name) else ""
         names = [*preset_files(), *models()]
         near = near_names(name, names) or [one for one in names if name.lower() in one][:_MOST_NEAR]
         meant = f"; {did_you_mean(near)}" if near else ""

@@ -127,7 +127,7 @@ def _expanded_each(data: dict[str, Any], words: list[str], values: Any) -> Itera
     index = words.index(_EACH)
     before, after = words[:index], words[index + 1 :]
     if not before or _EACH in after:
-        raise _PathError("'each' stands once, behind the list that it counts, as in stages.each.depth")
+        raise _PathError("'each' may occur once, after a list, as in stages.each.depth")
     for container, step, path in _targets(data, data, before, ()):
         items = value_at(container, (step,))
         if not isinstance(items, list):
@@ -157,7 +157,7 @@ def _assign_at(data: dict[str, Any], source: Source, words: list[str], value: An
 def _matched(data: dict[str, Any], words: list[str]) -> list[_Target]:
     """What `words` match, at least one place."""
     if words.count(_ANYWHERE) > 1 or words[-1] == _ANYWHERE:
-        raise _PathError("'**' stands once, before the key that it looks for, as in **.heads")
+        raise _PathError("'**' may occur once, before the key that it searches for, as in **.heads")
     targets = list(_targets(data, data, words, ()))
     if not targets:
         raise _PathError(f"nothing in the spec is at {printable('.'.join(words))}")

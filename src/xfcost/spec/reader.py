@@ -330,7 +330,7 @@ class _Builder:
             first = self.source.where(key_path) if key in result else None
             self.source.lines[key_path] = (self.source.name, line)
             if first:
-                raise self.source.error(key_path, f"the key stands twice (first at {first}); keep one of them")
+                raise self.source.error(key_path, f"duplicate key (first at {first}); keep one of them")
             if key == "<<":
                 raise self.source.error(key_path, "merge keys are not read; write the keys out, or use `extends`")
             self.refuse_tag(key_node, key_path)

@@ -95,8 +95,10 @@ def chosen_for(systems: Collection[Spec | bool], run: Run) -> Chosen:
     """The dtype and the attention of `run`, the same for all `systems`; of one without a spec: is it a language model?
 
     Where the run gives none, they are those of language models if all are language models, and else the usual ones.
+    What has a cache writes text.
     """
-    found = [one if isinstance(one, bool) else is_language_model(one) for one in systems]
+    cached = run.mode in WITH_CACHE
+    found = [cached or (one if isinstance(one, bool) else is_language_model(one)) for one in systems]
     by_mode = is_deployed(run) and any(found)
     deployed = _deployed(run)
     default = deployed if by_mode and all(found) else _USUAL
@@ -126,7 +128,10 @@ def _deployed(run: Run) -> Chosen:
 def _note(missing: Collection[str], deployed: Chosen, where: str, *, all_of_them: bool) -> str:
     own, usual = _words(deployed, missing), _words(_USUAL, missing)
     if not all_of_them:
-        return f"{usual}: not all of these are language models, whose default {where} is {own}"
+        return (
+            f"{usual}: the default of language models {where} is {own}, but not all of these systems are language "
+            "models"
+        )
     options = " ".join(f"--{name} {getattr(_USUAL, name)}" for name in missing)
     return f"{own}: the default of language models {where}; or give {options}"
 

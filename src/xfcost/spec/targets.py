@@ -68,7 +68,7 @@ def module_target(text: str) -> ModuleTarget | None:
 
 
 SHAPE: Final = re.compile(r"(?P<sides>(?:\d+|[A-Z])(?:x(?:\d+|[A-Z]))*)(?::(?P<dtype>\w+))?\Z")
-NO_MODULE: Final = "--input and --build are of torch modules; a spec knows its inputs (--N, --size, --batch)"
+NO_MODULE: Final = "--input and --build: only for torch modules; a spec has its inputs (--N, --size, --batch)"
 _NUMBERED: Final = re.compile(r"(?P<place>\d+):(?P<text>.+)\Z", re.DOTALL)
 
 
@@ -114,7 +114,7 @@ def _by_place(
         if place not in modules:
             known = ", ".join(f"{number} is {printable(name, 80)}" for number, name in modules.items())
             raise UsageError(
-                f"{option} {printable(text, 200)}: {place} is no torch module among the {systems} systems; {known}"
+                f"{option} {printable(text, 200)}: {place} is not a torch module among the {systems} systems; {known}"
             )
         own.setdefault(place, []).append(found["text"])
     return {place: tuple(own.get(place, common)) for place in modules}

@@ -1,4 +1,4 @@
-"""Rows on a Dask cluster: each is a task for one of its machines, in a process of its own beside the worker.
+"""Rows on a Dask cluster: each is a task for one of its machines, in a process separate from the worker.
 
 A machine gets the next row when it has answered the one before. Dask sends a row whose worker is killed again, as often
 as its scheduler allows (`distributed.scheduler.allowed-failures`); the row's process ends with its worker.
@@ -217,7 +217,7 @@ def check_version(address: str, place: str, version: object) -> None:
     """
     if version == __version__:
         return
-    has = f"has xfcost {version}" if isinstance(version, str) else f"has no xfcost that answers ({_text(version)})"
+    has = f"has xfcost {version}" if isinstance(version, str) else f"has no working xfcost ({_text(version)})"
     raise UsageError(
         f"--scheduler {address}: {place} {has}, and this is xfcost {__version__}; install the same version there"
     )
@@ -255,7 +255,7 @@ def _connected(address: str, seconds: float) -> Client:
         return Client(address, timeout=seconds, set_as_default=False)
     except Exception as error:  # noqa: BLE001 - what is no scheduler answers anything
         known = isinstance(error, (OSError, ValueError, TypeError))
-        why = _text(error) if known else "what answers speaks another protocol"
+        why = _text(error) if known else "the server uses another protocol"
         if isinstance(error, LateError):
             why = f"nothing within {seconds:g} s"
         raise UsageError(

@@ -87,7 +87,7 @@ def variants_of(options: dict[str, Any]) -> list[dict[str, Any]]:
         result.append(one | {name: more[name] for name in more if not (several and name in unused)})
     for name in more:
         if not any(name in one for one in result):
-            raise UsageError(f"--{name.replace('_', '-')}: it is of --mode {' or '.join(OF_MODES[name])}; add that")
+            raise UsageError(f"--{name.replace('_', '-')}: only for --mode {' or '.join(OF_MODES[name])}; add it")
     return result
 
 

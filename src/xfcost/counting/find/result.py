@@ -102,7 +102,7 @@ class Question(NamedTuple):
     top: int = 20
     """Models that are listed, of those that fit."""
     front: tuple[str, str] = ("params", "macs")
-    """No model of the front has another beside it with as much of the first for less of the second."""
+    """For no model of the front is there another with as much of the first quantity and less of the second."""
 
 
 class FoundModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,9 +128,9 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     """How many have it. A model may be over several budgets."""
     alone: int = 0
-    """How many are over this budget alone."""
+    """How many are over only this budget."""
     nearest: FoundModel | None = None
-    """Of those over it alone, the nearest."""
+    """The nearest of those over only this budget."""
     excess: float | None = None
     """How far that one is over the budget, as a share of it."""
     budget: bool = False
@@ -218,7 +218,7 @@ def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Questi
         asked += [f"--sort {question.sort}"] if question.sort in _SECONDS else []
         asked += [f"--front {','.join(question.front)}"] if _SECONDS & {*question.front} else []
         if asked:
-            raise UsageError(f"{asked[0]}: seconds on which device? Name it, as in --on h100-sxm (`xfcost devices`)")
+            raise UsageError(f"{asked[0]}: needs a device, as in --on h100-sxm (`xfcost devices`)")
         return question
     on.peak(dtype)
     if on.tf32_peak(dtype) is None and "tf32_seconds" in (question.sort, *question.front):

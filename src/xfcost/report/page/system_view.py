@@ -108,7 +108,7 @@ def spaced(line: str) -> str:
 
 
 def _growth(comparison: Comparison, place: int) -> Iterator[str]:
-    """`growth, e of cost ~ N^e from N to 4·N: MACs 1.41, …`; nothing where no other N fits."""
+    """`growth, exponent e in cost ~ N^e from N to 4·N: MACs 1.41, …`; nothing where no other N fits."""
     growth, ledger = comparison.growth[comparison.names[place]], comparison.ledgers[place]
     factor = growth["factor"]
     if factor is None:
@@ -116,7 +116,7 @@ def _growth(comparison: Comparison, place: int) -> Iterator[str]:
     span = f"from N to {units.ratio(factor)[:-1]}·N" if factor > 1 else f"from N/{units.ratio(1 / factor)[:-1]} to N"
     words = growth_words([ledger]).items()
     exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words)
-    yield f"growth{forward_part(comparison)}, e of cost ~ N^e {span}: {exponents}"
+    yield f"growth{forward_part(comparison)}, exponent e in cost ~ N^e {span}: {exponents}"
 
 
 def system_view(content: PageContent, place: int) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def check_parameters(model: nn.Module, name: str, seconds: float = math.inf) -> 
 def _check_device(model: nn.Module) -> None:
     devices = {one.device.type for one in (*model.parameters(), *model.buffers())}
     if "meta" in devices:
-        raise UsageError("mixing: the module is on `meta`, and masks are found by their numbers; build it on the CPU")
+        raise UsageError("mixing: the module is on `meta`, and finding masks needs numbers; build it on the CPU")
     if devices - {"cpu"}:
         raise UsageError(f"mixing: the module is on {', '.join(sorted(devices))}; it is found on the CPU: module.cpu()")
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.arithmetic import causal_pairs, chunked_pairs
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, message, refused
 from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
@@ -54,7 +54,7 @@ def finished(outputs: Any, unfinished: Counter[str]) -> Any:
         if isinstance(leaf, AsyncIterator) or inspect.iscoroutine(leaf):
             if inspect.iscoroutine(leaf):
                 leaf.close()
-            raise UsageError("its forward is asynchronous, and nothing runs until it is awaited; give a plain forward")
+            raise UsageError("its forward is asynchronous; give a plain forward")
         if isinstance(leaf, Future | torch.futures.Future):
             return finished(leaf.result() if isinstance(leaf, Future) else leaf.wait(), unfinished)
         if not isinstance(leaf, Iterator):
@@ -191,12 +191,17 @@ def run(
     everything = (*model.parameters(), *model.buffers(), *reached((args, kwargs)))
     on_meta = any(tensor.is_meta for tensor in everything)
     reason = needs_elements(model, (args, kwargs))
-    attempts: list[TensorKind] = ["real"] if reason else ["meta", "fake"] if on_meta else ["meta", "fake", "real"]
+    attempts: list[tuple[TensorKind, bool]] = [("meta", False), ("meta", True), ("fake", False)]
+    attempts = [("real", False)] if reason else attempts if on_meta else [*attempts, ("real", False)]
     failed: BaseException | None = None
-    for how in attempts:
+    for how, numbers in attempts:
+        if numbers and failed is not None and not is_about_meta(failed):
+            continue
         try:
-            found = run_on(how, model, args, kwargs, training=training, keeps_free=keeps_free, cache=cache)
-            return found._replace(reason=reason)
+            found = run_on(
+                how, model, args, kwargs, training=training, keeps_free=keeps_free, cache=cache, numbers=numbers
+            )
+            return found if numbers else found._replace(reason=reason)
         except XfcostError:
             raise
         except (Exception, SystemExit) as error:
@@ -214,12 +219,13 @@ def run(
 def run_on(  # noqa: PLR0913 - options
     how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
     training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
-    cache: CacheNames = USUAL_NAMES,
+    cache: CacheNames = USUAL_NAMES, numbers: bool = False,
 ) -> RecordedModule:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
-    `recorder` records in place of the usual one.
+    `recorder` records in place of the usual one. With `numbers` tensors that `torch.arange` and its kin make on `meta`
+    keep their numbers.
     """
     outside, padding = Work("", "outside"), WithoutPadding()
     faking = fake_tensor_mode() if how == "fake" else nullcontext()
@@ -236,7 +242,7 @@ def run_on(  # noqa: PLR0913 - options
             stack.enter_context(shapes_on_meta())
             stack.enter_context(without_autocast())
             stack.enter_context(padding if kwargs.get("use_cache") else nullcontext())
-            stack.enter_context(known_numbers(reached((args, kwargs))))
+            stack.enter_context(known_numbers(reached((args, kwargs)), made=numbers))
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
@@ -247,10 +253,11 @@ def run_on(  # noqa: PLR0913 - options
             learned = frozenset(name for name, one in model.named_parameters() if one.grad is not None)
         elements = {name: parameter.numel() for name, parameter in model.named_parameters()}
         has_cache = kwargs.get("use_cache") or cache.returns
-        cached = storage_bytes(cache_in(outputs, cache.returns)) if has_cache else {}
+        stored = cache_in(outputs, cache.returns) if has_cache else None
+        cached = storage_bytes(stored)
         logits = _logits_in(outputs) if training else 0
     operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
-    _find_windows(model, operations.works.values())
+    _find_windows(model, operations.works.values(), stored)
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     keys, ran = operations.keys, recorder.run.ran
@@ -285,25 +292,32 @@ def storage_bytes(cache: Any) -> dict[str, int]:
     return found
 
 
-def _find_windows(model: nn.Module, works: Iterable[Work]) -> None:
+def _find_windows(model: nn.Module, works: Iterable[Work], cache: Any) -> None:
     """Give the masked attention of local layers the pairs that a causal window or chunk keeps.
 
     Fields are named as in transformers. A mask on `meta` has no elements. A window that looks both ways keeps more, so
-    that a bound stays one.
+    that a bound stays one. The query of a decode step is the last token of its cache.
     """
     for work in works:
         core = work.core
-        if not work.masked or core is None or core.times * core.queries != core.keys * (work.heads or 0):
+        if not work.masked or core is None or work.heads is None:
             continue
         module, n = model.get_submodule(work.path), int(core.keys)
+        if core.queries == getattr(module, "num_key_value_groups", 1) and core.times == work.heads:
+            work.heads *= int(core.queries)  # heads that share keys are the queries of one, as transformers packs them
+        queries = core.times * core.queries // work.heads
         config = getattr(module, "config", None)
-        window = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
+        window: Any = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
         layer, kinds = getattr(module, "layer_idx", -1), getattr(config, "layer_types", None) or []
-        chunk = getattr(config, "attention_chunk_size", None)
-        if isinstance(window, int) and window > 0:
-            work.pairs, work.masked = causal_pairs(n, window), False
-        elif chunk and kinds[layer : layer + 1] == ["chunked_attention"]:
-            work.pairs, work.masked = chunked_pairs(n, chunk), False
+        chunk: Any = getattr(config, "attention_chunk_size", None)
+        if not isinstance(window, int) or window <= 0:
+            window = None
+            if not chunk or kinds[layer : layer + 1] != ["chunked_attention"]:
+                continue
+        if queries == n:
+            work.pairs, work.masked = causal_pairs(n, window) if window else chunked_pairs(n, chunk), False
+        elif queries == 1 and hasattr(cache, "get_seq_length") and isinstance(tokens := cache.get_seq_length(), int):
+            work.pairs, work.masked = min(window, tokens) if window else (tokens - 1) % chunk + 1, False
 
 
 def _logits_in(outputs: Any) -> int:

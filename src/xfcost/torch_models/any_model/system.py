@@ -127,7 +127,7 @@ class ModuleSystem:
     @property
     def own(self) -> Ledger:
         if self._own is None:
-            raise RuntimeError(f"{self.name} was not counted yet")
+            raise RuntimeError(f"{self.name} has not been counted")
         return self._own
 
     @property
@@ -226,14 +226,14 @@ class ModuleSystem:
     def remarks(self) -> Iterator[str]:
         """What crossovers with it are made of, where that is not a polynomial through its counts."""
         if not self.has_tokens and not self.has_images:
-            yield "its inputs have no letter N, H or W: it is counted on these alone, without growth and crossovers"
+            yield "its inputs have no letter N, H or W, so it is counted at one size, without growth and crossovers"
             return
         for name, counts in self._counts.items():
             if counts.evaluated:
                 continue
             how = f"no polynomial in {name} of a small degree fits its costs, and "
             if self._is_slow(counts):
-                yield how + f"a run takes {self._seconds:.1f} s: no crossovers with it are looked for; --verbose does"
+                yield f"{how}a run takes {self._seconds:.1f} s: crossovers are skipped; --verbose searches for them"
             else:
                 yield how + f"it is counted at every {name} that is looked at, up to {counts.most:,}"
 

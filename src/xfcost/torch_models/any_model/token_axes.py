@@ -66,7 +66,7 @@ def said_axes(given: Given, names: Sequence[str], texts: Sequence[str]) -> Axes:
     """The token axes of inputs that `--tokens-of` names: `x:1`, `image:2,3`, and `cond:none` of one without tokens.
 
     Raises:
-        UsageError: there is no such input, it is no tensor, or it has no such axis.
+        UsageError: there is no such input, it is not a tensor, or it has no such axis.
     """
     keys = {key if isinstance(key, str) else names[key]: key for key, _ in inputs_of(given)}
     values, found = dict(inputs_of(given)), Axes()
@@ -81,7 +81,7 @@ def said_axes(given: Given, names: Sequence[str], texts: Sequence[str]) -> Axes:
         axes = () if said == "none" else tuple(sorted({int(one) for one in said.split(",")}))
         ranks = [leaf.dim() for leaf in pytree.tree_leaves(values[keys[name]]) if isinstance(leaf, Tensor)]
         if axes and (not ranks or axes[-1] >= min(ranks)):
-            has = f"it has the axes 0 to {min(ranks) - 1}" if ranks else "it is no tensor"
+            has = f"it has the axes 0 to {min(ranks) - 1}" if ranks else "it is not a tensor"
             raise UsageError(f"--tokens-of {text}: {name} has no axis {axes[-1]}; {has}")
         found[keys[name]] = axes
     return found

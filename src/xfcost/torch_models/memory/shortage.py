@@ -113,7 +113,7 @@ def memory_may_run_out(name: str, doing: str) -> Iterator[None]:
             raise
         what = (text.strip() or type(error).__name__).splitlines()[0]
         if request := _REQUEST.search(text):
-            what = f"{int(request[1]):,} bytes ({size(int(request[1]))}) could not be had"
+            what = f"{int(request[1]):,} bytes ({size(int(request[1]))}) could not be allocated"
         limit = tightest()
         raise DeviceError(
             f"{name}: memory ran out while {doing}: {what}; {limit.name} leaves {limit.left:,} bytes; {_MEND}"
@@ -152,8 +152,8 @@ _MOST_BYTES: Final = 2**63
 # What an error of torch says -> what is meant by it.
 _REFUSALS: Final = {
     "overflow": (
-        "{name} is too large to be laid out here, even on `meta` ({first}); take a smaller --N, or leave --device out "
-        "and take --no-trace, which counts it all the same"
+        "{name} is too large even on `meta` ({first}); take a smaller --N, or leave --device out and take --no-trace, "
+        "which still counts it"
     ),
     "more than 1 value per channel": (
         "{name}: in training a batch norm takes the variance of its batch, and a channel has one value here; take a "
@@ -174,8 +174,8 @@ def within_torch(ledger: Ledger) -> Iterator[None]:
     needed = largest * ledger.bytes_per_element
     if needed >= _MOST_BYTES:
         raise NoRoomError(
-            f"{name} has a tensor of about {largest:,} elements ({needed:,} bytes), "
-            "and torch numbers bytes up to 2⁶³; --no-trace counts it all the same",
+            f"{name} has a tensor of about {largest:,} elements ({needed:,} bytes), and torch numbers bytes up to "
+            "2⁶³; --no-trace still counts it",
             needed,
             _MOST_BYTES,
         )

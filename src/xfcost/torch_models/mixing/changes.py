@@ -1,4 +1,4 @@
-"""An operation that no rule knows: its tokens are changed, one after the other, and what changes depends on them."""
+"""An operation without a rule: its tokens are changed, one after the other, and what changes depends on them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def by_changes(call: Call) -> Outcome:
     random = torch.Tag.nondeterministic_seeded in call.func.tags
     runs_again = not random and not schema_of(call.func).is_mutable and _is_inexact(result)
     if not runs_again or not 0 < len(places) <= min(_MOST_PLACES, _MOST_OUTPUTS // max(1, result.numel())):
-        raise NotImplementedError("no rule knows it")
+        raise NotImplementedError("it has no rule")
 
     kind = torch.complex128 if any(map(torch.is_complex, numbers.values())) else torch.float64
     parts = [value.numel() for value in numbers.values()]
@@ -99,7 +99,7 @@ def _new_places(call: Call, depends: Tensor, places: list[int], *, overlap: bool
     groups = [frozenset(table[one].tolist()) for one in sets]
     disjoint = sum(map(len, groups)) == len(frozenset[int]().union(*groups))
     if not disjoint and not overlap:
-        raise NotImplementedError("no rule knows it")
+        raise NotImplementedError("it has no rule")
     made = call.one_place_each(groups)
     counts = torch.tensor([len(group) for group in groups if group])
     finding = Finding(mixes=True, computed=counts, places=frozenset(places), merges=disjoint)

@@ -33,7 +33,7 @@ from xfcost.torch_models.shared.private_torch import TorchDispatchMode, disable_
 
 
 _IMAGE: Final = 4
-BEHIND: Final = "it works on what an operation of unknown kind gives"
+BEHIND: Final = "its input is the output of an operation of unknown kind"
 
 
 def lost(call: Call, reason: str) -> Outcome:
@@ -261,7 +261,7 @@ class Follower(TorchDispatchMode):
         owned = self._any_owned(given)
         behind = not is_new(call) and packet not in _ERASING and any(value in self._lost for value in given)
         if self._clock.is_over():
-            outcome = lost(call, f"looking at all operations takes more than {self._clock.seconds:g} s (--mixing-time)")
+            outcome = lost(call, f"finding all mixing kinds takes more than {self._clock.seconds:g} s (--mixing-time)")
         elif behind and not (is_movement(call) or (is_pointwise(call) and self._is_of_one(given))):
             outcome = lost(call, BEHIND)
         else:
@@ -371,7 +371,7 @@ class Follower(TorchDispatchMode):
         try:
             return _fitting(call, by_changes(call))
         except Exception:  # noqa: BLE001 - an operation that does not run on such numbers stays unknown
-            return lost(call, "no rule knows it")
+            return lost(call, "it has no rule")
 
     def _of_parameters(self, call: Call, given: list[Tensor]) -> Outcome:
         """Of parameters and constants alone."""

@@ -88,7 +88,7 @@ class Places:
             NotImplementedError: there are some of both.
         """
         if self.renewed and len({self.renewed.get(place) for place in places if place >= 0}) > 1:
-            raise NotImplementedError("it joins tokens with what an operation of unknown kind gives")
+            raise NotImplementedError("it combines tokens with the output of an operation of unknown kind")
 
     def groups(self, places: Tensor) -> list[frozenset[int]]:
         """The distinct places of each row."""

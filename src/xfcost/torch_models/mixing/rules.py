@@ -438,7 +438,7 @@ def _over_channels(call: Call, owners: Tensor, kernel: TapKernel, groups: int, *
     if transposed:
         owners, kernel = _spread(owners, kernel.stride), kernel.of_transposed()
     several = groups > 1 or any(side != 1 for side in kernel.sides)
-    if several and are_varied(owners):
+    if several and any(varies(home(owners), axis) for axis in range(2, owners.dim())):
         return _over_several(call, owners, kernel, groups, transposed=transposed)
     made, findings = [], []
     for part in owners.chunk(groups, 1):
@@ -474,8 +474,3 @@ def _together(findings: list[Finding]) -> Finding:
     counts = [one.computed for one in findings if one.computed is not None]
     places = frozenset[int]().union(*(one.places for one in findings))
     return first._replace(computed=torch.cat(counts) if counts else None, places=places)
-
-
-def are_varied(owners: Tensor) -> bool:
-    """Do homes differ along any spatial axis?"""
-    return any(varies(home(owners), axis) for axis in range(2, owners.dim()))

@@ -167,13 +167,13 @@ def _reason(rows: tuple[Operation, Operation], leaves: Sequence[ProbedLeaf | Non
         return observed.left_out[small.path]
     leaf = leaves[0]
     if leaf is None or leaves[1] is None:
-        return "nothing runs in it at these sizes: it is a table, or has nothing to pad"
+        return "it runs nothing at these sizes: it is a table, or has nothing to pad"
     if leaf.mixing == "unknown":
         return leaf.reason
     if small.mixes and small.only_moves and leaf.mixing == "per-token":
-        return "it only moves numbers: who reads them shows behind it"
+        return "it only moves numbers"
     if max(small.reads_tokens or 0, large.reads_tokens or 0) == 1:
-        return "it reads one token alone here: a softmax of one number is 1"
+        return "it reads only one token here: a softmax of one number is 1"
     return None
 
 
@@ -216,7 +216,7 @@ def _agreeing(numbers: Sequence[tuple[int, ...]], declared: list[int]) -> list[i
 _STEM = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
 _STREAMS = "it joins the two streams of a reversible stage, and the probe follows one"
 _NOT_SMALL = "its component has this row at larger sizes only"
-_TIME_OVER = "the time of --mixing-time was over"
+_TIME_OVER = "the time limit of --mixing-time was reached"
 _TWO_INPUTS = "it reads an earlier stage's output too, of another grid"
 
 

@@ -59,7 +59,7 @@ def reach_of_module(
     size = affordable(model, given, axes, full, clock)
     if not any(call.name for call in size.calls):
         raise UsageError(
-            f"reach: {name} runs none of its blocks: expected layers, or numbered children of its lists, that the "
+            f"reach: {name} runs none of its blocks; expected layers, or numbered children of its lists, that the "
             "forward pass calls and that return floats"
         )
     seen = _influences(model, size, _FFT_ROUNDING if any("fft" in work.name for work in full.works) else 0.0)

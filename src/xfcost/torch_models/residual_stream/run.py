@@ -73,10 +73,10 @@ def residual_stream(
         DeviceError: torch has no kernel for it.
     """
     name, headless = ledger.metadata.name, msgspec.structs.replace(architecture, head=None)
-    say(f"laying out {name} …")
+    say(f"building {name} …")
     with within_torch(ledger), no_compiler():
         needed = _needed(headless)
-    check_room(needed, "cpu", name, "one forward and what is measured of it", _MEND)
+    check_room(needed, "cpu", name, "one forward and its measurements", _MEND)
     say(f"running {name} …")
     steps: list[StreamStep] = []
     with torch.random.fork_rng(devices=[]), on_device(name, "cpu", architecture.dtype), torch.no_grad():

@@ -121,7 +121,7 @@ def dispatched_rows(
     costs = {name: {quantity: each[quantity] for quantity in RUN} for name, each in ran.items()}
     rows_found, outside = rows_by_path(costs, paths)
     unknown = [
-        f"the dispatcher saw {name} {times} time(s), and no formula knows it" for name, times in found.unknown.items()
+        f"the dispatcher saw {name} {times} time(s), and no formula is known" for name, times in found.unknown.items()
     ]
     return rows_found, [*unknown, *outside]
 

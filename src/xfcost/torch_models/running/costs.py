@@ -176,7 +176,7 @@ _MACS: Final[dict[Any, Callable[..., int]]] = {
     aten.linear_backward: lambda x, gradient, weight, needed: gradient.numel() * weight.shape[-1] * sum(needed[:2]),
     aten_operation("_cdist_backward"): lambda *_: 0,  # distances are differentiated element by element
 }
-# Backward kernels with contractions inside that no formula knows. Other backward kernels are element-wise.
+# Backward kernels with contractions inside, without a formula. Other backward kernels are element-wise.
 _UNKNOWN: Final = frozenset((
     "aten::_convolution_double_backward", "aten::_cudnn_rnn_backward", "aten::_slow_conv2d_backward",
     "aten::_sparse_mm_reduce_impl_backward", "aten::conv_tbc_backward", "aten::lstm_mps_backward",

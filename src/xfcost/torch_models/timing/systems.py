@@ -78,8 +78,7 @@ def passes(
         )
 
     model, inputs = lives[phase].model, lives[phase].inputs
-    on_cuda = device.startswith("cuda")
-    seen = None if device == "mps" or (compile_ and not on_cuda) else rows  # mps has no kernels that can be told apart
+    seen = None if compile_ and not device.startswith("cuda") else rows
     return Subject(calls, seen, lambda: peak_on(device, lambda: model(*inputs), model, inputs))
 
 
@@ -103,8 +102,7 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
             stepping.call = stepping.model
         return stepping.peak(device)
 
-    seen = None if device == "mps" or (compile_ and not on_cuda) else rows
-    return Subject({"": stepping}, seen, peak)
+    return Subject({"": stepping}, None if compile_ and not on_cuda else rows, peak)
 
 
 def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:
@@ -217,8 +215,8 @@ class SystemOnDevice:
         self.device, self.plan, self.meters, self.mend = device, plan, meters, FOR_SPECS
         if plan.lane != "wall" and system.step is not None:
             raise UsageError(
-                f"--lane {plan.lane}: of --mode generate, which is a prefill and decode steps; give --mode prefill or "
-                "decode, or leave --lane out"
+                f"--lane {plan.lane}: does not support --mode generate, which is a prefill and decode steps; give "
+                "--mode prefill or decode, or leave --lane out"
             )
         if plan.composed:
             system = system._replace(architecture=with_distinct_blocks(system.architecture, system.ledger))
@@ -275,7 +273,7 @@ class SystemOnDevice:
 def with_distinct_blocks(architecture: Architecture, ledger: Ledger) -> Architecture:
     """The architecture with every block once."""
     if ledger.training is not None or ledger.generation is not None:
-        raise UsageError(f"--composed: of --mode {ledger.metadata.mode}; a forward or a decode step is composed")
+        raise UsageError(f"--composed: does not support --mode {ledger.metadata.mode}; expected forward or decode")
 
     def once(stage: Stage) -> Stage:
         blocks = tuple(msgspec.structs.replace(block, times=1) for block in stage.blocks)

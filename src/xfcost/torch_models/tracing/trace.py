@@ -222,7 +222,7 @@ class Traced(NamedTuple):
     modules: dict[str, ModuleCosts]
     """Dotted module path -> own costs; the model itself is ""."""
     unsupported: dict[str, int]
-    """Operations that no handle knows, with how often they ran. Nothing of theirs is counted."""
+    """Operations without a handle, with how often they ran. Nothing of theirs is counted."""
     uncalled: tuple[str, ...] = ()
     """Modules with parameters that were never called, and none of whose parameters any operation used."""
 
@@ -251,7 +251,7 @@ class Traced(NamedTuple):
         lines = [f"{bound}{self.macs:,} MACs, {bound}{self.flops:,} FLOPs; {self.params:,} parameters"]
         if self.unsupported:
             names = (f"{name} ({times:,}×)" for name, times in self.unsupported.items())
-            lines.append(f"not counted, for no handle knows them: {', '.join(names)}")
+            lines.append(f"not counted, because no handle is known: {', '.join(names)}")
         if self.uncalled:
             lines.append(f"never called: {', '.join(self.uncalled)}")
         return "\n".join(lines)
@@ -421,7 +421,7 @@ def traced_rows(
     """
     traced = trace(model, inputs)
     loose = [
-        f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()
+        f"{operation} ran {times} time(s), and no handle is known" for operation, times in traced.unsupported.items()
     ]
     costs = {
         name: {quantity: getattr(each, quantity) for quantity in MEASURED} for name, each in traced.modules.items()
