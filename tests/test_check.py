@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import xfcost
 from calibrated import keep_calibration
-from helpers import environment, table_of, xf
+from helpers import environment, error_of, table_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
 from xfcost.api.check import check_all, find_project, planned, read_project
 from xfcost.cli import command
@@ -142,11 +142,6 @@ def test_exit_codes(here):
     [
         (["vit"], "vit: has no budget"),
         ([], "nothing to check"),
-        (["vit", "--max-macs", "-5G"], "--max-macs -5G: expected a number of MACs"),
-        (["vit", "--max-macs", "nan"], "--max-macs nan: expected a number"),
-        (["vit", "--max-macs", "0"], "expected a number of MACs from 1"),
-        (["vit", "--max-memory", "2"], "has no unit"),
-        (["vit", "--max-memory", "2GMACs"], "expected bytes with their unit"),
         (["vit", "--max-params", "2GiB"], "expected a number of parameters"),
         (["vit", "--max-kv-cache", "2GiB"], "--mode forward keeps no cache"),
         (["vit", "--max-memory", "2GiB", "--mode", "train", "--optimizer", "adafactor"], "not known in closed form"),
@@ -163,10 +158,9 @@ def test_exit_codes(here):
     ],
 )
 def test_bad_input_is_one_message(here, words, told):
-    done = xf("check", *words, cwd=here)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
-    assert done.stderr.count("\n") == 1
+    said = error_of("check", *words, cwd=here)
+    assert told in said
+    assert said.count("\n") == 1
 
 
 def test_every_budget_has_its_option():

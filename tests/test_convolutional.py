@@ -19,6 +19,7 @@ from strategies import as_yaml, counted_spec
 from whole_probe import probe
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conv_kernel import ConvKernel, pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
+from xfcost.formulas.residual import squeezed_width
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
@@ -236,7 +237,7 @@ def test_the_first_version_strides_on_the_first_convolution():
 @pytest.mark.parametrize(("width", "squeezed"), [(4, 1), (6, 2), (10, 2), (14, 4), (32, 8), (1232, 308)])
 def test_a_part_of_a_width_is_rounded_as_the_public_code_rounds(width, squeezed):
     # Python's round: of two whole numbers as near, the even one (1.5 and 2.5 are both 2).
-    assert Bottleneck(squeeze=0.25).squeezed(at(4, 4, dim=width)) == squeezed == round(width * 0.25)
+    assert squeezed_width(0.25, width) == squeezed == round(width * 0.25)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, 7])

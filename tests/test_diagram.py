@@ -18,7 +18,7 @@ from xfcost.layers.shift import Context
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms.full import Full
-from xfcost.report.diagram import diagram_bytes, diagram_figure
+from xfcost.report.diagram import diagram_figure
 from xfcost.report.style import WORDS
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
@@ -182,11 +182,6 @@ def test_a_component_s_own_norm_and_add_are_not_the_residuals():
     assert [(box.title, box.macs) for box in boxes] == [("LayerNorm", 0), ("MLP", 675), ("+ Residual", 0)]
     boxes = sublayer_with(Full(heads=1), *rows, ("scores", {"macs": 1, "mixing": "global"}))
     assert [box.title for box in boxes][1:-1] == [f"Title of {name}" for name, _ in rows] + ["Self-attention"]
-
-
-@pytest.mark.parametrize("form", [".svg", ".png", ".pdf"])
-def test_the_same_blocks_give_the_same_bytes(form):
-    assert diagram_bytes(built("vit", "swin"), form) == diagram_bytes(built("vit", "swin"), form)
 
 
 def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():

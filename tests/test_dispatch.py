@@ -144,36 +144,6 @@ def run_lstm(x_BNG: Tensor, weight_GH: Tensor) -> Tensor:
     return torch.ops.xfcost.lstm(x_BNG, weight_GH, None, None, None, False)[0]
 
 
-@pytest.mark.parametrize(
-    ("function", "shapes", "expected"),
-    [
-        # 2·3·5 outputs, each of 4 products
-        (F.linear, [(2, 3, 4), (5, 4)], {"macs": 120, "flops": 240}),
-        # and a bias for each
-        (F.linear, [(2, 3, 4), (5, 4), (5,)], {"macs": 120, "flops": 270}),
-        (lambda x, y: torch.einsum("bnd,bmd->bnm", x, y), [(2, 3, 4), (2, 5, 4)], {"macs": 120, "flops": 240}),
-        (lambda x, y: torch.einsum("i,j->ij", x, y), [(3,), (4,)], {"flops": 12}),
-        (lambda a, x: a @ x, [(3, 4), (4,)], {"macs": 12, "flops": 24}),
-        (lambda x, y: x @ y, [(4,), (4,)], {"macs": 4, "flops": 8}),
-        # 6 outputs of 2 channels · 3 taps, and their biases
-        (F.conv1d, [(1, 2, 5), (2, 2, 3), (2,)], {"macs": 36, "flops": 78}),
-        # groups of one channel: 3 taps each
-        (lambda x, w: F.conv1d(x, w, groups=2), [(1, 2, 5), (2, 1, 3)], {"macs": 18, "flops": 36}),
-        # softmax 5 per entry of 2·3·5, scaled queries 2·3·4, products 2·3·5·(4 + 4)
-        (F.scaled_dot_product_attention, [(2, 3, 4), (2, 5, 4), (2, 5, 4)], {"macs": 240, "flops": 480 + 150 + 24}),
-        (lambda x: x.repeat_interleave(2, dim=0), [(3, 4)], {"moved": 24}),
-        # n/2 complex numbers: 5 · 8/2 · log₂ 8; the filling up is the transform's
-        (lambda x: torch.fft.rfft(x, n=8), [(5,)], {"flops": 60}),
-        (lambda x: x.topk(2), [(3, 5)], {"comparisons": 45}),
-        # three columns of 16: log₂ 16 comparisons per element
-        (lambda x: torch.sort(x, dim=0, stable=True)[0], [(16, 3)], {"comparisons": 192}),
-        (lambda x: x.reshape(2, 6).transpose(0, 1)[1:], [(3, 4)], {}),
-    ],
-)
-def test_costs_by_hand(function, shapes, expected):
-    assert costs(function, *(meta(*shape) for shape in shapes)) == expected
-
-
 def test_an_operation_that_no_formula_knows_is_named():
     found = dispatch(Call(lambda x: torch.special.i0(x) + x), (meta(3),))
     assert found.unknown == {"aten::i0": 1}

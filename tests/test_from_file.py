@@ -1,4 +1,4 @@
-"""`plot --from` and `compare --from`: kept rows drawn and compared; nothing is measured, and torch is not imported."""
+"""`plot --from`, `compare --from` and `roofline --from`: saved rows; nothing is measured, torch is not imported."""
 
 import json
 import subprocess
@@ -16,6 +16,8 @@ from xfcost.commands.from_file import METRICS_OF_FILES
 from xfcost.counting.measured_series import METRICS, Choice
 from xfcost.ledger.measurements import RowOutcome
 from xfcost.ledger.metadata import Lanes
+from xfcost.ledger.roofline import RooflinePoint
+from xfcost.ledger.roofs import Roofs
 from xfcost.report.plot import chart_figure
 from xfcost.report.scaling import measured_chart
 from xfcost.spec.load import load
@@ -278,9 +280,8 @@ def test_a_file_without_rows_or_of_another_tool_is_an_error(tmp_path):
     }
     for path, message in messages.items():
         for command in ("compare", "plot"):
-            done = xf(command, "--from", path, cwd=tmp_path)
-            assert (done.returncode, done.stdout) == (2, ""), path
-            assert done.stderr.startswith(f"error: {path}: {message}"), done.stderr
+            said = error_of(command, "--from", path, cwd=tmp_path)
+            assert said.startswith(f"error: {path}: {message}"), said
 
 
 def test_rows_that_were_all_skipped_are_an_error_with_the_reason(tmp_path):
@@ -308,14 +309,13 @@ def test_rows_that_were_all_skipped_are_an_error_with_the_reason(tmp_path):
     ],
 )
 def test_what_can_not_be_is_one_error(runs, words, message, tmp_path):
-    done = xf(words[0], "--from", runs, *words[1:], cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    said = error_of(words[0], "--from", runs, *words[1:], cwd=tmp_path)
+    assert message in said
+    assert said.count("\n") == 1
 
 
 def test_without_a_file_systems_are_needed_and_machine_is_of_no_use():
-    for command in ("plot", "compare"):
+    for command in ("plot", "compare", "roofline"):
         assert xf(command).stderr.startswith(f"error: {command}: expected SPECS or --from\n")
         assert (
             xf(command, "vit", "--machine", "x").stderr
@@ -339,10 +339,78 @@ def test_noisy_points_are_marked_and_the_reason_is_said(tmp_path):
     rows = [*rows_of(tmp_path, "A", {64: noisy, 256: 4.0}), *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0})]
     found = xf("compare", "--from", written(tmp_path, rows), COLUMNS="200").stdout
     assert "1.00 s  100.0 % noisy" in found
-    assert "noisy: 1 of 4 points, among them A, N = 64: other processes kept 2 cores busy" in found
+    assert "1 of 4 rows is noisy, as A, N = 64: other processes kept 2 cores busy" in found
 
 
 def test_one_point_is_drawn_without_a_warning(tmp_path):
     runs = written(tmp_path, rows_of(tmp_path, "A", {64: 1.0}))
     done = xf("plot", "--from", runs, "-o", str(tmp_path / "p.svg"))
     assert (done.returncode, "Warning" in done.stderr) == (0, False), done.stderr
+
+
+# 100 GFLOP/s and 20 GB/s; 40 GFLOP over 2 GB in half a second, and 1 GFLOP over 2 GB in 50 ms, of a second in all
+ROOFS = Roofs(flops_per_second=100e9, bytes_per_second=20e9, calibrated="2026-11-22T10:00:00+00:00")
+POINTS = (
+    RooflinePoint("Projection", "per-token", 0.5, 0.5, 40 * 10**9, 2 * 10**9),
+    RooflinePoint("Norm", "local", 0.05, 0.05, 10**9, 2 * 10**9),
+)
+
+
+def with_points(points=POINTS, **more):
+    return msgspec.structs.replace(timed(1.0, not_attributed=0.45, **{"roofs": ROOFS} | more), points=points)
+
+
+@pytest.fixture
+def rooflines(tmp_path):
+    return written(tmp_path, rows_of(tmp_path, "A", {64: with_points(POINTS[:1]), 256: with_points()}))
+
+
+def test_a_roofline_of_saved_rows_is_of_the_largest_and_under_the_saved_roofs(rooflines, tmp_path):
+    done = xf("roofline", "--from", rooflines, cwd=tmp_path, COLUMNS="200")
+    assert done.stderr == "left out: 1 row of smaller N\nWrote runs-roofline.svg\n"
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert lines[0] == "roofs: peak 100 GFLOP/s, memory 20.0 GB/s, ridge point 5 FLOP/byte (calibrated 2026-11-22)"
+    assert lines[2] == "A tokens 256 batch 1 float32 eager attention"
+    # 20 FLOP/byte under the peak, at 80 of 100 GFLOP/s; 0.5 under memory's 10 GFLOP/s, at 20
+    assert lines[5:8] == [
+        "Projection per-token 500 ms 50.0 % 20 80.0 G 80.0 % compute-bound",
+        "Norm local 50.0 ms 5.0 % 0.5 20.0 G 200.0 % memory-bound",
+        "not attributed – 450 ms 45.0 % – – – –",
+    ]
+    assert [
+        one["operation"]
+        for one in json.loads(stdout_of("roofline", "--from", rooflines, "--N", "64", "--format", "json"))
+    ] == ["Projection"]
+
+
+def test_the_roofs_of_a_device_replace_the_saved_ones(rooflines):
+    rows = json.loads(stdout_of("roofline", "--from", rooflines, "--on", "t4", "--format", "json"))
+    # the data sheet of the T4: 8.1 TFLOP/s in float32 and 320 GB/s
+    assert [one["of_roof"] for one in rows] == pytest.approx([80e9 / (320e9 * 20), 20e9 / (320e9 * 0.5)])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "words", "message"),
+    [
+        ({64: timed(1.0)}, (), ("A: operations were not saved by the xfcost that wrote the row; measure it again with "
+         "`xfcost measure --save` and another file")),
+        ({64: with_points(roofs=None)}, (), ("A: its machine was not calibrated; draw the roofs of a device (--on "
+         "h100-sxm), or run `xfcost calibrate --device cpu --dtype float32` there and measure it again")),
+        ({64: with_points()}, ("--on", "abacus"), "abacus"),
+        ({64: with_points()}, ("--runs", "3"), "--from and --runs: rows of a file are drawn"),
+        ({64: RowOutcome(status="failed", reason="a fault")}, (), "none of these rows was measured"),
+    ],
+)  # fmt: skip
+def test_rows_without_a_roofline_are_one_error(tmp_path, outcomes, words, message):
+    path = written(tmp_path, rows_of(tmp_path, "A", outcomes))
+    assert message in error_of("roofline", "--from", path, *words)
+    assert not list(tmp_path.glob("*.svg"))
+
+
+def test_rows_of_several_passes_or_under_several_roofs_are_chosen_from(tmp_path):
+    slow = Roofs(flops_per_second=1e9, bytes_per_second=1e9)
+    rows = [*rows_of(tmp_path, "A", {64: with_points()}), *rows_of(tmp_path, "B", {64: with_points(roofs=slow)})]
+    path = written(tmp_path, [*rows, *rows_of(tmp_path, "A", {64: timed(2.0)}, mode="train")])
+    assert "a roofline is of one pass; choose rows by --mode forward" in error_of("roofline", "--from", path)
+    assert "have different roofs; choose rows by" in error_of("roofline", "--from", path, "--mode", "forward")
+    assert "Projection" in stdout_of("roofline", "A", "--from", path, "--mode", "forward", "--format", "csv")

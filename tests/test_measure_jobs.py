@@ -141,22 +141,6 @@ def test_waiting_is_no_time_of_the_row_s_process() -> None:
     assert ran.seconds == (13 - 11) + (116 - 113)
 
 
-@pytest.mark.parametrize(
-    ("text", "outcome"),
-    [
-        ("import os; os.kill(os.getpid(), 9)", RowOutcome(status="failed", reason="killed (out of memory?)")),
-        ("raise ValueError('no')", RowOutcome(status="failed", reason="ended with code 1: ValueError: no")),
-        (
-            f"import sys; print({READY.decode()!r}, end='', flush=True); [*map(sys.stdin.readline, [-1, -1])]; exit(3)",
-            RowOutcome(status="failed", reason="ended with code 3"),
-        ),
-    ],
-)
-def test_a_process_that_ends_without_an_answer_is_a_failed_row(text: str, outcome: RowOutcome) -> None:
-    ran = RowProcesses("cpu", USUAL, 60.0, command=[sys.executable, "-c", text])(configuration())
-    assert ran.outcome == outcome
-
-
 @pytest.mark.parametrize("told", [b"", READY], ids=["preparing", "timing"])
 def test_what_takes_too_long_is_timed_out(told: bytes) -> None:
     text = f"import sys; sys.stdout.buffer.write({told!r}); sys.stdout.flush(); sys.stdin.read()"

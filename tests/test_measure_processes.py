@@ -14,7 +14,7 @@ from helpers import environment
 from measured import DESCRIBED, configuration, measured, spec_file
 from xfcost.api.measuring import child
 from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
-from xfcost.api.measuring.processes import RowAnswer, RowJob, RowProcesses
+from xfcost.api.measuring.processes import READY, RowAnswer, RowJob, RowProcesses
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.measurements import RowOutcome
@@ -58,6 +58,10 @@ def test_what_a_process_prints_before_is_not_waited_for() -> None:
         ),
         ("import sys; sys.exit(3)", "ended with code 3"),
         ("raise ValueError('no\\nsuch')", "ended with code 1: such"),
+        (  # it was ready
+            f"import sys; print({READY.decode()!r}, end='', flush=True); [*map(sys.stdin.readline, [-1, -1])]; exit(3)",
+            "ended with code 3",
+        ),
     ],
 )
 def test_a_process_that_ends_without_an_answer_is_a_failed_row(script: str, reason: str) -> None:
@@ -154,6 +158,12 @@ def test_our_process_measures_time_memory_and_mixing(tmp_path: Path, options: di
     )
     assert outcome.memory is not None
     assert outcome.memory.predicted is not None
+    points = {point.title: point for point in outcome.points or ()}
+    assert bool(points) == (one.mode == "forward")
+    if not options:
+        # in each of 3 blocks softmax reads and writes the scores of 2 heads, 16 × 16, four bytes each
+        assert points["Softmax"].operand_bytes == 3 * 2 * (2 * 16 * 16) * 4
+        assert sum(point.seconds for point in points.values()) == pytest.approx(sum(seconds.values()), rel=0.05)
 
 
 def test_a_composed_row_says_so_and_has_no_memory(tmp_path: Path) -> None:

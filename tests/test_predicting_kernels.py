@@ -86,12 +86,13 @@ def test_another_device_by_its_peaks(h100):
     assert near >= 0.80
 
 
-# Whole calls, each from kernels of other presets and a host fitted to all: of the H200 eight in ten are within 20 %.
-# On the H100 the seconds of the host vary more.
+# Whole calls, each from kernels of other presets and a host fitted to all: eight in ten are within 20 %, but of the
+# H100 in bfloat16. There runs of as many calls, views and modules took up to 1.8 times as long as each other.
 @pytest.mark.rest
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("device", "bar"), [(0, 0.68), (1, 0.8)])
-def test_recorded_runs_as_a_calibration_of_this_machine(device, bar, dtype):
+@pytest.mark.parametrize(
+    ("device", "dtype", "bar"), [(0, "float32", 0.8), (0, "bfloat16", 0.72), (1, "float32", 0.85), (1, "bfloat16", 0.8)]
+)
+def test_recorded_runs_as_a_calibration_of_this_machine(device, dtype, bar):
     chosen = [run for run in fit_kernels.read_runs(device) if run.dtype == dtype]
     forwards, steps = ([run.network for run in chosen if run.trained == trained] for trained in (False, True))
     machine = CalibratedMachine(device="cuda", name="H100", threads=1, dtype=dtype, torch="2.11.0")
@@ -407,3 +408,11 @@ def test_a_host_that_may_have_waited_is_left_out():
     runs = [NetworkRun("n", {call: times}, {}, 0, 0, 1.0, host=host, kernels=spent) for times, host, spent in hosts]
     assert overhead_of(runs).seconds(calls=1) == pytest.approx(10e-6)
     assert overhead_of(runs[1:]).seconds(calls=1) == pytest.approx(20e-6)  # nothing better is known
+
+
+# Of three hosts of 100 calls, two take 2 ms and one 1 ms. Least squares of relative errors, of x/2, x/2 and x/1, is
+# x = (1/2 + 1/2 + 1) / (1/4 + 1/4 + 1) = 1.33 ms, less than most take; the median is 2 ms.
+def test_half_of_the_hosts_take_longer_than_the_fit():
+    call = CallFeatures("", "", (), 0, 0)
+    runs = [NetworkRun("n", {call: 100}, {}, 0, 0, 1.0, host=host, kernels=0.0) for host in (1e-3, 2e-3, 2e-3)]
+    assert overhead_of(runs).seconds(calls=100) == pytest.approx(2e-3)

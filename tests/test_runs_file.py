@@ -237,6 +237,16 @@ def edited(content: bytes, path: tuple[str, ...], value: Any) -> bytes:
         ("outcome.memory.predicted", 10**100, f"its predicted peak memory is 1{'0' * 58}… bytes"),
         ("outcome.seconds_by_mixing", {"global": -0.5}, "its time of global is -0.5 s"),
         ("outcome.seconds_by_mixing", {"global": 1e308}, "its time of global is 1e+308 s"),
+        (
+            "outcome.points",
+            [["Norm", "local", 0.5, 0.5, 4, 0]],
+            "its operation Norm takes 0.5 s for 4 FLOP and 0 bytes",
+        ),
+        (
+            "outcome.timing.roofs",
+            {"flops_per_second": 1e9, "bytes_per_second": 0.0},
+            "a roof of its machine is 0.0 a second",
+        ),
         ("counted.by_mixing", {"global": {"macs": -7}}, "its macs of global are -7"),
         ("configuration.N", 0, "its N is 0; expected 1 to 4,294,967,296"),
         ("configuration.size", [64, -64], "its size is -64; expected 1 to 4,294,967,296"),

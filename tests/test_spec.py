@@ -1,5 +1,6 @@
 """The reader, `extends`, `--set`, the schedule of blocks, the lines in messages, and grids."""
 
+import json
 from itertools import pairwise
 from math import isqrt
 from pathlib import Path
@@ -11,6 +12,7 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from helpers import stdout_of
 from specs import architecture_of, counted
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Residual, tag_of
@@ -532,7 +534,8 @@ class TestGrammar:
         assert converted(read(yaml.safe_dump(msgspec.to_builtins(spec)), "x")[0], Spec) == spec
 
     def test_the_json_schema_knows_every_kind(self):
-        schema = json_schema()
+        schema = json.loads(stdout_of("schema"))
+        assert schema == json.loads(json.dumps(json_schema()))
         assert schema["$schema"].startswith("https://json-schema.org/")
         assert schema["title"] == "xfcost spec"
         text = str(schema)

@@ -138,6 +138,32 @@ def points(*shape: int) -> Tensor:
          {"moved": 120}),
         (lambda x: F.grid_sample(x, points(1, 2, 3, 5, 3), align_corners=False), (1, 4, 3, 3, 3),
          {"flops": 120 * 16 + 30 * 8 * 4}),
+        # sorting lists of n takes ⌈log₂ n⌉ comparisons per element
+        (lambda x: x.sort(dim=1)[0], (2, 5, 6), {"comparisons": 180}),
+        (lambda x: torch.sort(x, dim=0, stable=True)[0], (16, 3), {"comparisons": 192}),
+        (lambda x: x.argsort(dim=0), (2, 5, 6), {"comparisons": 60}),
+        (lambda x: x.topk(2, dim=1)[0], (2, 5, 6), {"comparisons": 180}),
+        (lambda x: x.argmax(-1), (2, 5, 6), {"comparisons": 60}),
+        (lambda x: x.amax(1), (2, 5, 6), {"comparisons": 60}),
+        # what is written elsewhere; a change of layout is no move
+        (lambda x: x.roll(1, 1), (2, 5, 6), {"moved": 60}),
+        (lambda x: x[:, torch.tensor([0, 0, 1])], (2, 5, 6), {"moved": 36}),
+        (lambda x: torch.cat([x, x], dim=1), (2, 5, 6), {"moved": 120}),
+        (lambda x: x.repeat_interleave(3, dim=1), (2, 5, 6), {"moved": 180}),
+        (lambda x: F.pad(x, (0, 0, 1, 0)), (2, 5, 6), {"moved": 72}),
+        (lambda x: x.gather(1, torch.zeros(2, 3, 6, dtype=torch.long)), (2, 5, 6), {"moved": 36}),
+        (lambda x: x.new_zeros(2, 9, 6).scatter(1, torch.zeros(2, 5, 6, dtype=torch.long), x), (2, 5, 6),
+         {"moved": 60}),
+        (lambda x: x.new_zeros(2, 9, 6).index_copy(1, torch.arange(5), x), (2, 5, 6), {"moved": 60}),
+        (lambda x: x.new_zeros(2, 9, 6).scatter_add(1, torch.zeros(2, 5, 6, dtype=torch.long), x), (2, 5, 6),
+         {"moved": 60, "flops": 60}),
+        (lambda x: x.transpose(1, 2).flatten(1), (2, 5, 6), {}),
+        (lambda x: x // 3.0, (4, 5), {"flops": 20}),
+        # x²·x²·x of 4·4 matrices: three products of 64
+        (lambda x: torch.linalg.matrix_power(x, 5), (4, 4), {"macs": 192, "flops": 384}),
+        # n/2 complex numbers: 5 · 8/2 · log₂ 8; the filling up is the transform's
+        (lambda x: torch.fft.rfft(x, n=8), (5,), {"flops": 60}),
+        (lambda x: torch.outer(x[0], x[1]), (4, 4), {"flops": 16}),
         # every output is the mean of one number; sizes that are worked out in floats cost nothing
         (lambda x: F.interpolate(x, scale_factor=2.0, mode="area"), (2, 4, 6, 6), {"flops": 1152}),
         # 6 numbers to 4: windows of 2, 2, 2 and 2; both ways 64 numbers enter, 8 images

@@ -44,19 +44,14 @@ def torch_macs(function, *inputs: Tensor) -> int:
 
 # An encoder layer of d = 8, h = 2, f = 16 on B·N tokens: 4 maps of d², 2 of d·f; and 2·N·d per token for attention.
 CONTRACTING: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...]]] = {
-    "linear": (lambda: nn.Linear(3, 4), ((2, 5, 3),)),
     "linear of one vector": (lambda: nn.Linear(3, 4), ((3,),)),
-    "conv1d same, even kernel": (lambda: nn.Conv1d(3, 4, 4, padding="same"), ((2, 3, 9),)),
     "conv1d valid": (lambda: nn.Conv1d(3, 4, 4, padding="valid", stride=2), ((2, 3, 9),)),
-    "conv2d same, dilated": (lambda: nn.Conv2d(4, 6, (3, 2), padding="same", dilation=2, groups=2), ((2, 4, 9, 8),)),
     "conv2d same, reflected": (lambda: nn.Conv2d(3, 4, 3, padding="same", padding_mode="reflect"), ((2, 3, 9, 9),)),
     "conv2d of one sample": (lambda: nn.Conv2d(3, 4, 3, padding="same"), ((3, 9, 9),)),
     "conv3d same": (lambda: nn.Conv3d(3, 4, 3, padding="same", bias=False), ((2, 3, 5, 5, 4),)),
     "conv3d valid": (lambda: nn.Conv3d(3, 4, 2, padding="valid"), ((2, 3, 5, 5, 4),)),
     "transposed conv1d": (lambda: nn.ConvTranspose1d(4, 6, 3, stride=2, output_padding=1), ((2, 4, 5),)),
-    "transposed conv2d": (lambda: nn.ConvTranspose2d(4, 6, 3, groups=2, dilation=2), ((2, 4, 5, 5),)),
     "transposed conv3d": (lambda: nn.ConvTranspose3d(4, 2, 3, stride=2, padding=1), ((2, 4, 3, 3, 3),)),
-    "lstm": (lambda: nn.LSTM(6, 4), ((5, 3, 6),)),
     "lstm in layers, both ways": (
         lambda: nn.LSTM(6, 4, num_layers=3, bidirectional=True, batch_first=True, dropout=0.1),
         ((3, 5, 6),),
@@ -65,10 +60,8 @@ CONTRACTING: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...
     "lstm of one sample, no bias": (lambda: nn.LSTM(6, 4, bias=False), ((5, 6),)),
     "gru": (lambda: nn.GRU(6, 4, num_layers=2, bidirectional=True), ((5, 3, 6),)),
     "rnn": (lambda: nn.RNN(6, 4, num_layers=2, nonlinearity="relu"), ((5, 3, 6),)),
-    "lstm cell": (lambda: nn.LSTMCell(6, 4), ((3, 6),)),
     "gru cell": (lambda: nn.GRUCell(6, 4), ((3, 6),)),
     "rnn cell": (lambda: nn.RNNCell(6, 4), ((3, 6),)),
-    "attention": (lambda: nn.MultiheadAttention(8, 2, batch_first=True), ((3, 5, 8),) * 3),
     "attention across": (lambda: nn.MultiheadAttention(8, 2, kdim=6, vdim=4), ((5, 3, 8), (7, 3, 6), (7, 3, 4))),
     "attention with key and value of its own": (
         lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True),
@@ -79,7 +72,6 @@ CONTRACTING: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...
         lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True, activation="gelu"),
         ((3, 5, 8),),
     ),
-    "encoder": (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 3), ((3, 5, 8),)),
     "decoder layer": (lambda: nn.TransformerDecoderLayer(8, 2, 16), ((5, 3, 8), (7, 3, 8))),
     "decoder": (lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16), 2), ((5, 3, 8), (7, 3, 8))),
     "transformer": (lambda: nn.Transformer(8, 2, 2, 2, 16, batch_first=True), ((3, 5, 8), (3, 7, 8))),
@@ -115,19 +107,6 @@ def test_packed_sequences_are_counted_token_by_token(kind: type[nn.Module], devi
     assert found.unsupported == {}
     # 5 + 3 + 2 = 10 tokens and not 15, both ways, each through maps of 6 and of 4 numbers to 4 per gate.
     assert found.macs == 10 * 2 * gates * 4 * (6 + 4) == torch_macs(Packed(), example((3, 5, 6), "meta"))
-
-
-def test_flops_of_torchs_recurrences() -> None:
-    # 3 samples of 5 tokens, 6 -> 4 units: 15 tokens. LSTM: 4 gates·4·(6 + 4) = 160 MACs; 2·16 biases; 27 per unit.
-    assert traced(nn.LSTM(6, 4), (5, 3, 6)).flops == 15 * (2 * 160 + 32 + 27 * 4)
-    # projected to 3: 4·4·(6 + 3) + 3·4 = 156 MACs.
-    assert traced(nn.LSTM(6, 4, proj_size=3), (5, 3, 6)).flops == 15 * (2 * 156 + 32 + 27 * 4)
-    # GRU: 3·4·10 = 120 MACs, 2·12 biases, 18 per unit; RNN: 40 MACs, 2·4 biases, the sum and tanh (5) per unit.
-    assert traced(nn.GRU(6, 4), (5, 3, 6)).flops == 15 * (2 * 120 + 24 + 18 * 4)
-    assert traced(nn.RNN(6, 4), (5, 3, 6)).flops == 15 * (2 * 40 + 8 + 6 * 4)
-    # A cell is one step of it: its operations are traced one by one, and come to the same.
-    for cell, whole in ((nn.LSTMCell, nn.LSTM), (nn.GRUCell, nn.GRU), (nn.RNNCell, nn.RNN)):
-        assert traced(cell(6, 4), (3, 6)).flops == traced(whole(6, 4), (1, 3, 6)).flops
 
 
 def test_what_an_encoder_masks_as_padding_is_counted() -> None:
@@ -166,7 +145,6 @@ def einsum(equation: str) -> Callable[..., Tensor]:
         pytest.param(einsum("ij,ij->"), (A, A), id="everything summed"),
         pytest.param(einsum("b h i d, b h j d -> b h i j"), ((2, 3, 5, 4), (2, 3, 7, 4)), id="attention"),
         pytest.param(lambda a, b: torch.einsum(a, [0, 1], b, [1, 2], [0, 2]), (A, B), id="by numbers"),
-        pytest.param(lambda a, b: torch.tensordot(a, b, 2), ((2, 3, 4), (3, 4, 5)), id="tensordot"),
         pytest.param(lambda a, b: torch.tensordot(a, b, ([0, -1], [2, 0])), ((2, 3, 4), (4, 5, 2)), id="axes"),
         pytest.param(lambda a, b: torch.tensordot(a, b, ([1], [0])), ((2, 3), (1, 5)), id="tensordot, broadcast"),
         pytest.param(torch.inner, (A, (4, 3)), id="inner"),
@@ -191,7 +169,6 @@ def test_macs_of_functions_are_those_of_torchs_own_counter(function, shapes, dev
     ("function", "shapes", "macs", "elementwise"),
     [
         # torch's counter knows none of these.
-        pytest.param(torch.mv, (A, (3,)), 6, 0, id="mv"),
         pytest.param(torch.dot, ((3,), (3,)), 3, 0, id="dot"),
         pytest.param(torch.vdot, ((3,), (3,)), 3, 0, id="vdot"),
         pytest.param(torch.inner, ((3,), (3,)), 3, 0, id="inner of vectors"),
@@ -200,7 +177,6 @@ def test_macs_of_functions_are_those_of_torchs_own_counter(function, shapes, dev
         pytest.param(torch.addr, (B, (3,), (4,)), 0, 24, id="addr: 12 products, 12 sums"),
         pytest.param(torch.kron, (A, B), 0, 6 * 12, id="kron"),
         pytest.param(torch.addmv, ((2,), A, (3,)), 6, 2, id="addmv"),
-        pytest.param(torch.addbmm, ((2, 4), (5, 2, 3), (5, 3, 4)), 5 * 24, 8, id="addbmm"),
         pytest.param(
             lambda a, b, c: torch.empty_like(a).baddbmm_(b, c),
             ((7, 2, 4), (7, 2, 3), (7, 3, 4)),
@@ -210,14 +186,10 @@ def test_macs_of_functions_are_those_of_torchs_own_counter(function, shapes, dev
         ),
         # torch multiplies and sums: 7·3 of each
         pytest.param(torch.linalg.vecdot, ((7, 3), (7, 3)), 0, 42, id="vecdot"),
-        # per output (7·5): 3·4 MACs to four numbers, 4 with the second vector; added into zeros, then the bias
-        pytest.param(nn.Bilinear(3, 4, 5), ((7, 3), (7, 4)), 35 * (12 + 4), 70, id="bilinear"),
         pytest.param(nn.Bilinear(3, 4, 5, bias=False), ((7, 3), (7, 4)), 35 * 16, 35, id="bilinear without bias"),
         # at most 25 vectors on a side: 3·5 pairs of 4 numbers, subtract, square, add
         pytest.param(torch.cdist, ((3, 4), (5, 4)), 0, 15 * 4 * 3, id="cdist"),
         pytest.param(lambda a, b: torch.cdist(a, b, p=1.0), ((30, 4), (40, 4)), 0, 1200 * 12, id="cdist, p = 1"),
-        # more: one product of width 4 + 2; both squared lengths (2 per number), -2x, a bound and a root per pair
-        pytest.param(torch.cdist, ((30, 4), (40, 4)), 1200 * 6, 2 * 280 + 120 + 2 * 1200, id="cdist by a product"),
         pytest.param(
             lambda a, b: torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist"),
             ((2, 30, 4), (2, 40, 4)),
@@ -229,8 +201,6 @@ def test_macs_of_functions_are_those_of_torchs_own_counter(function, shapes, dev
         pytest.param(einsum("ij,k->i"), (A, (4,)), 0, 6 + 4 + 2, id="einsum that sums first"),
         pytest.param(einsum("ij->i"), (A,), 0, 6, id="einsum of one operand"),
         pytest.param(einsum("...->"), (A,), 0, 6, id="einsum of an ellipsis"),
-        # (ij,jk) 24 MACs and then (ik,kl) 2·4·5
-        pytest.param(einsum("ij,jk,kl->il"), (A, B, C), 24 + 40, 0, id="einsum from left to right"),
     ],
 )
 def test_products_that_torchs_counter_does_not_know(function, shapes, macs, elementwise, device: str) -> None:

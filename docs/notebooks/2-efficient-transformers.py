@@ -52,7 +52,7 @@ for name in ("fc1", "fc2"):
 
 # %%
 for tokens in (1024, 4096, 16384):
-    growth = xfcost.compare("common-full", "common-full", N=tokens).growth["Full attention · common"]
+    growth = xfcost.compare("common-full", "common-full", N=tokens).growth["Full attention"]
     powers = {"mixing": growth["mixing_macs"], "matrices": growth["attention_bytes"], "all MACs": growth["macs"]}
     print(f"N = {tokens:6,}:", ", ".join(f"{name} ~ N^{power:.2f}" for name, power in powers.items()))
 

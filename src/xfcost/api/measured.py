@@ -12,12 +12,18 @@ from xfcost.api.accounts import account
 from xfcost.api.measuring.plan import counted_of, run_of, spec_hash
 from xfcost.counting.comparison import compared
 from xfcost.counting.measured import Curve, MeasuredSeries, Pair, measured
-from xfcost.counting.measured_series import Choice, Series, at, mixing_macs_of, work_of
+from xfcost.counting.measured_series import Choice, Series, at, chosen, grouped, mixing_macs_of, work_of
 from xfcost.counting.sweep import TOKENS, measured_grids
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger import units
-from xfcost.ledger.errors import UsageError, XfcostError, shown
-from xfcost.ledger.measurements import Configuration, Counted, Measurement
+from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.errors import UsageError, XfcostError, any_of, shown
+from xfcost.ledger.execution import ONE_PASS
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.measurements import Configuration, Counted, Measurement, OfModule
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.roofline import Roofline
+from xfcost.ledger.roofs import nominal_roofs
 from xfcost.ledger.runs_file import read_runs
 from xfcost.spec.load import Loaded, load
 
@@ -44,6 +50,57 @@ def measured_file(path: Path, choice: Choice, say: Say) -> MeasuredSeries:
     curves = {one.name: _curve(one, specs) for one in found.series if one.rows}
     pairs = [_with_counted(pair, specs) for pair in found.pairs]
     return msgspec.structs.replace(found, curves=curves, pairs=tuple(pairs))
+
+
+def saved_rooflines(path: Path, choice: Choice, on: DeviceGroup | None, say: Say) -> list[Roofline]:
+    """The operations of a file's rows under the roofs saved with them, or those of `on`: of each series the largest.
+
+    Raises:
+        UsageError: the file can't be read, has none of these rows, or none with operations under the same roofs.
+    """
+    file = shown(path, 200)
+    taken = chosen(rows_of_file(path, say), choice, file)
+    series = [one for one in grouped(taken.rows, taken.axis).series if one.rows]
+    if not series:
+        raise UsageError(f"{file}: none of these rows was measured; `xfcost measure --retry` measures them again")
+    found = [_saved_roofline(one, on, file) for one in series]
+    if any(one.roofs != found[0].roofs for one in found):
+        names = ", ".join(one.name for one in found)
+        raise UsageError(f"{file}: {names} have different roofs; choose rows by --machine, --device or --dtype")
+    smaller = sum(len(one.rows) - 1 for one in series)
+    for text in taken.left_out + [f"{units.number_of(smaller, 'row')} of smaller {taken.axis.word}"] * bool(smaller):
+        say(f"left out: {text}")
+    return found
+
+
+def _saved_roofline(series: Series, on: DeviceGroup | None, file: str) -> Roofline:
+    """That of the largest row.
+
+    Raises:
+        UsageError: it has no operations, is of several passes, or no roofs are known.
+    """
+    row = series.rows[-1]
+    ran, timing, points = row.configuration, row.outcome.timing, row.outcome.points
+    if ran.mode not in ONE_PASS:
+        raise UsageError(f"{file}: {series.name}: a roofline is of one pass; choose rows by --mode {any_of(ONE_PASS)}")
+    if timing is None or points is None:
+        why = "of a compiled model are not timed" if ran.compiled else "were not saved by the xfcost that wrote the row"
+        raise UsageError(
+            f"{file}: {series.name}: operations {why}; measure it again{' without --compile' * ran.compiled} with "
+            "`xfcost measure --save` and another file"
+        )
+    roofs = timing.roofs if on is None else nominal_roofs(on, ran.dtype)
+    if roofs is None:
+        raise UsageError(
+            f"{file}: {series.name}: its machine was not calibrated; draw the roofs of a device (--on h100-sxm), or "
+            f"run `xfcost calibrate --device {ran.device} --dtype {ran.dtype}` there and measure it again"
+        )
+    metadata = Metadata(
+        name=series.name, tokens=f"{ran.N:,}", grid_tokens=ran.N, batch=ran.batch, dtype=ran.dtype, mode=ran.mode,
+        attention=ran.attention, attends=ran.attention != "no", logits=ran.run_options.get("logits"), image=ran.size,
+        settings=ran.settings, inputs=", ".join(ran.module.inputs) if isinstance(ran.module, OfModule) else None,
+    )  # fmt: skip
+    return Roofline(Ledger(metadata=metadata, rows=(), timing=timing), points, roofs)
 
 
 def rows_of_file(path: Path, say: Say) -> list[Measurement]:

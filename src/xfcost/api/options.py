@@ -24,6 +24,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Progress = Callable[[str], None]
 
+Whole = int | str | None
+"""A whole number, which a caller may give as a text."""
+Real = float | str | None
+"""Any number, likewise."""
+
 # Numbers above these are typing errors.
 MOST_NEW: Final = 2**31
 _MOST_TOKENS: Final = 10**18
@@ -37,17 +42,23 @@ class Option(msgspec.Struct, frozen=True):
     help: str
     """Its text in `--help`."""
     metavar: str | None = None
-    default: Any = None
     read: Callable[[str, Any], Any] = lambda option, given: given
     """Its flag, for messages, and the given value -> checked value; raises a UsageError."""
+    default: Any = None
     python: str = ""
     """A further sentence in the API's documentation."""
     flag: str | None = None
-    """How it is written on the command line, where that isn't its name; empty of what Python alone has."""
+    """How it is written on the command line if that isn't its name; empty if only Python has it."""
     words: tuple[str, ...] = ()
     """What the shell completes."""
-    hidden: bool = False
-    """Is it left out of the help?"""
+
+
+_DEGREE: Final = read.integer(MOST_DEVICES, "8", prefixed=False)
+
+
+def _choice(text: str, values: Collection[str], metavar: str | None = None, **more: Any) -> Option:
+    """An option that takes one of `values`."""
+    return Option(text, metavar, read.one_of(values), words=tuple(values), **more)
 
 
 class SizeOptions(TypedDict, total=False):
@@ -58,14 +69,14 @@ class SizeOptions(TypedDict, total=False):
         Option(
             "Number of tokens N of the first stage: 784, 128k (128,000) or 128Ki (131,072). Image specs use the grid "
             "closest to a square.",
-            metavar="INT",
-            read=read.token_numbers,
+            "INT",
+            read.token_numbers,
             python="For an encoder-decoder one number for both streams, or two. The spec's own by default.",
         ),
     ]
     size: Annotated[
         int | str | Sequence[int] | None,
-        Option("Image size instead of N: 384, or 224x320 (height x width).", metavar="PIXELS", read=read.image_size),
+        Option("Image size instead of N: 384, or 224x320 (height x width).", "PIXELS", read.image_size),
     ]
 
 
@@ -75,11 +86,7 @@ class BatchOptions(TypedDict, total=False):
     batch: Annotated[
         int | str,
         Option(
-            "Samples.",
-            metavar="INT",
-            default=1,
-            read=read.integer(MOST_BATCH, "8"),
-            python="Costs scale with it, parameters don't.",
+            "Samples.", "INT", read.integer(MOST_BATCH, "8"), default=1, python="Costs scale with it, parameters don't."
         ),
     ]
 
@@ -89,11 +96,10 @@ class ExecutionOptions(TypedDict, total=False):
 
     mode: Annotated[
         Mode,
-        Option(
+        _choice(
             "forward, prefill, decode (one token, with a KV cache), generate or train (one step).",
+            get_args(Mode),
             default="forward",
-            read=read.one_of(get_args(Mode)),
-            words=get_args(Mode),
             python="In `decode` the new token is one of the N.",
         ),
     ]
@@ -108,37 +114,31 @@ class ExecutionOptions(TypedDict, total=False):
     ]
     attention: Annotated[
         Execution | None,
-        Option(
+        _choice(
             "eager (stores the score matrix) or fused (one kernel). Default: eager; for language models fused with "
             "--on and in every mode but forward.",
-            read=read.one_of(get_args(Execution)),
-            words=get_args(Execution),
+            get_args(Execution),
         ),
     ]
     new_tokens: Annotated[
-        int | str | None,
+        Whole,
         Option(
             "Number of tokens to generate after a prompt of N, with --mode generate.",
-            metavar="INT",
-            read=read.integer(MOST_NEW, "256", what="how many tokens to generate,"),
+            "INT",
+            read.integer(MOST_NEW, "256", what="how many tokens to generate,"),
         ),
     ]
     logits: Annotated[
         Logits | None,
-        Option(
-            "With --mode prefill or generate: logits to compute (default: last).",
-            metavar="last|all",
-            read=read.one_of(("last", "all")),
-            words=("last", "all"),
-        ),
+        _choice("With --mode prefill or generate: logits to compute (default: last).", ("last", "all"), "last|all"),
     ]
     memory_level: Annotated[
-        int | str | None,
+        Whole,
         Option(
             "Count main-memory traffic of attention with this on-chip memory (192KiB), plain and tiled as in "
             "FlashAttention.",
-            metavar="BYTES",
-            read=read.byte_number,
+            "BYTES",
+            read.byte_number,
         ),
     ]
 
@@ -151,90 +151,59 @@ class DeviceOptions(TypedDict, total=False):
         Option(
             "Compute from datasheets if the run fits (h100-sxmx8) and a lower bound of its time. `xfcost devices` "
             "lists names.",
-            metavar="DEVICE[xN]",
+            "DEVICE[xN]",
             python="Or a `Device` or `DeviceGroup`; `analyze` takes a list of them.",
         ),
     ]
     mfu: Annotated[
-        float | str | None,
+        Real,
         Option(
             "Model FLOPs utilisation: share of the peak reached, 40% or 35%:50%.",
-            metavar="SHARE",
-            read=read.shares("of the peak", "0.4", "40%"),
+            "SHARE",
+            read.shares("of the peak", "0.4", "40%"),
         ),
     ]
     mbu: Annotated[
-        float | str | None,
+        Real,
         Option(
             "With --on: share of the memory bandwidth reached (60%).",
-            metavar="SHARE",
-            read=read.share("of the memory's bandwidth", "0.6", "60%"),
+            "SHARE",
+            read.share("of the memory's bandwidth", "0.6", "60%"),
         ),
     ]
     weights: Annotated[
-        str | None,
-        Option(
-            "Quantise linear layers and experts: int4, fp8, mxfp4 or int8.",
-            metavar="FORMAT",
-            read=read.one_of(WEIGHT_FORMATS),
-            words=tuple(WEIGHT_FORMATS),
-        ),
+        str | None, _choice("Quantise linear layers and experts: int4, fp8, mxfp4 or int8.", WEIGHT_FORMATS, "FORMAT")
     ]
-    cache: Annotated[
-        str | None,
-        Option(
-            "Quantise keys and values: fp8 or int8.",
-            metavar="FORMAT",
-            read=read.one_of(CACHE_FORMATS),
-            words=tuple(CACHE_FORMATS),
-        ),
-    ]
+    cache: Annotated[str | None, _choice("Quantise keys and values: fp8 or int8.", CACHE_FORMATS, "FORMAT")]
     tensor_parallel: Annotated[
-        int | str | None,
-        Option(
-            "With --on: number of devices that share heads, MLPs and vocabulary.",
-            metavar="INT",
-            read=read.integer(MOST_DEVICES, "8", prefixed=False),
-        ),
+        Whole, Option("With --on: number of devices that share heads, MLPs and vocabulary.", "INT", _DEGREE)
     ]
     pipeline: Annotated[
-        int | str | None,
-        Option(
-            "With --on: number of pipeline stages; training uses the 1F1B schedule.",
-            metavar="INT",
-            read=read.integer(MOST_DEVICES, "8", prefixed=False),
-        ),
+        Whole, Option("With --on: number of pipeline stages; training uses the 1F1B schedule.", "INT", _DEGREE)
     ]
     expert_parallel: Annotated[
-        int | str | None,
-        Option(
-            "With --on, in inference: number of devices that share the experts.",
-            metavar="INT",
-            read=read.integer(MOST_DEVICES, "8", prefixed=False),
-        ),
+        Whole, Option("With --on, in inference: number of devices that share the experts.", "INT", _DEGREE)
     ]
     peak: Annotated[
-        float | str | None,
+        Real,
         Option(
             "With --tokens and --mfu: peak of one device (312T), to compute days.",
-            metavar="FLOP/S",
-            read=read.flops_per_second("312T"),
+            "FLOP/S",
+            read.flops_per_second("312T"),
         ),
     ]
     sustained: Annotated[
-        float | str | None,
+        Real,
         Option(
-            "Sustained rate of one device (125T), instead of --peak and --mfu.",
-            metavar="FLOP/S",
-            read=read.flops_per_second("125T"),
+            "Sustained rate of one device (125T), instead of --peak and --mfu.", "FLOP/S", read.flops_per_second("125T")
         ),
     ]
     devices: Annotated[
-        int | str | None,
+        Whole,
         Option(
             "With --peak or --sustained: number of devices that share the run.",
-            metavar="INT",
-            read=read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
+            "INT",
+            read.integer(MOST_DEVICES, "8", floats=True, prefixed=False),
         ),
     ]
 
@@ -246,18 +215,13 @@ class ChoosingOptions(TypedDict, total=False):
         float | str | Mapping[str, float] | None,
         Option(
             "With --on: price of one device per hour: 2.5, or h100-sxm=2.5,l40s=0.8.",
-            metavar="PRICE",
-            read=read.prices,
+            "PRICE",
+            read.prices,
             python='Or `{"h100-sxm": 2.5}`.',
         ),
     ]
     tokens_per_user: Annotated[
-        float | str | None,
-        Option(
-            "With --on: find the largest batch with this rate per sample (30).",
-            metavar="RATE",
-            read=read.rate,
-        ),
+        Real, Option("With --on: find the largest batch with this rate per sample (30).", "RATE", read.rate)
     ]
 
 
@@ -268,59 +232,49 @@ class TrainingOptions(TypedDict, total=False):
         str | None,
         Option(
             "adamw (the default), sgd, momentum, adafactor or lion.",
-            metavar="NAME",
+            "NAME",
             words=("adamw", "sgd", "momentum", "adafactor", "lion"),
         ),
     ]
     tokens: Annotated[
-        float | str | None,
+        Real,
         Option(
             "Tokens of the whole training run (300e9, 300B).",
-            metavar="NUMBER",
-            read=read.integer(_MOST_TOKENS, "300e9", floats=True),
+            "NUMBER",
+            read.integer(_MOST_TOKENS, "300e9", floats=True),
         ),
     ]
     zero: Annotated[
-        int | str | None,
+        Whole,
         Option(
             "With --on: ZeRO shards 1 optimizer states, 2 gradients, 3 parameters.",
-            metavar="0|1|2|3",
-            read=lambda option, given: whole_number(option, given, least=0, most=3, example="1", what="a ZeRO stage"),
+            "0|1|2|3",
+            lambda option, given: whole_number(option, given, least=0, most=3, example="1", what="a ZeRO stage"),
         ),
     ]
     checkpoint: Annotated[
         Checkpoint | None,
-        Option(
-            "With --on: recompute none, selective (attention matrices) or full (blocks).",
-            metavar="WHICH",
-            read=read.one_of(CHECKPOINTS),
-            words=CHECKPOINTS,
-        ),
+        _choice("With --on: recompute none, selective (attention matrices) or full (blocks).", CHECKPOINTS, "WHICH"),
     ]
     sequence_parallel: Annotated[
-        bool,
-        Option("With --tensor-parallel: the devices share norms and residuals too.", default=False),
+        bool, Option("With --tensor-parallel: the devices share norms and residuals too.", default=False)
     ]
     global_batch: Annotated[
-        int | str | None,
+        Whole,
         Option(
             "With --on: tokens per step (1M); --batch is the micro-batch.",
-            metavar="TOKENS",
-            read=read.integer(_MOST_TOKENS, "1M", floats=True),
+            "TOKENS",
+            read.integer(_MOST_TOKENS, "1M", floats=True),
         ),
     ]
     gradients: Annotated[
         str | None,
         Option(
             "With --on: dtype of the gradients, the model's or float32.",
-            metavar="DTYPE",
-            read=read.dtype_name,
+            "DTYPE",
+            read.dtype_name,
             words=("float32", "bfloat16", "float16"),
         ),
-    ]
-    rate: Annotated[
-        float | str | None,
-        Option("Removed: use --sustained, or --peak with --mfu.", hidden=True),
     ]
 
 
@@ -332,58 +286,42 @@ class TimingOptions(TypedDict, total=False):
     """Timing, with --device."""
 
     precision: Annotated[
-        float | str | None,
+        Real,
         Option(
             "Measure until the 95 % interval of the median is this narrow (default: 5%).",
-            metavar="SHARE",
-            read=read.share("of the median", "0.05", "5%"),
+            "SHARE",
+            read.share("of the median", "0.05", "5%"),
         ),
     ]
     max_time: Annotated[
-        float | str | None,
+        Real,
         Option(
-            f"Measure each system for at most this many seconds (default: {USUAL.max_time:g}).",
-            metavar="SECONDS",
-            read=read.seconds,
+            f"Measure each system for at most this many seconds (default: {USUAL.max_time:g}).", "SECONDS", read.seconds
         ),
     ]
     min_time: Annotated[
-        float | str | None,
+        Real,
         Option(
             f"Measure each system for at least this many seconds (default: {USUAL.min_time:g}).",
-            metavar="SECONDS",
-            read=read.seconds,
+            "SECONDS",
+            read.seconds,
         ),
     ]
     runs: Annotated[
-        int | str | None,
-        Option(
-            "Number of measurements, instead of the three options above.",
-            metavar="INT",
-            read=read.integer(_MOST_RUNS, "20"),
-        ),
+        Whole,
+        Option("Number of measurements, instead of the three options above.", "INT", read.integer(_MOST_RUNS, "20")),
     ]
     threads: Annotated[
-        int | str | None,
-        Option("Number of torch threads on the CPU (default: its physical cores).", metavar="INT", read=read.threads),
+        Whole, Option("Number of torch threads on the CPU (default: its physical cores).", "INT", read.threads)
     ]
     compile: Annotated[bool, Option("Time the model compiled with torch.compile.", default=False)]
-    composed: Annotated[
-        bool,
-        Option(
-            "For models that do not fit: add up the times of distinct blocks.",
-            default=False,
-        ),
-    ]
+    composed: Annotated[bool, Option("For models that do not fit: add up the times of distinct blocks.", default=False)]
 
 
 class CudaGraphOption(TypedDict, total=False):
     """Timing, with --device."""
 
-    cuda_graph: Annotated[
-        bool,
-        Option("On cuda: also time the model as a CUDA graph.", default=False),
-    ]
+    cuda_graph: Annotated[bool, Option("On cuda: also time the model as a CUDA graph.", default=False)]
 
 
 class LaneOption(TypedDict, total=False):
@@ -391,11 +329,8 @@ class LaneOption(TypedDict, total=False):
 
     lane: Annotated[
         str | None,
-        Option(
-            "Time to report on a GPU: of the whole call (wall), of the host or of the kernels (device).",
-            metavar="LANE",
-            read=read.one_of(LANES),
-            words=LANES,
+        _choice(
+            "Time to report on a GPU: of the whole call (wall), of the host or of the kernels (device).", LANES, "LANE"
         ),
     ]
 
@@ -406,9 +341,7 @@ class DeviceOption(TypedDict, total=False):
     device: Annotated[
         str | None,
         Option(
-            "Also run the model on this device and time it: cpu, cuda or mps.",
-            metavar="DEVICE",
-            words=("cpu", "cuda", "mps"),
+            "Also run the model on this device and time it: cpu, cuda or mps.", "DEVICE", words=("cpu", "cuda", "mps")
         ),
     ]
 
@@ -433,7 +366,7 @@ class SettingsOption(TypedDict, total=False):
         Sequence[str] | None,
         Option(
             "Override a key: --set stages.0.depth=4, or **.heads=4. Repeatable.",
-            metavar="KEY=VALUE",
+            "KEY=VALUE",
             default=(),
             flag="--set",
             python="`key.path=value` each.",
@@ -445,11 +378,7 @@ class TraceOption(TypedDict, total=False):
     """Run."""
 
     trace: Annotated[
-        bool | None,
-        Option(
-            "Compare the counts with the real torch model; imports torch.",
-            flag="--trace/--no-trace",
-        ),
+        bool | None, Option("Compare the counts with the real torch model; imports torch.", flag="--trace/--no-trace")
     ]
 
 
@@ -474,7 +403,7 @@ class InputOptions(TypedDict, total=False):
         Option(
             "Shape of an input: 1x3xHxW, or input_ids=BxN:int64, with letters N, H, W and B; 2:1xNx768 is for the "
             "second system. Repeatable.",
-            metavar="SHAPE",
+            "SHAPE",
             default=(),
             flag="--input",
             python="Of a named module: each input.",
@@ -482,11 +411,7 @@ class InputOptions(TypedDict, total=False):
     ]
     build: Annotated[
         Sequence[str],
-        Option(
-            "Argument of the class or function; it can use N, H and W. Repeatable.",
-            metavar="KEY=VALUE",
-            default=(),
-        ),
+        Option("Argument of the class or function; it can use N, H and W. Repeatable.", "KEY=VALUE", default=()),
     ]
 
 
@@ -520,8 +445,7 @@ class ModuleOptions(InputOptions, total=False):
         ),
     ]
     mixing_time: Annotated[
-        float | None,
-        Option("Seconds to spend on finding mixing kinds (default: 10; 0 skips it).", metavar="SECONDS"),
+        float | None, Option("Seconds to spend on finding mixing kinds (default: 10; 0 skips it).", "SECONDS")
     ]
 
 
@@ -532,22 +456,13 @@ class OneModuleOptions(TypedDict, total=False):
         Sequence[str],
         Option(
             "Token axes of an input: x:1, image:2,3, cond:none. Repeatable.",
+            "INPUT:AXES",
             python="Those of other inputs are found.",
-            metavar="INPUT:AXES",
             default=(),
         ),
     ]
-    cache_in: Annotated[
-        str | None,
-        Option("Argument that takes the cache (default: as in transformers).", metavar="NAME"),
-    ]
-    cache_out: Annotated[
-        str | None,
-        Option(
-            "Output with the cache, a name or index (default: as --cache-in).",
-            metavar="NAME",
-        ),
-    ]
+    cache_in: Annotated[str | None, Option("Argument that takes the cache (default: as in transformers).", "NAME")]
+    cache_out: Annotated[str | None, Option("Output with the cache, a name or index (default: as --cache-in).", "NAME")]
     closed_form: Annotated[
         bool | None,
         Option(
@@ -567,34 +482,28 @@ class ProgressOption(TypedDict, total=False):
 class BudgetOptions(TypedDict, total=False):
     """Budgets."""
 
-    max_macs: Annotated[float | str | None, Option("Maximum MACs of the run: 5G.", metavar="COUNT")]
-    max_params: Annotated[float | str | None, Option("Maximum number of parameters: 30M.", metavar="COUNT")]
+    max_macs: Annotated[Real, Option("Maximum MACs of the run: 5G.", "COUNT")]
+    max_params: Annotated[Real, Option("Maximum number of parameters: 30M.", "COUNT")]
     max_memory: Annotated[
-        int | str | None,
+        Whole,
         Option(
-            "Maximum memory of inference (2GiB): weights, attention matrices alive at once, and the cache.",
-            metavar="BYTES",
+            "Maximum memory of inference (2GiB): weights, attention matrices alive at once, and the cache.", "BYTES"
         ),
     ]
-    max_flops: Annotated[float | str | None, Option("Maximum FLOPs of the run: 10G.", metavar="COUNT")]
-    max_kv_cache: Annotated[
-        int | str | None, Option("Maximum KV cache, with --mode prefill, decode or generate: 4GiB.", metavar="BYTES")
-    ]
-    max_seconds: Annotated[
-        float | str | None,
-        Option("With --on: maximum of the lower bound of the time: 10ms.", metavar="TIME"),
-    ]
+    max_flops: Annotated[Real, Option("Maximum FLOPs of the run: 10G.", "COUNT")]
+    max_kv_cache: Annotated[Whole, Option("Maximum KV cache, with --mode prefill, decode or generate: 4GiB.", "BYTES")]
+    max_seconds: Annotated[Real, Option("With --on: maximum of the lower bound of the time: 10ms.", "TIME")]
 
 
 class IncreaseOption(TypedDict, total=False):
     """Budgets."""
 
     max_increase: Annotated[
-        float | str | None,
+        Real,
         Option(
             "With --against: maximum growth of MACs, parameters, memory and, with --on or --predict, seconds: 2%.",
-            metavar="PERCENT",
-            read=read.increase,
+            "PERCENT",
+            read.increase,
         ),
     ]
 
@@ -607,19 +516,19 @@ class SearchOptions(TypedDict, total=False):
         Option(
             "Search one spec over the values of a key: KEY=96,128 or KEY=2:18:2 (2, 4, … 18), keys as in --set; or any "
             "models over N=4k,32k and batch=1,16. Repeatable.",
-            metavar="KEY=VALUES",
+            "KEY=VALUES",
             default=(),
             python='Or `{"stages.2.depth": range(2, 19, 2)}`.',
         ),
     ]
     family: Annotated[
-        Sequence[str] | str, Option("Search only presets of this family. Repeatable.", metavar="NAME", default=())
+        Sequence[str] | str, Option("Search only presets of this family. Repeatable.", "NAME", default=())
     ]
     sort: Annotated[
         str,
         Option(
             "Sort by params, macs, flops, memory, attention-bytes or cache-bytes; with --on also by seconds.",
-            metavar="QUANTITY",
+            "QUANTITY",
             default="params",
             words=("params", "macs", "flops", "memory", "attention-bytes", "cache-bytes", "seconds"),
         ),
@@ -627,22 +536,21 @@ class SearchOptions(TypedDict, total=False):
     descending: Annotated[
         bool | None, Option("Sort from the largest to the smallest; the default for params.", flag="")
     ]
-    top: Annotated[int | str, Option("Number of models in the table.", metavar="INT", default=20)]
+    top: Annotated[int | str, Option("Number of models in the table.", "INT", default=20)]
     front: Annotated[
         str,
         Option(
             "Mark the Pareto front: models with the most of one figure for the least of another.",
-            metavar="MOST,LEAST",
+            "MOST,LEAST",
             default="params,macs",
         ),
     ]
     limit: Annotated[
-        int | str | None,
-        Option("With --vary: search at most this many combinations, drawn at random with a fixed seed.", metavar="INT"),
+        Whole, Option("With --vary: search at most this many combinations, drawn at random with a fixed seed.", "INT")
     ]
-    jobs: Annotated[int | str, Option("With --vary: number of processes.", metavar="INT", default=1)]
+    jobs: Annotated[int | str, Option("With --vary: number of processes.", "INT", default=1)]
     scheduler: Annotated[
-        str | None, Option("With --vary: address of a Dask scheduler to search on, as in `measure`.", metavar="ADDRESS")
+        str | None, Option("With --vary: address of a Dask scheduler to search on, as in `measure`.", "ADDRESS")
     ]
 
 
@@ -776,10 +684,7 @@ def takes(declared: Any = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
             named = [one for one in own.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
             named += [
                 inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=one.__metadata__[0].default,
-                    annotation=one.__origin__,
+                    name, inspect.Parameter.KEYWORD_ONLY, default=one.__metadata__[0].default, annotation=one.__origin__
                 )
                 for name, one in types.items()
             ]

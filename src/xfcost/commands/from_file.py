@@ -1,4 +1,4 @@
-"""`--from runs.jsonl` of `plot` and `compare`: rows that `xfcost measure` kept, in place of counting and measuring."""
+"""`--from runs.jsonl` of `plot`, `compare` and `roofline`: rows that `xfcost measure` kept, drawn as they are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="FILE",
-        help="Compare rows saved by `xfcost measure --save` instead of measuring. SPECS choose systems of the file "
+        help="Use rows saved by `xfcost measure --save` instead of measuring. SPECS choose systems of the file "
         "(default: all); --device, --threads, --dtype, --batch, --attention, --mode, --N or --size choose rows.",
     ),
 ]
@@ -57,7 +57,7 @@ class WrittenOptions(NamedTuple):
     def of(cls, context: typer.Context) -> WrittenOptions:
         """Of all options of a command those that were given."""
         given = {name: value for name, value in context.params.items() if shared.is_given(context, name)}
-        given |= {name: Path(given[name]) for name in ("from_", "output") if given.get(name) is not None}
+        given |= {name: Path(given[name]) for name in ("from_", "output", "picture") if given.get(name) is not None}
         return cls(given, {one.name or "": one.opts[0] for one in context.command.params})
 
     def refuse_others(self, known: set[str]) -> None:
@@ -144,6 +144,23 @@ def plot_file(given: WrittenOptions) -> None:
     chart = measured_chart(found, metric, _mark(options.get("mark"), found))
     shared.deliver_lines(chart.summary)
     shared.deliver(points_csv(found) if form == ".csv" else chart_bytes(chart, form), target, force=force)
+
+
+def roofline_file(given: WrittenOptions) -> None:
+    """`xfcost roofline --from FILE [SYSTEM …]`."""
+    from xfcost.api.measured import saved_rooflines
+    from xfcost.counting.devices import read_devices
+    from xfcost.report.roofline import document
+    from xfcost.report.roofline_figure import roofline_bytes
+
+    options = dict(given.options)
+    given.refuse_others(_ANYWAY | {"picture", "format_", "columns", "on"})
+    if not {"picture", "format_"} & set(options):
+        options["picture"] = Path(f"{_stem(options['from_'])}-roofline.svg")
+    target = shared.target_of({"format_": None, **options})
+    on = None if options.get("on") is None else read_devices(options["on"])
+    found = saved_rooflines(options["from_"], choice_of(given, "wall"), on, say)
+    target.document(document(found), lambda ending: roofline_bytes(found, ending))
 
 
 def _found(given: WrittenOptions, lane: Lane | None) -> MeasuredSeries:

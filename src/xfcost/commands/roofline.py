@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+
+import typer
 
 from xfcost.api.options import (
     BatchOptions,
@@ -14,6 +16,7 @@ from xfcost.api.options import (
     TimingOptions,
 )
 from xfcost.commands import options as shared
+from xfcost.commands.from_file import From, Machine, WrittenOptions, roofline_file
 from xfcost.ledger.errors import UsageError, any_of
 from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.report.messages import say
@@ -28,7 +31,14 @@ from xfcost.report.messages import say
     device="Device to run the systems on: cpu, cuda or mps.",
     predict="Predict the seconds from a calibration (`xfcost calibrate`) instead of running the model.",
 )  # fmt: skip
-def run(specs: shared.Systems, mixing: shared.FindMixing = True, **given: Any) -> None:
+def run(
+    context: typer.Context,
+    specs: Annotated[list[str] | None, shared.SYSTEMS] = None,
+    from_: From = None,
+    machine: Machine = None,
+    mixing: shared.FindMixing = True,
+    **given: Any,
+) -> None:
     """Plot which operations are memory-bound, on log-log axes.
 
     Each operation is a point: arithmetic intensity (FLOP per byte moved) on x, FLOP/s on y, coloured by mixing kind,
@@ -45,6 +55,10 @@ def run(specs: shared.Systems, mixing: shared.FindMixing = True, **given: Any) -
     from xfcost.report.roofline import document
     from xfcost.report.roofline_figure import roofline_bytes
 
+    if from_ is not None:
+        roofline_file(WrittenOptions.of(context))
+        return
+    specs = shared.counted_specs(context, specs, machine)
     if given["picture"] is None and given["format_"] is None:
         given["picture"] = shared.default_target(specs, "roofline")
     target = shared.target_of(given)

@@ -14,6 +14,7 @@ from math import prod
 from typing import Final, NamedTuple
 
 from xfcost.counting.comparison import distinct
+from xfcost.counting.differences import best_pairs
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Component, Mixer, Residual, tag_of
 from xfcost.ledger.errors import UsageError
@@ -98,7 +99,7 @@ def boxes_of(block: Block, rows: Sequence[Operation]) -> Iterator[BlockBox]:
 
 
 def sublayer_boxes(part: Part, rows: Sequence[Operation], number: int) -> Iterator[BlockBox]:
-    """A sub-layer's boxes: its norm and residual as they stand, a mixer's core as one box, anything else as one."""
+    """A sub-layer's boxes: its norm and residual as they are, a mixer's core as one box, anything else as one."""
     around = [row for row in rows if row.role and part.residual != "none"]
     inside = [row for row in rows if row not in around]
     pre = isinstance(part.residual, Residual) and part.residual.place == "pre"
@@ -334,7 +335,7 @@ class Diagram(NamedTuple):
 
     columns: tuple[DiagramColumn, ...]
     rows: tuple[tuple[BlockBox | None, ...], ...]
-    """One row of boxes: None where a column has none to set beside the others."""
+    """One row of boxes: None where a column has no box that matches the others."""
     differing: tuple[int, ...]
     """The rows whose boxes are not all alike."""
 
@@ -500,20 +501,12 @@ def aligned(columns: Sequence[Sequence[BlockBox]]) -> list[tuple[BlockBox | None
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> Iterator[tuple[int | None, int | None]]:
-    """Indices of equal items side by side, as many as can be and as early as can be; None beside an item alone."""
-    common = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
-    for i in reversed(range(len(first))):
-        for j in reversed(range(len(second))):
-            equal = first[i] == second[j]
-            common[i][j] = 1 + common[i + 1][j + 1] if equal else max(common[i + 1][j], common[i][j + 1])
+    """Pairs of indices of equal items, as many and as early as possible; None for an item without an equal one."""
     i = j = 0
-    while i < len(first) or j < len(second):
-        if i < len(first) and j < len(second) and first[i] == second[j]:
-            yield i, j
-            i, j = i + 1, j + 1
-        elif j == len(second) or (i < len(first) and common[i + 1][j] >= common[i][j + 1]):
-            yield i, None
-            i += 1
-        else:
-            yield None, j
-            j += 1
+    for above, below in best_pairs([[float(one == other) for other in second] for one in first]):
+        yield from ((alone, None) for alone in range(i, above))
+        yield from ((None, alone) for alone in range(j, below))
+        yield above, below
+        i, j = above + 1, below + 1
+    yield from ((alone, None) for alone in range(i, len(first)))
+    yield from ((None, alone) for alone in range(j, len(second)))

@@ -86,7 +86,7 @@ def _tree(rows: Sequence[ReportOperation]) -> Branch:
 
 
 def aligned_operations(before: Sequence[ReportOperation], after: Sequence[ReportOperation]) -> list[OperationPair]:
-    """Every operation of either run, beside the same one of the other; None beside one that only one of them has."""
+    """Pairs of the same operation in both runs; None for an operation that only one of them has."""
     return list(_aligned(_tree(before), _tree(after)))
 
 
@@ -136,20 +136,22 @@ def _in_order(first: Sequence[Branch], second: Sequence[Branch]) -> Iterator[tup
         tail += 1
         yield len(second) - tail, len(first) - tail
     left, right = first[start : len(first) - tail], second[start : len(second) - tail]
-    yield from ((start + theirs, start + ours) for theirs, ours in _best(left, right))
+    likeness = [[one.inside.likeness(other.inside) for other in right] for one in left]
+    yield from ((start + theirs, start + ours) for ours, theirs in best_pairs(likeness))
 
 
-def _best(first: Sequence[Branch], second: Sequence[Branch]) -> Iterator[tuple[int, int]]:
-    likeness = [[one.inside.likeness(other.inside) for other in second] for one in first]
-    best = [[0.0] * (len(second) + 1) for _ in range(len(first) + 1)]
-    for i in reversed(range(len(first))):
-        for j in reversed(range(len(second))):
+def best_pairs(likeness: Sequence[Sequence[float]]) -> Iterator[tuple[int, int]]:
+    """(row, column) of items of two sequences that belong together, both in order, the likest in all; 0 is unlike."""
+    rows, columns = len(likeness), len(likeness[0]) if likeness else 0
+    best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
+    for i in reversed(range(rows)):
+        for j in reversed(range(columns)):
             both = best[i + 1][j + 1] + likeness[i][j] if likeness[i][j] else 0.0
             best[i][j] = max(both, best[i + 1][j], best[i][j + 1])
     i = j = 0
-    while i < len(first) and j < len(second):
+    while i < rows and j < columns:
         if likeness[i][j] and best[i][j] == best[i + 1][j + 1] + likeness[i][j]:
-            yield j, i
+            yield i, j
             i, j = i + 1, j + 1
         elif best[i][j] == best[i + 1][j]:
             i += 1

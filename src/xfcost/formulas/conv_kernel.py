@@ -109,7 +109,10 @@ class ConvKernel(msgspec.Struct, frozen=True):
         """The factors of `pairs`, one per axis."""
         return tuple(
             out * kernel
-            - sum(_outside(most, out, step, kernel) for most in (padding, (out - 1) * step - padding + kernel - side))
+            - sum(
+                _falling(most, out, step) - _falling(most - kernel, out, step)
+                for most in (padding, (out - 1) * step - padding + kernel - side)
+            )
             for side, out, kernel, step, padding in zip(
                 sides, self.out(sides), self.sides, self.stride, self.padding, strict=True
             )
@@ -125,11 +128,6 @@ class ConvKernel(msgspec.Struct, frozen=True):
                     f"a kernel of {sides_text(self.sides)} with padding {sides_text(self.padding)} does not fit the "
                     f"grid {sides_text(grid.sides)}; expected a smaller kernel, more padding or a larger input",
                 )
-
-
-def _outside(most: Number, outputs: Number, step: Number, kernel: Number) -> Number:
-    """Padding read at one end: `most`, `most` - step, … above 0, at most the kernel each."""
-    return _falling(most, outputs, step) - _falling(most - kernel, outputs, step)
 
 
 def _falling(most: Number, outputs: Number, step: Number) -> Number:

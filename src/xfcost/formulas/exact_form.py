@@ -60,7 +60,9 @@ class ExactForms:
             last = pending.pop()
             if not isinstance(last, LetteredInt) or id(last) in self._known:
                 continue
-            inner = [one for one in _made_of(last) if isinstance(one, LetteredInt) and id(one) not in self._known]
+            step, arguments = last.step
+            made_of = arguments[:2] if step else ()  # none of a letter, and of a step that rounds
+            inner = [one for one in made_of if isinstance(one, LetteredInt) and id(one) not in self._known]
             if inner:
                 pending += [last, *reversed(inner)]
             else:
@@ -166,12 +168,6 @@ class ExactForms:
             return f"{kind}({first}, {second})"
         left, right = "⌊⌋" if kind == "floor" else "⌈⌉"
         return f"{left}{first if len(both[0]) == 1 else f'({first})'}/{second}{right}"
-
-
-def _made_of(number: LetteredInt) -> tuple[int, ...]:
-    """The two numbers of the last step of its computation; none of a letter, and of a step that rounds."""
-    step, arguments = number.step
-    return arguments[:2] if step else ()
 
 
 def constant(number: int) -> Form:

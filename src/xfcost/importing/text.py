@@ -191,7 +191,8 @@ class Bert(TextFamily, frozen=True, kw_only=True):
         return self.max_position_embeddings
 
     def draft(self, architecture: str) -> Draft:
-        head = self.head(architecture.removeprefix(_model_name(architecture)))
+        model = next(name for name in ("XLMRoberta", "Roberta", "Bert") if architecture.startswith(name))
+        head = self.head(architecture.removeprefix(model))
         if "share" in head and not self.tie_word_embeddings:
             raise ComponentError(
                 "tie_word_embeddings",
@@ -203,21 +204,16 @@ class Bert(TextFamily, frozen=True, kw_only=True):
             {"kind": "full", "heads": self.num_attention_heads} | causal,
             mlp(self.intermediate_size, self.hidden_act),
         ]
+        positions = {"kind": "position", "length": self.max_position_embeddings}
+        types = {"kind": "token_type", "types": self.type_vocab_size}
         return self.text(
             self.length,
             self.hidden_size,
             [(self.num_hidden_layers, block)],
             head,
-            embed=[*self.embeddings(), {"kind": "norm"}],
+            embed=[positions, types, {"kind": "norm"}],
             residual={"place": "post"},
         )
-
-    def embeddings(self) -> list[dict[str, Any]]:
-        """Position and token type embeddings."""
-        return [
-            {"kind": "position", "length": self.max_position_embeddings},
-            {"kind": "token_type", "types": self.type_vocab_size},
-        ]
 
     def head(self, task: str) -> dict[str, Any]:
         """The head for a task: an architecture's name without the model's (`ForMaskedLM`)."""
@@ -335,10 +331,6 @@ class DistilBert(TextFamily, frozen=True, kw_only=True):
             "DistilBertForTokenClassification": token_classifier(self.num_labels),
         }
         return heads[architecture]
-
-
-def _model_name(architecture: str) -> str:
-    return next(name for name in ("XLMRoberta", "Roberta", "Bert") if architecture.startswith(name))
 
 
 _NAMES = {
@@ -545,18 +537,13 @@ class T5(Family, frozen=True, kw_only=True):
         if not has_head:
             return Draft(keys, [length])
         scale = {"scale": "rsqrt_dim"} if self.scaled_head else {}
-        return Draft(
-            keys | {"head": language_model_head(_NORM, shared=True, **scale)}, [length, *self._tying_remarks()]
-        )
-
-    def _tying_remarks(self) -> list[str]:
-        if self.tie_word_embeddings:
-            return []
-        remark = (
-            "tie_word_embeddings: false, but transformers 5 ties the head, and so does this spec; earlier versions had "
-            f"{self.vocab_size * self.d_model:,} parameters more, which --set head.share=null counts."
-        )
-        return [remark]
+        remarks = [length]
+        if not self.tie_word_embeddings:
+            remarks.append(
+                "tie_word_embeddings: false, but transformers 5 ties the head, and so does this spec; earlier versions "
+                f"had {self.vocab_size * self.d_model:,} parameters more, which --set head.share=null counts."
+            )
+        return Draft(keys | {"head": language_model_head(_NORM, shared=True, **scale)}, remarks)
 
     def _heads(self) -> dict[str, Any]:
         return {"heads": self.num_heads, "head_dim": self.d_kv, "scaled": False, "projection_bias": False}

@@ -28,7 +28,7 @@ from xfcost.formulas.component import (
     check_output,
     itself,
 )
-from xfcost.formulas.conv_kernel import ConvKernel
+from xfcost.formulas.conv_kernel import kernel_of
 from xfcost.formulas.rows import elementwise, linear, move, norm
 from xfcost.formulas.tensors import copied, of_input, reading, weights
 from xfcost.ledger.grid import sides_text
@@ -62,8 +62,7 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
         return Grid(tuple(ceil_div(side, 2) for side in place.grid.sides)), place.out_dim
 
     def sources(self, place: Place) -> Sources:
-        rank = len(place.grid.sides)
-        return Sources(kernel=ConvKernel((2,) * rank, (2,) * rank, (0,) * rank))
+        return Sources(kernel=kernel_of(place.grid, 2, 2, 0))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)

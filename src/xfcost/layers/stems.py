@@ -86,8 +86,7 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
         return component, msgspec.structs.replace(lettered_place, grid=patches.grid)
 
     def sources(self, place: Place) -> Sources:
-        rank = len(place.grid.sides)
-        return Sources(kernel=ConvKernel((self.size,) * rank, (self.size,) * rank, (0,) * rank))
+        return Sources(kernel=kernel_of(place.grid, self.size, self.size, 0))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)

@@ -16,6 +16,7 @@ import msgspec
 from xfcost.ledger.errors import printable, shown
 from xfcost.ledger.grid import MOST_TOKENS
 from xfcost.ledger.metadata import Timing
+from xfcost.ledger.roofline import RooflinePoint
 
 # Raised where rows of an older version can no longer be read as they are.
 VERSION: Final = 1
@@ -75,7 +76,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     N: int
     """Tokens of the first stage; 0 of a module's image, whose tokens are not known."""
     size: tuple[int, int] | None = None
-    """The image's height and width, where these were given in place of N."""
+    """The image's height and width, if these were given instead of N."""
     batch: int = 1
     dtype: str = "float32"
     attention: str = "eager"
@@ -89,7 +90,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     composed: bool = False
     """Was every distinct block run once, and the whole composed of them?"""
     module: OfModule | msgspec.UnsetType = msgspec.UNSET
-    """Of a torch module alone."""
+    """Only for a torch module."""
 
     @property
     def is_module(self) -> bool:
@@ -158,6 +159,8 @@ class RowOutcome(msgspec.Struct, frozen=True, kw_only=True):
     seconds_by_mixing: dict[str, float] | None = None
     """Mixing kind -> seconds of its rows in all blocks; None where no rows were timed."""
     memory: MeasuredMemory | None = None
+    points: tuple[RooflinePoint, ...] | None = None
+    """Its operations on a roofline; None of more than one pass, and in files that older versions wrote."""
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +240,12 @@ def _faults(row: Measurement) -> Iterator[str]:
     for kind, seconds in (outcome.seconds_by_mixing or {}).items():
         if not 0 <= seconds < _LONGEST:
             yield f"its time of {printable(kind)} is {seconds} s"
+    for point in outcome.points or ():
+        if not (0 < point.seconds < _LONGEST and 0 <= point.flops < _LARGEST and 0 < point.operand_bytes < _LARGEST):
+            yield (
+                f"its operation {printable(point.title)} takes {point.seconds} s for {shown(point.flops)} FLOP and "
+                f"{shown(point.operand_bytes)} bytes"
+            )
     predicted = None if outcome.memory is None else outcome.memory.predicted
     if predicted is not None and not 0 <= predicted < _LARGEST:
         yield f"its predicted peak memory is {shown(predicted)} bytes"
@@ -280,6 +289,10 @@ def _faults_of_counts(counts: Mapping[str, object]) -> Iterator[str]:
 def faults_of_timing(timing: Timing) -> Iterator[str]:
     """What is impossible in measured seconds."""
     yield from faults_of_seconds((timing.seconds, *timing.times, *(timing.interval or ())))
+    if (roofs := timing.roofs) is not None:
+        for rate in (roofs.flops_per_second, roofs.bytes_per_second):
+            if not 0 < rate < _LARGEST:
+                yield f"a roof of its machine is {rate} a second"
     if timing.interval is not None and not timing.interval[0] <= timing.seconds <= timing.interval[1]:
         low, high = timing.interval
         yield f"its interval is {low} s to {high} s; expected to hold its time, {timing.seconds} s"

@@ -55,6 +55,8 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     block's tokens in raster order inside it, so that what stands right of a block comes later: it is computed, masked.
     """
 
+    short_name = "Blockwise attention"
+
     block: Annotated[Length, Letter("b")] | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2), Letter("W")]
     """Tokens of a query block in a sequence; or its [rows, columns] on a grid."""
     before: Annotated[Margin, Letter("m")] = 0
@@ -89,9 +91,6 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
                 raise ComponentError(
                     field, f"tokens {field} a causal block are later and never read; leave `{field}` out"
                 )
-
-    def label(self) -> str:
-        return "Causal blockwise attention" if self.causal else "Blockwise attention"
 
     def blocks(self, grid: Grid) -> Blocks:
         """The query blocks and memory blocks of `grid`."""
@@ -247,8 +246,10 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         gathered = 2 * b * inner * ((u - 4) * read + 2 * (read - 1))
         tensors = self._gathered(place.grid, inner)
         yield move("gather", "Gather the keys and values of every block", gathered, tensors=tensors)
-        for prefix, groups, queries, keys, pairs in self._cores(place.grid):
-            yield from self._core(place, prefix, groups, queries, keys, pairs)
+        global_pairs, edge_pairs, middle_pairs = self._pairs(place.grid)
+        yield from self._core(place, "global_", 1, 2 * b, p, global_pairs)
+        yield from self._core(place, "edge_", 2, b, (read - 1) * b, edge_pairs)
+        yield from self._core(place, "", u - 4, b, read * b, middle_pairs)
         last = "attention" if place.fused else "weighted_sum"
         parts = (("global_", 2 * b), ("edge_", 2 * b), ("", (u - 4) * b))
         reads = tuple(Tensor(f"{prefix}{last}", (tokens, inner)) for prefix, tokens in parts)
@@ -265,14 +266,6 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
             writes += [Tensor(OUTPUT if name == "gather" else name, (groups, blocks * b, inner)) for name in names]
         return Tensors(tuple(reads), tuple(writes), beside=True)
 
-    def _cores(self, grid: Grid) -> Iterator[tuple[str, Number, Number, Number, Number]]:
-        """(prefix, groups, queries, keys, pairs) of the three attention cores."""
-        b, u, read = self.block, self.blocks(grid), self.read_by_middle
-        global_pairs, edge_pairs, middle_pairs = self._pairs(grid)
-        yield "global_", 1, 2 * b, u * b, global_pairs
-        yield "edge_", 2, b, (read - 1) * b, edge_pairs
-        yield "", u - 4, b, read * b, middle_pairs
-
     def _core(
         self, place: Place, prefix: str, groups: Number, queries: Number, keys: Number, pairs: Number
     ) -> Iterator[Operation]:
@@ -284,16 +277,8 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
             title = f"Mask ({note})" if note else "Mask"
             yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys - padding)
         core = {"queries": queries, "keys": keys, "groups": groups, "pairs": pairs, "mixing": mixing, "reads": reads}
-        yield from attention_of(
-            self,
-            place,
-            masked=padding != 0,
-            padding=padding,
-            prefix=prefix,
-            label=note,
-            **core,
-            **self._layout(place, prefix, groups, queries),
-        )
+        core |= {"masked": padding != 0, "padding": padding, "prefix": prefix, "label": note}
+        yield from attention_of(self, place, **core, **self._layout(place, prefix, groups, queries))
 
     def _layout(self, place: Place, prefix: str, groups: Number, queries: Number) -> dict[str, Any]:
         """How operands lie: heads before blocks; the global blocks' queries are copied, other blocks' keys gathered."""

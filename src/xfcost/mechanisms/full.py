@@ -165,25 +165,21 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         """Is anything added to the scores?"""
         return self.bias is not None or self.position == "alibi"
 
-    def operations(self, place: Place) -> Iterator[Operation]:
+    def operations(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        yield from self.projections(n, d)
+        tokens = n if queries is None else queries
+        yield from self.projections(tokens, d)
         if self.bias:
-            yield bucket_table(self.bias, n, self.heads)
-        yield from self.core(place)
+            yield (bucket_table if queries is None else last_token_buckets)(self.bias, n, self.heads)
+        if queries is not None:
+            yield cache_write("Keys and values to the cache", self.kv_width(d), n)
+        yield from self.core(place, queries)
         if self.output_projection:
-            yield linear("out", "Output projection W_O", n, self.value_inner(d), d, bias=self.biased_output)
+            yield linear("out", "Output projection W_O", tokens, self.value_inner(d), d, bias=self.biased_output)
 
     def step(self, place: Place) -> Iterator[Operation]:
         """One query against the KV cache of N tokens, h_kv·(d_k + d_v) numbers each."""
-        n, d = place.grid.total, place.dim
-        yield from self.projections(1, d)
-        if self.bias:
-            yield last_token_buckets(self.bias, n, self.heads)
-        yield cache_write("Keys and values to the cache", self.kv_width(d), n)
-        yield from self.core(place, queries=1)
-        if self.output_projection:
-            yield linear("out", "Output projection W_O", 1, self.value_inner(d), d, bias=self.biased_output)
+        return self.operations(place, queries=1)
 
     def core(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
         """The rows between the projections; `queries` are the last tokens of a decode step, without a mask."""
@@ -319,17 +315,14 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.total * (memory.total if memory else 0)
 
-    def operations(self, place: Place) -> Iterator[Operation]:
-        return self._reading(place, place.grid.total)
-
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One query; the encoder's keys and values are cached, M·h·(d_k + d_v) numbers."""
-        return decode_step(self._reading(place, 1), place.grid.total)
+        return decode_step(self.operations(place, queries=1), place.grid.total)
 
-    def _reading(self, place: Place, queries: Number) -> Iterator[Operation]:
+    def operations(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
         memory = place.memory or place.grid
         yield from CrossAttention(
-            queries=queries,
+            queries=place.grid.total if queries is None else queries,
             width=place.dim,
             keys=memory.total,
             memory_width=place.memory_dim or place.dim,
@@ -374,6 +367,8 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
     writing N tokens' keys and values out again would take N·c·h·(d_h + d_v).
     """
 
+    short_name = "Latent attention"
+
     head_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width d_h of a head's content columns; d/h by default."""
     kv_rank: Annotated[Width, Letter("k")]
@@ -395,9 +390,6 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
             raise ComponentError(
                 "rope_dim", f"rope turns pairs of columns, and {self.rope_dim} is odd; give an even number"
             )
-
-    def label(self) -> str:
-        return "Causal latent attention" if self.causal else "Latent attention"
 
     def content(self, width: Number) -> Number:
         """d_h: a head's columns of queries and keys without rotary positions."""
@@ -431,7 +423,6 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         maps = h * self.content(d) + values
         kv_up = linear("kv_up", "K, V out of their latent", n, self.kv_rank, maps, bias=False)
         yield reading(kv_up, "kv_norm")
-        h = self.heads
         content, turned, both = (n, h * self.content(d)), (n, h * self.rope_dim), (n, h * self.key_dim(d))
         parts = ((self._last_query_row, content), ("rotary", turned), ("kv_up", content), (ROTATED_KEYS, turned))
         reads = tuple(Tensor(name, shape) for name, shape in parts)

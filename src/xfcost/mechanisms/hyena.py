@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -19,7 +19,7 @@ from xfcost.formulas.rows import (
     static_weights,
     with_gradient_operands,
 )
-from xfcost.formulas.tensors import Shape, channels_first, mapped, reading, weights
+from xfcost.formulas.tensors import channels_first, mapped, reading, weights
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Saved, Tensor, Tensors
 
 
@@ -59,10 +59,6 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     def label(self) -> str:
         return f"Hyena (order {self.order})"
 
-    def carried_per_token(self, width: Number) -> Number:
-        """Numbers per token that a decode step would cache: the inputs of the long convolutions."""
-        return (self.order - 1) * width
-
     def check(self, place: Place) -> None:
         super().check(place)
         check_odd("features", self.features, "beside the time stand as many cosines as sines")
@@ -74,28 +70,31 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         n, d = place.grid.total, place.dim
         wide, filters = (self.order + 1) * d, (self.order - 1) * d
         yield linear("in_proj", "Projections to gates and value", n, d, wide)
-        t = _HyenaTensors(n, d, self.order - 1, self.filter_hidden, self.filter_layers)
+        channels = (self.order - 1, n, d)  # what all long convolutions read, or write
         outputs = n + self.conv - 1
         row = depthwise_convolution("short_conv", "Causal depthwise convolution", outputs, (self.conv,), wide)
         yield msgspec.structs.replace(row, tensors=mapped((n, wide), (outputs, wide)))
-        for row in self._filter(n, filters, t):
+        for row in self._filter(n, filters):
             yield msgspec.structs.replace(row, once=True)
-        gates = Tensor("short_conv", (t.convolutions + 2, t.tokens, t.width))
-        values = Tensor("values", t.channels, held=True)
-        writes = (Tensor(OUTPUT, (t.tokens, t.width)), Tensor(_GATED, t.channels))
-        tensors = Tensors((gates, values), writes, (Saved("short_conv"),), (Tensor("values", t.channels),))
+        gates, values = Tensor("short_conv", (self.order + 1, n, d)), Tensor("values", channels, held=True)
+        writes = (Tensor(OUTPUT, (n, d)), Tensor(_GATED, channels))
+        tensors = Tensors((gates, values), writes, (Saved("short_conv"),), (Tensor("values", channels),))
         yield elementwise("gate", "Gates", "multiply", n * self.order * d, tensors=tensors)
+        # The values filled up with zeros are saved, their spectra, and those of the filters
         transforms = 2 * COSTS["fft"] * n * ceil_log2(2 * n)
+        reads = Tensor(_GATED, channels), Tensor("filter_fft", (n + 1, filters))
+        spectra = Tensor("spectra", (self.order - 1, n + 1, d), "complex")
+        filled = Tensor("filled up", (self.order - 1, 2 * n, d), "statistic")
         yield Operation(
             path="long_conv",
             title="Long convolutions by FFT",
             flops=filters * (transforms + (n + 1) * COSTS["complex_multiply"]),
-            tensors=t.long_convolution,
+            tensors=Tensors(reads, (Tensor(OUTPUT, channels),), (Saved("filter_fft"),), (spectra, filled)),
             **static_weights(global_mixing(n)),
         )
         # The values are saved, for the weights' gradient
-        both = (Tensor(BEFORE, t.channels), Tensor(_GATED, t.channels))
-        tensors = Tensors(both, (Tensor(OUTPUT, t.channels),), (Saved(_GATED),))
+        both = (Tensor(BEFORE, channels), Tensor(_GATED, channels))
+        tensors = Tensors(both, (Tensor(OUTPUT, channels),), (Saved(_GATED),))
         skip = {"params": filters, "tensors": tensors}
         yield elementwise("skip", "Skip D∘v", "multiply + add", n * filters, **skip)
         yield channels_first(reading(linear("out_proj", "Output projection", n, d, d), "gate"), "gate", n, d)
@@ -107,7 +106,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             "every token sums over all before it; --mode generate counts it without a cache",
         )
 
-    def _filter(self, tokens: Number, filters: Number, t: _HyenaTensors) -> Iterator[Operation]:
+    def _filter(self, tokens: Number, filters: Number) -> Iterator[Operation]:
         """The network that computes the filters, from weights alone."""
         hidden, layers = self.filter_hidden, self.filter_layers
         if self.positions == "learned":
@@ -121,30 +120,29 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         yield with_gradient_operands(row, 2 if self.positions == "learned" else 1)
         sines, title = (layers + 1) * tokens * hidden, "Filter network, sin(ω∘x)"
         # Every sine saves its input and that of its frequencies, outputs of the first and of the hidden maps
-        first, others = (t.tokens, t.hidden), t.of_layers(t.layers)
+        first, others = (tokens, hidden), (layers, tokens, hidden)
         reads = (Tensor("filter_in", first), Tensor("mapped", others, once=True, held=True))
-        made = (Tensor("mapped", others), Tensor("turned", t.of_layers(t.layers + 1)))
+        made = (Tensor("mapped", others), Tensor("turned", (layers + 1, tokens, hidden)))
         tensors = Tensors(reads, (Tensor(OUTPUT, first), Tensor(_SINES, others)), (Saved("filter_in"),), made)
         yield elementwise("filter_sin", title, "multiply + exp", sines, params=hidden, tensors=tensors)
         row = linear("filter_hidden", "Filter network, hidden maps", layers * tokens, hidden, hidden)
         # Each saves its input, the sine before it
-        shape = t.of_layers(t.layers)
-        tensors = Tensors((Tensor(_SINES, shape),), (Tensor(OUTPUT, shape),), (Saved(_SINES),))
+        tensors = Tensors((Tensor(_SINES, others),), (Tensor(OUTPUT, others),), (Saved(_SINES),))
         yield msgspec.structs.replace(
             row, params=layers * row.params, weight_matrices=layers * row.weight_matrices, tensors=tensors
         )
         last = linear("filter_out", "Filter network, last map", tokens, hidden, filters, bias=False)
         yield reading(last, "filter_sin")
         # The window is fixed: it alone is saved
-        shape = (t.tokens, t.filters)
+        shape = (tokens, filters)
         tensors = Tensors((Tensor(BEFORE, shape),), (Tensor(OUTPUT, shape),), makes=(Tensor("window", shape),))
         yield elementwise(
             "window", "Window of the filters", "multiply + multiply + exp", tokens * filters, tensors=tensors
         )
         transforms = filters * COSTS["fft"] * tokens * ceil_log2(2 * tokens)
         # A transform saves the numbers filled up with zeros
-        spectra = Tensor(OUTPUT, (t.tokens + 1, t.filters), "complex")
-        filled = Tensor("filled up", (2 * t.tokens, t.filters), "statistic")
+        spectra = Tensor(OUTPUT, (tokens + 1, filters), "complex")
+        filled = Tensor("filled up", (2 * tokens, filters), "statistic")
         tensors = Tensors((Tensor(BEFORE, shape),), (spectra,), makes=(filled,))
         yield Operation(path="filter_fft", title="Spectra of the filters", flops=transforms, tensors=tensors)
 
@@ -158,41 +156,10 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
             yield f"features of {n:,} positions are learned in every layer: another N needs other rows"
         yield (
             "token by token there is no state of constant size: the filters read all tokens, of which "
-            f"{self.carried_per_token(place.dim):,} numbers each must be kept"
+            f"{(self.order - 1) * place.dim:,} numbers each must be kept"
         )
 
 
 # What a row that runs several times writes in other calls than its last.
 _GATED: Final = "gated"
 _SINES: Final = "sines"
-
-
-class _HyenaTensors(NamedTuple):
-    """N tokens of width d, c long convolutions with filters of c·d channels, F hidden units in L hidden maps."""
-
-    tokens: Number
-    width: Number
-    convolutions: int
-    hidden: Number
-    layers: int
-
-    @property
-    def channels(self) -> Shape:
-        """What all long convolutions read, or write."""
-        return self.convolutions, self.tokens, self.width
-
-    @property
-    def filters(self) -> Number:
-        return self.convolutions * self.width
-
-    def of_layers(self, number: int) -> Shape:
-        return number, self.tokens, self.hidden
-
-    @property
-    def long_convolution(self) -> Tensors:
-        """The values filled up with zeros are saved, their spectra, and those of the filters."""
-        values, filters = Tensor(_GATED, self.channels), Tensor("filter_fft", (self.tokens + 1, self.filters))
-        spectra = Tensor("spectra", (self.convolutions, self.tokens + 1, self.width), "complex")
-        filled = Tensor("filled up", (self.convolutions, 2 * self.tokens, self.width), "statistic")
-        writes = (Tensor(OUTPUT, self.channels),)
-        return Tensors((values, filters), writes, (Saved("filter_fft"),), (spectra, filled))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
+from math import prod
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -18,7 +19,7 @@ from xfcost.formulas.component import (
     Place,
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.mixers import CausalMixer, ChunkedMixer, chunk_mixing, pad_to_chunks, pairs_in_chunks
+from xfcost.formulas.mixers import CausalMixer, ChunkedMixer, ChunkSizes, chunk_mixing, pad_to_chunks
 from xfcost.formulas.rows import (
     elementwise,
     global_mixing,
@@ -31,7 +32,7 @@ from xfcost.formulas.rows import (
 )
 from xfcost.formulas.tensors import Shape, product
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors, merged_heads
+from xfcost.ledger.tensors import BEFORE, OUTPUT, Exchanged, Saved, Strided, Tensor, Tensors
 
 # Feature maps φ of kernel attention ──────────────────────────────────────────────────────────────────────────────────
 
@@ -141,9 +142,8 @@ class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel")
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
         chunks, chunk = self.chunks(place.grid) if self.scheme == "chunked" else (1, n)
         head_dim = inner // self.heads
-        sizes = _Sizes(
-            n, chunks * chunk, inner, self.heads, self.features.width(head_dim), chunks, self.features, self.scheme
-        )
+        features = self.features.width(head_dim)
+        sizes = _Sizes(n, chunks, chunk, self.heads, inner, features, self.features, self.scheme)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.scheme == "chunked":
             view = None if sizes.pads else "qkv"
@@ -202,15 +202,11 @@ _DIVIDED: Final[dict[Form | None, tuple[str, str]]] = {
 }
 
 
-class _Sizes(NamedTuple):
-    """N `tokens`, `padded` to chunks in the `chunked` scheme; h heads, h·d_k = `inner`, with m `features` each."""
+class _Sizes(ChunkSizes, frozen=True):
+    """One chunk unless the scheme is `chunked`; h·d_k = `inner`, with m `features` of each head."""
 
-    tokens: Number
-    padded: Number
     inner: Number
-    heads: int
     features: Number
-    chunks: Number
     kind: EluPlusOne | RandomFeatures
     scheme: Form | None
 
@@ -234,20 +230,12 @@ class _Sizes(NamedTuple):
         return self.tokens if self.scheme == "recurrent" else self.chunks
 
     @property
-    def size(self) -> Number:
-        return self.padded // self.chunks
-
-    @property
     def wide(self) -> Shape:
         return self.padded, self.inner
 
     @property
     def featured(self) -> Shape:
         return self.padded, self.heads * self.features
-
-    @property
-    def entries(self) -> Shape:
-        return self.chunks, self.heads, self.size, self.size
 
     @property
     def weights(self) -> Shape:
@@ -261,16 +249,8 @@ class _Sizes(NamedTuple):
     def sums(self) -> Shape:
         return self.state_count, self.features, self.heads
 
-    @property
-    def pads(self) -> bool:
-        return bool(self.padded != self.tokens)
-
-    def merged(self, shape: Shape) -> Strided | None:
-        """A product's copy of what lies as the projections do; behind padding heads are apart."""
-        return None if self.pads else merged_heads(shape, self.heads, self.size, self.chunks)
-
     def copied(self, shape: Shape) -> Strided | None:
-        """The same of features: random ones are products, whose heads are apart."""
+        """A product's copy of features: random ones are products, whose heads are apart."""
         return self.merged(shape) if self.form == "elu" else None
 
     @property
@@ -345,23 +325,20 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
             mapped = sizes.feature_map(keys=path == "k_features", lowered=False)
             yield elementwise(path, title, "relu + add", elements, tensors=mapped)
         return
+    # (exp(ω·x - |x|²/2) + ε)/√m, without the maximum
+    half_norms = sizes.padded * (sizes.inner * (COSTS["multiply"] + COSTS["sum"]) + sizes.heads * COSTS["multiply"])
+    exponential = half_norms + elements * (2 * COSTS["add"] + COSTS["exp"] + COSTS["multiply"])
     for path, title in titles.items():
         keys = path == "k_features"
         lowered = not (keys and causal)
         yield Operation(
             path=path,
             title=title,
-            flops=_exponential(sizes, elements) + (sizes.padded * sizes.heads * COSTS["add"] if lowered else 0),
+            flops=exponential + (sizes.padded * sizes.heads * COSTS["add"] if lowered else 0),
             comparisons=elements if lowered else 0,
             tensors=sizes.feature_map(keys=keys, lowered=lowered),
             **(global_mixing(sizes.tokens) if keys and lowered else {}),
         )
-
-
-def _exponential(sizes: _Sizes, elements: Number) -> Number:
-    """FLOPs of (exp(ω·x - |x|²/2) + ε)/√m, without the maximum."""
-    half_norms = sizes.padded * (sizes.inner * (COSTS["multiply"] + COSTS["sum"]) + sizes.heads * COSTS["multiply"])
-    return half_norms + elements * (2 * COSTS["add"] + COSTS["exp"] + COSTS["multiply"])
 
 
 def _normaliser(sizes: _Sizes) -> Operation:
@@ -384,23 +361,12 @@ def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
     yield _normaliser(sizes)
 
 
-def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str, **mixing: Any) -> Iterator[Operation]:
-    """The masked products of `groups` groups of `tokens` tokens, and their sums."""
-    entries = groups * sizes.heads * tokens * tokens
+def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
+    """The masked products inside all chunks, and their sums."""
+    entries, title = prod(sizes.entries), "Products of features φ(Q)φ(K)ᵀ"
     q, k = (Tensor(name, sizes.featured) for name in ("q_features", "k_features"))
     tensors = product(q, k, sizes.entries, sizes.copied(q.shape), sizes.copied(k.shape))
-    yield matmul(
-        f"{prefix}scores",
-        "Products of features φ(Q)φ(K)ᵀ",
-        entries * sizes.features,
-        attention_entries=entries,
-        matrix=matrix(entries),
-        symbol=None if prefix else "QKᵀ",
-        heads=sizes.heads,
-        pairs=pairs_in_chunks(sizes.tokens, groups, tokens),
-        tensors=tensors,
-        **mixing,
-    )
+    yield sizes.scores(prefix, title, entries * sizes.features, matrix=matrix(entries), tensors=tensors, **mixing)
     # Zeros after the diagonal: nothing is saved
     tensors = Tensors((Tensor(BEFORE, sizes.entries),), (Tensor(OUTPUT, sizes.entries),))
     masked = static_weights(mixing) | {
@@ -411,7 +377,7 @@ def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str,
     yield Operation(path=f"{prefix}mask", title="Mask", **masked)
     tensors = product(Tensor(BEFORE, sizes.entries), sizes.values, sizes.wide, None, sizes.merged(sizes.wide))
     weighted = mixing | {"symbol": None if prefix else "AV", "tensors": tensors}
-    yield matmul(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * sizes.inner, **weighted)
+    yield matmul(f"{prefix}weighted_sum", "Weighted sum AV", sizes.padded * sizes.size * sizes.inner, **weighted)
     flops = entries * COSTS["sum"] + (0 if prefix else sizes.epsilon)
     tensors = Tensors((Tensor((f"{prefix}mask"), sizes.entries),), (Tensor(OUTPUT, sizes.weights),))
     facts = static_weights(mixing) | {"tensors": tensors}
@@ -419,14 +385,13 @@ def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str,
 
 
 def _parallel(sizes: _Sizes) -> Iterator[Operation]:
-    yield from _masked_products(sizes, 1, sizes.tokens, "", **global_mixing(sizes.tokens))
+    yield from _masked_products(sizes, "", **global_mixing(sizes.tokens))
 
 
 def _chunked(sizes: _Sizes) -> Iterator[Operation]:
     """A state per chunk, its prefix sums, and the masked products inside the chunks."""
-    size = sizes.padded // sizes.chunks
-    within_chunk = chunk_mixing(size)
-    yield from _masked_products(sizes, sizes.chunks, size, "local_", **within_chunk)
+    within_chunk = chunk_mixing(sizes.size)
+    yield from _masked_products(sizes, "local_", **within_chunk)
     macs, sums = sizes.padded * sizes.features * sizes.inner, sizes.padded * sizes.heads * sizes.features
     static = static_weights(within_chunk)
     yield matmul("state", "State of every chunk φ(K)ᵀV", macs, tensors=sizes.state, **within_chunk)

@@ -363,6 +363,8 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         entries = groups * windows.out.tokens * windows.places
         content: dict[str, Any] = windows.mixing | {"content_dependent": True}
         shape = (groups, windows.out.tokens, windows.places)
+        # -(q - k)²: the differences are saved
+        operands = Tensor("q", shape[:2]), Tensor("gather_keys", shape)
         yield elementwise(
             "scores",
             "Similarities -(q - k)²",
@@ -373,7 +375,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
             heads=groups,
             pairs=windows.pairs(),
             symbol="QKᵀ",
-            tensors=_similarities(*shape),
+            tensors=Tensors(operands, (Tensor(OUTPUT, shape),), (), (Tensor("differences", shape),)),
             **content,
         )
         second, third = matrix(entries, entries), matrix(entries, 2 * entries, saved=True)
@@ -400,13 +402,6 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
             )
         if place.fused:
             yield "local relation has no dot products of queries and keys: there is no fused form of it"
-
-
-def _similarities(groups: Number, queries: Number, places: Number) -> Tensors:
-    """-(q - k)²: the differences are saved."""
-    shape = (groups, queries, places)
-    operands = Tensor("q", (groups, queries)), Tensor("gather_keys", shape)
-    return Tensors(operands, (Tensor(OUTPUT, shape),), (), (Tensor("differences", shape),))
 
 
 class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):

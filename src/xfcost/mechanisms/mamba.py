@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, NamedTuple
+from math import prod
+from typing import Annotated, Final
 
 import msgspec
 
@@ -25,7 +26,7 @@ from xfcost.formulas.component import (
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import with_form_of
-from xfcost.formulas.mixers import AlwaysCausalMixer, chunk_mixing, pad_to_chunks, pairs_in_chunks
+from xfcost.formulas.mixers import AlwaysCausalMixer, ChunkSizes, chunk_mixing, pad_to_chunks
 from xfcost.formulas.rows import (
     causal_depthwise_convolution,
     decode_step,
@@ -200,7 +201,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
-        sizes = self._sizes(n, d)
+        sizes = _Mamba2Sizes(n, self.chunks(place.grid), self.chunk, heads, inner, self.state, self.groups)
         yield from self._inputs(n, d)
         yield pad_to_chunks(n, sizes.padded, convolved + heads, tensors=sizes.pad)
         yield from _inside(sizes)
@@ -208,12 +209,6 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         both = ("local_weighted_sum", BEFORE)
         yield elementwise("add", "Add what the chunk gives", "add", sizes.padded * inner, of=both)
         yield from self._outputs(n, d)
-
-    def _sizes(self, n: Number, d: Number) -> _Mamba2Sizes:
-        chunks = ceil_div(n, self.chunk)
-        padded = chunks * self.chunk
-        heads, inner = self.head_count(d), self.inner(d)
-        return _Mamba2Sizes(n, padded, chunks, self.chunk, heads, inner, self.state, self.groups)
 
     def step(self, place: Place) -> Iterator[Operation]:
         """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
@@ -283,19 +278,19 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
 
 def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
     """The masked products inside the chunks."""
-    entries = sizes.padded * sizes.chunk * sizes.heads
+    entries = prod(sizes.entries)
     u = sizes.part(sizes.inner)
     tensors = product(u, sizes.step, u.shape)
     yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner, tensors=tensors)
     tensors = product(sizes.step, Tensor("decay", (sizes.heads,), once=True), sizes.step.shape)
     yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads, tensors=tensors)
-    within_chunk = chunk_mixing(sizes.chunk)
+    within_chunk = chunk_mixing(sizes.size)
     sums, title = sizes.padded * sizes.heads, "Sums of the exponents in a chunk"
     # A running sum saves nothing
     tensors = Tensors((Tensor("rates", sizes.sums.shape),), (Tensor(OUTPUT, sizes.sums.shape),))
     yield elementwise("sums", title, "cumsum", sums, tensors=tensors, **static_weights(within_chunk))
     # An exponential saves its output, and a mask itself
-    mask = Tensor("mask", (sizes.chunk, sizes.chunk), "bool", once=True)
+    mask = Tensor("mask", (sizes.size, sizes.size), "bool", once=True)
     tensors = Tensors((sizes.sums,), (Tensor(OUTPUT, sizes.entries),), (Saved(OUTPUT),), (mask,))
     # the scores come first
     decays = within_chunk | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
@@ -307,21 +302,12 @@ def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
         tensors = Tensors((mixed, mixed), writes, makes=(Tensor("C", sizes.mixed), Tensor("B", sizes.mixed)))
     else:
         tensors = Tensors((mixed, mixed), writes, 2 * (sizes.repeated,))
-    yield matmul(
-        "local_scores",
-        "Products CBᵀ",
-        entries * sizes.state,
-        attention_entries=entries,
-        matrix=matrix(entries, saved=True),
-        heads=sizes.heads,
-        pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
-        tensors=tensors,
-        **within_chunk,
-    )
+    scored = within_chunk | {"matrix": matrix(entries, saved=True), "tensors": tensors}
+    yield sizes.scores("local_", "Products CBᵀ", entries * sizes.state, **scored)
     tensors = product(Tensor("local_scores", sizes.entries), Tensor("local_decays", sizes.entries), sizes.entries)
     weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, saved=True), "tensors": tensors}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
-    macs = sizes.padded * sizes.chunk * sizes.inner
+    macs = sizes.padded * sizes.size * sizes.inner
     shape = (sizes.padded, sizes.inner)
     tensors = product(Tensor(BEFORE, sizes.entries), Tensor("inputs", shape), shape, None, sizes.copied(shape))
     yield matmul("local_weighted_sum", "Weighted sum of the inputs", macs, tensors=tensors, **within_chunk)
@@ -330,7 +316,7 @@ def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
 def _between(sizes: _Mamba2Sizes) -> Iterator[Operation]:
     """States of the chunks, passed from chunk to chunk and read."""
     fade = sizes.padded * sizes.heads * (COSTS["add"] + COSTS["exp"] + sizes.state * COSTS["multiply"])
-    within_chunk, title = chunk_mixing(sizes.chunk), "B by the decay to the chunk's end"
+    within_chunk, title = chunk_mixing(sizes.size), "B by the decay to the chunk's end"
     # B by an exponential, which is saved as well as B
     b = sizes.part(sizes.mixed[1])
     saves = (Saved(b.name),) if sizes.groups == 1 else ()  # of several groups it is the copy that the scores save
@@ -369,24 +355,15 @@ def _between(sizes: _Mamba2Sizes) -> Iterator[Operation]:
 _PADDED: Final = "padded inputs"
 
 
-class _Mamba2Sizes(NamedTuple):
-    """N `tokens`, `padded` to C `chunks` of Q tokens; h `heads` of E = `inner` channels, S numbers of `state` each.
+class _Mamba2Sizes(ChunkSizes, frozen=True):
+    """E = `inner` channels in all heads, S numbers of `state` for each; G `groups` of heads share B and C.
 
-    G `groups` of heads share B and C. In memory all tokens of a channel lie side by side, unless padding copied them.
+    In memory all tokens of a channel lie side by side, unless padding copied them.
     """
 
-    tokens: Number
-    padded: Number
-    chunks: Number
-    chunk: Number
-    heads: Number
     inner: Number
     state: Number
     groups: int
-
-    @property
-    def pads(self) -> bool:
-        return bool(self.padded != self.tokens)
 
     @property
     def channels(self) -> Number:
@@ -407,10 +384,6 @@ class _Mamba2Sizes(NamedTuple):
         return self.padded, self.heads * self.state
 
     @property
-    def entries(self) -> Shape:
-        return self.chunks, self.heads, self.chunk, self.chunk
-
-    @property
     def sums(self) -> Tensor:
         return Tensor("sums", (self.padded, self.heads))
 
@@ -421,7 +394,7 @@ class _Mamba2Sizes(NamedTuple):
     def copied(self, shape: Shape) -> Copy:
         """A product's copy of an operand whose chunks, or heads, are not in its order."""
         if self.pads:
-            return merged_heads(shape, self.heads, self.chunk, self.chunks)
+            return merged_heads(shape, self.heads, self.size, self.chunks)
         return Exchanged(shape, (self.chunks, self.heads))
 
     @property
@@ -435,7 +408,7 @@ class _Mamba2Sizes(NamedTuple):
     @property
     def repeated(self) -> Saved:
         """A product copies B or C of one group for all heads, unless there is one chunk of one sample."""
-        copied = merged_heads(self.mixed, self.heads, self.chunk, self.chunks)
+        copied = merged_heads(self.mixed, self.heads, self.size, self.chunks)
         return Saved(self.part(self.mixed[1]).name, copied=copied)
 
     @property

@@ -230,17 +230,6 @@ class PooledReads(NamedTuple):
         return on_grid + self.special * (self.special + prod(len(axis.covered_tokens(0)) for axis in self.axes))
 
 
-def pooled_axes(
-    grid: Grid,
-    query: tuple[Sequence[int], Sequence[int]],
-    key: tuple[Sequence[int], Sequence[int]],
-    window: int | None = None,
-) -> tuple[PooledAxis, ...]:
-    """The axes of `grid` under kernels (sizes, strides)."""
-    queries, keys = zip(*query, strict=True), zip(*key, strict=True)
-    return tuple(PooledAxis(*axis, window) for axis in zip(grid.sides, queries, keys, strict=True))
-
-
 # One number for every axis, or one each (of two axes or three).
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
 
@@ -371,15 +360,11 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
 
     def pooled_reads(self, grid: Grid) -> PooledReads:
         """What each query reads, axis by axis."""
-        rank = len(grid.sides)
-        query, key = ((per_axis(size, rank), per_axis(stride, rank)) for size, stride in self._pools)
-        single_key = self.windows(grid)[1].total == 1
-        axes = pooled_axes(grid, query, key, self.window_side)
-        return PooledReads(axes, grid.special, weighed=not single_key or self.residual_pooling != "none")
-
-    @property
-    def _pools(self) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-        return (self.q_size, self.q_stride), (self.kv_size, self.kv_stride)
+        rank, single_key = len(grid.sides), self.windows(grid)[1].total == 1
+        queries = zip(per_axis(self.q_size, rank), per_axis(self.q_stride, rank), strict=True)
+        keys = zip(per_axis(self.kv_size, rank), per_axis(self.kv_stride, rank), strict=True)
+        axes = (PooledAxis(*axis, self.window_side) for axis in zip(grid.sides, queries, keys, strict=True))
+        return PooledReads(tuple(axes), grid.special, weighed=not single_key or self.residual_pooling != "none")
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens of its keys and of its query; strides above the kernel leave tokens out."""
@@ -435,7 +420,13 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         ).rows()
         yield from self.merge(grid, inner)
         outputs = self.out(place)[0]
-        yield from self._add_queries(outputs, inner, self.pooled(grid)[0])
+        if self.residual_pooling != "none":
+            apart = outputs.special if self.residual_pooling == "grid" else 0
+            facts: dict[str, Any] = {"moved": outputs.total * inner if apart else 0}
+            shape = (outputs.total, inner)
+            facts["tensors"] = copied(shape, shape, BEFORE, self.pooled(grid)[0])
+            added = (outputs.total - apart) * inner
+            yield elementwise("add_queries", "Add the pooled queries", "add", added, **facts)
         yield linear("out", "Output projection W_O", outputs.total, inner, width, bias=self.projection_bias)
 
     def partition(self, grid: Grid, inner: Number) -> Iterator[Operation]:
@@ -464,15 +455,6 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         """The divisor of N that gives the keys, in letters."""
         strided = [stride for stride in per_axis(self.kv_stride, len(grid.sides)) if stride != 1]
         return f"/{letter_power('l', len(strided))}" if strided else ""
-
-    def _add_queries(self, outputs: Grid, inner: Number, query: str) -> Iterator[Operation]:
-        if self.residual_pooling == "none":
-            return
-        special_tokens = outputs.special if self.residual_pooling == "grid" else 0
-        facts: dict[str, Any] = {"moved": outputs.total * inner if special_tokens else 0}
-        facts["tensors"] = copied((outputs.total, inner), (outputs.total, inner), BEFORE, query)
-        added = (outputs.total - special_tokens) * inner
-        yield elementwise("add_queries", "Add the pooled queries", "add", added, **facts)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         grid, width = place.grid, self.width(place)

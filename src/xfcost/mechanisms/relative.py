@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.attention import RelativeAttention
-from xfcost.formulas.component import Grid, Length, Letter, Number, Operation, Place, Share
+from xfcost.formulas.component import Length, Letter, Number, Operation, Place, Share
 from xfcost.formulas.mixers import CausalMixer
 from xfcost.formulas.rows import elementwise, linear, maximum, move, with_gradient_operands
 from xfcost.formulas.tensors import NOTHING, reading
@@ -43,6 +43,8 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
     The memory is no token of the input: `reads` and `pairs` count the segment's own tokens, the rows' `reads` all keys.
     """
 
+    short_name = "Relative attention"
+
     memory: Annotated[Kept, Letter("m")] = 0
     """Positions m of the memory, hidden states of the segment before."""
     memory_queries: bool = False
@@ -50,9 +52,6 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
     share: Share | None = None
     """Name of the table of u and v that layers with this name share; by default every layer has its own."""
     projection_bias: bool = False
-
-    def label(self) -> str:
-        return "Causal relative attention" if self.causal else "Relative attention"
 
     @property
     def past(self) -> Number:
@@ -66,10 +65,6 @@ class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         return {self.share: (2, self.inner(place.dim))} if self.share else {}
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """The segment's own tokens."""
-        return super().reads(grid, token, memory)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
@@ -143,15 +138,14 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     its beginning, which gives the same numbers. The attention-reconstruction loss (§3.2) is of training alone.
     """
 
+    short_name = "Compressive attention"
+
     compressed_memory: Annotated[Length, Letter("m")]
     """Positions n_cm of the compressed memory."""
     compression: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("c")] = 4
     """Compression rate c: positions of the memory per compressed one."""
     function: Literal["conv", "mean", "max"] = "conv"
     """How positions are compressed: a convolution, or the mean or maximum of each window."""
-
-    def label(self) -> str:
-        return "Causal compressive attention" if self.causal else "Compressive attention"
 
     @property
     def past(self) -> Number:

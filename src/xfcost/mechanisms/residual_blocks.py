@@ -31,6 +31,7 @@ from xfcost.formulas.conv_kernel import (
     ConvKernel,
     KernelMixer,
     centred_kernel,
+    kernel_of,
     kernel_of_three,
     pairs_of_one_kernel,
     pairs_of_two_kernels,
@@ -205,10 +206,6 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             return self.inner(place) // self.group_width
         return 1 if self.groups is None else self.groups
 
-    def squeezed(self, place: Place) -> Number:
-        """r·d, as a whole number."""
-        return squeezed_width(self.squeeze or 0, place.dim)
-
     def inside(self, place: Place) -> Place:
         """The place after conv1."""
         width = self.inner(place)
@@ -244,7 +241,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         yield from self._mixing(place)
         yield elementwise("act2", "Activation", "relu", grid.tokens * width)
         if self.squeeze is not None:
-            yield from squeeze_rows(grid, width, self.squeezed(place), "relu", "act2")
+            yield from squeeze_rows(grid, width, squeezed_width(self.squeeze, place.dim), "relu", "act2")
         leaving = (grid, width), (grid, place.out_dim)
         yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, *leaving)
         yield from self.residual_end(place, "norm3", "act3")
@@ -331,10 +328,6 @@ class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag=
         """The depthwise kernel."""
         return centred_kernel(grid, self.size, self.stride)
 
-    def squeezed(self, place: Place) -> Number:
-        """r·d, as a whole number."""
-        return squeezed_width(self.squeeze or 0, place.dim)
-
     def expands(self, place: Place) -> bool:
         """Does it have an expanding convolution?"""
         return bool(self.inner(place.dim) != place.dim)
@@ -368,7 +361,8 @@ class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag=
         yield from convolution_and_norm(("conv", "norm"), "Depthwise convolution", self.kernel(grid), *shapes, inside)
         yield elementwise("act", "Activation", self.act, out_grid.tokens * inside)
         if self.squeeze is not None:
-            yield from squeeze_rows(out_grid, inside, self.squeezed(place), self.act, "act")
+            squeezed = squeezed_width(self.squeeze, place.dim)
+            yield from squeeze_rows(out_grid, inside, squeezed, self.act, "act")
         paths = ("project_conv", "project_norm")
         shapes = (out_grid, inside), (out_grid, place.out_dim)
         yield from convolution_and_norm(paths, "Projecting convolution", one, *shapes)
@@ -414,13 +408,11 @@ class Vgg(KernelMixer, frozen=True, kw_only=True, tag="vgg"):
 
     def pool(self, grid: Grid) -> ConvKernel:
         """The kernel of the max-pool."""
-        rank = len(grid.sides)
-        return ConvKernel((2,) * rank, (2,) * rank, (0,) * rank)
+        return kernel_of(grid, 2, 2, 0)
 
     def kernel(self, grid: Grid) -> ConvKernel:
         """Convolutions and pool as one kernel: what a token that leaves reads."""
-        rank, reach = len(grid.sides), self.convs
-        return ConvKernel((2 * reach + 2,) * rank, (2,) * rank, (reach,) * rank)
+        return kernel_of(grid, 2 * self.convs + 2, 2, self.convs)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.pool(place.grid).out(place.grid.sides)), place.out_dim

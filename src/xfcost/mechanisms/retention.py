@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from math import prod
+from typing import Annotated, Any, Final, Literal
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import (
@@ -20,7 +21,7 @@ from xfcost.formulas.component import (
 )
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.mixers import AlwaysCausalMixer, ChunkedMixer, chunk_mixing, pad_to_chunks, pairs_in_chunks
+from xfcost.formulas.mixers import AlwaysCausalMixer, ChunkedMixer, ChunkSizes, chunk_mixing, pad_to_chunks
 from xfcost.formulas.rows import (
     ROTATED_KEYS,
     elementwise,
@@ -43,7 +44,6 @@ from xfcost.ledger.tensors import (
     OUTPUT,
     Exchanged,
     Saved,
-    Strided,
     Tensor,
     Tensors,
     Widened,
@@ -123,7 +123,7 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
         yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
         yield reading(rotary(n, d, d), "qkv", "scale")
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
-        sizes = _RetentionSizes(n, chunks * chunk, chunks, chunk, self.heads, d, values)
+        sizes = _RetentionSizes(n, chunks, chunk, self.heads, d, values)
         yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](sizes)
         normed = sizes.norm(self.norm, joined=self.form == "recurrent")
         yield elementwise("norm", "Norm of every head", self.norm, n * values, tensors=normed)
@@ -152,30 +152,18 @@ class Retention(ChunkedMixer, AlwaysCausalMixer, frozen=True, kw_only=True, tag=
 
 def _masked_products(sizes: _RetentionSizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """(QKᵀ∘D)V of all chunks."""
-    entries = sizes.padded * sizes.chunk * sizes.heads
-    q, k, _ = sizes.parts
+    entries, macs = prod(sizes.entries), sizes.padded * sizes.size * sizes.width
+    q, k, v = sizes.parts
     tensors = product(q, k, sizes.entries, sizes.merged(q.shape), sizes.merged(k.shape))
-    yield matmul(
-        f"{prefix}scores",
-        "Products QKᵀ",
-        sizes.padded * sizes.chunk * sizes.width,
-        attention_entries=entries,
-        matrix=matrix(entries),
-        symbol=None if prefix else "QKᵀ",
-        heads=sizes.heads,
-        pairs=pairs_in_chunks(sizes.tokens, sizes.chunks, sizes.chunk),
-        tensors=tensors,
-        **mixing,
-    )
+    yield sizes.scores(prefix, "Products QKᵀ", macs, matrix=matrix(entries), tensors=tensors, **mixing)
     # The decays alone are saved: they have no gradient
-    decays = Tensor("decays", (sizes.heads, sizes.chunk, sizes.chunk), once=True)
+    decays = Tensor("decays", (sizes.heads, sizes.size, sizes.size), once=True)
     tensors = product(Tensor(BEFORE, sizes.entries), decays, sizes.entries)
     weighed = mixing | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
     yield elementwise(
         f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **static_weights(weighed)
     )
-    macs = sizes.padded * sizes.chunk * sizes.values
-    v = sizes.parts[2]
+    macs = sizes.padded * sizes.size * sizes.values
     tensors = product(Tensor(BEFORE, sizes.entries), v, v.shape, None, sizes.merged(v.shape))
     summed = mixing | {"symbol": None if prefix else "AV", "tensors": tensors}
     yield matmul(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
@@ -183,7 +171,7 @@ def _masked_products(sizes: _RetentionSizes, prefix: str, **mixing: Any) -> Iter
 
 def _parallel(sizes: _RetentionSizes) -> Iterator[Operation]:
     entries = sizes.heads * sizes.tokens * sizes.tokens
-    tensors = Tensors((), (Tensor(OUTPUT, (sizes.heads, sizes.chunk, sizes.chunk)),), beside=True)
+    tensors = Tensors((), (Tensor(OUTPUT, (sizes.heads, sizes.size, sizes.size)),), beside=True)
     yield elementwise("decays", "Decays D", "multiply", entries, once=True, tensors=tensors)
     yield from _masked_products(sizes, "", **global_mixing(sizes.tokens))
 
@@ -195,14 +183,14 @@ def _chunkwise(sizes: _RetentionSizes) -> Iterator[Operation]:
     padded = tuple(Tensor(name, shape) for name, shape in zip(names, shapes, strict=True)) if sizes.pads else ()
     tensors = Tensors(reads, padded)
     yield pad_to_chunks(sizes.tokens, sizes.padded, 2 * sizes.width + sizes.values, tensors=tensors)
-    tables, title = sizes.heads * sizes.chunk * (sizes.chunk + 1), "Decays D, and since the chunk's start"
-    decays = Tensor(OUTPUT, (sizes.heads, sizes.chunk, sizes.chunk)), Tensor(_SINCE, (sizes.heads, sizes.chunk))
+    tables, title = sizes.heads * sizes.size * (sizes.size + 1), "Decays D, and since the chunk's start"
+    decays = Tensor(OUTPUT, (sizes.heads, sizes.size, sizes.size)), Tensor(_SINCE, (sizes.heads, sizes.size))
     tensors = Tensors((), decays, beside=True)
     yield elementwise("decays", title, "multiply", tables, once=True, tensors=tensors)
-    yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.chunk))
+    yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.size))
     elements, title = sizes.padded * sizes.values, "Values by the decay to the chunk's end"
     q, k, v = sizes.parts
-    tensors = product(v, Tensor("decays", (sizes.heads, sizes.chunk), once=True), v.shape)
+    tensors = product(v, Tensor("decays", (sizes.heads, sizes.size), once=True), v.shape)
     yield elementwise("fade", title, "multiply", elements, tensors=tensors)
     macs = sizes.padded * sizes.width // sizes.heads * sizes.values
     # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
@@ -215,7 +203,7 @@ def _chunkwise(sizes: _RetentionSizes) -> Iterator[Operation]:
         macs,
         backward_macs=0 if single_chunk else None,
         tensors=tensors,
-        **chunk_mixing(sizes.chunk),
+        **chunk_mixing(sizes.size),
     )
     numbers = sizes.chunks * (sizes.width // sizes.heads) * sizes.values
     # A state is multiplied by fixed decays, which are saved from the second chunk on; the first one is zero
@@ -246,7 +234,7 @@ def _chunkwise(sizes: _RetentionSizes) -> Iterator[Operation]:
         **global_mixing(sizes.tokens),
     )
     title = "By the decay since the chunk's start"
-    tensors = product(Tensor(BEFORE, v.shape), Tensor(_SINCE, (sizes.heads, sizes.chunk), once=True), v.shape)
+    tensors = product(Tensor(BEFORE, v.shape), Tensor(_SINCE, (sizes.heads, sizes.size), once=True), v.shape)
     yield elementwise("reach", title, "multiply", elements, tensors=tensors)
     yield elementwise("add", "Add what the chunk gives", "add", elements, of=("local_weighted_sum", BEFORE))
 
@@ -272,28 +260,15 @@ _OPERANDS: Final = ("rotary", ROTATED_KEYS, "qkv")
 _PADDED: Final = ("pad", "padded keys", "padded values")
 
 
-class _RetentionSizes(NamedTuple):
-    """N `tokens`, `padded` to C `chunks` of T tokens; h heads with keys of d/h and values of v/h."""
+class _RetentionSizes(ChunkSizes, frozen=True):
+    """Heads with keys of d/h and values of v/h."""
 
-    tokens: Number
-    padded: Number
-    chunks: Number
-    chunk: Number
-    heads: int
     width: Number
     values: Number
 
     @property
-    def entries(self) -> Shape:
-        return self.chunks, self.heads, self.chunk, self.chunk
-
-    @property
     def states(self) -> Shape:
         return self.chunks, self.width // self.heads, self.values
-
-    @property
-    def pads(self) -> bool:
-        return bool(self.padded != self.tokens)
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -303,10 +278,6 @@ class _RetentionSizes(NamedTuple):
 
     def shapes(self, tokens: Number) -> tuple[Shape, Shape, Shape]:
         return (tokens, self.width), (tokens, self.width), (tokens, self.values)
-
-    def merged(self, shape: Shape) -> Strided | None:
-        """The copy of an operand that a product merges; behind padding the heads are apart."""
-        return None if self.pads else merged_heads(shape, self.heads, self.chunk, self.chunks)
 
     def norm(self, kind: str, *, joined: bool) -> Tensors:
         """The norm of every head, without weights; an RMS norm leaves heads apart as they are, joined after it."""

@@ -230,7 +230,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
 
     def _core(self, factor: Factor, place: Place, blocks: Blocks) -> Iterator[Operation]:
         """Attention by one factor, on all heads or half of them."""
-        mixing = self._mixing(factor, blocks)
+        n, mixing = place.grid.total, self._mixing(factor, blocks)
         groups, queries, keys = self.products(factor, blocks)
         if place.fused:
             masks = masks_of_groups(groups, queries, keys)
@@ -246,7 +246,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             **self._operands(factor, place, blocks),
             mixing=mixing["mixing"],
             reads=mixing["reads"],
-            pairs=self._pairs_of(factor, place.grid.total),
+            pairs=self.local_pairs(n) if factor == "local" else self.long_pairs(n),
             fused=place.fused,
             masked=True,
             mask_in_place=True,
@@ -275,9 +275,6 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         if self.summary is None:
             return self.stride, blocks.groups, blocks.groups
         return 1, blocks.padded, blocks.groups * self.summary
-
-    def _pairs_of(self, factor: Factor, n: Number) -> Number:
-        return self.local_pairs(n) if factor == "local" else self.long_pairs(n)
 
     def _mixing(self, factor: Factor, blocks: Blocks) -> dict[str, Any]:
         local = factor == "local"

@@ -23,7 +23,7 @@ from xfcost.formulas.component import (
     check_no_special_tokens,
     check_odd,
 )
-from xfcost.formulas.conv_kernel import ConvKernel
+from xfcost.formulas.conv_kernel import ConvKernel, centred_kernel, kernel_of
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.grid_axes import numbers
 from xfcost.formulas.letters import lettered
@@ -98,8 +98,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
 
     def kernel(self, grid: Grid) -> ConvKernel:
         """The strided convolution's kernel."""
-        rank = len(grid.sides)
-        return ConvKernel((self.reduction,) * rank, (self.reduction,) * rank, (0,) * rank)
+        return kernel_of(grid, self.reduction, self.reduction, 0)
 
     def reduced(self, grid: Grid) -> Grid:
         """The grid of the keys."""
@@ -207,6 +206,8 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     end of the first block, the null key alone. (The authors' own code appends the first token in its place.)
     """
 
+    short_name = "Memory-compressed attention"
+
     compression: Annotated[Span, Letter("c")] = 3
     """Stride c of the convolution: tokens per compressed key."""
     kernel: Annotated[Span | None, Letter("c")] = None
@@ -232,9 +233,6 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
             raise ComponentError("groups", f"{self.function!r} has no channel groups; leave `groups` out")
         if self.causal and not self.null_key:
             raise ComponentError("null_key", "causal: the first tokens read the null key alone; leave `null_key` out")
-
-    def label(self) -> str:
-        return "Causal memory-compressed attention" if self.causal else "Memory-compressed attention"
 
     @property
     def span(self) -> int:
@@ -397,8 +395,7 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
 
     def kernel(self, grid: Grid, stride: int = 1) -> ConvKernel:
         """The kernel, centred on every `stride`-th token along each axis."""
-        rank = len(grid.sides)
-        return ConvKernel((self.size,) * rank, (stride,) * rank, (self.size // 2,) * rank)
+        return centred_kernel(grid, self.size, stride)
 
     def keys(self, grid: Grid) -> Grid:
         """The grid of the keys."""

@@ -11,6 +11,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import DenseAttention, attention_of
+from xfcost.formulas.banded_attention import squares
 from xfcost.formulas.component import (
     ComponentError,
     Grid,
@@ -209,23 +210,19 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         """The grid padded up to whole windows."""
         return Grid(tuple(round_up(side, window) for side, window in zip(grid.sides, self.window(grid), strict=True)))
 
-    def _segments(self, side: int, window: int, shift: int) -> list[range]:
-        """The runs of one side whose tokens share a window; a shift cuts the first and the last."""
-        edges = [0, *range(shift or window, side, window), side]
-        return [range(a, b) for a, b in pairwise(edges)]
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """The tokens in the window of `token`, without padding."""
+        """The tokens in the window of `token`, without padding; a shift cuts a side's first and last window."""
+        runs = []
         axes = zip(grid.sides, self.window(grid), self.shifts(grid), position(token, grid.sides), strict=True)
-        runs = (next(run for run in self._segments(*axis) if place in run) for *axis, place in axes)
+        for side, window, shift, place in axes:
+            edges = pairwise([0, *range(shift or window, side, window), side])
+            runs.append(next(range(first, end) for first, end in edges if first <= place < end))
         return numbers(runs, grid.sides)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """∏ over the sides of Σ (length of a run)²: a window is a product of runs."""
-        return prod(
-            _squares(side, window, shift)
-            for side, window, shift in zip(grid.sides, self.window(grid), self.shifts(grid), strict=True)
-        )
+        axes = zip(grid.sides, self.window(grid), self.shifts(grid), strict=True)
+        return prod(shift * shift + squares(side - shift, window) for side, window, shift in axes)
 
     def observed(self, place: Place) -> Observed:
         return Observed(whole=self.size)
@@ -240,7 +237,10 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         cut = rearranged((place.grid.tokens, d), (padded.tokens, d))
         yield move("partition", "Pad, roll, cut into windows", filled + rolled, symbol="", tensors=cut)
         yield from self._projections(padded.tokens, d)
-        yield from self._biases(place.grid)
+        if self.bias == "relative":
+            yield relative_bias_table(sides, self.heads, bound=self._clipped(place.grid))
+        elif self.bias == "log_cpb":
+            yield from log_cpb_rows(sides, self.heads)
         if self.score == "cosine":
             yield from scaled_cosine(padded.tokens, self.heads, d, self._projected[:2])
         yield from self._core(place, sides)
@@ -260,13 +260,6 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             rows = [linear("qv", "Q, V projections", tokens, width, 2 * width), keys]
         for row in rows:
             yield msgspec.structs.replace(reading(row, "partition"), takes_input=True)
-
-    def _biases(self, grid: Grid) -> Iterator[Operation]:
-        window = self.window(grid)
-        if self.bias == "relative":
-            yield relative_bias_table(window, self.heads, bound=self._clipped(grid))
-        elif self.bias == "log_cpb":
-            yield from log_cpb_rows(window, self.heads)
 
     def _clipped(self, grid: Grid) -> bool:
         """Is a side of the grid shorter than the window?"""
@@ -341,13 +334,6 @@ def _in_order(sides: tuple[Number, ...], window: tuple[Number, ...]) -> bool:
     cut = [number for number, (side, length) in enumerate(axes) if side != length]
     long = [number for number, (_, length) in enumerate(axes) if length != 1]
     return not cut or not long or max(cut) <= min(long)
-
-
-def _squares(side: Number, window: Number, shift: Number) -> Number:
-    """Σ length² of the runs of one side: a first run of `shift`, full windows, a shorter last run."""
-    unclipped = (side - shift) // window
-    rest = side - shift - unclipped * window
-    return shift * shift + unclipped * window * window + rest * rest
 
 
 class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):

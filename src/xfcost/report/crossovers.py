@@ -29,21 +29,23 @@ def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[TextLi
         if _have_tokens(comparison):
             yield line("crossovers: no N fits two of the systems", "bold")
         return
-    part = forward_part(comparison)
     searches = comparison.searches if verbose else list(map(_of_usual_sizes, comparison.searches))
-    searched = list(dict.fromkeys(map(search_text if verbose else range_text, searches)))
     lines = order_lines(searches, lambda tokens: f"N = {tokens:,}", verbose=verbose)
+    yield from _headed(f"crossovers at equal N{forward_part(comparison)}", searches, lines, verbose=verbose)
+
+
+def _headed(
+    words: str, searches: Sequence[CrossoverSearch], lines: Sequence[TextLines], *, verbose: bool
+) -> Iterator[TextLines]:
+    """The lines below what was searched for and where; with `verbose` where, pair by pair, if that differs."""
+    searched = list(dict.fromkeys(map(search_text if verbose else range_text, searches)))
     if len(searched) == 1:
-        yield _heading(f"crossovers at equal N{part}", searched[0], found=bool(lines))
+        yield line(f" ({searched[0]}):" if lines else f": none found ({searched[0]})", head=words)
     else:
-        yield line("" if lines else " none found", head=f"crossovers at equal N{part}:")
-        for one in comparison.searches if verbose else ():
+        yield line("" if lines else " none found", head=f"{words}:")
+        for one in searches if verbose else ():
             yield line(f"  {one.systems[0]} and {one.systems[1]}: counted {search_text(one)}", "dim")
     yield from lines
-
-
-def _heading(words: str, searched: str, *, found: bool) -> TextLines:
-    return line(f" ({searched}):" if found else f": none found ({searched})", head=words)
 
 
 def _have_tokens(comparison: Comparison) -> bool:
@@ -62,9 +64,7 @@ def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[T
     searches = comparison.size_searches if verbose else [_of_usual_sizes(one) for one in comparison.size_searches]
     lines = order_lines(searches, lambda side: f"{side}×{side}", verbose=verbose)
     if lines or (searches and not _have_tokens(comparison)):
-        searched = "; ".join(dict.fromkeys(map(search_text if verbose else range_text, searches)))
-        yield _heading("crossovers at equal image sizes", searched, found=bool(lines))
-        yield from lines
+        yield from _headed("crossovers at equal image sizes", searches, lines, verbose=verbose)
 
 
 def _of_usual_sizes(search: CrossoverSearch) -> CrossoverSearch:

@@ -85,13 +85,13 @@ roofline_bytes = as_file(roofline_figure)
 
 
 def limits_of(found: Sequence[Roofline]) -> Limits:
-    """Axes that hold every point of every system, the ridge point, and some of both roofs beside it."""
+    """Axes that hold every point of every system, the ridge point, and some of both roofs around it."""
     roofs = found[0].roofs
     points = [point for one in found for point in one.drawn]
     intensities = [*(point.intensity for point in points), roofs.ridge_point]
     rates = [*(point.flops_per_second for point in points), roofs.flops_per_second]
     low = min(rates[-1] / 100, *rates)
-    return Limits((min(intensities) / 2.5, max(intensities) * 4), (low / 2.5, max(rates) * 2.5))
+    return Limits((min(intensities) / 2.5, max(intensities) * 4), (low / 2.5, max(rates) * 8))
 
 
 def _draw_panel(axes: Axes, one: Roofline, limits: Limits, sizes: MarkerSizes) -> None:

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
 
 def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) -> None:
-    """Check that a spec has either `stages` or an encoder and a decoder, and that `tokens` is one N or one for each.
+    """Raise SpecError where a spec has both `stages` and an encoder or decoder, or neither.
 
-    Raises:
-        SpecError: both are given, or neither.
-        UsageError: `tokens` are too many.
+    Raise UsageError where `tokens` are more than its streams.
     """
     named = [stream for stream in (spec.encoder, spec.decoder) if stream]
     if named and spec.stages:
@@ -47,11 +45,7 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
 
 
 def check_reading(spec: Spec, source: Source, components: Iterable[SubLayer]) -> None:
-    """Check that a decoder reads its encoder; `components` are its sub-layers.
-
-    Raises:
-        SpecError: none of them reads the encoder's output.
-    """
+    """Raise SpecError where no sub-layer of a decoder, `components`, reads the encoder's output."""
     if spec.encoder and spec.decoder and not any(component.reads_memory for component in components):
         raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
 
@@ -74,11 +68,7 @@ def logits_of(spec: Spec, source: Source, mode: Mode, option: Logits | None) -> 
 
 
 def check_decoding(component: Component, place: Place, residual: Joining) -> None:
-    """Check that a component has a decode step.
-
-    Raises:
-        ComponentError: it has none, or its residual has none.
-    """
+    """Raise ComponentError where a component or its residual has no decode step."""
     for _ in component.decoding(place):
         pass
     if isinstance(residual, Residual) and residual.form == "reversible":
@@ -88,11 +78,7 @@ def check_decoding(component: Component, place: Place, residual: Joining) -> Non
 
 
 def check_sum(path: YamlPath, part: Part, source: Source) -> None:
-    """Check that x and f(x) are of one width in x + f(x), unless the component changes x first.
-
-    Raises:
-        SpecError: f changes the width.
-    """
+    """Raise SpecError where x + f(x) is of two widths, unless the component changes x first."""
     component, place = part.component, part.place
     width = component.out(place)[1]
     if part.residual == "none" or width == place.dim:
@@ -106,11 +92,7 @@ def check_sum(path: YamlPath, part: Part, source: Source) -> None:
 
 
 def check_starts(streams: Sequence[Stream], source: Source) -> None:
-    """Check that every recurrent layer that starts from the encoder's state has its counterpart there.
-
-    Raises:
-        SpecError: the encoder's layer of that number is missing, or of another kind or size.
-    """
+    """Raise SpecError where a recurrent layer that starts from the encoder has no counterpart of its size there."""
     if len(streams) < 2:  # noqa: PLR2004 - an encoder and a decoder
         return
     decoder_layers = list(
@@ -150,11 +132,7 @@ def _state(part: Any) -> str:
 
 
 def check_pooled(spec: Spec, source: Source, layers: Iterable[Component]) -> None:
-    """Check that a head which pools a distillation token gets one from its stream's `layers`.
-
-    Raises:
-        SpecError: no layer adds it.
-    """
+    """Raise SpecError where a head pools a distillation token that no layer of its stream adds."""
     pools = spec.head is not None and spec.head.distilled
     if pools and not any(isinstance(layer, Embed) and layer.distillation for layer in layers):
         raise source.error(
@@ -163,11 +141,7 @@ def check_pooled(spec: Spec, source: Source, layers: Iterable[Component]) -> Non
 
 
 def check_entrance(path: YamlPath, components: list[Any], entry: AnyInput, source: Source) -> None:
-    """Check that the first layer of `embed`, and no other, takes the raw input; vectors are tokens already.
-
-    Raises:
-        SpecError: the first layer doesn't take it, or a later one does.
-    """
+    """Raise SpecError where the first layer of `embed` doesn't take the raw input, or a later one does."""
     first = components[0].takes if components else ("embedded",)
     if entry.gives not in first:
         fitting = [component for component in EMBEDS.values() if entry.gives in component.takes]
@@ -191,11 +165,7 @@ def is_reversible(residual: Joining) -> bool:
 
 
 def check_residual(path: YamlPath, residual: Joining, source: Source) -> None:
-    """Check a stage's residual, written at `path`.
-
-    Raises:
-        SpecError: a norm of the sum can't be inverted; or `join` is given where there is one stream.
-    """
+    """Raise SpecError where a residual has a norm that can't be inverted, or `join` though there is one stream."""
     if not isinstance(residual, Residual):
         return
     if is_reversible(residual) and residual.place == "post":
@@ -209,11 +179,9 @@ def check_residual(path: YamlPath, residual: Joining, source: Source) -> None:
 
 
 def check_block(path: YamlPath, parts: Sequence[Part], residual: Joining, source: Source) -> None:
-    """Check the sub-layers of a block in a stage whose residual is `residual`.
+    """Raise SpecError where a sub-layer has another form of residual than its stage, `residual`.
 
-    Raises:
-        SpecError: a sub-layer has another form of residual than its stage; or a reversible block isn't two
-            sub-layers that keep grid and width.
+    So it does where a reversible block isn't two sub-layers that keep grid and width.
     """
     reversible = is_reversible(residual)
     for number, part in enumerate(parts):

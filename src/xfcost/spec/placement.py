@@ -55,7 +55,7 @@ class ComponentPlacer:
         """The component at its place.
 
         Raises:
-            SpecError: it can't be there.
+            SpecError: it can't be there, or another component shares a table in another shape.
         """
         try:
             component.check(place)
@@ -63,15 +63,6 @@ class ComponentPlacer:
                 check_decoding(component, place, residual)
         except ComponentError as error:
             raise self.source.error((*path, error.field), error.message) from None
-        self._add_tables(path, component, place)
-        return Part(".".join(map(str, path)), component, place, residual)
-
-    def _add_tables(self, path: YamlPath, component: Component, place: Place) -> None:
-        """Add the shared tables of `component`.
-
-        Raises:
-            SpecError: another component shares a table in another shape.
-        """
         for name, shape in component.tables(place).items():
             first_shape = self.tables.setdefault(name, shape)
             first_path = self._table_paths.setdefault(name, path)
@@ -83,6 +74,7 @@ class ComponentPlacer:
                 )
             if component.binds_tables:
                 self.bound_tables.add(name)
+        return Part(".".join(map(str, path)), component, place, residual)
 
     def sublayer(self, path: YamlPath, component: SubLayer, place: Place, residual: Joining) -> Part | None:
         """The sub-layer at its place; None where it can't be there and the error is reported with later ones.
@@ -204,7 +196,8 @@ class Placement:
         check_starts(streams, self.source)
         last = streams[-1]
         layers = (*last.embed, *(part for stage in last.stages for part in stage.enter))
-        own_size = all(self._has_own_size(stream) for stream in streams)
+        written = ((getattr(spec, stream.name).input if stream.name else None) or spec.input for stream in streams)
+        own_size = all(own.sides == stream.input.sides for own, stream in zip(written, streams, strict=True))
         settings = self.loaded.settings
         return Architecture(
             spec=spec,
@@ -223,11 +216,6 @@ class Placement:
             own_size=own_size,
             as_written=own_size and not settings and run.batch == 1 and run.mode in _PUBLISHED,
         )
-
-    def _has_own_size(self, stream: Stream) -> bool:
-        """Is the stream's input the size that the spec gives?"""
-        written = getattr(self.spec, stream.name).input if stream.name else None
-        return (written or self.spec.input).sides == stream.input.sides
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
         entry, embed, shape = self.stem(path, stream, number)

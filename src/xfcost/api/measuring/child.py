@@ -20,11 +20,14 @@ from xfcost.api.accounts import account, mixing_seconds, named_module
 from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
 from xfcost.api.measuring.processes import READY, DescribedDevice, RowAnswer, RowJob
 from xfcost.api.predictions import calibration_of, predictors
+from xfcost.api.roofline import with_roofs
 from xfcost.ledger.calibration import training_steps
 from xfcost.ledger.errors import DeviceError, NoRoomError, UsageError, XfcostError
+from xfcost.ledger.execution import ONE_PASS
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Configuration, Machine, MeasuredMemory, OfModule, RowOutcome
 from xfcost.ledger.operation import MIXINGS
+from xfcost.ledger.roofline import RooflinePoint, points_of
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load, load_expanded
 from xfcost.spec.placement import place
@@ -150,6 +153,7 @@ def _measured(configuration: Configuration, job: RowJob, begin: Callable[[], Non
     with memory_may_run_out(configuration.system, f"running it on {configuration.device}"), compiler:
         measured = _measured_module if configuration.is_module else _measured_spec
         ledger, memory = measured(configuration, job, begin)
+        ledger = with_roofs(ledger, job.timing)
         pace = relative_pace(configuration, job.timing)
     return RowOutcome(
         status="measured",
@@ -158,6 +162,7 @@ def _measured(configuration: Configuration, job: RowJob, begin: Callable[[], Non
         pace=pace,
         seconds_by_mixing=seconds_by_mixing(ledger),
         memory=memory,
+        points=_points(ledger) if configuration.mode in ONE_PASS else None,
     )
 
 
@@ -230,6 +235,13 @@ def seconds_by_mixing(ledger: Ledger) -> dict[str, float] | None:
     if ledger.total("seconds") is None or not has_kinds(ledger):
         return None
     return {kind: ledger.total("seconds", lambda row, kind=kind: row.mixing == kind) or 0.0 for kind in MIXINGS}  # type: ignore[misc]
+
+
+def _points(ledger: Ledger) -> tuple[RooflinePoint, ...] | None:
+    """Its operations on a roofline; None where they were not timed one by one."""
+    if ledger.timing is None:
+        return None
+    return points_of(ledger.rows, ledger.timing.share_base, predicted=False) or None
 
 
 if __name__ == "__main__":

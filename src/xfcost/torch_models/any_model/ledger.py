@@ -245,31 +245,54 @@ def module_ledger(
     keeps_free = how.device is not None or how.predict is not None
     found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free, cache=how.cache)
     found = found if how.layers is None else how.layers.whole(found)
-    works = found.works
-    missing = dict(sorted(uncounted(works).items()))
-    if how.strict and missing:
+    if how.strict and (missing := dict(sorted(uncounted(found.works).items()))):
         raise IncompleteError(title, missing)
     kinds_from, said = None, said_axes(given, given.places(model), how.tokens_of)
     if how.mixing:
         kinds_from = find_mixing(found, model, title, on_cpu, how.mixing, said, how.longer)
-    names = tuple(f"{operation} ran {times} time(s), and no formula is known" for operation, times in missing.items())
-    agreement, compared = Agreement(exact=not names, uncounted=names), "not traced"
-    traced: dict[str, dict[str, int]] = {}
-    if how.trace:
-        traced, agreement, compared = _traced_beside(model, given, found, agreement, training=training)
-    taken = update = None
-    if how.device is not None:
-        taken = how.taken or _timed_alone(found, title, dtype, how, on_cpu)
-        update = taken.measured.update
-        give_seconds(works, taken.measured.row_seconds(), "seconds")
+    beside = _traced_beside(model, given, found, training=training) if how.trace else _Beside("not traced")
+    taken = None if how.device is None else how.taken or _timed_alone(found, title, dtype, how, on_cpu)
+    if taken is not None:
+        give_seconds(found.works, taken.measured.row_seconds(), "seconds")
     predicted = None if how.predict is None else _predicted(found, model, given, how.predict(dtype))
-    rows, unused = module_rows(works, found.elements, traced, title, tokens=tokens_in(given), training=training)
+    ledger = _with_notes(_of_run(found, model, given, title, dtype, beside, training=training), kinds_from)
+    if how.mode in CACHED:
+        ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers, names=how.cache)
+    if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        ledger = ledger.with_note(_STEPS_SAVED)
+    if how.plan is not None:
+        ledger = _with_training_step(ledger, model, given, found, how.plan)
+    if predicted is not None:
+        ledger = predicted(ledger)
+    return ledger if taken is None else _with_timing(ledger, taken, how, on_cpu()[0][0])
+
+
+class _Beside(NamedTuple):
+    """The trace beside a count."""
+
+    compared: str
+    """How the two compare, in words."""
+    modules: dict[str, dict[str, int]] | None = None
+    """Module -> its traced costs; None where it was not traced."""
+    differences: tuple[dict[str, Any], ...] = ()
+    """Those of `Agreement`."""
+
+
+def _of_run(  # noqa: PLR0913 - a run and what is said of it
+    found: RecordedModule, model: nn.Module, given: Given, title: str, dtype: str, beside: _Beside, *, training: bool
+) -> Ledger:
+    """The ledger of a run, before its mode, its training step and its times."""
+    works, missing = found.works, dict(sorted(uncounted(found.works).items()))
+    rows, unused = module_rows(
+        works, found.elements, beside.modules or {}, title, tokens=tokens_in(given), training=training
+    )
     eager, fused = (any(getattr(work, one) for work in works) for one in ("fused_statistics", "fused_entries"))
     # what every attention core saves for training: as matrices, and as log-sum-exps
     entries = sum(work.fused_entries + int(work.matrix.saved if work.matrix else 0) for work in works)
     statistics = sum(work.fused_statistics + int(work.matrix.statistics if work.matrix else 0) for work in works)
     inputs, own_class, element = tuple(given.texts(model)), type(model), BYTES_PER_ELEMENT[dtype]
-    ledger = Ledger(
+    names = tuple(f"{operation} ran {times} time(s), and no formula is known" for operation, times in missing.items())
+    return Ledger(
         metadata=Metadata(
             name=title,
             tokens=DASH,
@@ -282,7 +305,12 @@ def module_ledger(
             versions={"xfcost": __version__, "torch": version("torch")},
         ),
         rows=tuple(rows),
-        agreement=agreement,
+        agreement=Agreement(
+            exact=not names and not beside.differences,
+            accounts=() if beside.modules is None else ("traced",),
+            differences=beside.differences,
+            uncounted=names,
+        ),
         module=ModuleRun(
             module=f"{own_class.__module__}.{own_class.__qualname__}",
             inputs=inputs,
@@ -290,21 +318,11 @@ def module_ledger(
             reason=found.reason,
             uncounted=missing,
             uncalled=tuple(dict.fromkeys(name.rpartition(".")[0] or "the model itself" for name in unused)),
-            traced=compared,
+            traced=beside.compared,
             eager_bytes=entries * element,
             fused_bytes=statistics * max(_STATISTIC_BYTES, element),
         ),
     )
-    ledger = _with_notes(ledger, kinds_from)
-    if how.mode in CACHED:
-        ledger = with_mode(ledger, how.mode, model, given, found, layers=how.layers, names=how.cache)
-    if training and found.how != "real" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        ledger = ledger.with_note(_STEPS_SAVED)
-    if how.plan is not None:
-        ledger = _with_training_step(ledger, model, given, found, how.plan)
-    if predicted is not None:
-        ledger = predicted(ledger)
-    return ledger if taken is None else _with_timing(ledger, taken, update, how, on_cpu()[0][0])
 
 
 def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
@@ -350,13 +368,8 @@ class _Flat(nn.Module):
         return self.model(*args, **kwargs)
 
 
-def _traced_beside(
-    model: nn.Module, given: Given, found: RecordedModule, counted: Agreement, *, training: bool
-) -> tuple[dict[str, dict[str, int]], Agreement, str]:
-    """The trace of a forward by module, whether it agrees, and how it compares in words.
-
-    It runs on real tensors where the run needed them, else on `meta`.
-    """
+def _traced_beside(model: nn.Module, given: Given, found: RecordedModule, *, training: bool) -> _Beside:
+    """The trace of a forward, on real tensors where the run needed them, else on `meta`."""
     from xfcost.torch_models.tracing.trace import trace
 
     how: TensorKind = "real" if found.how == "real" else "meta"
@@ -368,9 +381,9 @@ def _traced_beside(
                 tensors = (torch.empty(1, device=next((tensor.device for tensor in own), "cpu")),)
             traced = trace(_Flat(model, inputs), tensors)
     except XfcostError as error:
-        return {}, counted, f"fvcore cannot trace it: {printable(str(error).removeprefix('trace: '), 200)}"
+        return _Beside(f"fvcore cannot trace it: {printable(str(error).removeprefix('trace: '), 200)}")
     except Exception as error:  # noqa: BLE001 - the dispatched account stands; the trace's failure is reported
-        return {}, counted, f"fvcore cannot trace it: {raised(error)}"
+        return _Beside(f"fvcore cannot trace it: {raised(error)}")
     modules = {
         name.removeprefix("model").removeprefix("."): {quantity: getattr(costs, quantity) for quantity in RUN}
         for name, costs in traced.modules.items()
@@ -385,10 +398,7 @@ def _traced_beside(
     )
     unknown = ", ".join(f"{name} ({times}×)" for name, times in traced.unsupported.items())
     text = ("differs" if unlike else "agrees") + (f"; the trace does not know {unknown}" if unknown else "")
-    agreement = Agreement(
-        exact=counted.exact and not unlike, accounts=("traced",), differences=unlike, uncounted=counted.uncounted
-    )
-    return modules, agreement, text
+    return _Beside(text, modules, unlike)
 
 
 # ── a step of training, and predicted seconds ──
@@ -525,9 +535,7 @@ class ModuleOnDevice:
             if self._optimizer is not None:
                 with _steps_on(device, model, given, self._optimizer) as steps:
                     by_operation = own(partial(steps.by_operation, device, clock))
-                    yield Subject(
-                        {"": own(steps)}, None if device == "mps" else by_operation, partial(steps.peak, device)
-                    )
+                    yield Subject({"": own(steps)}, by_operation, partial(steps.peak, device))
                 return
             with stand_ins("real", model, *given, device=device) as inputs:
                 leaves, made = pytree.tree_leaves(inputs), copier("real")
@@ -542,7 +550,7 @@ class ModuleOnDevice:
                     return _by_operation(model, device, clock, lambda recorder: call())
 
                 peak = partial(peak_on, device, call, model, reached(inputs))
-                yield Subject({"": own(call)}, None if device == "mps" else own(by_operation), peak)
+                yield Subject({"": own(call)}, own(by_operation), peak)
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         if self._ledger is None:
@@ -621,11 +629,11 @@ def _timed_alone(found: RecordedModule, title: str, dtype: str, how: How, on_cpu
     return Taken(measured, peak, own.predicted)
 
 
-def _with_timing(ledger: Ledger, taken: Taken, update: float | None, how: How, module: nn.Module) -> Ledger:
+def _with_timing(ledger: Ledger, taken: Taken, how: How, module: nn.Module) -> Ledger:
     """`ledger`, whose rows have their seconds, with those of the whole, and how the run differs from `module`'s own."""
     spent = {row.path: row.seconds * row.times for row in ledger.rows if row.seconds is not None}
     timing = timing_of(taken.measured, str(how.device), taken.peak, taken.predicted, how.timing)
-    ledger, model = with_seconds(ledger, spent, None, timing, update), original(module)
+    ledger, model = with_seconds(ledger, spent, None, timing, taken.measured.update), original(module)
     fast = nn.TransformerEncoderLayer | nn.MultiheadAttention
     if how.plan is None and any(isinstance(one, fast) and not one.training for one in model.modules()):
         ledger = ledger.with_note(_NOT_FAST)

@@ -108,7 +108,8 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         probability_BNE = self.probabilities(self.router(x_BND))
-        chosen_BNA = self.choose(self._choice_scores(probability_BNE))
+        # probabilities choose, plus a bias, -∞ outside the best groups
+        chosen_BNA = self.choose(through(probability_BNE, self.correction, self.choose_groups))
         weight_BNA = self.weights(probability_BNE, chosen_BNA)
         arrangement: Arrangement = self.arrange(chosen_BNA)
         outputs = self.experts(self.gather(x_BND, arrangement), *arrangement.counts)
@@ -117,10 +118,6 @@ class MixtureOfExperts(nn.Module):
         if self.shared is None or self.shared_add is None:
             return y_BND
         return self.shared_add(y_BND, self.shared(x_BND))
-
-    def _choice_scores(self, probability_BNE: Tensor) -> Tensor:
-        """The scores that choose experts: probabilities, plus a bias, -∞ outside the best groups."""
-        return through(probability_BNE, self.correction, self.choose_groups)
 
 
 class Arrangement(NamedTuple):

@@ -11,7 +11,7 @@ from xfcost.formulas.component import Place
 from xfcost.layers.local_relation import LocalRelationEmbed
 from xfcost.layers.stems import ConvEmbed, Fold, FoldAxis, Patch, Pixels, Pool, Projection
 from xfcost.torch_models.mechanisms.local_attention import LocalRelationLayer
-from xfcost.torch_models.shared.convolution import TokenConvolution, TokenPooling
+from xfcost.torch_models.shared.convolution import TokenConvolution, TokenPooling, in_rows
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, Chain, Leaf, Linear, Uninitialised
 from xfcost.torch_models.shared.norms import norm
 
@@ -20,7 +20,7 @@ class PatchProjection(Uninitialised, nn.Conv2d):
     """nn.Conv2d with tokens as output; it skips the initialisation on `meta`: (B, C, Y, X) -> (B, N, D)."""
 
     def forward(self, image_BCYX: Tensor) -> Tensor:
-        return super().forward(image_BCYX).flatten(2).transpose(1, 2)
+        return in_rows(super().forward(image_BCYX))
 
 
 class PatchEmbedding(Chain):
@@ -31,16 +31,11 @@ class PatchEmbedding(Chain):
         super().__init__(projection=projection, norm=norm(config.norm, place.out_dim))
 
 
-def flattened(image_BCYX: Tensor) -> Tensor:
-    """(B, C, Y, X) -> (B, N, C): a view in raster order."""
-    return image_BCYX.flatten(2).transpose(1, 2)
-
-
 class PixelEmbedding(Chain):
     """(B, C, Y, X) or, for a video, (B, C, T, Y, X) -> (B, N, C)."""
 
     def __init__(self, config: Pixels, place: Place) -> None:
-        super().__init__(flatten=Leaf(flattened))
+        super().__init__(flatten=Leaf(in_rows))
 
 
 class ProjectionLayer(Chain):

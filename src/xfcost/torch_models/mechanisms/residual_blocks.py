@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import ActKind, Mixer, Place
 from xfcost.formulas.conv_kernel import kernel_of_three, pointwise_kernel
-from xfcost.formulas.residual import ConvBlock
+from xfcost.formulas.residual import ConvBlock, squeezed_width
 from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation
 from xfcost.mechanisms.residual_blocks import Basic, Bottleneck, ConvNext, InvertedResidual, Vgg
 from xfcost.torch_models.mechanisms.local_attention import LocalRelationLayer, LocalSelfAttention
@@ -103,7 +103,7 @@ class BottleneckBlock(nn.Module):
         self.act2 = nn.ReLU()
         self.squeeze: nn.Module | None = None
         if config.squeeze is not None:
-            self.squeeze = SqueezeExcitation(width, config.squeezed(place), place, "relu")
+            self.squeeze = SqueezeExcitation(width, squeezed_width(config.squeeze, place.dim), place, "relu")
         self.conv3 = Convolution(width, place.out_dim, pointwise_kernel(grid), bias=False)
         self.norm3 = GridNorm(place.out_dim)
         self.shortcut = shortcut(config, place)
@@ -148,7 +148,7 @@ class InvertedResidualBlock(nn.Module):
         self.act = make_act()
         self.squeeze: nn.Module | None = None
         if config.squeeze is not None:
-            self.squeeze = SqueezeExcitation(hidden, config.squeezed(place), place, config.act)
+            self.squeeze = SqueezeExcitation(hidden, squeezed_width(config.squeeze, place.dim), place, config.act)
         self.project_conv = Convolution(hidden, place.out_dim, kernel_1x1, bias=False)
         self.project_norm = GridNorm(place.out_dim)
         self.add = Add() if config.adds(place) else None

@@ -22,21 +22,6 @@ from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.leaves import FixedMask, Leaf, Linear, drawn, split_groups
 
 
-class RelativeBias(nn.Module):
-    """A learned table, looked up for each pair of a window: -> (H, T, T) (Liu et al. 2021, equation 4)."""
-
-    index_TT: Tensor
-
-    def __init__(self, window: tuple[int, ...], heads: int) -> None:
-        super().__init__()
-        rows = prod(2 * side - 1 for side in window)
-        self.weight = drawn(rows, heads, by=partial(nn.init.trunc_normal_, std=0.02))
-        self.register_buffer("index_TT", relative_index(window).to(self.weight.device), persistent=False)
-
-    def forward(self) -> Tensor:
-        return for_pairs(self.weight, self.index_TT)
-
-
 class LogCpb(nn.Module):
     """A network's output per offset, looked up for each pair: -> (H, T, T) (Liu et al. 2022, §3.3)."""
 
@@ -72,13 +57,19 @@ class OffsetLookup(nn.Module):
         self.register_buffer("index_TT", relative_index(window).to(device), persistent=False)
 
     def forward(self, table_RH: Tensor) -> Tensor:
-        return for_pairs(table_RH, self.index_TT)
+        return table_RH[self.index_TT.flatten()].unflatten(0, self.index_TT.shape).permute(2, 0, 1)
 
 
-def for_pairs(table_RH: Tensor, index_TT: Tensor) -> Tensor:
-    """(R, H) -> (H, T, T)."""
-    tokens = index_TT.shape[0]
-    return table_RH[index_TT.flatten()].unflatten(0, (tokens, tokens)).permute(2, 0, 1)
+class RelativeBias(OffsetLookup):
+    """A learned table, looked up for each pair of a window: -> (H, T, T) (Liu et al. 2021, equation 4)."""
+
+    def __init__(self, window: tuple[int, ...], heads: int) -> None:
+        super().__init__(window)
+        rows = prod(2 * side - 1 for side in window)
+        self.weight = drawn(rows, heads, by=partial(nn.init.trunc_normal_, std=0.02))
+
+    def forward(self) -> Tensor:  # type: ignore[override]
+        return super().forward(self.weight)
 
 
 def relative_index(window: tuple[int, ...]) -> Tensor:
