@@ -540,9 +540,10 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
     from xfcost.importing import loaded_config
 
     try:
-        cached = 0
-        if given.get("mode") in WITH_CACHE and (tokens := read_option("N", given.get("N"))):
-            cached = max(tokens) + (given.get("new_tokens") or 0)
+        cached = 0.0
+        if given.get("mode") in WITH_CACHE:
+            new_tokens = read_option("new_tokens", given.get("new_tokens")) or 0
+            cached = max(read_option("N", given.get("N")) or (inf,)) + new_tokens
         loaded = loaded_config(Path(target.place), settings_texts(given.get("settings")), cached)
         if (known := target.published) is None:
             return loaded

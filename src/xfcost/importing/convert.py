@@ -207,7 +207,7 @@ def _loaded(text: str, name: str, settings: Sequence[str] = ()) -> Loaded:
     return checked(data, source, name, settings)
 
 
-def loaded_config(path: Path, settings: Sequence[str] = (), cached: int = 0) -> Loaded:
+def loaded_config(path: Path, settings: Sequence[str] = (), cached: float = 0) -> Loaded:
     """The spec of the config at `path`, loaded, with the `--set` options, for a cache of so many tokens.
 
     Raises:
@@ -216,9 +216,7 @@ def loaded_config(path: Path, settings: Sequence[str] = (), cached: int = 0) -> 
     """
     spec, name = import_config(path), printable(str(path), most=200)
     if spec.window is not None and cached >= spec.window and not settings:
-        raise SpecError(
-            f"{name}: its cache keeps no more than a window of {spec.window} tokens, that of a spec all {cached}"
-        )
+        raise SpecError(f"{name}: its cache keeps a window of {spec.window} tokens, and that of a spec keeps all")
     return _loaded(spec.text, name, settings)
 
 
