@@ -189,6 +189,20 @@ def test_encoders_have_kinds_by_hand(name, tokens, expected):
     assert mixing == expected | {"per-token": ledger.total("macs") - sum(expected.values()), "unknown": 0}
 
 
+def test_chunks_of_linear_attention_have_kinds_by_hand():
+    """Qwen3.5 35B: 10 layers of 16 heads of 256 read every token, 30 have 32 heads of 128 and 64 chunks of 64 tokens.
+
+    Of each chunk two products read the state, and one of two that make tokens and the next state holds 64² pairs.
+    """
+    ledger = analyze("qwen3.5-35b-a3b", mode="prefill", N=4096)
+    mixing = {kind: ledger.total("macs", lambda row: row.mixing == kind) for kind in KINDS}  # noqa: B023 - used at once
+    states = 30 * 32 * 64 * (3 * 64 * 128 * 128 + 64 * 64 * 128)
+    assert mixing["global"] == 10 * 2 * 16 * 256 * 4096**2 + states
+    # keys by keys and queries by keys of a chunk, and a kernel of 4 tokens on 8192 channels, padded by 3
+    assert mixing["local"] == 30 * (32 * 64 * 2 * 64 * 64 * 128 + 4 * 8192 * (4096 + 3))
+    assert mixing["unknown"] == 0
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize("name", ["llama-3.2-1b", "mixtral-8x7b"])
 def test_kinds_of_a_small_build_are_those_of_the_spec(name):
