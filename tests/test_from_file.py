@@ -339,7 +339,7 @@ def test_noisy_points_are_marked_and_the_reason_is_said(tmp_path):
     rows = [*rows_of(tmp_path, "A", {64: noisy, 256: 4.0}), *rows_of(tmp_path, "B", {64: 2.0, 256: 2.0})]
     found = xf("compare", "--from", written(tmp_path, rows), COLUMNS="200").stdout
     assert "1.00 s  100.0 % noisy" in found
-    assert "noisy: 1 of 4 points, among them A, N = 64: other processes kept 2 cores busy" in found
+    assert "1 of 4 rows is noisy, as A, N = 64: other processes kept 2 cores busy" in found
 
 
 def test_one_point_is_drawn_without_a_warning(tmp_path):

@@ -46,7 +46,7 @@ COMMANDS: Final = {
 }
 
 
-# What `xfcost` alone prints, and the README's table: a question -> the commands that answer it.
+# What `xfcost` without a command prints, and the README's table: a question -> the commands that answer it.
 FIRST: Final = {
     "Which operations of a model cost most?": ("analyze vit",),
     "Which of two models costs less on an image of 224×224 pixels?": ("compare vit swin --size 224",),
@@ -104,7 +104,7 @@ class _Command(TyperCommand):
         return written(super().get_help(ctx), sys.stdout)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, then the options by group: what the command alone has, the groups, `--help` last."""
+        """Arguments, then the options by group: what only this command has, the groups, `--help` last."""
         from xfcost.api.options import GROUPS
 
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], **{name: [] for name in GROUPS}}
@@ -159,6 +159,7 @@ _WIDEST: Final = 140
 _MEANT: Final = {
     "--gpu": "--on h100-sxm (compute from its datasheet) or --device cuda (run and time the model here)",
     "--kv-dtype": "--cache fp8 (a quantised KV cache; without it the cache has the dtype of --dtype)",
+    "-N": "--N",
     "--rate": "--sustained 125T, or --peak 312T --mfu 40%",
     "--seq-len": "--N",
     "--batch-size": "--batch",

@@ -333,7 +333,7 @@ def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
 
 
 def check_texts(texts: Sequence[str], tokens: Any) -> None:
-    """Refuse an N that stands for no letter of the inputs of a named module.
+    """Refuse an N that no letter in the inputs of a named module uses.
 
     Raises:
         UsageError: there is one, and they have none.
@@ -355,7 +355,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
     """The checked run of a module: its mode, its training step, its devices; `config` is the path of its config.
 
     Raises:
-        UsageError: an option has a meaning for specs alone, or a mode can't be timed or predicted.
+        UsageError: an option has a meaning only for specs, or a mode can't be timed or predicted.
     """
     refuse("a module", {name: value for name, value in given.items() if name not in _TAKEN[kind]})
     mode = read_option("mode", given.get("mode") or "forward")
@@ -368,7 +368,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
 
 
 def as_built(run: Run, *, text: bool, beside: Collection[Spec | bool] = ()) -> Run:
-    """`run` with the dtype and attention in which the model of a config is built, `beside` other systems.
+    """`run` with the dtype and attention in which the model of a config is built; `beside`: the other systems.
 
     That of a language model (`text`) has by default the best attention of its class.
     """

@@ -350,7 +350,7 @@ def _path(given: Revised, prefix: str, files: list[str], commit: str) -> str:
 
 
 def _absent(here: str, prefix: str, files: list[str]) -> str:
-    """What is there in place of a missing file."""
+    """What is there instead of a missing file."""
     absent = f"there is no {printable(here, 120)} at that revision"
     if prefix and f"{prefix}{here}" in files:
         return f"{absent}; paths begin at the top of the repository: ./{here} is the one in this folder"
@@ -386,13 +386,13 @@ def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -
 
 
 def at_revision(message: str, there: CheckedOut, given: Revised) -> str:
-    """A message with the revision in place of the temporary folder."""
+    """A message that names the revision instead of the temporary folder."""
     named = message.replace(f"{there.folder}/", f"{given.revision}:")
     return named if named.startswith(f"{given.revision}:") else f"{given.revision}:{named}"
 
 
 class RevisionJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What is counted: a target in a folder, in place of the working tree whose top is `top`."""
+    """What is counted: a target in a folder that replaces the working tree whose top is `top`."""
 
     folder: str
     top: str
@@ -435,7 +435,7 @@ def answered(job: RevisionJob) -> RevisionAnswer:
 
 
 def import_folders(entries: Iterable[str], folder: Path, top: Path) -> list[str]:
-    """`sys.path` with the folders of the revision in place of those of the working tree."""
+    """`sys.path` with the folders of the revision instead of those of the working tree."""
     found = [str(folder), str(folder / "src")]
     for entry in entries:
         real = Path(os.path.realpath(entry or os.getcwd()))

@@ -520,6 +520,8 @@ def timing_plan(device: str | None, options: Mapping[str, Any], *, predict: bool
         raise UsageError("--composed and --cuda-graph: a graph captures the whole model; give one of them")
     if "composed" in given and "compile" in given:
         raise UsageError("--composed and --compile: a compiled model has no rows to compose; give one of them")
+    if "composed" in given and device == "mps":
+        raise UsageError("--composed: --device mps has no seconds of rows to compose; leave it out, or time on cpu")
     stopping = [f"--{name.replace('_', '-')}" for name in ("precision", "max_time", "min_time") if name in given]
     if "runs" in given and stopping:
         raise UsageError(f"--runs and {stopping[0]}: both set how long to measure; give one of them")

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from xfcost.torch_models.timing.systems import OnDevice
 
 _PAIR: Final = 2
-# Modes in which a torch module is timed, and in which it is counted beside other systems.
+# Modes in which a torch module is timed, and in which it is compared with other systems.
 TIMED_MODES: Final[tuple[Mode, ...]] = ("forward", "train")
 _COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, *WITH_CACHE)
 # Sizes of the image at which a module is counted first, where they are in the range.
@@ -118,7 +118,7 @@ def open_one(command: str, given: Any, options: Mapping[str, Any], progress: Pro
     """The system of a command that takes one.
 
     Raises:
-        XfcostError: as `open_systems`; a pattern stands for several.
+        XfcostError: as `open_systems`; or a pattern matches several.
     """
     systems = open_systems([given], options, progress)
     if len(systems) != 1:
@@ -185,7 +185,7 @@ def _texts(given: Sequence[str] | None) -> tuple[str, ...]:
 def _target(
     one: Any, options: Mapping[str, Any], progress: Progress | None, counted: bool
 ) -> ModuleTarget | SpecSystem | RecordedModel | None:
-    """The module that a name stands for; of a config.json its spec, where there is one; None of specs."""
+    """The module of a name; of a config.json its spec if there is one; None of specs."""
     target, settings = module_target(one) if isinstance(one, str) else None, options.get("settings")
     if counted and (found := recorded_model(target, options)) is not None:
         return found[0]

@@ -43,7 +43,7 @@ class _FigureKind(msgspec.Struct, frozen=True):
     example: str
 
 
-# Bounds refuse figures without the prefix of their unit: 989.4 in place of 989.4 TFLOP/s.
+# Bounds refuse figures without the prefix of their unit: 989.4 instead of 989.4 TFLOP/s.
 _PEAK: Final = _FigureKind(
     "dense FLOP/s", re.compile(r"\s*(FLOP/s|FLOPS|OP/s|OPS)\s*$", re.IGNORECASE), 1e9, 1e19, "989.4 TFLOP/s or 989.4T"
 )
@@ -406,7 +406,7 @@ def device_reported(driver: str) -> Device | None:
 
 
 def own_file() -> Path:
-    """The user's own devices, beside the calibrations."""
+    """The user's own devices, in the folder of the calibrations."""
     return calibration.folder() / "devices.yaml"
 
 

@@ -90,7 +90,7 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
 
     Args:
         path: the file.
-        architecture: the class to count, in place of the one in the config.
+        architecture: the class to count instead of the one in the config.
         ignored: unknown fields to skip.
 
     Raises:

@@ -185,7 +185,7 @@ def draw_legend(axes: Axes, size: PanelSize, columns: int, handles: Sequence[Art
 
 
 class Ticks(NamedTuple):
-    """A logarithmic axis: its label, how a number on it is written, and where numbers stand."""
+    """A logarithmic axis: its label, the format of its numbers, and their places."""
 
     label: str
     text: Callable[[float], str]
@@ -225,12 +225,14 @@ TICKS: Final[dict[str, Callable[[float], str]]] = {
 
 
 def unit_ticks(label: str, unit: str, limits: tuple[float, float]) -> Ticks:
-    """An axis between two limits, of bytes at powers of two; the wider it is, the fewer numbers it has."""
+    """An axis between two limits, of bytes at powers of two and quarters of them; the wider, the fewer numbers."""
     ratio = limits[1] / limits[0]
     if unit != "byte":
         return Ticks(label, TICKS[unit], (1.0, 2.0, 5.0) if ratio < 1000 else (1.0,))  # noqa: PLR2004 - they would touch
     step = 1 if ratio < 2**8 else 2 if ratio < 2**16 else 5
-    return Ticks(label, TICKS["byte"], tuple(2.0**power for power in range(0, 10, step)), base=1024)
+    parts = (1.0, 1.25, 1.5, 1.75) if ratio < 2**2 else (1.0,)
+    subs = tuple(part * 2.0**power for power in range(0, 10, step) for part in parts)
+    return Ticks(label, TICKS["byte"], subs, base=1024)
 
 
 def along(axes: Axes, *where: float) -> float:
@@ -285,7 +287,7 @@ class Named(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where a name stands, and whether a line ties it to its point."""
+    """The place of a name, and whether a line joins it to its point."""
 
     box: LabelBox
     tied: bool
@@ -365,7 +367,7 @@ class PointName(NamedTuple):
 
 
 def draw_names(axes: Axes, points: Sequence[PointName], taken: Sequence[LabelBox], size: float) -> None:
-    """The names of points where there is room for them, each tied to its point by a line if it stands further away."""
+    """The names of points where there is room for them, each joined to its point by a line if it is further away."""
     named = [point for point in points if point.text]
     boxes = {point: _placed_box(axes, point, size) for point in points}
     others = [boxes[point] for point in points if not point.text]

@@ -102,7 +102,7 @@ def _parts(
 
 
 def published_table(published: list[dict[str, Any]]) -> DataTable:
-    """Published figures beside ours."""
+    """Published figures compared with ours."""
     rows = []
     for figure in published:
         theirs, ours, difference = (figure[key] for key in ("published", "ours", "difference"))
