@@ -163,11 +163,7 @@ def _reads(counts: Tensor | None) -> Reads:
 
 
 def _kind(
-    noted: Noted,
-    run: Follower,
-    numbers: _Numbers | None,
-    others: _Numbers | None,
-    global_makers: set[int],
+    noted: Noted, run: Follower, numbers: _Numbers | None, others: _Numbers | None, global_makers: set[int]
 ) -> tuple[Kind | None, str | None]:
     """The kind, and the reason of an unknown one."""
     finding = noted.finding
