@@ -208,7 +208,7 @@ CASES_IN_QUICK: Final = {
     "test_roofline.py::test_a_system_is_run_and_drawn_under_the_calibrated_roofs": 0,
     "test_roofline.py::test_bytes_of_a_prediction_are_those_of_a_timed_run": 0,
     "test_roofline.py::test_the_percent_of_peak_is_told_of_every_operation_and_in_all": 0,
-    "test_roofline.py::test_the_same_numbers_give_the_same_bytes": 1,
+    "test_roofline.py::test_a_picture_of_vectors_follows_the_reader_s_theme": 1,
     "test_roofline.py::test_without_a_calibration_one_line_says_how_to_get_it": 0,
     "test_roofline.py::test_without_a_calibration_the_peaks_are_measured_and_that_is_said": 0,
     "test_saved_activations.py::test_every_option_of_a_mechanism": 6,

@@ -65,6 +65,8 @@ def test_a_budget_of_the_cache_and_of_flops():
     assert found.left_out[0].nearest.figures["cache_bytes"] > 40 * 2**20 > found.rows[0].figures["cache_bytes"]
     assert found.run.dtype == "bfloat16"
     assert "bfloat16 and fused attention: the default of language models in decode" in document(found).text("table")
+    # what has a cache writes text, also without a head, and beside what can't run with one
+    assert xfcost.find("gpt2", "gpt1-backbone", "vit", mode="decode", N=500).run.dtype == "bfloat16"
     flops = xfcost.find("gpt2", "gpt2-medium", max_flops="400G").rows
     assert [row.name for row in flops] == ["gpt2"]
 

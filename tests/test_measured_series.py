@@ -491,7 +491,8 @@ def test_the_order_is_small_to_large_with_the_systems_in_turns(tmp_path: Path) -
 
 
 def test_a_configuration_says_what_runs_and_is_counted(tmp_path: Path) -> None:
-    first = plan(tmp_path, batch="2", mode="prefill", logits="all", dtype="bf16").planned[0]
+    given = {"mode": "prefill", "logits": "all", "dtype": "bf16", "attention": "eager"}
+    first = plan(tmp_path, batch="2", **given).planned[0]
     one = first.configuration
     assert (one.device, one.threads, one.compiled, one.dtype) == ("cpu", 3, False, "bfloat16")
     assert one.run_options == {"logits": "all"}

@@ -159,6 +159,7 @@ _WIDEST: Final = 140
 _MEANT: Final = {
     "--gpu": "--on h100-sxm (compute from its datasheet) or --device cuda (run and time the model here)",
     "--kv-dtype": "--cache fp8 (a quantised KV cache; without it the cache has the dtype of --dtype)",
+    "-N": "--N",
     "--rate": "--sustained 125T, or --peak 312T --mfu 40%",
     "--seq-len": "--N",
     "--batch-size": "--batch",

@@ -77,10 +77,11 @@ def commit_of(revision: str) -> str:
         names = _git(["for-each-ref", "--format=%(refname:short)"]).stdout.decode("utf-8", "replace").split()
         near = near_names(revision, names)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        if _git(["rev-parse", "--is-shallow-repository"]).stdout.strip() == b"true":
+            hint += " (a shallow clone has few; in a GitHub workflow fetch-depth: 0 fetches all)"
         raise UsageError(
             f"{printable(revision, 80)}: there is no such revision here; expected a commit, branch or tag, as in "
             f"HEAD~1 or main{hint}"
-            + (" (a shallow clone has few; in a GitHub workflow fetch-depth: 0 fetches all)" if _shallow() else "")
         )
     return named.stdout.decode("ascii").strip()
 
@@ -198,10 +199,6 @@ def _contents(top: Path, objects: Sequence[str]) -> Iterator[bytes]:
                     )
                 yield answers.read(int(size))
                 answers.read(1)  # the line's end
-
-
-def _shallow() -> bool:
-    return _git(["rev-parse", "--is-shallow-repository"]).stdout.strip() == b"true"
 
 
 def _ran(words: Sequence[str], top: Path) -> bytes:

@@ -76,7 +76,7 @@ def open_systems(
     options = {**options, "on": devices[0] if devices else None}
     entries: list[Any] = []
     for one in given:
-        if _is_pair(one) or is_module(one):
+        if is_module(one[0] if isinstance(one, tuple) and len(one) == _PAIR else one):
             entries.append(one)
         else:  # a pattern gives no system twice
             before = [name for name in entries if isinstance(name, str)]
@@ -180,10 +180,6 @@ def text_positions(system: System, run: Run, most: int) -> int:
 
 def _texts(given: Sequence[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
-
-
-def _is_pair(one: Any) -> bool:
-    return isinstance(one, tuple) and len(one) == _PAIR and is_module(one[0])
 
 
 def _target(

@@ -127,6 +127,8 @@ class ReportPlan(msgspec.Struct, frozen=True, kw_only=True):
     bound_step_seconds: Seconds | None
     no_time: str | None = None
     """Why it takes none."""
+    remedies: tuple[str, ...] = ()
+    """Options with which, together, it would."""
 
 
 class ReportTraining(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +136,13 @@ class ReportTraining(msgspec.Struct, frozen=True, kw_only=True):
 
     step: ReportStep | None = None
     plan: ReportPlan | None = None
+
+
+class ReportMemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run on devices needs."""
+
+    remedies: tuple[str, ...] = ()
+    """Options with each of which it would fit."""
 
 
 class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +155,7 @@ class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """New tokens of a decode step or a generation, tokens of a prompt, samples of a forward."""
     no_time: str | None = None
     """Why it takes none."""
+    memory: ReportMemoryNeed = ReportMemoryNeed()
 
 
 class ReportModule(msgspec.Struct, frozen=True, kw_only=True):

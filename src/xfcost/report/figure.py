@@ -225,12 +225,14 @@ TICKS: Final[dict[str, Callable[[float], str]]] = {
 
 
 def unit_ticks(label: str, unit: str, limits: tuple[float, float]) -> Ticks:
-    """An axis between two limits, of bytes at powers of two; the wider it is, the fewer numbers it has."""
+    """An axis between two limits, of bytes at powers of two and quarters of them; the wider, the fewer numbers."""
     ratio = limits[1] / limits[0]
     if unit != "byte":
         return Ticks(label, TICKS[unit], (1.0, 2.0, 5.0) if ratio < 1000 else (1.0,))  # noqa: PLR2004 - they would touch
     step = 1 if ratio < 2**8 else 2 if ratio < 2**16 else 5
-    return Ticks(label, TICKS["byte"], tuple(2.0**power for power in range(0, 10, step)), base=1024)
+    parts = (1.0, 1.25, 1.5, 1.75) if ratio < 2**2 else (1.0,)
+    subs = tuple(part * 2.0**power for power in range(0, 10, step) for part in parts)
+    return Ticks(label, TICKS["byte"], subs, base=1024)
 
 
 def along(axes: Axes, *where: float) -> float:

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# A chart with a legend above its axes; panels with names next to them; inches of a row of the legend, and of a name.
+# A chart with a legend above its axes; panels with names next to them; inches of a row of the legend, of a name, of its
+# letters.
 _SINGLE: Final = PanelSize(7.2, 4.1, left=0.95, right=0.25, above=0.0)
-_PANEL: Final = PanelSize(3.9, 3.1, right=2.9, above=0.5)
-_LEGEND_ROW, _NAME_HEIGHT = 0.22, 0.19
+_PANEL: Final = PanelSize(3.9, 3.1, above=0.5)
+_LEGEND_ROW, _NAME_HEIGHT, _NAME_LETTER = 0.22, 0.19, 0.065
 # More lines than this are drawn in panels; so many lines of one panel are in colour.
 _MOST_IN_ONE, _MOST_LINES = 8, 7
 _NAME_LETTERS: Final = 34
@@ -48,7 +49,9 @@ def chart_figure(chart: Chart) -> Figure:
     captions = Captions(chart.title, chart.subtitle, chart.footnote)
     if len(chart.lines) > _MOST_IN_ONE:
         panels = grouped_by_slope(chart.lines)
-        figure, every = log_panels(captions, len(panels), _PANEL)
+        letters = max(len(_end_label(line)) for line in chart.lines)
+        size = _PANEL._replace(right=_PANEL.right + letters * _NAME_LETTER)
+        figure, every = log_panels(captions, len(panels), size)
         for axes, lines in zip(every, panels, strict=True):
             _draw_panel(axes, chart, lines)
         return figure
@@ -278,15 +281,19 @@ def label_ends(axes: Axes, lines: Sequence[ChartLine], gap: float) -> None:
     )
     for (_, place), height in zip(ends, spread([height for height, _ in ends], gap), strict=True):
         line, colour = lines[place], SYSTEMS[place]
-        long = len(line.name) > _NAME_LETTERS
-        name = f"{line.name[: _NAME_LETTERS - 1].rstrip()}…" if long else line.name
         axes.annotate(
-            f"{name}  {slope_text(line.slope)}", xy=(line.xs[-1], line.values[-1]), xycoords="data",
+            _end_label(line), xy=(line.xs[-1], line.values[-1]), xycoords="data",
             xytext=(1.035, height), textcoords="axes fraction", fontsize=8, color=colour, va="center",
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 0,
                         "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+def _end_label(line: ChartLine) -> str:
+    long = len(line.name) > _NAME_LETTERS
+    name = f"{line.name[: _NAME_LETTERS - 1].rstrip()}…" if long else line.name
+    return f"{name}  {slope_text(line.slope)}"
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:

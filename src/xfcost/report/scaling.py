@@ -138,7 +138,7 @@ def _predicted(
 
 
 def _at_last(one: ChartLine) -> str:
-    return f"{one.name}: slope {slope_text(one.slope)}, {one.values[-1]:.3g} s at {one.xs[-1]:,}"
+    return f"{one.name}: slope {slope_text(one.slope)}, {units.seconds(one.values[-1])} at {one.xs[-1]:,}"
 
 
 def fitted_text(fitted: Estimate | None, derived: float | None = None) -> str:

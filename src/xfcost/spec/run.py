@@ -95,8 +95,10 @@ def chosen_for(systems: Collection[Spec | bool], run: Run) -> Chosen:
     """The dtype and the attention of `run`, the same for all `systems`; of one without a spec: is it a language model?
 
     Where the run gives none, they are those of language models if all are language models, and else the usual ones.
+    What has a cache writes text.
     """
-    found = [one if isinstance(one, bool) else is_language_model(one) for one in systems]
+    cached = run.mode in WITH_CACHE
+    found = [cached or (one if isinstance(one, bool) else is_language_model(one)) for one in systems]
     by_mode = is_deployed(run) and any(found)
     deployed = _deployed(run)
     default = deployed if by_mode and all(found) else _USUAL

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import reduce
 from itertools import product
 from math import ceil, prod
@@ -47,8 +46,7 @@ from xfcost.spec.grammar import ImageInput, Spec
 from xfcost.spec.inputs import takes_images
 from xfcost.spec.load import expanded, is_path, load, preset_files
 from xfcost.spec.models import models
-from xfcost.spec.placement import place
-from xfcost.spec.run import LANGUAGE_MODEL_MODES, Run, chosen_for, with_defaults
+from xfcost.spec.run import Run, chosen_for, with_defaults
 
 Array = Any
 # Models of a part, and of the whole search, that are drawn in addition to the front.
@@ -497,12 +495,7 @@ def find_in_gallery(
         UsageError: the mode has several passes.
     """
     check_asked(run, question.budgets)
-    of_mode: list[Spec | bool] = []  # what can't be run so has no say in the default dtype
-    for one, kind in zip(systems.values(), kinds, strict=True):
-        with suppress(XfcostError):
-            if not isinstance(one, SpecSystem) or run.mode not in LANGUAGE_MODEL_MODES or place(one.loaded, run):
-                of_mode.append(kind)
-    run = with_defaults(run, of_mode)
+    run = with_defaults(run, kinds)
     dtype = chosen_for([], run).dtype
     question = checked_on(run.on, dtype, question)
     counted = []

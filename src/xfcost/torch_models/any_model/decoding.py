@@ -38,7 +38,7 @@ from xfcost.torch_models.any_model.run import (
     stand_ins,
     storage_bytes,
 )
-from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, refused
 from xfcost.torch_models.running.on_meta import RepeatedShapes, TooManyCallsError
 from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, shapes_on_meta, without_autocast
 from xfcost.torch_models.shared.private_torch import no_compiler
@@ -96,7 +96,9 @@ def prompt_of(model: nn.Module, given: Given, names: CacheNames = USUAL_NAMES) -
     return Given((), inputs | asked | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
 
 
-def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES, *, how: TensorKind = "meta") -> Given:
+def step_after(
+    model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES, *, how: TensorKind = "meta", numbers: bool = False
+) -> Given:
     """The inputs of the decode step after `prompt`, which runs here: on `meta`, or if it looks at values as it is.
 
     Raises:
@@ -105,11 +107,13 @@ def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES,
     encoded: list[Any] = []
     try:
         with _encoder_kept(model, encoded):
-            outputs, inputs = _outputs(model, prompt, names, how)
+            outputs, inputs = _outputs(model, prompt, names, how, numbers=numbers)
     except (Exception, SystemExit) as error:
-        real = not any(tensor.is_meta for tensor in model.parameters())
-        if how == "meta" and real and "meta" in message(error).lower():  # as torch words it
-            return step_after(model, prompt, names, how="real")
+        if how == "meta" and is_about_meta(error):
+            if not numbers:
+                return step_after(model, prompt, names, numbers=True)
+            if not any(tensor.is_meta for tensor in model.parameters()):
+                return step_after(model, prompt, names, how="real")
         raise refused(model, error) from error
     cache = cache_in(outputs, names.returns)
     if cache is None:
@@ -147,7 +151,9 @@ def _parameter_of(model: nn.Module) -> str:
     return next(name for name in CACHES if name in inspect.signature(model.forward).parameters)
 
 
-def _outputs(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind) -> tuple[Any, dict[str, Any]]:
+def _outputs(
+    model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind, *, numbers: bool
+) -> tuple[Any, dict[str, Any]]:
     """What a prompt returns, and its inputs. A long prompt that runs token by token returns its cache alone."""
     ids: Any = prompt.kwargs.get("input_ids")
     others = [one for name, one in prompt.kwargs.items() if name != "input_ids" and isinstance(one, Tensor)]
@@ -164,7 +170,8 @@ def _outputs(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind
         kwargs = prompt.kwargs | ({} if number is None else {"input_ids": ids[:, :number]})
         with (
             stand_ins(how, model, (), kwargs) as (_, inputs), shapes_on_meta(), without_autocast(), no_compiler(),
-            WithoutPadding(), known_numbers(prompt.kwargs.values()), RepeatedShapes(most),
+            WithoutPadding(), known_numbers(prompt.kwargs.values(), made=numbers),
+            RepeatedShapes(most),
         ):  # fmt: skip
             return model(**inputs), inputs
 
@@ -208,7 +215,7 @@ def _grown(cache: Any, next_one: Any, more: int) -> Any:
 
 def tokens_in(given: Given, *, all_streams: bool = False) -> int | None:
     """The tokens of all samples, of the decoder or of `all_streams`; None where the inputs have no ids by name."""
-    found = [given.kwargs[name].numel() for name in TOKEN_IDS if isinstance(given.kwargs.get(name), Tensor)]
+    found = [given.kwargs[name].shape[:2].numel() for name in TOKEN_IDS if isinstance(given.kwargs.get(name), Tensor)]
     return (sum(found) if all_streams else found[0]) if found else None
 
 
@@ -236,20 +243,28 @@ def with_mode(  # noqa: PLR0913 - what is known of a run
         )
     if mode == "prefill":
         step = step_after(model, given, names)
-        cache = _cache(after, all_layers(run(model, *step, cache=names).cache), samples)
+        cache = _cache(after, all_layers(run(model, *step, cache=names).cache), samples, step, names)
         return msgspec.structs.replace(ledger, cache=msgspec.structs.replace(cache, bytes=sum(after.values())))
-    cache = _cache(all_layers(storage_bytes(cache_in(given.kwargs, names.takes))), after, samples)
+    before = all_layers(storage_bytes(cache_in(given.kwargs, names.takes)))
+    cache = _cache(before, after, samples, given, names)
     ledger = msgspec.structs.replace(ledger, cache=cache)
     return msgspec.structs.replace(ledger, step=ledger.decode_step())
 
 
-def _cache(before: Mapping[str, int], after: Mapping[str, int], samples: int) -> CacheBytes:
+def _cache(
+    before: Mapping[str, int], after: Mapping[str, int], samples: int, step: Given, names: CacheNames
+) -> CacheBytes:
     """The cache `after` a step, and by how much that step has let it grow."""
     fixed = {name: nbytes for name, nbytes in after.items() if nbytes <= before.get(name, 0)}
+    more = {name: nbytes - before.get(name, 0) for name, nbytes in after.items() if name not in fixed}
+    past = cache_in(step.kwargs, names.takes)
+    for name, added in more.items():
+        # a step gives it more axes than the prompt (positions in Qwen4's indexer), the same for every token
+        if 0 < before.get(name, 0) < added and hasattr(past, "get_seq_length"):
+            more[name] = after[name] // (past.get_seq_length() + 1)
     return CacheBytes(
         bytes=sum(after.values()),
-        bytes_per_token=sum(nbytes - before.get(name, 0) for name, nbytes in after.items() if name not in fixed)
-        // samples,
+        bytes_per_token=sum(more.values()) // samples,
         state_bytes=sum(fixed.values()),
         recurrent_bytes=sum(
             nbytes for name, nbytes in fixed.items() if name.rpartition(".")[2] not in _KEYS_AND_VALUES

@@ -17,7 +17,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import SHAPE
-from xfcost.torch_models.any_model.user_errors import OwnError, message, raised, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, raised, refused
 from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, with_numbers
 from xfcost.torch_models.shared.private_torch import pytree
 
@@ -345,7 +345,20 @@ def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Giv
         start = getattr(config, "decoder_start_token_id", None) or 0
         tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(model, lengths.tokens)
         tensors["decoder_input_ids"] = torch.full((samples, tokens), start, dtype=torch.int64, device=device)
+    if (books := _codebooks(model)) is not None:
+        name = "decoder_input_ids" if decodes else "input_ids"
+        tensors[name] = tensors[name][..., None].repeat(1, 1, books)
     return Given((), tensors)
+
+
+def _codebooks(model: Any) -> int | None:
+    """The codes of each token of sound: its decoder has one embedding, with an offset for each of them."""
+    decoder = getattr(model, "get_decoder", lambda: None)()
+    parts = list(decoder.children()) if isinstance(decoder, nn.Module) else []
+    if any(isinstance(part, nn.Embedding) for part in parts):
+        return None
+    buffers = (one for part in parts for one in part.named_buffers(recurse=False))
+    return next((len(one) for name, one in buffers if name.endswith("offsets") and one.dim() == 1), None)
 
 
 def text_tokens(model: Any, tokens: int | None) -> int | None:
@@ -388,19 +401,16 @@ def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], in
             with torch.no_grad(), WithoutPadding(), known_numbers(images.values()):
                 made = features(**images)
         except Exception as error:  # noqa: BLE001 - the next may have the axes that it expects
-            failed = error if failed is None or _is_about_meta(error) else failed
+            failed = error if failed is None or is_about_meta(error) else failed
             continue
         found = getattr(made, "pooler_output", made)
+        found = made.last_hidden_state if found is None else found  # Llama 4 projects them in its forward
         parts = found if isinstance(found, tuple | list) else [found]
         return images, sum(part.numel() for part in parts) // (parts[0].shape[-1] * samples)
     if failed is not None:
         alone = "; --input input_ids=BxN:int64 counts text alone"
-        raise refused(model, failed, alone, UsageError if _is_about_meta(failed) else OwnError) from failed
+        raise refused(model, failed, alone, UsageError if is_about_meta(failed) else OwnError) from failed
     return {}, 0
-
-
-def _is_about_meta(error: Exception) -> bool:
-    return "meta" in message(error).lower()  # as torch words it
 
 
 def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str, Any]]:
@@ -423,6 +433,13 @@ def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str
             grid = {_GRID: with_numbers(torch.tensor([[1, rows, columns]] * samples), device)}
             yield {"pixel_values": patches} | grid
             yield {"pixel_values": patches.reshape(-1, channels * frames, patch, patch)} | grid
+        return
+    if "spatial_shapes" in asked:  # of images of several sizes, in rows of patches
+        side = math.isqrt(_of(config, "num_patches"))
+        shapes = with_numbers(torch.tensor([[side, side]] * samples), device)
+        mask = with_numbers(torch.ones((samples, side**2), dtype=torch.int64), device)
+        patches = noise((samples, side**2, channels * _of(config, "patch_size") ** 2), device, pixels.dtype)
+        yield {"pixel_values": patches, "spatial_shapes": shapes, "pixel_attention_mask": mask}
         return
     if "aspect_ratio_ids" in takes:  # of one of the ratios of sides that its table has
         tiles = _of(config, "max_num_tiles")

@@ -535,9 +535,7 @@ class ModuleOnDevice:
             if self._optimizer is not None:
                 with _steps_on(device, model, given, self._optimizer) as steps:
                     by_operation = own(partial(steps.by_operation, device, clock))
-                    yield Subject(
-                        {"": own(steps)}, None if device == "mps" else by_operation, partial(steps.peak, device)
-                    )
+                    yield Subject({"": own(steps)}, by_operation, partial(steps.peak, device))
                 return
             with stand_ins("real", model, *given, device=device) as inputs:
                 leaves, made = pytree.tree_leaves(inputs), copier("real")
@@ -552,7 +550,7 @@ class ModuleOnDevice:
                     return _by_operation(model, device, clock, lambda recorder: call())
 
                 peak = partial(peak_on, device, call, model, reached(inputs))
-                yield Subject({"": own(call)}, None if device == "mps" else own(by_operation), peak)
+                yield Subject({"": own(call)}, own(by_operation), peak)
 
     def ledger(self, measured: Measured, peak: int | None) -> Ledger:
         if self._ledger is None:

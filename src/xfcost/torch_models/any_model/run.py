@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.arithmetic import causal_pairs, chunked_pairs
 from xfcost.ledger.errors import UsageError, XfcostError
-from xfcost.torch_models.any_model.user_errors import OwnError, message, refused
+from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, message, refused
 from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
@@ -191,12 +191,17 @@ def run(
     everything = (*model.parameters(), *model.buffers(), *reached((args, kwargs)))
     on_meta = any(tensor.is_meta for tensor in everything)
     reason = needs_elements(model, (args, kwargs))
-    attempts: list[TensorKind] = ["real"] if reason else ["meta", "fake"] if on_meta else ["meta", "fake", "real"]
+    attempts: list[tuple[TensorKind, bool]] = [("meta", False), ("meta", True), ("fake", False)]
+    attempts = [("real", False)] if reason else attempts if on_meta else [*attempts, ("real", False)]
     failed: BaseException | None = None
-    for how in attempts:
+    for how, numbers in attempts:
+        if numbers and failed is not None and not is_about_meta(failed):
+            continue
         try:
-            found = run_on(how, model, args, kwargs, training=training, keeps_free=keeps_free, cache=cache)
-            return found._replace(reason=reason)
+            found = run_on(
+                how, model, args, kwargs, training=training, keeps_free=keeps_free, cache=cache, numbers=numbers
+            )
+            return found if numbers else found._replace(reason=reason)
         except XfcostError:
             raise
         except (Exception, SystemExit) as error:
@@ -214,12 +219,13 @@ def run(
 def run_on(  # noqa: PLR0913 - options
     how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
     training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
-    cache: CacheNames = USUAL_NAMES,
+    cache: CacheNames = USUAL_NAMES, numbers: bool = False,
 ) -> RecordedModule:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
-    `recorder` records in place of the usual one.
+    `recorder` records in place of the usual one. With `numbers` tensors that `torch.arange` and its kin make on `meta`
+    keep their numbers.
     """
     outside, padding = Work("", "outside"), WithoutPadding()
     faking = fake_tensor_mode() if how == "fake" else nullcontext()
@@ -236,7 +242,7 @@ def run_on(  # noqa: PLR0913 - options
             stack.enter_context(shapes_on_meta())
             stack.enter_context(without_autocast())
             stack.enter_context(padding if kwargs.get("use_cache") else nullcontext())
-            stack.enter_context(known_numbers(reached((args, kwargs))))
+            stack.enter_context(known_numbers(reached((args, kwargs)), made=numbers))
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
@@ -302,11 +308,11 @@ def _find_windows(model: nn.Module, works: Iterable[Work], cache: Any) -> None:
         queries = core.times * core.queries // work.heads
         config = getattr(module, "config", None)
         window: Any = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
-        kinds: dict[Any, Any] = dict(enumerate(getattr(config, "layer_types", None) or []))
+        layer, kinds = getattr(module, "layer_idx", -1), getattr(config, "layer_types", None) or []
         chunk: Any = getattr(config, "attention_chunk_size", None)
         if not isinstance(window, int) or window <= 0:
             window = None
-            if not chunk or kinds.get(getattr(module, "layer_idx", None)) != "chunked_attention":
+            if not chunk or kinds[layer : layer + 1] != ["chunked_attention"]:
                 continue
         if queries == n:
             work.pairs, work.masked = causal_pairs(n, window) if window else chunked_pairs(n, chunk), False

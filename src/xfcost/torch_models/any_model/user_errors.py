@@ -90,6 +90,11 @@ def message(error: BaseException) -> str:
         return ""
 
 
+def is_about_meta(error: BaseException) -> bool:
+    """Would it not be raised on another device? As torch words it."""
+    return "meta" in message(error).lower()
+
+
 def is_own(error: BaseException) -> bool:
     """Was it raised by the user's own code, or by torch or Python on behalf of it, and not by this package?"""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]

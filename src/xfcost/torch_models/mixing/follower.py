@@ -121,6 +121,8 @@ class Noted(NamedTuple):
     """Is it data movement?"""
     chooses: bool = False
     """Does it sort tokens, or choose among them by what they hold?"""
+    site: str = ""
+    """Where in the source it was called, if that is known."""
 
 
 class Clock(NamedTuple):

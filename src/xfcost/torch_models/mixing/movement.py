@@ -112,7 +112,7 @@ def put_together(call: Call) -> Outcome:
 
 
 def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Tensor]:
-    if not any(any_owned(part) and _varies_along(part, axis) for part in owners):
+    if not any(any_owned(part) and (part.shape[axis] == 1 or varies(home(part), axis)) for part in owners):
         return owners
     found = []
     for part in owners:
@@ -126,11 +126,6 @@ def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Te
         call.places.learned -= homes
         found.append(part)
     return found
-
-
-def _varies_along(owners: Tensor, axis: int) -> bool:
-    homes = home(owners)
-    return homes.shape[axis] == 1 or varies(homes, axis)
 
 
 def chosen(call: Call) -> Outcome:

@@ -11,6 +11,7 @@ from torch import Tensor
 from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, History, Outcome, ids
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
+    any_learned,
     any_owned,
     are_pairs,
     at,
@@ -150,6 +151,9 @@ def turned(call: Call, first: Operand, second: Operand) -> bool:
     left, right = first.owners, second.owners
     if are_pairs(left) or are_pairs(right):
         return not are_pairs(left)
+    states = [ids(home(one)) <= call.places.states for one in (left, right)]
+    if states[0] != states[1] and (right, left)[states[1]].shape[-2:] == (1, 1):
+        return states[1]  # a state that decays
     axes = varying(left), varying(right)
     if len(axes[0]) != len(axes[1]):
         fewer, more = (left, right) if len(axes[0]) < len(axes[1]) else (right, left)
@@ -210,6 +214,10 @@ def pointwise(call: Call) -> Outcome:
     operands = [(value, call.owners(value).broadcast_to(shape)) for value in given if value.dim() <= len(shape)]
     if not operands:
         return Outcome([everywhere(CONSTANT, shape)], None)
+    if call.packet in PRODUCTS and any(
+        not any_owned(one) and not any_learned(one) and not value.any() for value, one in operands
+    ):
+        return Outcome([everywhere(CONSTANT, shape)], None)  # nothing is left of what zeros weigh
     held = [one for _, one in operands if any_owned(call.places.without_learned(home(one)))]
     owning = [
         (value, one) for value, one in operands if any_owned(one) and (not held or any(one is other for other in held))
@@ -253,6 +261,7 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
         owners = with_masked(torch.where(one >= 0, one, other), masked(one) | masked(other))
         owners = torch.where(both & ~live & (one != other), CONSTANT, owners)
         if call.packet in PRODUCTS and are_pairs(one) and left.value is not right.value:
+            owners = torch.where(both | _not_zero(call, both.shape), owners, CONSTANT)  # of padding
             return owners, masking(call, owners)._replace(content_dependent=True)  # two weights of the same keys
         return owners, GATED if call.packet in PRODUCTS else before
     owners, finding = _different(call, left, right, live)

@@ -216,16 +216,16 @@ def _all_of(finding: Finding, run: Follower) -> int:
 
 def _aligned(small: list[Noted], large: list[Noted]) -> list[Noted | None]:
     """For each operation of a run, the same one of the other; of a longer loop, the step at the same part of it."""
-    of_large: dict[tuple[str, str], list[Noted]] = defaultdict(list)
-    of_small: dict[tuple[str, str], int] = defaultdict(int)
+    of_large: dict[tuple[str, ...], list[Noted]] = defaultdict(list)
+    of_small: dict[tuple[str, ...], int] = defaultdict(int)
     for noted in large:
-        of_large[noted.module, noted.name].append(noted)
+        of_large[noted.module, noted.name, noted.site].append(noted)
     for noted in small:
-        of_small[noted.module, noted.name] += 1
-    seen: dict[tuple[str, str], int] = defaultdict(int)
+        of_small[noted.module, noted.name, noted.site] += 1
+    seen: dict[tuple[str, ...], int] = defaultdict(int)
     found: list[Noted | None] = []
     for noted in small:
-        key = (noted.module, noted.name)
+        key = (noted.module, noted.name, noted.site)
         at, here, there = seen[key], of_small[key], of_large[key]
         seen[key] += 1
         last = len(there) - 1

@@ -112,9 +112,9 @@ def with_numbers(numbers: Tensor, device: str) -> Tensor:
     return tensor
 
 
-def known_numbers(tensors: Iterable[Any]) -> AbstractContextManager[Any]:
-    """`KnownNumbers` where one of the `tensors` keeps its own."""
-    return KnownNumbers() if any(hasattr(one, _NUMBERS) for one in tensors) else nullcontext()
+def known_numbers(tensors: Iterable[Any], *, made: bool = False) -> AbstractContextManager[Any]:
+    """`KnownNumbers` where one of the `tensors` keeps its own, or for those that are `made` inside."""
+    return KnownNumbers() if made or any(hasattr(one, _NUMBERS) for one in tensors) else nullcontext()
 
 
 class KnownNumbers(TorchFunctionMode):
