@@ -41,7 +41,7 @@ class FoundOperation(NamedTuple):
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...]
     kind: Kind | None
-    """None of data movement, and of operations on parameters and constants alone."""
+    """None of data movement, and of operations on parameters and constants only."""
     reads: Reads | None = None
     """What a token depends on; None of operations that don't mix tokens."""
     computed: Reads | None = None
