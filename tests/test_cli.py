@@ -538,7 +538,9 @@ class TestOthers:
     @pytest.mark.parametrize(
         ("option", "meant"),
         [
-            ("--gpu", "--on h100-sxm .* or --device cuda"), ("--kv-dtype", "--dtype"), ("--batc", "--batch"),
+            ("--gpu", "--on h100-sxm .* or --device cuda"),
+            ("--kv-dtype", "--dtype"),
+            ("--batc", "--batch"),
             ("-N", "--N"),
         ],  # fmt: skip
     )
