@@ -53,13 +53,13 @@ def live(name, device="meta", settings=(), **options):
 
 
 class Ticks:
-    """A clock that goes on by a millisecond at every look."""
+    """A clock that goes on by so many seconds at every look."""
 
-    def __init__(self):
-        self.now = 0.0
+    def __init__(self, seconds=1e-3):
+        self.now, self.seconds = 0.0, seconds
 
     def __call__(self):
-        self.now += 1e-3
+        self.now += self.seconds
         return self.now
 
 

@@ -51,9 +51,10 @@ def stdout_of(*words, **more):
 
 
 def error_of(*words, **more):
-    """What a command says that is refused."""
+    """What a command says that is refused: exit code 2, nothing on stdout, no traceback."""
     done = xf(*words, **more)
-    assert done.returncode == 2, done.stdout + done.stderr
+    assert (done.returncode, done.stdout) == (2, ""), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
     return done.stderr
 
 

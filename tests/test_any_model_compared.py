@@ -1,7 +1,5 @@
 """Torch modules beside specs in compare, plot, glance and diagram, and as systems in Python."""
 
-import csv
-import io
 import json
 import math
 from pathlib import Path
@@ -14,7 +12,7 @@ from torch import nn
 
 import xfcost
 from any_models import WIDTH, two_blocks
-from helpers import stdout_of, xf
+from helpers import stdout_of, table_of, xf
 from xfcost.api.systems import drawn_ledger, first_sizes, open_systems
 from xfcost.commands.plot import start_module
 from xfcost.counting.comparison import Comparison, compared
@@ -164,7 +162,7 @@ def test_a_plot_counts_a_module_at_every_point(compared_folder: Path) -> None:
     words = ("plot", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", "8:64", "-o", "a.csv")
     text = stdout_of(*words, cwd=compared_folder)
     assert "Net: slope 2.00 of mixing MACs from N = 8 to 64" in text
-    rows = list(csv.DictReader(io.StringIO((compared_folder / "a.csv").read_text())))
+    rows = table_of(compared_folder / "a.csv")
     macs = {
         name: [(row["N"], row["macs"], row["mixing_macs"]) for row in rows if row["system"] == name]
         for name in ("Net", "Full")

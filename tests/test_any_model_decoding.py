@@ -50,11 +50,15 @@ CONVOLUTIONS = {"layer_types": ["conv", "full_attention", "conv"], "block_auto_a
 H100 = read_devices("h100-sxm").device
 SMALL = DeviceGroup(device=msgspec.structs.replace(H100, memory=DeviceFigure(value=1_000_000, sources=())))
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+SMALL_LINEAR = {
+    "linear_key_head_dim": 4, "linear_value_head_dim": 4, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+}  # fmt: skip
 # Class -> its model_type and fields; three layers each, of which a window or a state may not grow.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "Qwen3ForCausalLM": ("qwen3", TEXT),
     "Qwen3MoeForCausalLM": ("qwen3_moe", TEXT | EXPERTS),
     "Gemma3ForCausalLM": ("gemma3_text", TEXT | {"sliding_window": 4, "sliding_window_pattern": 3}),
+    "MistralForCausalLM": ("mistral", TEXT | {"sliding_window": 4}),  # a spec would cache all tokens
     "Phi3ForCausalLM": ("phi3", TEXT),
     "Llama4ForCausalLM": ("llama4_text", TEXT | {"intermediate_size_mlp": 24, "num_local_experts": 4}),
     "Glm4MoeForCausalLM": (
@@ -72,6 +76,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         "jamba",
         TEXT | {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "num_experts": 4,
                 "mamba_d_state": 4, "use_mamba_kernels": False},
+    ),
+    # an adapter of each language, whose samples are found by number
+    "XmodForCausalLM": (
+        "xmod",
+        {name: value for name, value in TEXT.items() if name not in ("head_dim", "num_key_value_heads")}
+        | {"is_decoder": True, "languages": ["en_XX", "de_DE"], "default_language": "de_DE"},
+    ),
+    # its queries look for the blocks of tokens that they see
+    "Qwen4ExpForCausalLM": (
+        "qwen4_exp_text",
+        TEXT | EXPERTS | SMALL_LINEAR | {"num_hidden_layers": 4, "head_dim": 8, "shared_expert_intermediate_size": 12,
+        "hc_count": 2, "hc_lowrank": 4, "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8,
+        "indexer_budget": 8, "indexer_compress_ratio": 2},
     ),
 }  # fmt: skip
 
@@ -153,6 +170,43 @@ def test_windows_and_states_do_not_grow(tmp_path: Path) -> None:
     assert mamba is not None
     assert mamba.bytes == mamba.state_bytes == mamba.recurrent_bytes > 0
     assert mamba.bytes_per_token == 0
+
+
+# Class -> its fields, the codes of a token, and those of an encoder's text before them.
+CODES: dict[str, tuple[dict[str, Any], int, bool]] = {
+    "KyutaiSpeechToTextForConditionalGeneration": (
+        TEXT | {"model_type": "kyutai_speech_to_text", "num_codebooks": 3, "codebook_vocab_size": 11, "ffn_dim": 24,
+                "audio_pad_token_id": 5, "sliding_window": 40, "codec_config": {}},
+        4, False,
+    ),
+    "DiaForConditionalGeneration": (
+        {"model_type": "dia", "delay_pattern": [0, 1, 2],
+         "encoder_config": {name: TEXT[name] for name in TEXT if not name.endswith("token_id")},
+         "decoder_config": TEXT | {"num_channels": 3, "cross_num_attention_heads": 4, "cross_head_dim": 4,
+                                   "cross_num_key_value_heads": 4, "cross_hidden_size": 16}},
+        3, True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_a_step_reads_the_codes_of_every_codebook(name: str, tmp_path: Path) -> None:
+    fields, codes, encodes = CODES[name]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | {"architectures": [name]}))
+    ledger = step(str(path))
+    model = getattr(transformers, name)(transformers.AutoConfig.for_model(**fields)).eval()
+    ids, text = torch.randint(3, 10, (B, N, codes)), {"input_ids": torch.randint(3, 29, (B, N))} if encodes else {}
+    of_ids = "decoder_input_ids" if encodes else "input_ids"
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        cache = model(**text, **{of_ids: ids[:, :-1]}, use_cache=True).past_key_values
+        states = {"encoder_outputs": (model.get_encoder()(**text)[0],)} if encodes else {}
+        with FlopCounterMode(display=False) as counter:
+            model(**states, **{of_ids: ids[:, -1:]}, use_cache=True, past_key_values=cache)
+    assert ledger.total("macs") == counter.get_total_flops() // 2
+    assert ledger.cache is not None
+    assert ledger.cache.bytes == sum(one.nbytes for one in tensors_of(cache, set()))
+    assert ledger.total("params") == sum(one.numel() for one in model.parameters())
 
 
 def test_experts_are_read_as_expected(tmp_path: Path) -> None:

@@ -70,6 +70,16 @@ IMAGES: dict[str, dict[str, Any]] = {
         "vision_config": IMAGE | {"attention_heads": 2, "num_global_layers": 1, "intermediate_layers_indices": [0],
         "vision_output_dim": 32}, "image_token_index": 5,
     },
+    "Lfm2VlForConditionalGeneration": {
+        "text_config": TEXT | {"model_type": "lfm2", "layer_types": ["conv", "full_attention"],
+        "block_auto_adjust_ff_dim": False}, "image_token_id": 5, "projector_hidden_size": 16, "downsample_factor": 2,
+        "vision_config": {**IMAGE, "model_type": "siglip2_vision_model", "num_patches": 4},
+    },
+    "Llama4ForConditionalGeneration": {
+        "text_config": TEXT | {"intermediate_size_mlp": 24, "num_local_experts": 4}, "image_token_id": 5,
+        "image_token_index": 5, "vision_config": IMAGE | {"intermediate_size": 64, "projector_input_dim": 16,
+        "projector_output_dim": 16, "vision_output_dim": 16},
+    },
 }  # fmt: skip
 
 
@@ -94,6 +104,9 @@ def image_of(name: str) -> dict[str, Any]:
         case "MllamaForConditionalGeneration":  # four tiles
             table = {"aspect_ratio_ids": torch.ones(B, 1).long(), "aspect_ratio_mask": torch.ones(B, 1, 4).long()}
             return {"pixel_values": torch.rand(B, 1, 4, 3, 8, 8), **table}
+        case "Lfm2VlForConditionalGeneration":  # four patches of 4 by 4 pixels
+            shapes = {"spatial_shapes": torch.tensor([[2, 2]] * B), "pixel_attention_mask": torch.ones(B, 4).long()}
+            return {"pixel_values": torch.rand(B, 4, 3 * 4 * 4), **shapes}
     return {"pixel_values": torch.rand(B, 3, 8, 8)}
 
 
@@ -109,6 +122,8 @@ PLACES = {
     "Qwen2_5_VLForConditionalGeneration": 64,  # 16 by 16 patches, 2 by 2 joined
     "Qwen3VLForConditionalGeneration": 64,
     "MllamaForConditionalGeneration": 0,  # read by cross-attention alone
+    "Lfm2VlForConditionalGeneration": 1,
+    "Llama4ForConditionalGeneration": 1,
 }
 
 

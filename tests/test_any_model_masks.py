@@ -1,7 +1,5 @@
 """What masks keep of what attention computes: both numbers of every row, held against changed tokens."""
 
-import csv
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import xfcost
-from helpers import xf
+from helpers import table_of, xf
 from ownership_cases import D, attention
 from xfcost.ledger.operation import Operation
 
@@ -204,7 +202,7 @@ example_inputs = torch.zeros(1, 40, 8)
 def test_csv_json_and_the_verbose_table_have_both_numbers(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(CODE)
     given = ("analyze", f"{tmp_path / 'net.py'}:Net", "--mixing", "--no-trace")
-    table = list(csv.DictReader(io.StringIO(xf(*given, "--format", "csv").stdout)))
+    table = table_of(xf(*given, "--format", "csv").stdout)
     assert {(row["reads"], row["computed_tokens"], row["kept_tokens"]) for row in table} == {
         ("5", "40", "5"),
         ("",) * 3,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import xfcost
-from helpers import xf
+from helpers import error_of, xf
 from ownership_cases import D, attention, window_mask
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
@@ -326,6 +326,5 @@ def test_a_module_without_numbers_is_refused() -> None:
 def test_mixing_that_is_not_known_is_not_called_zero(tmp_path: Path) -> None:
     code = CODE.partition("        return")[0] + "        return self.q(torch.pdist(x[0])[:8])\n"
     (tmp_path / "net.py").write_text(code)
-    done = xf("plot", "net.py:Net", "--input", "1xNx8", "--N", "8:32", "--metric", "mixing", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "--metric mixing: is not known for Net" in done.stderr
+    said = error_of("plot", "net.py:Net", "--input", "1xNx8", "--N", "8:32", "--metric", "mixing", cwd=tmp_path)
+    assert "--metric mixing: is not known for Net" in said

@@ -42,6 +42,21 @@ def pooled_query(self: Any, x: Tensor, condition: Tensor) -> Tensor:
     return attended(self.query(condition)[:, None], x, x)
 
 
+def delta_rule(self: Any, x: Tensor) -> Tensor:
+    """Gated DeltaNet in chunks of 8 tokens, the last padded: a triangle is solved in each, and a state handed on."""
+    chunks = F.pad(self.parts(x), (0, 0, 0, -x.shape[1] % 8)).unflatten(1, (-1, 8))
+    query, key, value, decay = chunks.split([D, D, D, 1], -1)
+    value, read = (
+        torch.linalg.solve_triangular(key @ key.mT, one, upper=False, unitriangular=True) for one in (value, key)
+    )
+    state, outputs = x.new_zeros(len(x), D, D), []
+    for at in range(chunks.shape[1]):
+        new = value[:, at] - read[:, at] @ state
+        outputs.append(query[:, at] @ state + (query[:, at] @ key[:, at].mT).tril() @ new)
+        state = state * decay[:, at, -1:].sigmoid() + key[:, at].mT @ new
+    return self.out(torch.cat(outputs, 1)[:, : x.shape[1]])
+
+
 class Block(nn.Module):
     """A transformer's block of one head, normalised first."""
 
@@ -274,6 +289,18 @@ def test_operations_have_the_kinds_worked_out_by_hand(name: str) -> None:
     torch.manual_seed(0)
     ledger = xfcost.analyze(module.eval(), example_inputs=inputs, mixing=True, trace=False)
     assert sorted(kinds(ledger)) == sorted(expected)
+
+
+def test_chunks_of_the_delta_rule_read_their_own_tokens_and_the_state_all_before() -> None:
+    module = Module(delta_rule, parts=nn.Linear(D, 3 * D + 1), out=nn.Linear(D, D))
+    ledger = xfcost.analyze(module.eval(), example_inputs=TOKENS, mixing=True, trace=False)
+    found = {row.path: (row.mixing, row.reads_tokens, row.content_dependent) for row in ledger.rows}
+    chunk, state = ("local", 8, True), ("global", None, True)
+    of_chunks = {"bmm": chunk, "linalg_solve_triangular": chunk, "bmm_4": chunk}  # key · key, its system, query · key
+    of_states = {"bmm_2": state, "bmm_3": state, "mul": state}  # what they read of the state, and that it decays
+    maps = dict.fromkeys(("parts.addmm", "sub", "add", "out.addmm"), ("per-token", None, False))
+    expected = of_chunks | of_states | maps
+    assert {path: found[path] for path in expected} == expected
 
 
 def test_a_set_of_more_than_a_quarter_may_grow_with_the_tokens() -> None:

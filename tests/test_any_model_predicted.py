@@ -1,7 +1,5 @@
 """Torch modules predicted without a run: `--predict`, from a small calibration; and the bytes that operations move."""
 
-import csv
-import io
 import json
 
 import pytest
@@ -11,7 +9,7 @@ from torch import Tensor, nn
 import xfcost
 from any_models import TOKENS, Model, two_blocks
 from calibrated import calibration, keep_calibration
-from helpers import report_text, stdout_of, xf
+from helpers import report_text, stdout_of, table_of, xf
 from xfcost.api.runs import make_run
 from xfcost.ledger.calibration import Overhead
 from xfcost.ledger.errors import UsageError
@@ -170,7 +168,7 @@ def test_the_commands(calibrated_here, folder):
     assert "predicted: " in shown
     assert "rough estimates, never measured on this device: aten." in shown
     words = ("compare", "full.yaml", *NET, "--N", "16", "--predict")
-    both = list(csv.DictReader(io.StringIO(xf(*words, "--format", "csv", cwd=folder).stdout)))
+    both = table_of(xf(*words, "--format", "csv", cwd=folder).stdout)
     assert float(both[1]["predicted_seconds"]) == pytest.approx(found["prediction"]["seconds"])
     assert "Net" in xf(*words, cwd=folder).stdout.partition("predicted time: on cpu")[2]
 

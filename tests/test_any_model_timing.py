@@ -1,7 +1,5 @@
 """Any module timed on a device, alone and in turns with specs and other modules."""
 
-import csv
-import io
 import json
 from itertools import count
 from pathlib import Path
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 
 import xfcost
 from any_models import TOKENS, Model, two_blocks
-from helpers import report_text, stdout_of, xf
+from helpers import report_text, stdout_of, table_of, xf
 from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.runs import make_run
 from xfcost.ledger.errors import DeviceError, UsageError
@@ -103,7 +101,7 @@ def test_the_whole_has_a_name_in_a_paper_s_tree_of_modules(form, line):
     ledger = timed(Model().eval(), TOKENS)
     text = report_text(ledger, form, "module", depth=1)
     assert sum(row.startswith(line) for row in text.splitlines()) == 1
-    rows = list(csv.DictReader(io.StringIO(report_text(ledger, "csv", "module", depth=1))))
+    rows = table_of(report_text(ledger, "csv", "module", depth=1))
     assert rows[0]["module"] == ""
 
 
@@ -194,7 +192,7 @@ def test_a_module_that_runs_on_meta_and_not_there():
 def test_timing_the_command():
     words = ("torch.nn:Linear", "--build", "in_features=4", "--build", "out_features=6", "--input", "3x4")
     text = stdout_of("analyze", *words, "--device", "cpu", "--runs", "3", "--by", "module", "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = table_of(text)
     assert [row["module"] for row in rows] == ["", "not attributed"]
     assert float(rows[0]["seconds"]) > 0
 
@@ -358,7 +356,7 @@ def test_in_turns_the_command(tmp_path: Path) -> None:
     assert found["time_ratios"]["Net"]["in_turns"] is True
     assert found["figures"]["Net"]["seconds_local"] == 0
     assert found["figures"]["Net"]["seconds_per-token"] > 0
-    rows = list(csv.DictReader(io.StringIO(xf(*words, "--format", "csv", cwd=tmp_path).stdout)))
+    rows = table_of(xf(*words, "--format", "csv", cwd=tmp_path).stdout)
     assert [row["system"] for row in rows] == ["Full", "Net"]
     assert rows[1]["seconds_ratio"]
     assert "seconds_unknown" not in rows[0]

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -104,27 +103,10 @@ def test_a_first_block_saves_the_gradient_of_the_input():
     assert row.times_over("backward_macs") == 3 * 2 * row.macs - row.macs
 
 
-def test_groups_of_a_convolution():
-    # 5 positions, 3 taps, 4 channels in 2 groups: 120 MACs; the input needs no gradient
-    assert backward(nn.Conv1d(4, 4, 3, groups=2, bias=False), torch.ones(1, 4, 7)) == {"convolution": 120}
-
-
 def test_a_recurrent_layer():
     # 3 tokens, 4 gates, maps of 4·4 of the input and of the state; gradients of both maps, and of states but the first
     ledger = trained(nn.LSTM(4, 4, bias=False), torch.ones(3, 1, 4))
     assert (ledger.total("macs"), ledger.total("backward_macs")) == (3 * 128, 3 * 64 + 3 * 64 + 2 * 64)
-
-
-def test_fused_attention_computes_its_scores_again():
-    q = torch.ones(1, 2, 5, 4, requires_grad=True)
-
-    class Fused(nn.Module):
-        def forward(self, q: Tensor) -> Tensor:
-            return F.scaled_dot_product_attention(query=q, key=q, value=q)
-
-    ledger = trained(Fused(), q)
-    product = 2 * 25 * 4
-    assert (ledger.total("macs"), ledger.total("backward_macs")) == (2 * product, 5 * product)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "momentum", "adafactor", "lion"])

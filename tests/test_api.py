@@ -124,14 +124,6 @@ def test_trace_takes_any_module():
     assert traced.unsupported == {}
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [(784, (784,)), (np.int64(784), (784,)), ("784", (784,)), ("25,40", (25, 40)), ((25, 40), (25, 40))],
-)
-def test_token_numbers(given, expected):
-    assert token_numbers("--N", given) == expected
-
-
 @pytest.mark.parametrize("given", ["", "a", "1,,2", (None,), (), True, 784.0, object()])
 def test_token_numbers_refused(given):
     with pytest.raises(UsageError, match="whole number"):

@@ -12,22 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 import xfcost
-from helpers import environment, report_text, stdout_of, words_of, xf
+from helpers import environment, error_of, report_text, stdout_of, words_of, xf
 from xfcost.cli import COMMANDS, app, command
 from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.join import join
 from xfcost.ledger.operation import Operation
 
 ESCAPE = re.compile(r"\x1b\[")
-
-
-def refused(*arguments, **more):
-    """The message of a command that must refuse: exit code 2, nothing on stdout, no traceback."""
-    done = xf(*arguments, **more)
-    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    return done.stderr
 
 
 class TestAnalyze:
@@ -170,7 +161,7 @@ class TestCompare:
         assert told["ratios"]["ViT-S/8 #2"]["macs"] == 1
 
     def test_one_system_is_refused(self):
-        assert "two systems" in refused("compare", "vit")
+        assert "two systems" in error_of("compare", "vit")
 
 
 class TestCircumstances:
@@ -227,19 +218,19 @@ class TestFiles:
     def test_a_pipe_is_no_file(self, tmp_path):
         pipe = tmp_path / "pipe.csv"
         os.mkfifo(pipe)
-        assert "device or a pipe" in refused("analyze", "vit", "--no-trace", "-o", pipe, "--force")
+        assert "device or a pipe" in error_of("analyze", "vit", "--no-trace", "-o", pipe, "--force")
 
     @pytest.mark.skipif(os.name != "posix", reason="pipes and links")
     def test_a_link_keeps_pointing(self, tmp_path):
         target, link = tmp_path / "target.csv", tmp_path / "link.csv"
         link.symlink_to(target)  # it points at nothing yet, and is there all the same
-        assert "--force" in refused("analyze", "vit", "--no-trace", "-o", link)
+        assert "--force" in error_of("analyze", "vit", "--no-trace", "-o", link)
         assert xf("analyze", "vit", "--no-trace", "-o", link, "--force").returncode == 0
         assert link.is_symlink()
         assert target.read_text(encoding="utf-8").startswith("path,")
 
     def test_a_name_that_is_too_long_is_refused(self, tmp_path):
-        assert "can't be written" in refused("analyze", "vit", "--no-trace", "-o", tmp_path / f"{'a' * 300}.csv")
+        assert "can't be written" in error_of("analyze", "vit", "--no-trace", "-o", tmp_path / f"{'a' * 300}.csv")
 
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux's full device")
     def test_a_full_disk_is_a_message(self):
@@ -268,26 +259,26 @@ class TestFiles:
     def test_an_existing_file_is_kept(self, tmp_path):
         target = tmp_path / "report.csv"
         target.write_text("mine")
-        assert "--force" in refused("analyze", "vit", "--no-trace", "-o", target)
+        assert "--force" in error_of("analyze", "vit", "--no-trace", "-o", target)
         assert target.read_text() == "mine"
         assert xf("analyze", "vit", "--no-trace", "-o", target, "--force").returncode == 0
         assert target.read_text() != "mine"
 
     def test_an_unknown_ending_is_refused(self, tmp_path):
-        assert ".csv" in refused("analyze", "vit", "--no-trace", "-o", tmp_path / "report.xyz")
+        assert ".csv" in error_of("analyze", "vit", "--no-trace", "-o", tmp_path / "report.xyz")
 
     def test_a_missing_folder_is_refused(self, tmp_path):
-        assert "no folder" in refused("compare", "vit", "swin", "-o", tmp_path / "no" / "report.csv")
+        assert "no folder" in error_of("compare", "vit", "swin", "-o", tmp_path / "no" / "report.csv")
 
     def test_a_directory_is_refused(self, tmp_path):
-        assert "directory" in refused("analyze", "vit", "-o", tmp_path, "--format", "csv")
+        assert "directory" in error_of("analyze", "vit", "-o", tmp_path, "--format", "csv")
 
     @pytest.mark.skipif(os.name != "posix", reason="/proc is Linux's")
     def test_an_unwritable_place_is_refused(self):
-        assert "-o" in refused("analyze", "vit", "--no-trace", "-o", "/proc/report.csv")
+        assert "-o" in error_of("analyze", "vit", "--no-trace", "-o", "/proc/report.csv")
 
     def test_nothing_is_written_when_the_spec_is_bad(self, tmp_path):
-        refused("analyze", tmp_path / "no.yaml", "-o", tmp_path / "report.csv")
+        error_of("analyze", tmp_path / "no.yaml", "-o", tmp_path / "report.csv")
         assert list(tmp_path.iterdir()) == []
 
 
@@ -312,11 +303,11 @@ class TestRefusals:
     )
     def test_says_what_was_expected(self, arguments, words):
         # versions of typer write the name of an argument in capitals or in braces
-        assert words.lower() in refused(*arguments).lower()
+        assert words.lower() in error_of(*arguments).lower()
 
     def test_what_does_not_fit_is_refused_with_its_bytes(self):
         # GPT-3's parameters alone take 174,604,259,328 × 4 bytes = 650.5 GiB.
-        message = refused("analyze", "gpt3", "--device", "cpu")
+        message = error_of("analyze", "gpt3", "--device", "cpu")
         assert int(re.search(r"needs ([\d,]+) bytes", message)[1].replace(",", "")) > 174_604_259_328 * 4
         assert "--no-trace" not in message
 
@@ -324,7 +315,7 @@ class TestRefusals:
         torch = pytest.importorskip("torch")
         if torch.cuda.is_available():
             pytest.skip("there is a GPU")
-        assert "there is no such device here" in refused("analyze", "vit", "--device", "cuda")
+        assert "there is no such device here" in error_of("analyze", "vit", "--device", "cuda")
 
 
 def heed_interrupts() -> None:
@@ -477,9 +468,8 @@ class TestOthers:
         assert len(told) == 1
 
     def test_a_file_is_shown_as_written_or_with_every_default(self):
-        done = xf("show", "vit", "--file", "--full")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "--file and --full: --file shows the file as it is written; give one of them" in done.stderr
+        said = error_of("show", "vit", "--file", "--full")
+        assert "--file and --full: --file shows the file as it is written; give one of them" in said
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_every_command_has_help(self, name):
@@ -516,24 +506,24 @@ class TestOthers:
         [("analyze", "SPEC"), ("report", "SPECS"), ("diff", "BEFORE and AFTER"), ("compare", "SPECS or --from")],
     )
     def test_a_command_without_a_spec_lists_what_it_takes(self, name, absent):
-        first, *kinds, last = refused(name).splitlines()
+        first, *kinds, last = error_of(name).splitlines()
         assert first == f"error: {name}: expected {absent}"
         assert [kind.split()[0] for kind in kinds] == ["vit", "qwen3-32b", "mine.yaml", "model.py:Net", "config.json"]
         assert last.startswith(f"  Example: xfcost {name} ")
 
     def test_a_command_lists_no_kind_of_spec_that_it_refuses(self):
-        assert "model.py:Net" in refused("stream", "model.py:Net", "--N", "4")
-        assert "model.py:Net" not in refused("stream")
-        assert "model.py:Net" not in refused("show")
+        assert "model.py:Net" in error_of("stream", "model.py:Net", "--N", "4")
+        assert "model.py:Net" not in error_of("stream")
+        assert "model.py:Net" not in error_of("show")
 
     def test_all_required_options_are_named_at_once(self):
-        assert refused("layers").splitlines()[:3] == [
+        assert error_of("layers").splitlines()[:3] == [
             "error: layers: expected --N and --d",
             "  --N  Sequence length n.",
             "  --d  Width d of each token.",
         ]
-        assert refused("layers", "--N", "1024").startswith("error: layers: expected --d\n")
-        assert refused("diff", "vit").startswith("error: diff: expected AFTER\n")
+        assert error_of("layers", "--N", "1024").startswith("error: layers: expected --d\n")
+        assert error_of("diff", "vit").startswith("error: diff: expected AFTER\n")
 
     @pytest.mark.parametrize(
         ("option", "meant"),
@@ -542,10 +532,10 @@ class TestOthers:
             ("--kv-dtype", "--dtype"),
             ("--batc", "--batch"),
             ("-N", "--N"),
-        ],  # fmt: skip
+        ],
     )
     def test_an_option_of_other_tools_proposes_ours(self, option, meant):
-        assert re.search(f"No such option: {option}.*{meant}", refused("analyze", "vit", option, "1"))
+        assert re.search(f"No such option: {option}.*{meant}", error_of("analyze", "vit", option, "1"))
 
     @pytest.mark.parametrize(
         ("command_name", "arguments", "option", "word"),
@@ -555,7 +545,7 @@ class TestOthers:
         ],
     )
     def test_help_names_no_word_that_is_refused(self, command_name, arguments, option, word):
-        assert option in refused(command_name, *arguments, option, word)
+        assert option in error_of(command_name, *arguments, option, word)
         assert not re.search(rf"\b{word}\b", xf(command_name, "--help").stdout)
 
     @pytest.mark.parametrize(
@@ -563,7 +553,7 @@ class TestOthers:
     )
     def test_an_unknown_word_is_refused_in_one_wording(self, option):
         train = ["--mode", "train"] if option == "--optimizer" else []
-        assert f"{option} zzz: expected " in refused("analyze", "gpt2", "--no-trace", *train, option, "zzz")
+        assert f"{option} zzz: expected " in error_of("analyze", "gpt2", "--no-trace", *train, option, "zzz")
 
     def test_version(self):
         assert xf("--version").stdout.strip() == f"xfcost {xfcost.__version__}"

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import xfcost
+from calibrated import Ticks
 from helpers import error_of, xf
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
@@ -27,24 +28,13 @@ from xfcost.torch_models.timing.systems import composed, passes, with_distinct_b
 from xfcost.torch_models.timing.turns import Measured
 
 
-class Ticks:
-    """A clock that goes on by one second at every look."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        self.now += 1.0
-        return self.now
-
-
 def hooks_of(model):
     return [hook for module in model.modules() for hook in (*module._forward_hooks, *module._forward_pre_hooks)]
 
 
 def test_rows_are_timed_by_hooks_with_the_clock_given():
     live = build(place(load("vit-ti32"), Run()), "cpu")
-    seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks())
+    seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks(1.0))
     # Every leaf looks at the clock before and after: one tick, so one second, in each of 12 blocks.
     assert seconds["stages.0.block.0.scores"] == 12.0
     assert seconds["embed.0.projection"] == 1.0
@@ -55,7 +45,7 @@ def test_rows_are_timed_by_hooks_with_the_clock_given():
 def test_rows_of_a_generation_are_those_of_all_its_decode_steps():
     small = load("gpt2", ["stages.0.depth=2", "stages.0.dim=48"])
     prompt, step = (place(small, Run(tokens=(8,), mode=mode, attention="eager")) for mode in ("prefill", "decode"))
-    ready = passes(prompt, step, range(8, 11), "cpu", Ticks(), compile_=False)
+    ready = passes(prompt, step, range(8, 11), "cpu", Ticks(1.0), compile_=False)
     seconds = ready.rows().rows
     # a tick in each of 2 blocks: once in the prefill, in three decode steps thrice
     assert seconds["prefill.stages.0.block.0.scores"] == 2.0
@@ -65,7 +55,7 @@ def test_rows_of_a_generation_are_those_of_all_its_decode_steps():
 def test_hooks_are_removed_when_the_model_fails():
     live = build(place(load("vit-ti32"), Run()), "cpu")
     with pytest.raises(RuntimeError):
-        row_seconds(live, lambda: live.model(torch.zeros(1, 3, 7, 7)), Ticks())
+        row_seconds(live, lambda: live.model(torch.zeros(1, 3, 7, 7)), Ticks(1.0))
     assert not hooks_of(live.model)
 
 
@@ -95,7 +85,7 @@ def test_bytes_of_operands_have_the_weights_that_are_read():
 def test_a_backward_pass_is_timed_by_the_rows_that_made_its_nodes():
     live = build(place(load("vit-ti32", ["stages.0.depth=1"]), Run()), "cpu")
     live.model.train().requires_grad_()
-    seconds = row_seconds(live, lambda: live.model(*live.inputs).sum(), Ticks(), backward=True)
+    seconds = row_seconds(live, lambda: live.model(*live.inputs).sum(), Ticks(1.0), backward=True)
     assert not hooks_of(live.model)
     # The sum itself is no row's. The classifier is one product of a matrix and a bias: addmm, the transposed weight,
     # and one node for each of its two parameters; each takes a tick, as its forward does.

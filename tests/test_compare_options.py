@@ -1,6 +1,5 @@
 """Every option of `compare` changes what it says: beside each other, below each other, and as data."""
 
-import csv
 import io
 import json
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import xfcost
-from helpers import PLAIN, report_text
+from helpers import PLAIN, report_text, table_of
 from strategies import as_yaml
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.cli import command
@@ -159,7 +158,7 @@ def test_traffic_of_all_systems_beside_each_other_and_below(specs: list[Path]) -
         for name in comparison.names:
             figures = comparison.figures[name]
             assert (figures["plain_traffic_bytes"], figures["tiled_traffic_bytes"]) == expected[name]
-        rows = csv.DictReader(io.StringIO(report_text(comparison, "csv")))
+        rows = table_of(report_text(comparison, "csv"))
         assert {row["system"]: int(row["tiled_traffic_bytes"]) for row in rows} == {
             name: expected[name][1] for name in comparison.names
         }

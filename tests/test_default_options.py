@@ -1,7 +1,5 @@
 """Language models run in bfloat16 with fused attention, but in a forward; everything else in float32, eager."""
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import torch
 from torch import nn
 
 import xfcost
-from helpers import PLAIN, report_text, xf
+from helpers import PLAIN, report_text, table_of, xf
 from strategies import as_yaml
 from xfcost.api.measuring.plan import SweepPlan, SweptSizes, planned, run_of, variants_of
 from xfcost.api.runs import make_run, timing_plan
@@ -196,7 +194,7 @@ def test_many_systems_have_one_note(text: str) -> None:
 def test_a_plot_of_caches_says_their_dtype(text: str, tmp_path: Path) -> None:
     done = xf("plot", text, "--metric", "cache", "--N", "6:8", "-o", "a.csv", cwd=tmp_path)
     assert "bfloat16 and fused attention: the default of language models in decode" in done.stderr
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8"))))
+    rows = table_of(tmp_path / "a.csv")
     assert {(row["dtype"], row["attention"]) for row in rows} == {OF_LANGUAGE_MODELS}
     assert int(rows[0]["cache_bytes"]) == 2 * 6 * 8 * 2
 
@@ -204,7 +202,7 @@ def test_a_plot_of_caches_says_their_dtype(text: str, tmp_path: Path) -> None:
 def test_a_plot_of_scores_is_of_eager_attention(text: str, tmp_path: Path) -> None:
     words = ("plot", text, "--metric", "scores", "--mode", "decode", "--N", "6:8", "-o", "a.csv")
     assert xf(*words, cwd=tmp_path).returncode == 0
-    rows = csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text(encoding="utf-8")))
+    rows = table_of(tmp_path / "a.csv")
     assert {row["attention"] for row in rows} == {"eager"}
 
 

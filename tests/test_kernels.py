@@ -15,9 +15,9 @@ from torch import nn
 
 from clocks import Machine
 from helpers import report_text
-from xfcost.api.accounts import AccountOptions
+from xfcost.api.accounts import AccountOptions, account
 from xfcost.api.roofline import CalibratedRoofs, under_roofs, with_roofs
-from xfcost.api.runs import timing_plan
+from xfcost.api.runs import make_run, timing_plan
 from xfcost.counting.comparison import compared
 from xfcost.counting.devices import device, device_names, device_reported
 from xfcost.counting.forward import count
@@ -39,6 +39,7 @@ from xfcost.torch_models.any_model.ledger import _by_operation
 from xfcost.torch_models.build import build
 from xfcost.torch_models.running.by_row import leaf_rows
 from xfcost.torch_models.timing import kernels, systems, turns
+from xfcost.torch_models.timing.devices import accelerators
 from xfcost.torch_models.timing.kernels import RowSeconds, attributed, replayed
 from xfcost.torch_models.timing.rows import kernel_seconds, row_bytes
 from xfcost.torch_models.timing.systems import SystemOnDevice, TimedSystem, in_turns
@@ -274,6 +275,22 @@ def test_shares_of_a_recorded_forward_add_up_to_the_whole(name, slower, monkeypa
     assert max(sums) < 102
 
 
+@pytest.mark.rest
+def test_shares_of_a_recorded_training_step_add_up_to_the_whole(monkeypatch):
+    architecture = place(load("vit-s16"), make_run(batch=8, mode="train"))
+    live = build(architecture)
+    paths, found = leaf_rows(live.model, live.rows), recorded("vit-s16-train")
+    rows = {}
+    for leaf, spent in found.rows.items():
+        rows[paths[leaf]] = rows.get(paths[leaf], 0.0) + spent
+    passes = (found._replace(rows=rows),) * 6
+    ledger = account(load("vit-s16"), make_run(batch=8, mode="train"), trace=False, orders=False)
+    ledger = measured_on(passes, found.total, 0.9 * found.total, ledger, None, monkeypatch)
+    sums = list(share_sums(table.document(ledger), table.document(ledger, "mixing"), table.document(ledger)))
+    assert len(sums) == 6
+    assert sums == pytest.approx([100.0] * 6, abs=0.5)
+
+
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monkeypatch):
     # each pass has a total of 3 ms; the medians of the rows are 2 ms and 2 ms, 4 ms together
@@ -466,7 +483,34 @@ def test_on_mps_the_whole_is_timed_and_no_operation(mode, monkeypatch):
     assert [row.path for row in ledger.rows if row.seconds is not None] == []
     assert (ledger.timing.lanes, ledger.timing.not_attributed, ledger.timing.update_seconds) == (None, None, None)
     assert not beside_rows(ledger)
-    assert "of time" not in table.document(ledger).text("table")
+    text = table.document(ledger).text("table")
+    assert "of time" not in text
+    assert "operations: not measured on mps" in text
+    with pytest.raises(UsageError, match="operations have no seconds of their own on mps; time it on cpu or cuda"):
+        under_roofs([ledger], [], Run(mode=mode), AccountOptions(device="mps"))
+
+
+def test_nothing_is_composed_of_operations_without_seconds():
+    with pytest.raises(UsageError, match="--composed: --device mps has no seconds of rows to compose"):
+        timing_plan("mps", {"composed": True})
+    assert timing_plan("cuda", {"composed": True}).composed
+
+
+@pytest.mark.parametrize(
+    ("cuda", "hip", "library", "tool"),
+    [("12.8", None, "CUDA 12.8", "nvidia-smi"), (None, "6.4.43482", "ROCm 6.4.43482", "rocm-smi")],
+)
+def test_gpus_are_named_with_the_library_of_torch(cuda, hip, library, tool, monkeypatch):
+    for owner, name, value in (
+        (torch.version, "cuda", cuda), (torch.version, "hip", hip),
+        (torch.cuda, "is_available", lambda: True), (torch.cuda, "device_count", lambda: 1),
+        (torch.cuda, "get_device_name", lambda device: "A GPU"),
+        (torch.cuda, "mem_get_info", lambda device: (0, 64 * 2**30)),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, value)
+    assert accelerators() == (["A GPU, 64 GiB"], f"torch was built for {library}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert accelerators() == ([], f"torch was built for {library}, and no driver answers {tool}")
 
 
 def test_a_cuda_graph_needs_cuda_and_the_whole_model():

@@ -107,14 +107,6 @@ def test_full_attention_in_swins_first_stage_and_windows_in_it():
 # Whole models ------------------------------------------------------------------------------------------------------
 
 
-def test_gpt3_by_hand():
-    d, layers, n, vocabulary = 12_288, 96, 2_048, 50_257
-    # per block: 12d² + 13d (qkv 3d²+3d, out d²+d, MLP 8d²+5d, two norms 4d); tables Vd + Nd; last norm 2d
-    assert layers * (12 * d**2 + 13 * d) + (vocabulary + n) * d + 2 * d == 174_604_259_328
-    # per block: 12d²N for the linear maps, 2N²d for scores and weighted sum (dense); then the vocabulary
-    assert layers * (12 * d**2 * n + 2 * n**2 * d) + n * d * vocabulary == 367_402_130_866_176
-
-
 # Eager and fused ---------------------------------------------------------------------------------------------------
 
 

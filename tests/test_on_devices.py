@@ -835,3 +835,7 @@ def test_a_comparison_and_a_search_have_no_time_of_what_does_not_fit():
         "check", "llama3-70b", "--mode", "decode", "--N", "4k", "--on", "h100-sxm", "--max-seconds", "1s"
     )
     assert "--max-seconds: a run on h100-sxm takes no time, it does not fit: " in refusal
+    # 70.6e9 parameters in bfloat16 take 131.4 GiB: no device of 79.1 GiB holds them, two do, and one byte each does
+    assert "; it would fit with --on h100-sxmx2 --tensor-parallel 2, or --weights fp8" in refusal
+    refusal = error_of("check", "llama3-70b", "--mode", "train", "--on", "h100-sxm", "--max-seconds", "1s")
+    assert "; it would fit with --on h100-sxmx32 --zero 3 --checkpoint full" in refusal

@@ -1,7 +1,5 @@
 """Training steps predicted from a calibration: their calls, features and fits, exact on injected clocks."""
 
-import csv
-import io
 import json
 import math
 from collections import Counter
@@ -14,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import xfcost
 from calibrated import BASELINE, MACHINE, Ticks, calibration, layout, live, network, points, runs
-from helpers import xf
+from helpers import table_of, xf
 from xfcost.ledger import calibration as files
 from xfcost.ledger.achieved import UPDATE
 from xfcost.ledger.calibration import Overhead, Samples, TrainingSteps
@@ -315,7 +313,7 @@ def test_commands_predict_a_step(calibrated_steps):
     groups = xf("analyze", "vit-ti32", "--no-trace", *TRAIN, "--by", "mixing").stdout
     # of the groups, and of the totals by mixing kind
     assert len([line for line in groups.splitlines() if line.startswith("update  ")]) == 2
-    rows = list(csv.DictReader(io.StringIO(xf("analyze", "vit-ti32", "--no-trace", *TRAIN, "--format", "csv").stdout)))
+    rows = table_of(xf("analyze", "vit-ti32", "--no-trace", *TRAIN, "--format", "csv").stdout)
     (update,) = [row for row in rows if row["operation"] == "update"]
     assert float(update["predicted_seconds"]) > 0
     both = xf("compare", "vit-ti32", "mixer-s32", *TRAIN).stdout
@@ -327,7 +325,7 @@ def test_timed_and_predicted_stand_in_one_row(calibrated_steps):
         "analyze", "vit-ti32", "--set", ONE[0], "--no-trace", *TRAIN, "--device", "cpu", "--runs", "1", "--format",
         "csv",
     )  # fmt: skip
-    rows = {row["operation"]: row for row in csv.DictReader(io.StringIO(done.stdout))}
+    rows = {row["operation"]: row for row in table_of(done.stdout)}
     assert list(rows)[-2:] == ["update", "not attributed"]
     assert float(rows["update"]["seconds"]) > 0
     assert float(rows["update"]["predicted_seconds"]) > 0

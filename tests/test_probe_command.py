@@ -1,7 +1,5 @@
 """`analyze --probe`: every row of a spec held against its running model; a wrong declaration ends with exit code 1."""
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import xfcost
+from helpers import table_of
 from xfcost.cli import app
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import UsageError
@@ -155,7 +154,7 @@ def test_json_and_csv_carry_it_only_where_it_ran(tiny: str) -> None:
     rows = {row["path"]: row for row in told["rows"]}
     assert rows["stages.1.block.0.scores"]["found"]["mixing"] == "local"
     assert rows["embed.0.projection"]["reason"] == PIXELS
-    table = list(csv.DictReader(io.StringIO(run(tiny, "--no-trace", "--probe", "--format", "csv").stdout)))
+    table = table_of(run(tiny, "--no-trace", "--probe", "--format", "csv").stdout)
     scores = next(row for row in table if row["path"] == "stages.1.block.0.scores")
     assert (scores["mixing"], scores["probed_mixing"], scores["probed_agrees"]) == ("global", "local", "False")
     plain = json.loads(run(tiny, "--no-trace", "--format", "json").stdout)

@@ -1,14 +1,12 @@
 """`xfcost reach`: its table, its other formats, its picture, and what it refuses."""
 
-import csv
-import io
 import json
 
 import numpy as np
 import pytest
 
 import xfcost
-from helpers import stdout_of, xf
+from helpers import error_of, stdout_of, table_of, xf
 from xfcost.report.reach_figure import _coarser, _panel
 
 
@@ -69,7 +67,7 @@ def test_json_and_csv_have_every_block():
     assert len(swin["blocks"]) == 15
     assert swin["blocks"][1]["median"] == 196
     assert sum(swin["maps"][0]["reached"].values()) == 3136
-    rows = list(csv.DictReader(io.StringIO(xf("reach", "swin-t", "gpt2", "--format", "csv").stdout)))
+    rows = table_of(xf("reach", "swin-t", "gpt2", "--format", "csv").stdout)
     assert len(rows) == 15 + 12
     assert {row["system"] for row in rows} == {"Swin-T", "GPT-2 (124M)"}
     assert rows[1] | {"share": ""} == {
@@ -109,10 +107,9 @@ def test_the_ending_says_the_format(tmp_path):
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(words: list[str], message: str):
-    done = xf("reach", *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(message)
-    assert done.stderr.count("\n") == 1
+    said = error_of("reach", *words)
+    assert said.startswith(message)
+    assert said.count("\n") == 1
 
 
 def test_a_map_has_the_number_of_the_block():

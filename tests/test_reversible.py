@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import places
+from calibrated import Ticks
 from saved import saved_bytes
 from specs import counted
 from strategies import exact, placed
@@ -346,15 +347,8 @@ def test_training_keeps_the_hidden_elements_of_chunks_unless_they_are_worked_out
 
 
 def test_a_leaf_that_is_called_for_every_chunk_took_the_sum(tmp_path):
-    class Ticks:
-        now = 0.0
-
-        def __call__(self) -> float:
-            self.now += 1.0
-            return self.now
-
     live = build(placed(reformer_spec([{"kind": "mlp", "chunks": 4}], 8), tmp_path), "cpu")
-    seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks())
+    seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks(1.0))
     assert seconds["stages.0.block.0.fc1"] == 2 * 4.0  # in two blocks
     assert seconds["stages.0.block.0.join"] == 2 * 1.0
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import xfcost
-from helpers import environment, stdout_of, words_of, xf
+from helpers import environment, error_of, stdout_of, words_of
 from xfcost.api.difference import diff
 from xfcost.api.options import EVERY, OPTIONS, read_option
 from xfcost.api.runs import WITHOUT_EFFECT, make_run
@@ -147,9 +147,7 @@ def test_traffic_has_no_budget():
     ],
 )
 def test_devices_are_of_the_memory_of_a_training_step(words, told):
-    done = xf("check", *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert told in error_of("check", *words)
 
 
 def test_the_memory_of_a_device_is_that_of_its_training_plan():
@@ -219,10 +217,9 @@ def test_what_fits_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("option", ["--mfu", "--mbu"])
 @pytest.mark.parametrize("given", ["1e-320", "1e-7", "0.00009%", "1.01"])
 def test_a_share_has_a_range(option: str, given: str) -> None:
-    done = xf("analyze", "gpt2", "--no-trace", "--on", "t4", option, given, "--format", "json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{option} {given}: expected a share of" in done.stderr
-    assert "from 0.000001 to 1" in done.stderr
+    said = error_of("analyze", "gpt2", "--no-trace", "--on", "t4", option, given, "--format", "json")
+    assert f"{option} {given}: expected a share of" in said
+    assert "from 0.000001 to 1" in said
 
 
 def test_the_least_shares_give_numbers() -> None:

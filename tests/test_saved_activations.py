@@ -225,36 +225,30 @@ SPECS = {
 }
 
 
-def handed_over(layer: str, others: str = "") -> str:
-    """A decoder of two blocks whose layers start from the encoder's."""
+def streams(encoder: str, decoder: str, *, depth: int, width: int = 12) -> str:
+    """An encoder and a decoder of these blocks."""
     return f"""
         residual: none
         input: {{kind: tokens, vocabulary: 100, length: 9}}
         encoder:
           input: {{kind: tokens, vocabulary: 100, length: 7}}
           embed: [{{kind: token}}]
-          stages: [{{dim: 12, depth: 2, block: [{{{layer}}}]}}]
+          stages: [{{dim: 12, depth: {depth}, block: [{encoder}]}}]
         decoder:
           embed: [{{kind: token, dim: 10}}]
-          stages: [{{dim: 12, depth: 2, block: [{{{layer}, start: encoder}}{others}]}}]
+          stages: [{{dim: {width}, depth: {depth}, block: [{decoder}]}}]
         head: {{kind: language_model, norm: none}}
         """
+
+
+def handed_over(layer: str, others: str = "") -> str:
+    """A decoder of two blocks whose layers start from the encoder's."""
+    return streams(f"{{{layer}}}", f"{{{layer}, start: encoder}}{others}", depth=2)
 
 
 def attending(layer: str, width: int) -> str:
     """A decoder whose layer attends in every step."""
-    return f"""
-        residual: none
-        input: {{kind: tokens, vocabulary: 100, length: 9}}
-        encoder:
-          input: {{kind: tokens, vocabulary: 100, length: 7}}
-          embed: [{{kind: token}}]
-          stages: [{{dim: 12, depth: 1, block: [{{kind: gru, bidirectional: true}}]}}]
-        decoder:
-          embed: [{{kind: token, dim: 10}}]
-          stages: [{{dim: {width}, depth: 1, block: [{{{layer}}}]}}]
-        head: {{kind: language_model, norm: none}}
-        """
+    return streams("{kind: gru, bidirectional: true}", f"{{{layer}}}", depth=1, width=width)
 
 
 GATED = "attend: {kind: additive, hidden: 5, gate: true}"

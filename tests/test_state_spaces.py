@@ -50,24 +50,28 @@ def live(component: Mixer, where: Place) -> Any:
     return MODULES[type(component)](component, where).requires_grad_(requires_grad=False)
 
 
-@pytest.mark.parametrize("name", ["selective_scan", "wkv"])
-def test_scans_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
+# The inputs of each scan over so many steps.
+SCANS: dict[str, Callable[[int], list[tuple[int, ...]]]] = {
+    "selective_scan": lambda N: [(2, N, 6), (2, N, 6), (6, 3), (2, N, 3), (2, N, 3)],
+    "wkv": lambda N: [(2, N, 6), (2, N, 6), (6,), (6,)],
+    "retention": lambda N: [(2, N, 15), (2, N, 15), (2, N, 12), (3,)],
+    "decayed_sums": lambda N: [(2, N, 60), (3,)],
+}
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
     # One step more: what the last one leaves for none to read, a trace of the loop drops.
-    def traced(run: Any, tokens: int) -> list[int]:
-        x, few = (2, tokens, 6), (2, tokens, 3)
-        shapes = [x, x, (6, 3), few, few] if name == "selective_scan" else [x, x, (6,), (6,)]
-        found = trace(Call(run), tuple(torch.randn(shape) for shape in shapes))
+    def traced(run: Any, steps: int) -> list[int]:
+        found = trace(Call(run), tuple(torch.randn(shape) for shape in SCANS[name](steps)))
         assert found.unsupported == {}
         own = found.modules[""]
         return [own.macs, own.flops, own.comparisons, own.moved]
 
-    steps = []
-    for run in (getattr(torch.ops.xfcost, name), getattr(scans, name)):
-        few, more = traced(run, 5), traced(run, 6)
-        steps.append([b - a for a, b in zip(few, more, strict=True)])
-    node = traced(getattr(torch.ops.xfcost, name), 5)
+    node, loop = (getattr(where, name) for where in (torch.ops.xfcost, scans))
+    steps = [[b - a for a, b in zip(traced(run, 5), traced(run, 6), strict=True)] for run in (node, loop)]
     assert steps[0] == steps[1]
-    assert node == [5 * each for each in steps[0]]
+    assert traced(node, 5) == [5 * each for each in steps[0]]
 
 
 def test_softplus_is_counted_by_its_convention() -> None:
@@ -216,24 +220,6 @@ def macs(component: Retention, where: Place) -> dict[str, int]:
 
 def test_decays_are_told_without_rounding() -> None:
     assert decay(3).tolist() == [31 / 32, 63 / 64, 127 / 128]
-
-
-@pytest.mark.parametrize("name", ["retention", "decayed_sums"])
-def test_retention_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
-    def traced(run: Any, steps: int) -> list[int]:
-        x = (2, steps, 3 * 5)
-        shapes = [x, x, (2, steps, 3 * 4), (3,)] if name == "retention" else [(2, steps, 3 * 5 * 4), (3,)]
-        found = trace(Call(run), tuple(torch.randn(shape) for shape in shapes))
-        assert found.unsupported == {}
-        own = found.modules[""]
-        return [own.macs, own.flops, own.comparisons, own.moved]
-
-    differences = []
-    for run in (getattr(torch.ops.xfcost, name), getattr(scans, name)):
-        few, more = traced(run, 5), traced(run, 6)
-        differences.append([b - a for a, b in zip(few, more, strict=True)])
-    assert differences[0] == differences[1]
-    assert traced(getattr(torch.ops.xfcost, name), 5) == [5 * each for each in differences[0]]
 
 
 @pytest.mark.parametrize("form", ["chunkwise", "recurrent"])

@@ -1,7 +1,5 @@
 """The options of a timing, and how times are reported: exactly, of measurements that are made up."""
 
-import csv
-import io
 import json
 import os
 
@@ -10,7 +8,7 @@ import pytest
 import torch
 
 import xfcost
-from helpers import report_text, xf
+from helpers import error_of, report_text, table_of
 from xfcost.api.accounts import account
 from xfcost.api.options import TIMING_OPTIONS
 from xfcost.api.runs import make_run, timing_plan
@@ -238,7 +236,7 @@ def test_a_noisy_ratio_stands_beside_no_time():
 
 def test_comparisons_have_times_in_csv_and_json():
     found = compared_at((1.0,) * 6, (2.0,) * 6, interval=(0.5, 3.0), noisy="others")
-    rows = list(csv.DictReader(io.StringIO(report_text(found, "csv"))))
+    rows = table_of(report_text(found, "csv"))
     assert [row["seconds"] for row in rows] == ["1.0", "2.0"]
     assert {(row["device"], row["threads"], row["spread"], row["seconds_low"], row["noisy"]) for row in rows} == {
         ("cpu", "2", "0.5", "0.5", "others")
@@ -253,7 +251,7 @@ def test_comparisons_have_times_in_csv_and_json():
 
 def test_the_interval_of_a_ratio_is_in_the_csv():
     found = compared_at((1.0,) * 6, (2.0, 2.0, 2.0, 2.0, 2.0, 3.0))
-    first, second = csv.DictReader(io.StringIO(report_text(found, "csv")))
+    first, second = table_of(report_text(found, "csv"))
     columns = ("seconds_ratio", "seconds_ratio_low", "seconds_ratio_high", "in_turns", "seconds_ratio_noisy")
     assert [first[name] for name in columns] == [""] * 5
     assert [second[name] for name in columns] == ["2.0", "2.0", "3.0", "True", ""]
@@ -374,6 +372,5 @@ def test_options_of_a_timing_without_a_timing_are_refused():
     "command", [("analyze", "vit"), ("compare", "vit", "swin"), ("plot", "vit", "--metric", "time")]
 )
 def test_every_command_that_times_has_them(command):
-    done = xf(*command, "--device", "cpu", "--runs", "0")
-    assert done.returncode == 2
-    assert "--runs 0: expected a whole number" in done.stderr
+    said = error_of(*command, "--device", "cpu", "--runs", "0")
+    assert "--runs 0: expected a whole number" in said

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import PLAIN, xf
+from helpers import PLAIN, error_of, xf
 from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.analysis import analyze
 from xfcost.api.option_readers import byte_number
@@ -81,10 +81,6 @@ def test_execution_changes_neither_macs_nor_traffic_formulas() -> None:
         ("192KiB", 196608),
         ("100 kb", 100_000),
         (4096, 4096),
-        ("2MiB", 2**21),
-        ("7", 7),
-        ("1.5KiB", 1536),
-        ("1_000", 1000),
     ],
 )
 def test_sizes_are_read(text: object, count: int) -> None:
@@ -114,8 +110,7 @@ def test_the_command_shows_both() -> None:
     found = json.loads(xf("analyze", "gpt2", "--no-trace", "--memory-level", "192KiB", "--format", "json").stdout)
     assert found["memory_level"] == 196608
     assert found["totals"]["tiled_traffic_bytes"] < found["totals"]["plain_traffic_bytes"]
-    refused = xf("analyze", "gpt2", "--no-trace", "--memory-level", "much")
-    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--memory-level much" in error_of("analyze", "gpt2", "--no-trace", "--memory-level", "much")
 
 
 # Bytes that rows move in a step of training and in a generation, worked out by hand ───────────────────────────────────

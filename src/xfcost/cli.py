@@ -46,7 +46,7 @@ COMMANDS: Final = {
 }
 
 
-# What `xfcost` alone prints, and the README's table: a question -> the commands that answer it.
+# What `xfcost` without a command prints, and the README's table: a question -> the commands that answer it.
 FIRST: Final = {
     "Which operations of a model cost most?": ("analyze vit",),
     "Which of two models costs less on an image of 224×224 pixels?": ("compare vit swin --size 224",),
@@ -104,7 +104,7 @@ class _Command(TyperCommand):
         return written(super().get_help(ctx), sys.stdout)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, then the options by group: what the command alone has, the groups, `--help` last."""
+        """Arguments, then the options by group: what only this command has, the groups, `--help` last."""
         from xfcost.api.options import GROUPS
 
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": [], **{name: [] for name in GROUPS}}

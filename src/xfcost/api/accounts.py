@@ -333,7 +333,7 @@ def check_letters(inputs: Any, given: Mapping[str, Any]) -> None:
 
 
 def check_texts(texts: Sequence[str], tokens: Any) -> None:
-    """Refuse an N that stands for no letter of the inputs of a named module.
+    """Refuse an N that no letter in the inputs of a named module uses.
 
     Raises:
         UsageError: there is one, and they have none.
@@ -355,7 +355,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
     """The checked run of a module: its mode, its training step, its devices; `config` is the path of its config.
 
     Raises:
-        UsageError: an option has a meaning for specs alone, or a mode can't be timed or predicted.
+        UsageError: an option has a meaning only for specs, or a mode can't be timed or predicted.
     """
     refuse("a module", {name: value for name, value in given.items() if name not in _TAKEN[kind]})
     mode = read_option("mode", given.get("mode") or "forward")
@@ -368,7 +368,7 @@ def module_run(given: Mapping[str, Any], kind: ModuleKind, config: str | None = 
 
 
 def as_built(run: Run, *, text: bool, beside: Collection[Spec | bool] = ()) -> Run:
-    """`run` with the dtype and attention in which the model of a config is built, `beside` other systems.
+    """`run` with the dtype and attention in which the model of a config is built; `beside`: the other systems.
 
     That of a language model (`text`) has by default the best attention of its class.
     """
@@ -532,12 +532,19 @@ def one_number(given: Any) -> int | None:
     return int(numbers[0])
 
 
-def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Progress | None) -> Loaded | None:
-    """The spec of a config.json; None where no spec can be made of it, and the model of transformers is looked at."""
+def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress | None) -> Loaded | None:
+    """The spec of a config.json; None where no spec can be made of it, and the model of transformers is looked at.
+
+    `given` are the options of the command: a spec may have no cache of so many tokens.
+    """
     from xfcost.importing import loaded_config
 
     try:
-        loaded = loaded_config(Path(target.place), settings_texts(settings))
+        cached = 0.0
+        if given.get("mode") in WITH_CACHE:
+            new_tokens = read_option("new_tokens", given.get("new_tokens")) or 0
+            cached = max(read_option("N", given.get("N")) or (inf,)) + new_tokens
+        loaded = loaded_config(Path(target.place), settings_texts(given.get("settings")), cached)
         if (known := target.published) is None:
             return loaded
         spec = msgspec.structs.replace(loaded.spec, name=known.title, paper=known.paper)

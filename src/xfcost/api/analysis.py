@@ -51,7 +51,7 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 def _check_one(run: Run, how: AccountOptions) -> None:
-    """Refuse a timed run beside the bound of several devices, or of another dtype: it is of one, in its own.
+    """Refuse a timed run with a bound for several devices or another dtype: it runs on one device, in its own dtype.
 
     Raises:
         UsageError: there are several, or weights or cache are quantised.
@@ -131,7 +131,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         _check_one(run, how)
         ledger = found.account(run, orders=given.get("closed_form") is not False)
         return sized_on_devices(ledger, run, found.sizes)
-    loaded = imported(target, settings, how.progress) if target is not None and target.kind == "config" else None
+    loaded = imported(target, given, how.progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()
         of_config = target.kind == "config"
@@ -174,7 +174,7 @@ def compare(
     Systems are specs and torch modules, named as for `analyze` or given. A pattern (`common-*`) stands for the presets
     that match it. A pair (module, inputs) is a module with inputs of its own; `example_inputs` are of the others. With
     functions of N, or of H and W, modules are counted at other sizes too, for growth and crossovers. Of named ones
-    `2:1xNx768` is an input of the second system alone.
+    `2:1xNx768` is an input of only the second system.
 
     The arguments are those of `analyze`; the trace, which imports torch, is on demand here. Where it isn't `thorough`,
     crossovers are looked for at fewer points, and no row has an order.

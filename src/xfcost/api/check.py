@@ -307,11 +307,6 @@ class CheckProject(NamedTuple):
     default: CheckEntry
     entries: tuple[CheckEntry, ...]
 
-    def entries_of(self, target: str) -> list[CheckEntry]:
-        """The entries of a target that is named from the current folder."""
-        wanted = _located(target, Path.cwd())
-        return [entry for entry in self.entries if _located(entry.target, self.folder) == wanted]
-
 
 def _located(target: str, folder: Path) -> str:
     """A target with the real path of its file; a preset and a package are their names."""
@@ -470,12 +465,13 @@ def planned(
 def _entries(targets: Sequence[str], project: CheckProject | None) -> list[PlannedCheck]:
     if not targets:
         return [] if project is None else [PlannedCheck(project.folder, entry) for entry in project.entries]
-    found: list[PlannedCheck] = []
+    here, found = Path.cwd(), list[PlannedCheck]()
     for target in targets:
-        known = [] if project is None else project.entries_of(target)
-        default = CheckEntry(target, {}, {}) if project is None else project.default._replace(target=target)
-        here = Path.cwd()
-        found += [PlannedCheck(here, entry._replace(target=target)) for entry in known] or [PlannedCheck(here, default)]
+        entries, default = () if project is None else project.entries, CheckEntry(target, {}, {})
+        if project is not None:
+            wanted, default = _located(target, here), project.default
+            entries = tuple(one for one in entries if _located(one.target, project.folder) == wanted)
+        found += [PlannedCheck(here, one._replace(target=target)) for one in entries or (default,)]
     return found
 
 

@@ -48,7 +48,7 @@ class Option(msgspec.Struct, frozen=True):
     python: str = ""
     """A further sentence in the API's documentation."""
     flag: str | None = None
-    """How it is written on the command line, where that isn't its name; empty of what Python alone has."""
+    """How it is written on the command line if that isn't its name; empty if only Python has it."""
     words: tuple[str, ...] = ()
     """What the shell completes."""
 

@@ -1,4 +1,4 @@
-"""Tables of papers, derived beside their print: layer types, and the survey of efficient attention."""
+"""Published tables compared with derived ones: layer types, and the survey of efficient attention."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_WIDTH: Final = 2**20
 
 
 def layer_types(*, N: Any, d: Any, k: Any = 3, r: Any = None) -> LayerTable:
-    """The layer-type table of Vaswani et al. 2017 (Table 1), derived beside the print.
+    """Derive the layer-type table of Vaswani et al. 2017 (Table 1) and compare it with the published one.
 
     Args:
         N: tokens.
@@ -70,7 +70,7 @@ def _centred(option: str, given: Any, n: int) -> int:
 
 @takes()
 def survey(*, runs: str | os.PathLike[str] | None = None, settings: Sequence[str] = (), **options: Any) -> Survey:
-    """The table of Tay et al. 2022, Efficient Transformers: A Survey (Table 1), derived beside the print.
+    """Derive Table 1 of Tay et al. 2022, Efficient Transformers: A Survey, and compare it with the published one.
 
     Args:
         runs: a file of `xfcost measure`, whose times over full attention's are added.

@@ -148,9 +148,9 @@ def _rooflines(
     """Of specs that were timed or predicted, or on the devices of the run; modules have none. Or why there are none."""
     if run.mode not in ONE_PASS or not all(isinstance(one, SpecSystem) for one in systems):
         return []
-    if not (how.device or how.predict):
-        try:
-            return [] if run.on is None else [bounded_roofline(ledger) for ledger in ledgers]
-        except UsageError as error:
-            return f"{str(error).removeprefix('roofline --on: ')}."
-    return under_roofs(ledgers, systems, run, how)
+    try:
+        if how.device or how.predict:
+            return under_roofs(ledgers, systems, run, how)
+        return [] if run.on is None else [bounded_roofline(ledger) for ledger in ledgers]
+    except UsageError as error:
+        return f"{str(error).removeprefix('roofline').removeprefix(' --on').removeprefix(': ')}."

@@ -40,7 +40,7 @@ def stream(  # noqa: PLR0913 - options
         spec: a preset's name or a path to a YAML file, or to a config.json of transformers.
         seed: of the weights and the input.
         N: tokens of the first stage; for an encoder-decoder one number for both streams, or two.
-        size: image size in place of N.
+        size: image size instead of N.
         dtype: float32 (the default), float16, bfloat16 or float64.
         settings: overrides, `key.path=value` each.
         progress: called with a line of text before each long step.

@@ -77,10 +77,11 @@ def commit_of(revision: str) -> str:
         names = _git(["for-each-ref", "--format=%(refname:short)"]).stdout.decode("utf-8", "replace").split()
         near = near_names(revision, names)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        if _git(["rev-parse", "--is-shallow-repository"]).stdout.strip() == b"true":
+            hint += " (a shallow clone has few; in a GitHub workflow fetch-depth: 0 fetches all)"
         raise UsageError(
             f"{printable(revision, 80)}: there is no such revision here; expected a commit, branch or tag, as in "
             f"HEAD~1 or main{hint}"
-            + (" (a shallow clone has few; in a GitHub workflow fetch-depth: 0 fetches all)" if _shallow() else "")
         )
     return named.stdout.decode("ascii").strip()
 
@@ -198,10 +199,6 @@ def _contents(top: Path, objects: Sequence[str]) -> Iterator[bytes]:
                     )
                 yield answers.read(int(size))
                 answers.read(1)  # the line's end
-
-
-def _shallow() -> bool:
-    return _git(["rev-parse", "--is-shallow-repository"]).stdout.strip() == b"true"
 
 
 def _ran(words: Sequence[str], top: Path) -> bytes:
@@ -353,7 +350,7 @@ def _path(given: Revised, prefix: str, files: list[str], commit: str) -> str:
 
 
 def _absent(here: str, prefix: str, files: list[str]) -> str:
-    """What is there in place of a missing file."""
+    """What is there instead of a missing file."""
     absent = f"there is no {printable(here, 120)} at that revision"
     if prefix and f"{prefix}{here}" in files:
         return f"{absent}; paths begin at the top of the repository: ./{here} is the one in this folder"
@@ -371,10 +368,7 @@ def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -
     """
     job = RevisionJob(folder=str(there.folder), top=str(there.top), target=there.target, options=dict(options))
     done = subprocess.run(
-        [sys.executable, "-m", "xfcost.api.revisions"],
-        input=msgspec.json.encode(job),
-        capture_output=True,
-        check=False,
+        [sys.executable, "-m", "xfcost.api.revisions"], input=msgspec.json.encode(job), capture_output=True, check=False
     )
     try:
         answer = msgspec.json.decode(done.stdout, type=RevisionAnswer)
@@ -389,13 +383,13 @@ def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -
 
 
 def at_revision(message: str, there: CheckedOut, given: Revised) -> str:
-    """A message with the revision in place of the temporary folder."""
+    """A message that names the revision instead of the temporary folder."""
     named = message.replace(f"{there.folder}/", f"{given.revision}:")
     return named if named.startswith(f"{given.revision}:") else f"{given.revision}:{named}"
 
 
 class RevisionJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What is counted: a target in a folder, in place of the working tree whose top is `top`."""
+    """What is counted: a target in a folder that replaces the working tree whose top is `top`."""
 
     folder: str
     top: str
@@ -438,7 +432,7 @@ def answered(job: RevisionJob) -> RevisionAnswer:
 
 
 def import_folders(entries: Iterable[str], folder: Path, top: Path) -> list[str]:
-    """`sys.path` with the folders of the revision in place of those of the working tree."""
+    """`sys.path` with the folders of the revision instead of those of the working tree."""
     found = [str(folder), str(folder / "src")]
     for entry in entries:
         real = Path(os.path.realpath(entry or os.getcwd()))

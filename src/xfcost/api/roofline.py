@@ -82,6 +82,12 @@ def under_roofs(ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, 
     if len(dtypes) > 1:
         each = " and ".join(f"{name} in {dtype}" for dtype, name in dtypes.items())
         raise UsageError(f"roofline: the roofs are of one dtype, and these are {each}; draw them one by one")
+    for ledger in ledgers:
+        if ledger.timing is not None and ledger.total("seconds") is None:
+            raise UsageError(
+                f"roofline: {ledger.metadata.name}: operations have no seconds of their own on {ledger.timing.device}"
+                f"{', compiled' * ledger.timing.compiled}; time it on cpu or cuda, not compiled"
+            )
     (dtype,) = dtypes
     device, threads = how.device or how.predict or "cpu", how.timing.threads
     machine = None if ledgers[0].timing is None else ledgers[0].timing.machine

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 _TIMES: Final = ("tokens", "peak", "mfu", "mbu", "sustained", "devices")
 _DEVICES: Final = ("on", *MESH_FIELDS)
 _TIMING: Final = tuple(TIMING_OPTIONS)
+_TIMED_ALONE: Final = tuple(name for name in _TIMING if name != "threads")
 _SHARED: Final = ("tensor_parallel", "pipeline", "expert_parallel")
+_UNTIMED: Final = "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"
+_ONE_FORWARD: Final = "--predict: of a torch module a forward is predicted; --device times its training step"
 _OF_TRAINING: Final = ("optimizer", "tokens", "peak", "mfu", "sustained", "devices", *MESH_FIELDS)
 # Run options that a torch module has too.
 _OF_MODULES: Final = (
@@ -63,21 +66,19 @@ def _is_train(given: Mapping[str, Any]) -> bool:
     return given.get("mode") == "train"
 
 
+def _is_no_train(given: Mapping[str, Any]) -> bool:
+    return not _is_train(given)
+
+
+def _has_devices(given: Mapping[str, Any]) -> bool:
+    return given.get("on") is not None
+
+
 WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     "a run": (
-        Refusal(
-            ("mbu",), "{value}: does not apply to a training run; leave it out", lambda given: not _is_train(given)
-        ),
-        Refusal(
-            ("mbu",),
-            "{value}: needs devices, as in --on h100-sxm",
-            lambda given: given.get("on") is not None,
-        ),
-        Refusal(
-            ("weights", "cache"),
-            "{value}: a training run computes in --dtype; leave it out",
-            lambda given: not _is_train(given),
-        ),
+        Refusal(("mbu",), "{value}: does not apply to a training run; leave it out", _is_no_train),
+        Refusal(("mbu",), "{value}: needs devices, as in --on h100-sxm", _has_devices),
+        Refusal(("weights", "cache"), "{value}: a training run computes in --dtype; leave it out", _is_no_train),
         Refusal(
             ("cache",),
             "{value}: --mode {mode} has no cache; add --mode decode, prefill or generate, or leave it out",
@@ -102,25 +103,17 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         Refusal(
             ("expert_parallel",),
             "{value}: a training plan divides experts as other linear maps; leave it out",
-            lambda given: not _is_train(given),
+            _is_no_train,
         ),
         Refusal(
             tuple(name for name in _OF_TRAINING if name not in _SHARED),
             "{all}: only for --mode train; add it, or leave {all} out",
             _is_train,
         ),
-        Refusal(
-            (*MESH_FIELDS, "expert_parallel"),
-            "{first}: needs devices, as in --on a100-sxm-80x8",
-            lambda given: given.get("on") is not None,
-        ),
+        Refusal((*MESH_FIELDS, "expert_parallel"), "{first}: needs devices, as in --on a100-sxm-80x8", _has_devices),
     ),
     "choosing": (
-        Refusal(
-            ("price", "tokens_per_user"),
-            "{value}: needs devices, as in --on h100-sxm,l40s",
-            lambda given: given.get("on") is not None,
-        ),
+        Refusal(("price", "tokens_per_user"), "{value}: needs devices, as in --on h100-sxm,l40s", _has_devices),
         Refusal(
             ("tokens_per_user",),
             "{value}: applies only to --mode decode; add it, or leave it out",
@@ -138,15 +131,8 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             "{first}: needs one device, and --on has {devices}; give one in --on, or leave {first} out",
         ),
     ),
-    "a run without a timing": (
-        Refusal(_TIMING, "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)"),
-    ),
-    "a prediction": (
-        Refusal(
-            tuple(name for name in _TIMING if name != "threads"),
-            "{first}: applies only to timed runs; add --device cpu (in a plot also --metric time)",
-        ),
-    ),
+    "a run without a timing": (Refusal(_TIMING, _UNTIMED),),
+    "a prediction": (Refusal(_TIMED_ALONE, _UNTIMED),),
     "a spec": (
         Refusal(
             ("example_inputs", "example_kwargs"),
@@ -173,11 +159,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("settings", "probe", *(name for name in OPTIONS if name not in _OF_MODULES)),
             "{value}: only specs take it; a module is counted as it is, on the inputs that it is given",
         ),
-        Refusal(
-            ("predict",),
-            "--predict: of a torch module a forward is predicted; --device times its training step",
-            lambda given: not _is_train(given),
-        ),
+        Refusal(("predict",), _ONE_FORWARD, _is_no_train),
         Refusal(
             ("cache_in", "cache_out"),
             "{value}: only --mode prefill, decode and generate have a cache; add one of them, or leave it out",
@@ -195,21 +177,12 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("mode", "device", "memory_level"),
             "{value}: {name} is a torch module, of which {counted} is counted; give specs alone, or leave {first} out",
         ),
-        Refusal(
-            ("predict",),
-            "--predict: of a torch module a forward is predicted; --device times its training step",
-            lambda given: not given["trains"],
-        ),
+        Refusal(("predict",), _ONE_FORWARD, lambda given: not given["trains"]),
     ),
     "roofline": (
         Refusal(("compile",), "--compile: a compiled model has no separate operations to time; leave it out"),
     ),
-    "roofline --predict": (
-        Refusal(
-            tuple(name for name in _TIMING if name != "threads"),
-            "{first} with --predict: nothing is timed; leave one of them out",
-        ),
-    ),
+    "roofline --predict": (Refusal(_TIMED_ALONE, "{first} with --predict: nothing is timed; leave one of them out"),),
     "roofline --on": (
         Refusal(("device", "predict", *_TIMING), "{first} with --on: nothing is run or timed; leave one of them out"),
     ),
@@ -255,8 +228,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "a run on a device": (
         Refusal(
-            ("weights", "cache"),
-            "{value}: what runs here is in --dtype; leave out {first}, or --device and --predict",
+            ("weights", "cache"), "{value}: what runs here is in --dtype; leave out {first}, or --device and --predict"
         ),
     ),
     "find": (
@@ -548,6 +520,8 @@ def timing_plan(device: str | None, options: Mapping[str, Any], *, predict: bool
         raise UsageError("--composed and --cuda-graph: a graph captures the whole model; give one of them")
     if "composed" in given and "compile" in given:
         raise UsageError("--composed and --compile: a compiled model has no rows to compose; give one of them")
+    if "composed" in given and device == "mps":
+        raise UsageError("--composed: --device mps has no seconds of rows to compose; leave it out, or time on cpu")
     stopping = [f"--{name.replace('_', '-')}" for name in ("precision", "max_time", "min_time") if name in given]
     if "runs" in given and stopping:
         raise UsageError(f"--runs and {stopping[0]}: both set how long to measure; give one of them")

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from xfcost.torch_models.timing.systems import OnDevice
 
 _PAIR: Final = 2
-# Modes in which a torch module is timed, and in which it is counted beside other systems.
+# Modes in which a torch module is timed, and in which it is compared with other systems.
 TIMED_MODES: Final[tuple[Mode, ...]] = ("forward", "train")
 _COUNTED_MODES: Final[tuple[Mode, ...]] = (*TIMED_MODES, *WITH_CACHE)
 # Sizes of the image at which a module is counted first, where they are in the range.
@@ -76,7 +76,7 @@ def open_systems(
     options = {**options, "on": devices[0] if devices else None}
     entries: list[Any] = []
     for one in given:
-        if _is_pair(one) or is_module(one):
+        if is_module(one[0] if isinstance(one, tuple) and len(one) == _PAIR else one):
             entries.append(one)
         else:  # a pattern gives no system twice
             before = [name for name in entries if isinstance(name, str)]
@@ -118,7 +118,7 @@ def open_one(command: str, given: Any, options: Mapping[str, Any], progress: Pro
     """The system of a command that takes one.
 
     Raises:
-        XfcostError: as `open_systems`; a pattern stands for several.
+        XfcostError: as `open_systems`; or a pattern matches several.
     """
     systems = open_systems([given], options, progress)
     if len(systems) != 1:
@@ -182,18 +182,14 @@ def _texts(given: Sequence[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def _is_pair(one: Any) -> bool:
-    return isinstance(one, tuple) and len(one) == _PAIR and is_module(one[0])
-
-
 def _target(
     one: Any, options: Mapping[str, Any], progress: Progress | None, counted: bool
 ) -> ModuleTarget | SpecSystem | RecordedModel | None:
-    """The module that a name stands for; of a config.json its spec, where there is one; None of specs."""
-    target, settings = module_target(one) if isinstance(one, str) else None, options.get("settings")
+    """The module of a name; of a config.json its spec if there is one; None of specs."""
+    target = module_target(one) if isinstance(one, str) else None
     if counted and (found := recorded_model(target, options)) is not None:
         return found[0]
-    loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
+    loaded = imported(target, options, progress) if target is not None and target.kind == "config" else None
     return target if loaded is None else SpecSystem(loaded)
 
 

@@ -27,7 +27,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="FILE",
-        help="Compare rows saved by `xfcost measure --save` instead of measuring. SPECS choose systems of the file "
+        help="Use rows saved by `xfcost measure --save` instead of measuring. SPECS choose systems of the file "
         "(default: all); --device, --threads, --dtype, --batch, --attention, --mode, --N or --size choose rows.",
     ),
 ]

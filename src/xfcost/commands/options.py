@@ -274,7 +274,7 @@ class Target(NamedTuple):
     output: Path | None
     force: bool
     picture: str = ""
-    """The ending of a picture, which is drawn beside the report; then that goes to the terminal."""
+    """The ending of a picture, which is drawn in addition to the report; the report then goes to the terminal."""
 
     def document(self, made: Document, draw: Callable[[str], bytes] | None = None) -> None:
         """A report, and the picture that `draw` makes."""
@@ -383,7 +383,7 @@ def measured_axis(tokens: str | None, sizes: str | None) -> tuple[SizeAxis, tupl
 
 
 def marked(given: str | None, axis: SizeAxis, span: tuple[int, int]) -> int | None:
-    """Where the dotted line stands: where it is asked, else at N = 784 where that is in the range.
+    """The place of the dotted line: the given one, otherwise N = 784 if that is in the range.
 
     Raises:
         UsageError: it is outside the range.

@@ -137,7 +137,9 @@ def _seconds(report: Report, option: str) -> BudgetFigure:
         return BudgetFigure(prediction.seconds, f"predicted on {prediction.device}", interval=interval)
     plan = None if report.training is None else report.training.plan
     if (bounded := report.on or plan) is not None and bounded.no_time is not None:
-        raise UsageError(f"{option}: a run on {_devices(report)} takes no time, it {bounded.no_time}")
+        others = ", or ".join(report.on.memory.remedies) if report.on else " ".join(plan.remedies if plan else ())
+        mended = f"; it would fit with {others}" if others else ""
+        raise UsageError(f"{option}: a run on {_devices(report)} takes no time, it {bounded.no_time}{mended}")
     if report.on is not None and (least := report.on.least_seconds) is not None:
         return BudgetFigure(least, _LOWER_BOUND, outputs=(report.on.outputs, output_word(report.mode)))
     if plan is not None and plan.bound_step_seconds is not None:
@@ -262,7 +264,7 @@ def _values(ledger: Ledger, quantity: str, param: int, *, held: bool) -> Iterato
     value: int | float
     for row in ledger.rows:
         if quantity == "attention_bytes":
-            value = 0 if row.matrix is None else row.matrix.alive_bytes(element)  # the largest alone is alive
+            value = 0 if row.matrix is None else row.matrix.alive_bytes(element)  # only the largest is alive
         elif quantity == "cache_bytes":
             value = ledger.cached_bytes_of(row)
         elif quantity == "least_seconds":

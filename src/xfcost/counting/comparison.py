@@ -51,7 +51,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     Both `last_below` and `N` were counted: one system costs less at the first, the other at the second, and at counted
     points between them both cost the same. At points that were not counted the order may differ: see `searches`."""
     size_crossovers: tuple[dict[str, Any], ...]
-    """The same at equal image sizes, `size` in place of `N`; only of systems with patches of different sizes."""
+    """The same at equal image sizes, `size` instead of `N`; only for systems with patches of different sizes."""
     searches: tuple[CrossoverSearch, ...]
     """At which N crossovers were searched for, pair by pair, where the pair has any N in common."""
     size_searches: tuple[CrossoverSearch, ...]
@@ -218,7 +218,7 @@ def _figures(system: System, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures |= {quantity: ledger.total(quantity) for quantity in TRAFFIC}
     figures["sequential_steps"] = ledger.metadata.sequential_steps
     figures["parallel_width"] = ledger.metadata.parallel_width
-    if ledger.generation is not None and ledger.generation.decode is None:  # the prefill alone is no generation
+    if ledger.generation is not None and ledger.generation.decode is None:  # only a prefill, not a generation
         work = ("macs", *(f"macs_{kind}" for kind in MIXINGS), "mixing_macs", "flops")
         figures |= dict.fromkeys(work)
     figures |= {name: _read(ledger, path) for name, path in _OF_MODES.items()}

@@ -19,7 +19,7 @@ from xfcost.counting.sums import last_true
 from xfcost.counting.sweep import TOKENS, PossibleSizes, SizedSystem
 from xfcost.ledger.ledger import Ledger
 
-# More systems than this are compared with the first alone, and listed one below the other in reports.
+# More systems than this are compared only with the first, and listed one below the other in reports.
 MOST_PAIRED: Final = 4
 # The largest N of a search, and the largest side of an image in pixels.
 _MOST_TOKENS: Final = 2**20

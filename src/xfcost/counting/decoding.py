@@ -86,7 +86,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         note = f"no decode steps; the rows are the prefill's: {error}"
         return msgspec.structs.replace(prefill, generation=refused).with_note(note)
     decode = work_of(steps)
-    # the trace is of the prefill alone; its result is in the agreement
+    # only the prefill is traced; the agreement has the result
     rows = (
         *(in_phase("prefill", without_trace(row)) for row in prefill.rows),
         *(in_phase("decode", row) for row in steps),

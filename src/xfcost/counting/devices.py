@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +27,6 @@ from xfcost.ledger.roofs import roofs_of
 from xfcost.ledger.units import number_of
 from xfcost.spec.reader import Expected, YamlPath, read, read_file, shown_value
 
-_KEYS: Final = (
-    "title", "driver", "vendor", "year", "memory", "bandwidth", "peaks", "link", "node", "network", "price_per_hour",
-    "notes",
-)  # fmt: skip
 _NEEDED: Final = ("bandwidth", "peaks")
 _MOST_PRICE: Final = 1e9
 OWN: Final = "own"
@@ -46,7 +43,7 @@ class _FigureKind(msgspec.Struct, frozen=True):
     example: str
 
 
-# Bounds refuse figures without the prefix of their unit: 989.4 in place of 989.4 TFLOP/s.
+# Bounds refuse figures without the prefix of their unit: 989.4 instead of 989.4 TFLOP/s.
 _PEAK: Final = _FigureKind(
     "dense FLOP/s", re.compile(r"\s*(FLOP/s|FLOPS|OP/s|OPS)\s*$", re.IGNORECASE), 1e9, 1e19, "989.4 TFLOP/s or 989.4T"
 )
@@ -106,9 +103,6 @@ class DeviceFile:
         """
         path = ("devices", name)
         entry = self._mapping(self._entries[name], path)
-        for key in entry:
-            if key not in _KEYS:
-                raise self._source.error((*path, key), f"unknown key; {nearest(key, _KEYS)}")
         fields = self._fields(entry, path, base)
         if base is not None:
             used = self._used(fields)
@@ -124,16 +118,21 @@ class DeviceFile:
             "title": self._text,
             "driver": self._text,
             "vendor": self._text,
-            "year": self._year,
+            "year": lambda given, at: self._number(given, at, "a year, as in 2022"),
             "memory": lambda given, at: self._figure(given, at, _MEMORY),
             "bandwidth": lambda given, at: self._figure(given, at, _RATE),
             "peaks": lambda given, at: (dict(base.peaks) if base else {}) | self._peaks(given, at),
             "link": self._link,
             "network": self._link,
             "node": self._node,
-            "price_per_hour": self._price,
+            "price_per_hour": lambda given, at: float(
+                self._number(given, at, "a price per hour of one device, as in 2.5", int | float, 0, _MOST_PRICE)
+            ),
             "notes": self._notes,
         }
+        for key in entry:
+            if key not in readers:
+                raise self._source.error((*path, key), f"unknown key; {nearest(key, readers)}")
         fields = {key: readers[key](value, (*path, key)) for key, value in entry.items()}
         if "memory" in fields:
             fields["memory_kind"] = self._memory_kind(entry["memory"], (*path, "memory"))
@@ -197,18 +196,13 @@ class DeviceFile:
         )
 
     def _node(self, given: Any, path: YamlPath) -> int:
-        if isinstance(given, bool) or not isinstance(given, int) or not 2 <= given <= MOST_DEVICES:  # noqa: PLR2004 - a link
-            raise self._source.error(path, f"{shown_value(given)}: expected how many devices the link joins, as in 8")
-        return given
+        return int(self._number(given, path, "how many devices the link joins, as in 8", int, 2, MOST_DEVICES))
 
-    def _price(self, given: Any, path: YamlPath) -> float:
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= _MOST_PRICE:
-            raise self._source.error(path, f"{shown_value(given)}: expected a price per hour of one device, as in 2.5")
-        return float(given)
-
-    def _year(self, given: Any, path: YamlPath) -> int:
-        if isinstance(given, bool) or not isinstance(given, int):
-            raise self._source.error(path, f"{shown_value(given)}: expected a year, as in 2022")
+    def _number(
+        self, given: Any, path: YamlPath, what: str, kind: Any = int, least: float = -inf, most: float = inf
+    ) -> Any:
+        if isinstance(given, bool) or not isinstance(given, kind) or not least <= given <= most:
+            raise self._source.error(path, f"{shown_value(given)}: expected {what}")
         return given
 
     def _notes(self, given: Any, path: YamlPath) -> tuple[str, ...]:
@@ -412,7 +406,7 @@ def device_reported(driver: str) -> Device | None:
 
 
 def own_file() -> Path:
-    """The user's own devices, beside the calibrations."""
+    """The user's own devices, in the folder of the calibrations."""
     return calibration.folder() / "devices.yaml"
 
 

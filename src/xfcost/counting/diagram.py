@@ -99,7 +99,7 @@ def boxes_of(block: Block, rows: Sequence[Operation]) -> Iterator[BlockBox]:
 
 
 def sublayer_boxes(part: Part, rows: Sequence[Operation], number: int) -> Iterator[BlockBox]:
-    """A sub-layer's boxes: its norm and residual as they stand, a mixer's core as one box, anything else as one."""
+    """A sub-layer's boxes: its norm and residual as they are, a mixer's core as one box, anything else as one."""
     around = [row for row in rows if row.role and part.residual != "none"]
     inside = [row for row in rows if row not in around]
     pre = isinstance(part.residual, Residual) and part.residual.place == "pre"
@@ -335,7 +335,7 @@ class Diagram(NamedTuple):
 
     columns: tuple[DiagramColumn, ...]
     rows: tuple[tuple[BlockBox | None, ...], ...]
-    """One row of boxes: None where a column has none to set beside the others."""
+    """One row of boxes: None where a column has no box that matches the others."""
     differing: tuple[int, ...]
     """The rows whose boxes are not all alike."""
 
@@ -501,7 +501,7 @@ def aligned(columns: Sequence[Sequence[BlockBox]]) -> list[tuple[BlockBox | None
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> Iterator[tuple[int | None, int | None]]:
-    """Indices of equal items side by side, as many as can be and as early as can be; None beside an item alone."""
+    """Pairs of indices of equal items, as many and as early as possible; None for an item without an equal one."""
     i = j = 0
     for above, below in best_pairs([[float(one == other) for other in second] for one in first]):
         yield from ((alone, None) for alone in range(i, above))

@@ -86,7 +86,7 @@ def _tree(rows: Sequence[ReportOperation]) -> Branch:
 
 
 def aligned_operations(before: Sequence[ReportOperation], after: Sequence[ReportOperation]) -> list[OperationPair]:
-    """Every operation of either run, beside the same one of the other; None beside one that only one of them has."""
+    """Pairs of the same operation in both runs; None for an operation that only one of them has."""
     return list(_aligned(_tree(before), _tree(after)))
 
 
@@ -452,11 +452,7 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
         totals=tuple(totals),
         seconds=seconds,
         predicted_seconds=predicted,
-        notes=(
-            *(note for note in (another_n(before, after), untimed, unpredicted) if note),
-            *uncounted,
-            *notes,
-        ),
+        notes=(*(note for note in (another_n(before, after), untimed, unpredicted) if note), *uncounted, *notes),
     )
 
 

@@ -215,7 +215,7 @@ class CountedSizes:
 
     @property
     def on_numbers(self) -> bool:
-        """Does it run on real tensors alone, which take memory?"""
+        """Does it run only on real tensors, which take memory?"""
         module = self.counted(self.own).module
         return module is not None and module.tensors == "real"
 

@@ -252,7 +252,7 @@ def pairs_of(series: Sequence[Series], most: int) -> list[tuple[int, int]]:
 
     Where more than `most` series differ in the same thing, each is compared with the first.
     """
-    # the attention and the dtype of a torch module are its own: beside a spec they are no difference in the run
+    # a torch module has its own attention and dtype: compared with a spec they are no difference in the run
     own, its_own = {RUN[0], RUN[2]}, ("its own",)
     traits = []
     for row in (one.row for one in series):

@@ -270,7 +270,7 @@ class Shares(NamedTuple):
         """What a device exchanges in a pass over the samples of `ledger`."""
         t, p, e = self.plan.tensor, self.plan.pipeline, self.plan.expert
         ends = _ends_of_sub_layers(ledger)
-        # the devices of one stage make the all-reduces of its blocks alone
+        # the devices of one stage make only the all-reduces of its blocks
         moved = sum(one.width * one.tokens * ledger.bytes_per_element * one.times for one in ends.values())
         width, tokens = next(((one.width, one.tokens) for one in ends.values()), (0, 0))
         vectors = width * tokens * ledger.bytes_per_element

@@ -55,7 +55,7 @@ _COUNTED_IN: Final[dict[Mode, tuple[Mode, ...]]] = {"generate": ("prefill", "dec
 def letters_at(
     tokens: int, batch: int, chunks: Mapping[str, int], logs: Mapping[str, str], caps: Mapping[str, tuple[str, int]]
 ) -> dict[str, int]:
-    """What the letters of forms stand for; errors are those of `form_value`."""
+    """The values of the letters in forms; errors are those of `form_value`."""
     letters = {"N": tokens, "B": batch} | {one: -(-tokens // size) for one, size in chunks.items()}
     letters |= {f"{one}P": chunked_pairs(tokens, size) for one, size in chunks.items()}
     letters |= {one: (form_value(form, letters) - 1).bit_length() for one, form in logs.items()}
@@ -121,7 +121,7 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The file of counts of a model."""
 
     tokens: int
-    """N where none is given; 0 of a model that takes images alone, whose one size is that of its config."""
+    """N if none is given; 0 for a model that takes only images, of the size in its config."""
     positions: int | None = None
     """The most tokens that it has positions for."""
     heads: HeadSharing | None = None
@@ -201,7 +201,7 @@ def placed(path: str) -> dict[str, str]:
 
 
 def with_fused_attention(ledger: Ledger, config: Mapping[str, Any]) -> Ledger:
-    """The ledger of causal eager attention with one kernel in place of each core: the same work, and no matrices.
+    """The ledger of causal eager attention with one kernel instead of each core: the same work, and no matrices.
 
     A core is the rows from the product that makes scores to the product with their softmax.
     """

@@ -27,7 +27,7 @@ from xfcost.spec.run import Run
 ROW_QUANTITIES: Final = ("params", "macs", "attention_bytes")
 # Of the whole.
 TOTALS: Final = ("macs", "mixing_macs", "attention_bytes", "cache_bytes", "params")
-# The path of an operation, or a word in place of it, and the quantity.
+# The path of an operation, or a word instead of it, and the quantity.
 Key = tuple[str, str]
 TOTAL: Final = "total"
 BY_KIND: Final = ("macs", "params")

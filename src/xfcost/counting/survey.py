@@ -179,7 +179,7 @@ class SurveyLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agrees(self) -> Literal["yes", "otherwise", "no"] | None:
-        """Does the derived order grow with N as the printed one, as it stands or otherwise? None without a print."""
+        """Does the derived order grow with N as the published one, with these or other keys? None: none published."""
         if self.entry.complexity is None:
             return None
         printed = growth(self.entry.complexity)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -22,8 +22,7 @@ from xfcost.formulas.component import (
     single_token,
     tag_of,
 )
-from xfcost.formulas.conv_kernel import ConvKernel, kernel_of, pooling, unread_note
-from xfcost.formulas.grid_axes import numbers
+from xfcost.formulas.conv_kernel import ConvKernel, pooling
 from xfcost.formulas.letters import lettered
 from xfcost.formulas.rows import (
     decode_step,
@@ -259,7 +258,7 @@ class ChunkSizes(msgspec.Struct, frozen=True):
         return None if self.pads else merged_heads(shape, self.heads, self.size, self.chunks)
 
     def scores(self, prefix: str, title: str, macs: Number, **facts: Any) -> Operation:
-        """The row of these products; a `prefix` says that there is more beside them."""
+        """The row of these products; a `prefix` says that there are others too."""
         last = self.tokens - (self.chunks - 1) * self.size
         # of a token with itself and with the earlier ones of its chunk, without padding
         pairs = (self.chunks - 1) * (self.size * (self.size + 1) // 2) + last * (last + 1) // 2
@@ -270,77 +269,6 @@ class ChunkSizes(msgspec.Struct, frozen=True):
 def pad_to_chunks(tokens: Number, padded: Number, width: Number, tensors: Tensors | None = None) -> Operation:
     """`padded` tokens of `width` written, where these are not the tokens themselves."""
     return move("pad", "Pad to whole chunks", lesser(1, padded - tokens) * padded * width, tensors=tensors)
-
-
-# Keys and values of a max-pooled feature map ─────────────────────────────────────────────────────────────────────────
-
-
-class PooledKeys(msgspec.Struct, frozen=True):
-    """Disjoint pools; an incomplete pool at the far border is left out."""
-
-    kernel: ConvKernel
-
-    @classmethod
-    def on(cls, grid: Grid, pool: int | list[int]) -> PooledKeys:
-        """Pools of `pool` positions along every axis of `grid`, or along each.
-
-        Raises:
-            ComponentError: a list has another length than the grid has axes.
-        """
-        try:
-            return cls(kernel_of(grid, pool, pool, None))
-        except ComponentError as error:
-            raise ComponentError("pool", error.message) from None
-
-    @property
-    def axes(self) -> int:
-        """Axes that are pooled."""
-        return sum(side != 1 for side in self.kernel.sides)
-
-    @property
-    def pools(self) -> bool:
-        """Is anything pooled?"""
-        return self.axes > 0
-
-    @property
-    def reads(self) -> str:
-        """Keys read per query, in letters."""
-        return f"N/{letter_power('W', self.axes)}" if self.pools else "N"
-
-    def check(self, grid: Grid) -> None:
-        """Raise ComponentError where the pools do not fit `grid`."""
-        if not self.pools:
-            return
-        try:
-            self.kernel.check(grid)
-        except ComponentError as error:
-            raise ComponentError("pool", error.message) from None
-
-    def count(self, grid: Grid) -> Number:
-        """M, the number of keys."""
-        return prod(self.kernel.out(grid.sides)) if self.pools else grid.total
-
-    def covers(self, grid: Grid) -> Number:
-        """Number of tokens in a pool."""
-        return self.count(grid) * prod(self.kernel.sides) if self.pools else grid.total
-
-    def covered(self, grid: Grid) -> Sequence[int]:
-        """The tokens in a pool."""
-        if not self.pools:
-            return range(grid.total)
-        pooled_sides = (out * side for out, side in zip(self.kernel.out(grid.sides), self.kernel.sides, strict=True))
-        return numbers(map(range, pooled_sides), grid.sides)
-
-    def row(self, path: str, title: str, grid: Grid, width: Number) -> Operation:
-        """The max-pool of `width` channels: local, content-dependent mixing."""
-        read = {"mixing": "local", "reads": letter_power("W", self.axes), "reads_tokens": prod(self.kernel.sides)}
-        row = pooling(path, "max", self.kernel, self.count(grid) * width, grid.total * width)
-        return msgspec.structs.replace(row, title=title, content_dependent=True, **read)
-
-    def notes(self, grid: Grid) -> Iterator[str]:
-        """A note on tokens outside the pools."""
-        if self.pools:
-            yield from unread_note(self.kernel, grid)
 
 
 # Pools of attention heads on a grid, and windows of it: heads are pooled as samples, extra tokens pass by.

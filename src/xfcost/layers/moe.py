@@ -110,7 +110,10 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             raise ComponentError(
                 "active", f"a token can't use {self.active} of {self.experts} experts; at most all of them"
             )
-        _check_plain(self.expert)
+        # An expert is a network alone: what says how a sub-layer is placed in a block has no meaning for it
+        for field, default in {"residual": None, "chunks": 1, "tokens": "all", "out_width": None}.items():
+            if getattr(self.expert, field, default) != default:
+                raise ComponentError("expert", f"an expert takes no {field!r}; leave it out")
         try:
             self.expert.check(place)
         except ComponentError as error:
@@ -164,8 +167,8 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        t = self._tensors(n, d)
-        yield from self._routing(n, d)
+        t = _ExpertTensors(n, d, self.experts, self.active, self.computed(n), slots=self.capacity is not None)
+        yield from self._routing(n, d, t)
         # Integers, without a gradient
         tensors = Tensors((Tensor("choose", t.copies, "int64"),), t.arrangement)
         yield move("arrange", "Places of the tokens' copies with their experts", tensors=tensors)
@@ -197,10 +200,6 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         both = ("weigh" if self.active == 1 else "sum", BEFORE)
         yield elementwise("shared_add", "Add the shared experts", "add", place.grid.total * place.dim, of=both)
 
-    def _tensors(self, n: Number, d: Number) -> _ExpertTensors:
-        slots = self.capacity is not None
-        return _ExpertTensors(n, d, self.experts, self.active, self.computed(n), slots=slots)
-
     def _of_each(self, row: Operation, tokens: Number) -> Operation:
         """A network's row, for all experts: each has weights of its own, and a token uses those of A.
 
@@ -218,7 +217,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             weights_read=WeightsRead(every if slots else lesser(chosen, every), every, None if slots else tokens),
         )
 
-    def _routing(self, n: Number, d: Number) -> Iterator[Operation]:
+    def _routing(self, n: Number, d: Number, t: _ExpertTensors) -> Iterator[Operation]:
         every = n * self.experts
         router = on_raw_input(linear("router", "Router", n, d, self.experts, bias=False))
         yield msgspec.structs.replace(router, weight_matrices=())  # no format quantises it
@@ -226,8 +225,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         if self.correction:
             yield elementwise("correction", "Bias of the choice", "add", every)
         if self.groups is not None:
-            yield self._group_choice(self.groups, n, d)
-        t = self._tensors(n, d)
+            yield self._group_choice(self.groups, n, t)
         yield (
             maximum("choose", "Choice of the expert", every, tensors=t.choice)
             if self.active == 1
@@ -248,10 +246,9 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             tensors=tensors,
         )
 
-    def _group_choice(self, groups: Groups, n: Number, d: Number) -> Operation:
+    def _group_choice(self, groups: Groups, n: Number, t: _ExpertTensors) -> Operation:
         """Scores of the groups, then the best of them; the experts of all others are masked."""
         top_two = groups.score == "top_two"
-        t = self._tensors(n, d)
         # The groups that are chosen and a mask of the others are saved, and what the groups' scores are made of
         score = (
             (Tensor("best two", (t.tokens, groups.count, 2), "int64"),)
@@ -295,14 +292,6 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
                 f"capacity {self.capacity:g}: {each} for each of {self.experts:,} experts, "
                 f"{self.experts * slots:,} for {copies}; all are computed and counted, filled or not, and {competing}"
             )
-
-
-def _check_plain(expert: Mlp | Swiglu | Geglu) -> None:
-    """An expert is a network alone: what says how a sub-layer is placed in a block has no meaning for it."""
-    plain = {"residual": None, "chunks": 1, "tokens": "all", "out_width": None}
-    for field, default in plain.items():
-        if getattr(expert, field, default) != default:
-            raise ComponentError("expert", f"an expert takes no {field!r}; leave it out")
 
 
 _PLACE: Final = "place"

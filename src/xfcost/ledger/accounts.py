@@ -1,4 +1,4 @@
-"""Figures of an operation beside its counted costs: a small struct for each account (traced, cached, trained, …).
+"""Figures of an operation besides its counted costs: a small struct for each account (traced, cached, trained, …).
 
 Reports use one flat name per figure (`traced_macs`, `kept_bytes`); `FIGURES` maps it to its struct and field.
 """
@@ -66,7 +66,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of an operation in a training step, beside the MACs of its backward pass."""
+    """Figures of an operation in a training step, in addition to the MACs of its backward pass."""
 
     saved_macs: int = 0
     """Backward MACs that the first of several blocks saves: the model's input needs no gradient."""

@@ -166,7 +166,7 @@ def shown(given: object, most: int = 60) -> str:
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """Known names similar to `name`, the nearest first."""
     lower = {word.lower(): word for word in sorted(known, reverse=True)}
-    import difflib  # bad input alone needs it
+    import difflib  # only bad input needs it
 
     return [lower[word] for word in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)]
 

@@ -1,6 +1,6 @@
 """The work that no implementation of a pass avoids: the MACs that masks keep, weights once, keys and values once.
 
-Of experts that is the least: all tokens may choose the same. Beside it stands the expected number of experts.
+For experts this is the least: all tokens may choose the same. The expected number of experts is counted too.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     N: int
     """Tokens of the first stage; 0 of a module's image, whose tokens are not known."""
     size: tuple[int, int] | None = None
-    """The image's height and width, where these were given in place of N."""
+    """The image's height and width, if these were given instead of N."""
     batch: int = 1
     dtype: str = "float32"
     attention: str = "eager"
@@ -90,7 +90,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     composed: bool = False
     """Was every distinct block run once, and the whole composed of them?"""
     module: OfModule | msgspec.UnsetType = msgspec.UNSET
-    """Of a torch module alone."""
+    """Only for a torch module."""
 
     @property
     def is_module(self) -> bool:

@@ -1,4 +1,4 @@
-"""Results of a run mode beside its rows: KV cache, decode step, generation."""
+"""Results of a run mode in addition to its rows: KV cache, decode step, generation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CacheBytes(msgspec.Struct, frozen=True, kw_only=True):
     """The part of `state_bytes` that cross-attention reads: keys and values of an encoder's tokens, computed once."""
 
     def times(self, samples: int, before: int = 1) -> CacheBytes:
-        """That of so many samples in place of those `before`."""
+        """That of so many samples instead of those `before`."""
         of_batch = ("bytes", "state_bytes", "recurrent_bytes", "cross_attention_bytes")
         return msgspec.structs.replace(self, **{name: getattr(self, name) * samples // before for name in of_batch})
 
@@ -76,7 +76,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     decode_seconds: float | None = None
     """All steps on the device."""
     traced_at: tuple[int, ...] = ()
-    """The numbers of tokens at which a step was traced, beside the prefill."""
+    """The numbers of tokens at which a step was traced, in addition to the prefill."""
     refused: str | None = None
     """The reason why there are no decode steps."""
 

@@ -124,6 +124,13 @@ class TimeEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """Of the peak where it is compute-bound (MFU), of the bandwidth where it is memory-bound (MBU)."""
 
 
+def why_no_time(spare: int | None, available: int | None, words: str) -> str | None:
+    """`does not fit: 51.2 GiB too much for 79.1 GiB of each`; None of what fits, or may."""
+    if spare is None or available is None or spare >= 0:
+        return None
+    return f"does not fit: {size(-spare)} too much for {size(available)}{words}"
+
+
 class MemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of a run, and those of the devices."""
 
@@ -219,10 +226,7 @@ class OnDevices(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def no_time(self) -> str | None:
         """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB`; None where it may."""
-        need = self.memory
-        if need.spare is None or need.available is None or need.spare >= 0:
-            return None
-        return f"does not fit: {size(-need.spare)} too much for {size(need.available)}{self.memory_words}"
+        return why_no_time(self.memory.spare, self.memory.available, self.memory_words)
 
     @property
     def memory_words(self) -> str:

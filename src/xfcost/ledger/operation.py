@@ -90,7 +90,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     bound: bool = False
     """Do the shapes of its weights depend on the input size, so that another N needs new weights?"""
     once: bool = False
-    """Does it run once for the whole batch, because it reads weights alone?"""
+    """Does it run once for the whole batch, because it reads only weights?"""
     core: AttentionCore | None = None
     """The attention core that starts with this row."""
     sequential: int = 1

@@ -1,4 +1,4 @@
-"""How the running model mixes tokens, row by row: what the running model reads, beside what the rows declare."""
+"""How the running model mixes tokens: what it reads, row by row, compared with what the rows declare."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: tuple[ProbedRow, ...]
     detailed: bool = True
-    """Was it asked for, so that reports show every row? The check beside a trace looks at no whole mixers."""
+    """Was it requested, so that reports show every row? The check of a traced run does not look at whole mixers."""
     sizes: dict[str, str] = {}
     """How each component was made small enough to probe, by its path."""
     patterns: dict[str, tuple[str, ...]] = {}

@@ -54,7 +54,7 @@ class WeightFormat(NamedTuple):
     inputs: int | None
     """… and so many inputs; None: of all."""
     scale_bits: int
-    """Of a scale, and of the zero point beside it."""
+    """Of a scale, and of its zero point."""
     words: str
     """How it is stored, for reports."""
     products: str | None = None

@@ -1,4 +1,4 @@
-"""What a module's ledger has beside a spec's: how each operation ran, the whole run, its costs as polynomials in N."""
+"""What only a module's ledger has: how each operation ran, the whole run, its costs as polynomials in N."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ModuleRun(msgspec.Struct, frozen=True, kw_only=True):
     eager_bytes: int = 0
     """Bytes of attention matrices saved for training if every softmax(QKᵀ) were written."""
     fused_bytes: int = 0
-    """The same if every one were fused: log-sum-exps alone."""
+    """The same if every one were fused: only log-sum-exps."""
     traced: str = ""
     """How fvcore's trace compares: `agrees`, `differs`, or why there is none."""
     recorded: str | None = None

@@ -38,7 +38,7 @@ class ChangedRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SumCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What left a sub-layer, beside what entered its block and every Δ since, added in float64."""
+    """What left a sub-layer, compared with the input of its block plus every Δ since, added in float64."""
 
     difference: float
     """The largest."""
@@ -79,12 +79,12 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
     """What Δ is computed from: another stream in a reversible block."""
     out_name: str
     tokens: int
-    """Rows of Δ: those of the special tokens alone, where the sub-layer updates only these."""
+    """Rows of Δ: only those of the special tokens if the sub-layer updates only these."""
     width: int
     tokens_compete: bool = False
     """Can a token push another out, as experts with a capacity let them?"""
     special_only: bool = False
-    """Does it update the special tokens alone?"""
+    """Does it update only the special tokens?"""
     shortcut: bool = False
     """Is X brought to another grid or width before Δ is added?"""
     behind: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
     check: SumCheck | None = None
     """None where no sum was made."""
     matrices: Matrices | None = None
-    """Of small models alone."""
+    """Only for small models."""
 
     @property
     def formula(self) -> str:

@@ -26,7 +26,7 @@ class Roofs(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_second: float
     """The bandwidth of its memory: of element-wise additions larger than its caches."""
     calibrated: str | None = None
-    """When `xfcost calibrate` measured them (UTC, ISO 8601); None: measured for this report alone, or nominal."""
+    """When `xfcost calibrate` measured them (UTC, ISO 8601); None: measured only for this report, or nominal."""
     tf32_flops_per_second: float | None = None
     """The peak of float32 with TF32, where `flops_per_second` is without it; None where it isn't faster."""
     nominal: str | None = None

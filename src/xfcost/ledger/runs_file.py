@@ -103,7 +103,7 @@ def _row(line: bytes, number: int, name: str) -> Measurement:
 
 
 class RunsFile:
-    """A file of measurements that this process alone appends to, while it is open."""
+    """A file of measurements to which only this process appends while it is open."""
 
     def __init__(self, path: Path, header: Header, say: Say) -> None:
         """Open it, or make it; `say` gets a line of text about a torn line.

@@ -22,7 +22,7 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT, number_of
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _NO_REPORT: Final = "is not a report of `xfcost analyze --format json -o FILE`"
-# Other JSON of xfcost: a key that it alone has -> the command that wrote it.
+# Other JSON of xfcost: a key that only it has -> the command that wrote it.
 _OTHERS: Final = {"systems": "compare", "rows": "measure", "targets": "check", "before": "diff", "asked": "find"}
 
 
@@ -127,6 +127,8 @@ class ReportPlan(msgspec.Struct, frozen=True, kw_only=True):
     bound_step_seconds: Seconds | None
     no_time: str | None = None
     """Why it takes none."""
+    remedies: tuple[str, ...] = ()
+    """Options with which, together, it would."""
 
 
 class ReportTraining(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +136,13 @@ class ReportTraining(msgspec.Struct, frozen=True, kw_only=True):
 
     step: ReportStep | None = None
     plan: ReportPlan | None = None
+
+
+class ReportMemoryNeed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run on devices needs."""
+
+    remedies: tuple[str, ...] = ()
+    """Options with each of which it would fit."""
 
 
 class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,10 +155,11 @@ class ReportOnDevices(msgspec.Struct, frozen=True, kw_only=True):
     """New tokens of a decode step or a generation, tokens of a prompt, samples of a forward."""
     no_time: str | None = None
     """Why it takes none."""
+    memory: ReportMemoryNeed = ReportMemoryNeed()
 
 
 class ReportModule(msgspec.Struct, frozen=True, kw_only=True):
-    """A torch module in place of a spec."""
+    """A torch module instead of a spec."""
 
     inputs: tuple[str, ...] = ()
     uncounted: dict[str, Count] = {}

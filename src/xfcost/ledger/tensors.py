@@ -15,7 +15,7 @@ import msgspec
 
 from xfcost.ledger.units import Number
 
-# Names of tensors beside the outputs of rows.
+# Names of tensors other than the outputs of rows.
 INPUT: Final = "<input>"
 """What comes into the component: behind a `pre` norm its output."""
 BEFORE: Final = "<before>"
@@ -155,7 +155,7 @@ class Tensors(msgspec.Struct, frozen=True, gc=False):
     rearranged: Copy | None = None
     """After it, and outside all rows, its output is copied in another order (heads joined)."""
     between: tuple[Tensor, ...] = ()
-    """Copies made before it, outside all rows, which it is given in place of others."""
+    """Copies made before it, outside all rows, which it reads instead of the originals."""
     beside: bool = False
     """Does the next row take the output of an earlier one?"""
     becomes_input: bool = False

@@ -22,7 +22,7 @@ class TimingPlan(NamedTuple):
     min_time: float = 0.5
     """Seconds that are measured at least, per system."""
     runs: int | None = None
-    """Exactly this many turns, in place of the three above."""
+    """Exactly this many turns, instead of the three above."""
     threads: int | None = None
     """None: the physical cores that the process may use."""
     compile: bool = False

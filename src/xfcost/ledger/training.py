@@ -12,7 +12,8 @@ import msgspec
 
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import Checkpoint
-from xfcost.ledger.units import DAY, size
+from xfcost.ledger.on_devices import why_no_time
+from xfcost.ledger.units import DAY
 
 
 class Mesh(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,9 +219,7 @@ class TrainingPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def no_time(self) -> str | None:
         """Why it takes no time: `does not fit: 51.2 GiB too much for 79.1 GiB of each`; or None."""
-        if self.spare_bytes is None or self.device_bytes is None or self.spare_bytes >= 0:
-            return None
-        return f"does not fit: {size(-self.spare_bytes)} too much for {size(self.device_bytes)} of each"
+        return why_no_time(self.spare_bytes, self.device_bytes, " of each")
 
 
 def plan_object(plan: TrainingPlan) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from typing import Final, TextIO
 
-# Python's error handler of this name, beside `strict` and `replace`.
+# Python's error handler of this name, like `strict` and `replace`.
 HANDLER: Final = "xfcost.substitutes"
 
 _SIGNS: Final = {
@@ -22,7 +22,7 @@ _SIGNS: Final = {
     "ß": "ss", "ø": "o", "Ø": "O", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ł": "l", "Ł": "L", "ı": "i",
     "►": ">", "\xa0": " ", "\u202f": " ", "─": "-", "━": "-", "│": "|", "┃": "|",
 }  # fmt: skip
-# Apart from the letters and digits beside them: `N sqrt N`.
+# Separated from the letters and digits next to them: `N sqrt N`.
 _WORDS: Final = {
     "√": "sqrt", "∛": "cbrt", "∜": "4th root", "∞": "inf", "§": "section", "∈": "in", "∂": "d", "∑": "sum",
     "∏": "product", "∩": "and", "°": "degrees",
@@ -75,7 +75,7 @@ codecs.register_error(HANDLER, _handled)
 
 
 def _substitute(text: str, at: int) -> str:
-    """What stands for `text[at]`, beside its neighbours."""
+    """What replaces `text[at]`, next to its neighbours."""
     before, character, after = text[max(at - 1, 0) : at], text[at], text[at + 1 : at + 2]
     if word := _word(character):
         apart = (
@@ -168,7 +168,7 @@ def json_escape(character: str) -> str:
 def json_written(text: str, stream: TextIO) -> str:
     """JSON as `stream` can write it: in ASCII, with JSON's own escapes, where its encoding lacks a character."""
     try:
-        text.encode(stream.encoding)
+        text.encode(stream.encoding or "utf-8")  # a stream in memory has none
     except UnicodeEncodeError:
         return "".join(character if character.isascii() else json_escape(character) for character in text)
     return text

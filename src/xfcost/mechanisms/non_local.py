@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -20,34 +21,65 @@ from xfcost.formulas.component import (
     Width,
     check_divides,
 )
+from xfcost.formulas.conv_kernel import ConvKernel, kernel_of, pooling, unread_note
+from xfcost.formulas.grid_axes import numbers
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.mixers import PooledKeys
-from xfcost.formulas.rows import elementwise, linear, norm, on_raw_input
+from xfcost.formulas.rows import elementwise, letter_power, linear, norm, on_raw_input
 from xfcost.formulas.tensors import of_grid, of_input, reading, scaled_by_weights
 from xfcost.ledger.tensors import INPUT
 
 
 class PooledKeyMixer(Mixer, frozen=True, kw_only=True):
-    """A mixer whose keys and values can be max-pooled."""
+    """A mixer whose keys and values can be max-pooled, in disjoint pools; a rest at the far border is left out."""
 
     if TYPE_CHECKING:
         pool: int | list[int]
 
-    def keys(self, grid: Grid) -> PooledKeys:
-        """The pools of keys and values."""
-        return PooledKeys.on(grid, self.pool)
+    def key_pool(self, grid: Grid) -> ConvKernel | None:
+        """The pool of keys and values; None where nothing is pooled."""
+        kernel = kernel_of(grid, self.pool, self.pool, None)
+        return kernel if any(side != 1 for side in kernel.sides) else None
 
     def check(self, place: Place) -> None:
-        self.keys(place.grid).check(place.grid)
+        try:
+            kernel = self.key_pool(place.grid)
+            if kernel is not None:
+                kernel.check(place.grid)
+        except ComponentError as error:
+            raise ComponentError("pool", error.message) from None
+
+    def key_count(self, grid: Grid) -> Number:
+        """M, the number of keys."""
+        kernel = self.key_pool(grid)
+        return grid.total if kernel is None else prod(kernel.out(grid.sides))
+
+    def keys_in_letters(self, grid: Grid) -> str:
+        """Keys read per query."""
+        kernel = self.key_pool(grid)
+        return "N" if kernel is None else f"N/{letter_power('W', sum(side != 1 for side in kernel.sides))}"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.keys(grid).covered(grid)
+        kernel = self.key_pool(grid)
+        if kernel is None:
+            return range(grid.total)
+        pooled_sides = (out * side for out, side in zip(kernel.out(grid.sides), kernel.sides, strict=True))
+        return numbers(map(range, pooled_sides), grid.sides)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * self.keys(grid).covers(grid)
+        kernel = self.key_pool(grid)
+        return grid.total * self.key_count(grid) * (1 if kernel is None else prod(kernel.sides))
+
+    def pool_row(self, path: str, title: str, kernel: ConvKernel, grid: Grid, width: Number) -> Operation:
+        """The max-pool of `width` channels: local, content-dependent mixing."""
+        letters = letter_power("W", sum(side != 1 for side in kernel.sides))
+        read = {"mixing": "local", "reads": letters, "reads_tokens": prod(kernel.sides)}
+        row = pooling(path, "max", kernel, self.key_count(grid) * width, grid.total * width)
+        return msgspec.structs.replace(row, title=title, content_dependent=True, **read)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from self.keys(place.grid).notes(place.grid)
+        kernel = self.key_pool(place.grid)
+        if kernel is not None:
+            yield from unread_note(kernel, place.grid)
 
 
 class NonLocal(PooledKeyMixer, frozen=True, kw_only=True, tag="non_local"):
@@ -90,18 +122,17 @@ class NonLocal(PooledKeyMixer, frozen=True, kw_only=True, tag="non_local"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner, bias = place.grid.total, place.dim, self.inner(place.dim), self.projection_bias
-        keys = self.keys(place.grid)
-        m = keys.count(place.grid)
+        kernel, m = self.key_pool(place.grid), self.key_count(place.grid)
         yield of_grid(on_raw_input(linear("theta", "θ, queries", n, d, inner, bias=bias)), INPUT, n, d)
-        if keys.pools:
-            yield of_input(keys.row("pool", "Max-pool for keys and values", place.grid, d))
-        read = "pool" if keys.pools else INPUT
+        if kernel is not None:
+            yield of_input(self.pool_row("pool", "Max-pool for keys and values", kernel, place.grid, d))
+        read = INPUT if kernel is None else "pool"
         yield of_grid(on_raw_input(linear("phi", "φ, keys", m, d, inner, bias=bias)), read, m, d)
         yield of_grid(on_raw_input(linear("g", "g, values", m, d, inner, bias=bias)), read, m, d)
         # a pooled key stands for several tokens: entries are no pairs of tokens then
-        pairs = None if keys.pools else self.pairs(place.grid)
-        operands = ("theta", "phi", "g")
-        core = DenseAttention(n, m, 1, inner, pairs, fused=place.fused, reads=keys.reads, operands=operands)
+        pairs = self.pairs(place.grid) if kernel is None else None
+        operands, reads = ("theta", "phi", "g"), self.keys_in_letters(place.grid)
+        core = DenseAttention(n, m, 1, inner, pairs, fused=place.fused, reads=reads, operands=operands)
         yield from core.rows()
         yield linear("w_z", "Output W_z", n, inner, d, bias=bias)
         yield from norm(self.norm, "norm", n, d)
@@ -151,18 +182,18 @@ class Sagan(PooledKeyMixer, frozen=True, kw_only=True, tag="sagan"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, n, d = place.grid, place.grid.total, place.dim
-        inner, values, keys = d // self.reduction, d // self.value_reduction, self.keys(grid)
+        inner, values, kernel = d // self.reduction, d // self.value_reduction, self.key_pool(grid)
         yield of_grid(on_raw_input(linear("f", "f, queries", n, d, inner, bias=False)), INPUT, n, d)
         yield of_grid(on_raw_input(linear("g", "g, keys", n, d, inner, bias=False)), INPUT, n, d)
         yield of_grid(on_raw_input(linear("h", "h, values", n, d, values, bias=False)), INPUT, n, d)
-        if keys.pools:
-            yield reading(keys.row("pool_keys", "Max-pool keys", grid, inner), "g")
-            yield reading(keys.row("pool_values", "Max-pool values", grid, values), "h")
+        if kernel is not None:
+            yield reading(self.pool_row("pool_keys", "Max-pool keys", kernel, grid, inner), "g")
+            yield reading(self.pool_row("pool_values", "Max-pool values", kernel, grid, values), "h")
         # a pooled key stands for several tokens: entries are no pairs of tokens then
-        pairs = None if keys.pools else self.pairs(grid)
-        operands = ("f", "pool_keys", "pool_values") if keys.pools else ("f", "g", "h")
-        core = DenseAttention(n, keys.count(grid), 1, inner, pairs, fused=place.fused, values=values, scaled=False)
-        yield from msgspec.structs.replace(core, reads=keys.reads, operands=operands).rows()
+        pairs, m = self.pairs(grid) if kernel is None else None, self.key_count(grid)
+        operands = ("f", "g", "h") if kernel is None else ("f", "pool_keys", "pool_values")
+        core = DenseAttention(n, m, 1, inner, pairs, fused=place.fused, values=values, scaled=False)
+        yield from msgspec.structs.replace(core, reads=self.keys_in_letters(grid), operands=operands).rows()
         if self.output_projection:
             yield linear("v", "v, output", n, values, d, bias=False)
         gamma = elementwise("gamma", "Scale by γ", "multiply", n * d, tensors=scaled_by_weights(n * d))

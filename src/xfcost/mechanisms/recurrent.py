@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -60,51 +60,15 @@ STATES: Final = "states"
 """The states before all steps."""
 
 
-class Steps(NamedTuple):
-    """N steps of a recurrence."""
-
-    tokens: Number
-    units: Number
-    gates: Number
-    """Numbers of all gates."""
-    states: int
-    """One, or two with cells."""
-    saved: int
-    """Numbers of a hidden unit that a step saves, beside the states before it."""
-    saves_state: bool
-    """Is the state after the step one of these?"""
-
-
-def recurrent(steps: Steps, prefix: str, start: str) -> Tensors:
-    """All steps in one row: a step saves its numbers and the states before it.
-
-    The first states are zeros made here, or those of the encoder's layer: views of its output, and its cells.
-    """
-    n, units, gates, states, saved, saves_state = steps
-    of_state, cells = (units,), f"{prefix}{CELLS}"
-    made = n * saved + (0 if saves_state else (n - 1) * states)
-    given: tuple[str, ...] = ()
-    if start == "encoder":
-        given = tuple(of_encoder(name) for name in (f"{prefix}recurrence", cells)[:states])
-    else:
-        made += states
-    reads = (Tensor(BEFORE, (n, gates)), *(Tensor(name, of_state) for name in given))
-    last = (Tensor(f"{prefix}last", of_state), Tensor(cells, of_state))[:states]
-    saves = tuple(Saved(name) for name in given)
-    return Tensors(reads, (Tensor(OUTPUT, (n, units)), *last), saves, (Tensor("steps", (made, units)),))
-
-
-def of_states(row: Operation, steps: Number, units: Number, *, new: Number | None = None) -> Operation:
-    """`row`, a map of the states before all steps, which it saves.
+def of_states(row: Operation, steps: Number, units: Number, *, learned: bool, new: Number | None = None) -> Operation:
+    """`row`, a map of the states before all steps, which it saves; the first is `learned`, or zeros without a gradient.
 
     The first map is given the `new` ones: each step leaves one, and the first may be a tensor that is saved already.
     """
-    if row.tensors is None:
-        return row
-    tensors = msgspec.structs.replace(row.tensors, reads=(Tensor(STATES, (steps, units)),), saves=(Saved(STATES),))
-    if new is not None:
-        tensors = msgspec.structs.replace(tensors, between=(Tensor(STATES, (new, units)),))
-    return msgspec.structs.replace(row, tensors=tensors)
+    backward_macs = None if learned else 2 * row.macs - row.macs // steps
+    between = () if new is None else (Tensor(STATES, (new, units)),)
+    row = reading(row, reads=(Tensor(STATES, (steps, units)),), saves=(Saved(STATES),), between=between)
+    return msgspec.structs.replace(row, backward_macs=backward_macs)
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
@@ -261,20 +225,28 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         )
 
     def _tensors(self, place: Place, prefix: str) -> Tensors:
-        """What the recurrence reads, writes and saves."""
-        units = self.units(place)
-        numbers = (self.gates * units, len(self.states), self.saved_in_step())
-        steps = Steps(place.grid.total, units, *numbers, saves_state=self.saves_state)
+        """What the recurrence reads, writes and saves: the numbers of every step, and the states before it."""
+        n, units, states = place.grid.total, self.units(place), len(self.states)
+        gates, made = Tensor(BEFORE, (n, self.gates * units)), n * self.saved_in_step()
         if self.attend is not None:
             # one step after the other: the query's map saves h, and cells are saved but the first, made with its h
-            n, units, gates, states, saved, _ = steps
-            cells = (n - 1) * (states - 1)
+            made += (n - 1) * (states - 1)
             # zeros are one tensor for h and cells
             asked = n * states - (states - 1 if self.start == "zeros" else 0)
-            reads = (Tensor(BEFORE, (n, gates)), Tensor(STATES, (asked, units)))
             writes = (Tensor(OUTPUT, (n, units)), Tensor("last", (n * states, units)))
-            return Tensors(reads, writes, makes=(Tensor("steps", (n * saved + cells, units)),))
-        return recurrent(steps, prefix, self.start)
+            return Tensors((gates, Tensor(STATES, (asked, units))), writes, makes=(Tensor("steps", (made, units)),))
+        made += 0 if self.saves_state else (n - 1) * states
+        # the first states are those of the encoder's layer, views of its output, and its cells; or zeros made here
+        of_state, cells = (units,), f"{prefix}{CELLS}"
+        given: tuple[str, ...] = ()
+        if self.start == "encoder":
+            given = tuple(of_encoder(name) for name in (f"{prefix}recurrence", cells)[:states])
+        else:
+            made += states
+        reads = (gates, *(Tensor(name, of_state) for name in given))
+        last = (Tensor(f"{prefix}last", of_state), Tensor(cells, of_state))[:states]
+        saves = tuple(Saved(name) for name in given)
+        return Tensors(reads, (Tensor(OUTPUT, (n, units)), *last), saves, (Tensor("steps", (made, units)),))
 
     def _without_gradient(self, units: Number) -> Number:
         """MACs that the backward pass omits in the first step, whose state of zeros has no gradient."""
@@ -353,7 +325,7 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         pairs = n * m
         mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m, "content_dependent": True}
         query = linear("query", "Alignment: map of the state", n, units, self.hidden, bias=False)
-        yield of_states(_learned(query, n, learned), n, units, new=n - 1 if learned else n)
+        yield of_states(query, n, units, learned=learned, new=n - 1 if learned else n)
         reads = (Tensor("query", (n, self.hidden)), Tensor("keys", (pairs, self.hidden)))
         tensors = Tensors(reads, (Tensor(OUTPUT, (pairs, self.hidden)),))
         yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, tensors=tensors, **mixing)
@@ -369,7 +341,7 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield matmul("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", tensors=read, **mixing)
         if self.gate:
             gate = linear("gate_linear", "Gate: map of the state", n, units, 1)
-            yield of_states(_learned(gate, n, learned), n, units)
+            yield of_states(gate, n, units, learned=learned)
             yield elementwise("gate_sigmoid", "Gate: sigmoid", "sigmoid", n)
             gated = product(Tensor("weighted_sum", (n, width)), Tensor("gate_sigmoid", (n,)), (n, width))
             yield elementwise("gate_multiply", "Gate the context", "multiply", n * width, tensors=gated)
@@ -378,11 +350,6 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """U h_j."""
         m, width = _memory_tokens(place), place.memory_dim
         return of_grid(linear("keys", "Alignment: keys", m, width, self.hidden, bias=self.bias), MEMORY, m, width)
-
-
-def _learned(row: Operation, steps: Number, learned: bool) -> Operation:
-    """A map of the previous states; a first state of zeros needs no gradient."""
-    return row if learned else msgspec.structs.replace(row, backward_macs=2 * row.macs - row.macs // steps)
 
 
 class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="maxout"):
@@ -506,7 +473,7 @@ class Lstm(Recurrent, frozen=True, kw_only=True, tag="lstm"):
     """Long short-term memory (Hochreiter and Schmidhuber 1997; forget gates: Gers et al. 2000), as torch.nn.LSTM.
 
     i, f, o = σ(W x_t + b + U h_{t-1} + b'), g likewise with tanh; c_t = f∘c_{t-1} + i∘g, h_t = o∘tanh(c_t). The state
-    is h and c; 27 FLOPs per hidden unit and step beside the maps.
+    is h and c; 27 FLOPs per hidden unit and step in addition to the maps.
     """
 
     gates: ClassVar[int] = 4
@@ -522,7 +489,7 @@ class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
 
     r, z = σ(W x_t + b + U h_{t-1} + b'). `reset: after` the state's map: n = tanh(W x_t + b + r∘(U h_{t-1} + b')), one
     product per step; `before` it: n = tanh(W x_t + b + U (r∘h_{t-1}) + b'), as in both papers of 2014, two that wait
-    for each other. The same work: 18 FLOPs per hidden unit and step beside the maps.
+    for each other. The same work: 18 FLOPs per hidden unit and step in addition to the maps.
     """
 
     gates: ClassVar[int] = 3

@@ -130,7 +130,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         count, window, *_ = self.sizes(place.grid)
         heads = self.heads - self.local_heads
         t = _RoutingTensors(place.grid.total, count, window, self.memories(), heads, inner, self.shared_qk)
-        yield from self._assigned(place.grid, width, t)
+        yield from self._assigned(width, t)
         yield from self._attended(place, width, t)
         if self.local_heads:
             yield from self._local(place, width)
@@ -138,19 +138,16 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             yield move("join", title, both, tensors=t.join(self.local_heads * width))
         yield linear("out", "Output projection W_O", n, self.heads * width, d, bias=self.projection_bias)
 
-    def _assigned(self, grid: Grid, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
+    def _assigned(self, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
         """Assignment of queries and keys to clusters."""
-        n, heads, sides = grid.total, self.heads - self.local_heads, 1 if self.shared_qk else 2
-        clusters = self.sizes(grid)
-        vectors = sides * n * heads
-        sides = len(t.sides)
+        heads, sides = self.heads - self.local_heads, len(t.sides)
+        vectors = sides * t.tokens * heads
         writes = tuple(t.vectors(name) for name in (OUTPUT, _UNIT_KEYS)[:sides])
         lengths = Tensor("lengths", (2, sides, t.tokens, t.heads))
         tensors = Tensors((t.vectors(BEFORE),) * sides, writes, (Saved(BEFORE),), (lengths,))
         yield l2_normalize("normalize", vectors, width, tensors=tensors)
-        distance_count = vectors * clusters.count
+        distance_count = vectors * t.clusters
         # No gradient passes
-        sides = len(t.sides)
         reads = tuple(t.vectors(name) for name in (BEFORE, _UNIT_KEYS)[:sides])
         tensors = Tensors(reads, tuple(t.distances(name) for name in (OUTPUT, _KEY_DISTANCES)[:sides]))
         distances = matmul("distances", "Distances to the centroids", distance_count * width, tensors=tensors)
@@ -161,12 +158,12 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             ),
             0,
         )
-        lists = heads * clusters.count
+        lists = heads * t.clusters
         tensors = Tensors((t.distances(BEFORE),), (t.chosen(OUTPUT),))
-        yield sort("choose", "Nearest queries of every cluster", lists, n, tensors=tensors)
+        yield sort("choose", "Nearest queries of every cluster", lists, t.tokens, tensors=tensors)
         if not self.shared_qk:
             tensors = Tensors((t.distances(_KEY_DISTANCES),), (t.chosen(OUTPUT),))
-            yield sort("choose_keys", "Nearest keys of every cluster", lists, n, tensors=tensors)
+            yield sort("choose_keys", "Nearest keys of every cluster", lists, t.tokens, tensors=tensors)
 
     def _attended(self, place: Place, width: Number, t: _RoutingTensors) -> Iterator[Operation]:
         """Attention inside the clusters, and the mean over a token's clusters."""

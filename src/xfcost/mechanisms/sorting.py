@@ -118,15 +118,15 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         for path, title in (("query_key", "Shared Q, K projection"), ("value", "V projection")):
             yield reading(on_raw_input(linear(path, title, padded, d, inner, bias=self.projection_bias)), read)
         if not fits_one_chunk:
-            yield from self._sorted(grid, inner, t)
-        yield _normalised(copies, self.heads, inner, t)
+            yield from self._sorted(grid, t)
+        yield _normalised(t)
         if not fits_one_chunk:
             # the previous chunk rolled to its place, then both side by side: of keys and of values
             reads = (t.rows("normalise"), t.order("sort"), t.rows(_GATHERED_VALUES))
             stands = Tensor(_STANDS, (t.heads, 2 * t.copies), "int64", constant=True)
             tensors = Tensors(reads, (t.rows(OUTPUT, 2), stands, t.rows(_VALUES, 2)))
             yield move("look_back", "Chunks beside those before them", 2 * 3 * copies * inner, tensors=tensors)
-        yield from self._core(grid, copies, inner, t)
+        yield from self._core(grid, t)
         if not fits_one_chunk:
             several = self.rounds != 1
             moved = copies * (inner + (self.heads if several else 0))
@@ -140,47 +140,40 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
                 tensors = Tensors((*tensors.reads, logits, places), writes, (*saves, *more))
             yield move("undo", "Back into the tokens' order", moved, tensors=tensors)
             if several:
-                yield from _combined(copies, self.heads, inner, t)
+                yield from _combined(t)
         yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
 
-    def _sorted(self, grid: Grid, inner: Number, t: _LshTensors) -> Iterator[Operation]:
+    def _sorted(self, grid: Grid, t: _LshTensors) -> Iterator[Operation]:
         """Hashing, sorting and gathering."""
-        padded, rounds, heads = self.padded(grid), self.rounds, self.heads
-        buckets = sum(self.factors(grid))
-        hashed = rounds * heads * padded * buckets
-        columns = rounds * (buckets // 2)
+        factors, times = self.factors(grid), t.heads * t.copies
+        columns = t.rounds * (sum(factors) // 2)
         # No gradient passes
         output = Tensor(OUTPUT, (t.heads, t.tokens, columns), constant=True)
         tensors = Tensors((Tensor("query_key", (t.tokens, t.inner)),), (output,))
-        rotate = matmul("rotate", "Random rotations xR", padded * inner * columns, tensors=tensors)
+        rotate = matmul("rotate", "Random rotations xR", t.tokens * t.inner * columns, tensors=tensors)
         yield with_gradient_operands(rotate, 0)  # a choice has none
-        opposite = rounds * heads * padded * len(self.factors(grid)) * FLOPS_PER_ELEMENT["multiply"]
+        opposite = times * len(factors) * FLOPS_PER_ELEMENT["multiply"]
         tensors = Tensors((Tensor(BEFORE, (t.heads, t.tokens, columns)),), (t.order(OUTPUT),))
-        yield maximum("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite, tensors=tensors)
+        yield maximum("hash", "Hash argmax([xR; -xR])", times * sum(factors), flops=opposite, tensors=tensors)
         # The order, and the place of each token in it
         tensors = Tensors((t.order(BEFORE),), (t.order(OUTPUT), t.order(_UNDO)))
-        yield sort("sort", "Sort by bucket", rounds * heads, padded, tensors=tensors)
-        moved = 2 * rounds * padded * inner
+        yield sort("sort", "Sort by bucket", t.rounds * t.heads, t.tokens, tensors=tensors)
         # What is gathered is saved, and the order
         order = t.order("sort")
         reads = tuple(Tensor(name, (t.tokens, t.inner)) for name in ("query_key", "value"))
         saves = tuple(one for read in reads for one in (Saved(read.name), t.places("sort")))
         tensors = Tensors((reads[0], order, reads[1], order), (t.rows(OUTPUT), t.rows(_GATHERED_VALUES)), saves)
-        yield move("gather", "Gather queries and values by bucket", moved, tensors=tensors)
+        yield move("gather", "Gather queries and values by bucket", 2 * t.copies * t.inner, tensors=tensors)
 
-    def _core(self, grid: Grid, queries: Number, inner: Number, t: _LshTensors) -> Iterator[Operation]:
+    def _core(self, grid: Grid, t: _LshTensors) -> Iterator[Operation]:
         """Attention in the chunks, or full where one holds all tokens."""
-        if self.fits_one_chunk(grid):
-            keys = grid.total
-            mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": keys}
-        else:
-            keys = 2 * self.bucket
-            most = lesser(self.rounds * keys, grid.total)
+        mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": t.keys}
+        if not t.whole:
+            most = lesser(t.rounds * t.keys, grid.total)
             mixing = {"mixing": "local", "reads": "2·b·r", "reads_tokens": most}
         mixing |= {"heads": self.heads}
-        entries = self.heads * queries * keys
+        entries, macs = t.heads * t.copies * t.keys, t.copies * t.keys * t.inner
         content = mixing | {"content_dependent": True}
-        macs = queries * keys * inner
         q, k, v = t.rows("gather"), t.rows("look_back", 2), t.rows(_VALUES, 2)
         merged = None
         if t.whole:
@@ -235,22 +228,21 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
             )
 
 
-def _combined(copies: Number, heads: int, inner: Number, t: _LshTensors) -> Iterator[Operation]:
+def _combined(t: _LshTensors) -> Iterator[Operation]:
     """The rounds' outputs, weighted by the softmax of their normalisers."""
     title = "Softmax over the rounds"
     shape = (t.heads, t.copies)
     tensors = Tensors((Tensor(_LOGITS, shape),), (Tensor(OUTPUT, shape),), (Saved(OUTPUT),))
-    yield elementwise("round_weights", title, "softmax", copies * heads, tensors=tensors)
-    weights = Tensor(BEFORE, (t.heads, t.copies))
-    tensors = product(t.rows("undo"), weights, (t.tokens, t.inner))
-    yield elementwise("combine", "Weighted sum of the rounds", "multiply + sum", copies * inner, tensors=tensors)
+    yield elementwise("round_weights", title, "softmax", t.copies * t.heads, tensors=tensors)
+    tensors = product(t.rows("undo"), Tensor(BEFORE, shape), (t.tokens, t.inner))
+    yield elementwise("combine", "Weighted sum of the rounds", "multiply + sum", t.copies * t.inner, tensors=tensors)
 
 
-def _normalised(copies: Number, heads: int, inner: Number, t: _LshTensors) -> Operation:
+def _normalised(t: _LshTensors) -> Operation:
     """Normalised keys: x / √(mean(x²) + ε) / √d_k; square, mean, multiply, divide per element; add, root per key."""
     each = 3 * FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["mean"]
     per_key = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
-    flops = copies * (inner * each + heads * per_key)
+    flops = t.copies * (t.inner * each + t.heads * per_key)
     # Keys and their factors are saved
     read = "query_key" if t.whole else "gather"
     factors = Tensor("factors", (t.heads, t.copies))
@@ -356,21 +348,20 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
-        blocks = self.blocks(place.grid)
-        padded = blocks * self.block
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         t = self._tensors(place.grid, inner)
-        read, written = (t.tokens, 3 * t.inner), (t.blocks * t.block, 3 * t.inner)
+        padded = t.blocks * t.block
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        read, written = (n, 3 * inner), (padded, 3 * inner)
         tensors = passed(read) if read == written else copied(read, written)
         yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n), tensors=tensors)
-        yield from self._pooled(blocks, inner, t)
+        yield from self._pooled(t)
         if self.causal:
-            moved = (blocks + 1) * self.block * inner
+            moved = (t.blocks + 1) * self.block * inner
             for tensor in ("keys", "values"):
                 tensors = Tensors((t.own("pad"),), (t.in_blocks(OUTPUT, t.blocks + 1),))
                 yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner, tensors=tensors)
-        yield from self._sorted(place.grid, inner, t)
-        *rows, last = self._attended(place, blocks, inner, t)
+        yield from self._sorted(t)
+        *rows, last = self._attended(place, t)
         yield from [*rows, t.joined(last, masked=bool(self.causal) or self.padded(place.grid))]
         out = linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
         # one head's tokens lie as they are, cropped; several are copied beside each other
@@ -382,40 +373,30 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         sizes = (grid.total, blocks, self.block, candidates, self.sorted_blocks(grid), self.heads, inner)
         return _SinkhornTensors(*sizes, bool(self.causal), self.sortcut is not None)
 
-    def _pooled(self, blocks: Number, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
+    def _pooled(self, t: _SinkhornTensors) -> Iterator[Operation]:
         """Pooling: one query and one key per block."""
-        tokens = blocks * self.block * inner
-        keys = tokens * FLOPS_PER_ELEMENT["mean"]
-        if not self.causal:
-            keys *= 2
-        if t.causal:
-            tensors = Tensors((t.own("pad"),), (t.pooled(OUTPUT),))
-        else:
-            tensors = Tensors((t.own("pad"),) * 2, (t.pooled(OUTPUT), t.pooled(_POOLED_KEYS)))
-        mixing = self._mixing("b", self.block, tensors=tensors)
-        yield Operation(path="pool", title="Means of blocks", flops=keys, **mixing)
-        if not self.causal:
-            return
-        running = tokens * FLOPS_PER_ELEMENT["cumsum"] + blocks * inner * FLOPS_PER_ELEMENT["multiply"]
-        tensors = Tensors((t.own("pad"),), (t.pooled(OUTPUT),))
-        mixing = self._mixing("N", blocks * self.block, mixing="global", tensors=tensors)
-        yield Operation(path="pool_queries", title="Running means at the blocks' first tokens", flops=running, **mixing)
+        elements, cost, one = t.blocks * t.block * t.inner, FLOPS_PER_ELEMENT, t.pooled(OUTPUT)
+        pooled = (one,) if self.causal else (one, t.pooled(_POOLED_KEYS))
+        mixing = self._mixing("b", self.block, tensors=Tensors((t.own("pad"),) * len(pooled), pooled))
+        yield Operation(path="pool", title="Means of blocks", flops=len(pooled) * elements * cost["mean"], **mixing)
+        if self.causal:
+            running = elements * cost["cumsum"] + t.blocks * t.inner * cost["multiply"]
+            mixing = self._mixing("N", t.blocks * t.block, mixing="global", tensors=Tensors((t.own("pad"),), (one,)))
+            title = "Running means at the blocks' first tokens"
+            yield Operation(path="pool_queries", title=title, flops=running, **mixing)
 
     def _mixing(self, reads: str, tokens: Number, **other_facts: Any) -> dict[str, Any]:
         return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | other_facts
 
-    def _sorted(self, grid: Grid, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
+    def _sorted(self, t: _SinkhornTensors) -> Iterator[Operation]:
         """Scores of blocks, their soft permutation, and the sorted keys and values."""
-        cost, blocks = FLOPS_PER_ELEMENT, self.blocks(grid)
-        candidates = blocks + 1 if self.causal else blocks
-        entries = self.heads * blocks * candidates
-        mixing = self._mixing("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
-        scores = self.heads * blocks * blocks
+        cost, entries, scores = FLOPS_PER_ELEMENT, t.heads * t.blocks * t.candidates, t.heads * t.blocks**2
+        mixing = self._mixing("N", t.blocks * t.block, mixing="global", content_dependent=True, heads=self.heads)
         names = ("pool_queries", "pool") if t.causal else ("pool", _POOLED_KEYS)
         queries, keys = (t.pooled(name) for name in names)
         tensors = product(queries, keys, (t.heads, t.blocks, t.blocks))
         score_facts = {"attention_entries": scores, "matrix": matrix(scores), "tensors": tensors}
-        yield matmul("sort_scores", "Scores of blocks", blocks**2 * inner, **score_facts, **mixing)
+        yield matmul("sort_scores", "Scores of blocks", t.blocks**2 * t.inner, **score_facts, **mixing)
         # the first log-sum-exp of the iterations keeps them
         logits = mixing | {"matrix": matrix(entries, scores, saved=not self.causal and bool(self.iterations))}
         order = mixing | {"matrix": matrix(entries, entries, saved=True)}
@@ -430,7 +411,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             flops_per_entry = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
             order |= {"tensors": t.balance(self.iterations)}
             yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
-        reordered = self.sorted_blocks(grid) * candidates * self.block * inner
+        reordered = t.ordered * t.candidates * t.block * t.inner
         # The order times blocks, which are copied where they are parts of `pad`
         names = ("null_keys", "null_values") if t.causal else ("pad", "pad")
         ordered, (keys, values) = t.order("balance"), (t.in_blocks(name, t.candidates) for name in names)
@@ -440,18 +421,17 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         tensors = Tensors((ordered, keys, ordered, values), writes, saves, makes)
         yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, tensors=tensors, **mixing)
 
-    def _attended(self, place: Place, blocks: Number, inner: Number, t: _SinkhornTensors) -> Iterator[Operation]:
+    def _attended(self, place: Place, t: _SinkhornTensors) -> Iterator[Operation]:
         """Attention of a block over itself and its sorted block; SortCut: over the first sorted blocks."""
-        b = self.block
-        cut = self.sortcut is not None
-        keys = self.sorted_blocks(place.grid) * b if cut else 2 * b
+        b, blocks, cut = t.block, t.blocks, t.cut
+        keys = t.ordered * b if cut else 2 * b
         masked = not cut and (bool(self.causal) or self.padded(place.grid))
         mixing: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
         if not cut:
-            own, both = t.own("pad"), 2 * t.blocks
+            own, both = t.own("pad"), 2 * blocks
             reads = (t.own("reorder"), own, t.own(_SORTED_VALUES), own)
             tensors = Tensors(reads, (t.in_blocks(OUTPUT, both), t.in_blocks(_BLOCK_VALUES, both)))
-            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner, tensors=tensors)
+            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * t.inner, tensors=tensors)
         if masked and place.fused:
             tensors = Tensors((), (msgspec.structs.replace(t.mask, name=OUTPUT),), beside=True)
             yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", tensors=tensors, **mixing)
@@ -464,7 +444,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             groups=1 if cut else blocks,
             pairs=None,
             masked=masked,
-            other_entries=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
+            other_entries=t.heads * blocks * t.candidates,  # the order of the blocks
             operands=operands,
             gathered=True,
             **mixing,

@@ -569,7 +569,7 @@ def _span(low: float, high: float) -> str:
 
 
 def paper_table(comparison: Comparison) -> DataTable:
-    """Words, then one text per system, the ratio against the first beside the figure."""
+    """Words, then one text per system: the figure and its ratio to the first."""
     rows = [
         [words, *(f"{figure} {ratio}".rstrip() for figure, ratio in cells)]
         for _, words, cells in figure_lines(comparison)
@@ -602,7 +602,7 @@ def _timing_cells(ledger: Ledger) -> dict[str, Any]:
 
 
 def _ratio_cells(comparison: Comparison, name: str) -> dict[str, Any]:
-    """How the seconds stand to the first system's: empty of the first; nothing where one was not timed."""
+    """The seconds relative to the first system's: empty for the first; nothing if one was not timed."""
     if not comparison.time_ratios:
         return {}
     found = comparison.time_ratios.get(name)

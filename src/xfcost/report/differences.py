@@ -192,7 +192,7 @@ class ChangeLine(NamedTuple):
 
 
 def change_lines(found: Sequence[Change]) -> list[ChangeLine]:
-    """The changes in their order; those that are the same in several blocks stand where the first does."""
+    """The changes in their order; equal changes in several blocks are at the place of the first."""
     alike: dict[tuple[object, ...], list[Change]] = {}
     for change in found:
         likeness = (change.kind, _operation(change), _blocks(change), *change.differences.items())

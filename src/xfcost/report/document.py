@@ -88,7 +88,7 @@ class TextLines(NamedTuple):
     texts: Sequence[str]
     style: str = ""
     head: str = ""
-    """What stands before the first of them, in bold."""
+    """The text before the first of them, in bold."""
     tail: str = ""
     """What follows the last of them, dimmed."""
     strong: bool = False
@@ -165,7 +165,7 @@ class Document(NamedTuple):
     """The rows of CSV: raw values."""
     json: Callable[[], str]
     paper: Callable[[Format], Iterable[Part]] | None = None
-    """What Markdown or LaTeX gets in place of the parts."""
+    """What Markdown or LaTeX gets instead of the parts."""
     prose: bool = False
     """In papers, is every line a paragraph? Else lines stay together, and are comments in LaTeX."""
 
@@ -266,7 +266,7 @@ def drawn(parts: Iterable[Part], width: int) -> RenderableType:
 
 
 class _Indented(NamedTuple):
-    """A text that begins with blanks, which stand before the lines that it is wrapped to as well, and two more."""
+    """A text that begins with blanks. Its further lines begin with as many blanks and two more."""
 
     text: Text
 
@@ -323,7 +323,7 @@ def _narrowed(places: Sequence[int], natural: Sequence[int], least: Sequence[int
 
 
 class _TableLines(NamedTuple):
-    """Some columns of a table, cell beside cell."""
+    """Some columns of a table, cells next to each other."""
 
     table: DataTable
     places: Sequence[int]

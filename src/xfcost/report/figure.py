@@ -185,7 +185,7 @@ def draw_legend(axes: Axes, size: PanelSize, columns: int, handles: Sequence[Art
 
 
 class Ticks(NamedTuple):
-    """A logarithmic axis: its label, how a number on it is written, and where numbers stand."""
+    """A logarithmic axis: its label, the format of its numbers, and their places."""
 
     label: str
     text: Callable[[float], str]
@@ -287,7 +287,7 @@ class Named(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where a name stands, and whether a line ties it to its point."""
+    """The place of a name, and whether a line joins it to its point."""
 
     box: LabelBox
     tied: bool
@@ -367,7 +367,7 @@ class PointName(NamedTuple):
 
 
 def draw_names(axes: Axes, points: Sequence[PointName], taken: Sequence[LabelBox], size: float) -> None:
-    """The names of points where there is room for them, each tied to its point by a line if it stands further away."""
+    """The names of points where there is room for them, each joined to its point by a line if it is further away."""
     named = [point for point in points if point.text]
     boxes = {point: _placed_box(axes, point, size) for point in points}
     others = [boxes[point] for point in points if not point.text]

@@ -109,7 +109,7 @@ def _draw_budgets(axes: Axes, found: FindResult) -> list[LabelBox]:
 
 
 def _draw_names(axes: Axes, found: FindResult, taken: list[LabelBox]) -> None:
-    """Names beside points of the front, where there is room; a configuration's are its values."""
+    """Names next to points of the front, where there is room; a configuration's name is its values."""
     more, less = found.question.front
     number = min(len(found.front), _NAMED)
     step = (len(found.front) - 1) / max(number - 1, 1)

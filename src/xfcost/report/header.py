@@ -172,7 +172,7 @@ _MOST_LISTED: Final = 3
 def closed_form_texts(ledger: Ledger, at_least: str) -> Iterator[TextLines]:
     """The MACs as a polynomial in N, where it holds, how they grow; or why there is no polynomial.
 
-    `at_least` stands before it where operations are not counted.
+    `at_least` comes before it if operations are not counted.
     """
     form = None if ledger.module is None else ledger.module.closed_form
     if form is None:
@@ -263,7 +263,7 @@ def _verdict_texts(probe: Probe) -> Iterator[TextLines]:
 
 
 def kinds_texts(probe: Probe) -> Iterator[TextLines]:
-    """The check of kinds beside a trace: one line where all agree, else every row that differs."""
+    """The check of kinds in a traced run: one line if all agree, otherwise every row that differs."""
     number, count = len(probe.rows), len(probe.rows) - len(probe.left_out)
     operations = units.number_of(number, "operation")
     if not count:

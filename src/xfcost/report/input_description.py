@@ -1,6 +1,6 @@
 """A run in words: the image, N, batch, dtype, attention, mode; and how the inputs of several systems differ.
 
-With other patches the same N is another image, so every report has the image's size beside N.
+With other patches the same N is another image, so every report has the image's size next to N.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _largest(
     beside: Mapping[str, int] = {},
     whole: float | None = None,
 ) -> Iterator[TextLines]:
-    """The parts with the largest shares of the `whole`, by default of their sum; `beside` are costs that no row has."""
+    """The parts with the largest shares of the `whole`, by default of their sum; `beside` are costs of no row."""
     parts: dict[tuple[str, ...], dict[str, float]] = {}
     for row in ledger.rows:
         if value := cost(row):

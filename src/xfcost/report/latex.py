@@ -48,7 +48,7 @@ _ACCENTS: Final = {
     "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
     "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
 }  # fmt: skip
-# No command of a plain document (OT1) sets it: the letter stands without.
+# No command of a plain document (OT1) sets it: the letter has none.
 _OGONEK: Final = "\u0328"
 _MATH_SPECIAL: Final = {
     "%": r"\%", "#": r"\#", "&": r"\&", "$": r"\$", "{": r"\{", "}": r"\}", "_": r"\_", "\\": r"\backslash ",
@@ -267,7 +267,7 @@ def _one(sign: str, *, formula: bool) -> float:
 
 
 class PagePart(NamedTuple):
-    """Columns of a table that stand side by side on a page."""
+    """Columns of a table that are side by side on a page."""
 
     places: Sequence[int]
     wrapped: dict[int, float]

@@ -1,4 +1,4 @@
-"""The layer-type table: three tables of what is printed beside what is derived; then why where they differ."""
+"""The layer-type table: three tables with published and derived orders; then the reasons of their differences."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _NOTES: Final = (
 
 
 def _tables(table: LayerTable) -> dict[str, list[dict[str, str]]]:
-    """What is printed beside what is derived, and whether they agree; then the figures of that."""
+    """Published and derived orders, and whether they agree; then the figures of the derived ones."""
     tables: dict[str, list[dict[str, str]]] = {}
     at = f"at n = {table.n:,}"
     for line in table.lines:

@@ -12,21 +12,19 @@ from xfcost.counting.measured import MeasuredSeries, Pair, Ratio, Slope, TimeCro
 from xfcost.counting.measured_series import METRICS, Series, at, shared_words
 from xfcost.counting.sweep import TOKENS, SizeAxis
 from xfcost.ledger import units
-from xfcost.ledger.errors import printable
 from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.objects import json_text
 from xfcost.ledger.operation import MIXINGS
 from xfcost.ledger.statistics import Interval
 from xfcost.report.crossovers import order_lines, range_text
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, table_of, to_csv
-from xfcost.report.measurements import configuration_text, outcome_text, precision_text
+from xfcost.report.measurements import doubts, precision_text
 from xfcost.report.plot import slope_text
 from xfcost.report.style import lowered
 from xfcost.report.timing import lane_text
 
-# Pairs and rows that a report names.
+# Pairs that a report names.
 _MOST_PAIRS: Final = 6
-_MOST_ROWS: Final = 8
 NOT_DETERMINED: Final = "not determined"
 # Mode -> the part of its work whose MACs cross, where that is not all.
 _PARTS: Final = {"generate": ", of the prefill", "train": ", of the forward"}
@@ -197,7 +195,7 @@ def _series_table(series: Series) -> DataTable:
 
 
 def _upper_texts(series: Series) -> Iterator[str]:
-    """The slopes over the largest points, of time and of memory, each beside what was counted or predicted."""
+    """The slopes over the largest points, of time and of memory, each with the counted or predicted one."""
     lines = []
     for name, reading in METRICS.items():
         one = upper_slope(series, reading)
@@ -223,8 +221,7 @@ def determined_text(one: Slope) -> str:
 def data_notes(found: MeasuredSeries) -> Iterator[str]:
     """What was left out, was not measured or is noisy."""
     yield from found.notes
-    yield from _missing_texts(found.missing)
-    yield from _noisy_texts([row for one in found.series for row in one.rows])
+    yield from doubts([row for one in found.series for row in (*one.missing, *one.rows)])
     for name, curve in found.curves.items():
         if curve.missing is not None:
             yield f"{name}: {curve.missing}"
@@ -250,25 +247,6 @@ def _ratio_note(found: MeasuredSeries) -> str:
         "machine between two rows"
     )
     return apart if True not in paired else f"{apart}; for rows timed in turns, medians turn by turn"
-
-
-def _missing_texts(rows: Sequence[Measurement]) -> Iterator[str]:
-    """Why rows were not measured."""
-    for row in rows[:_MOST_ROWS]:
-        yield f"{configuration_text(row.configuration)}: {outcome_text(row)}"
-    if len(rows) > _MOST_ROWS:
-        yield f"… and {len(rows) - _MOST_ROWS:,} more rows that were not measured"
-
-
-def _noisy_texts(rows: Sequence[Measurement]) -> Iterator[str]:
-    """How many points are noisy, with the reason of the first."""
-    noisy = [(row, row.outcome.timing.noisy) for row in rows if row.outcome.timing and row.outcome.timing.noisy]
-    if noisy:
-        row, reason = noisy[0]
-        yield (
-            f"noisy: {len(noisy):,} of {len(rows):,} points, among them {configuration_text(row.configuration)}: "
-            f"{printable(reason or '', 200)}"
-        )
 
 
 def faster(pair: Pair, one: Ratio) -> str | None:

@@ -179,15 +179,7 @@ def _shared_text(rows: Sequence[Measurement]) -> str:
 def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
     """Why rows were not measured; how many hosts; what the columns are."""
     yield from _errors_text(rows)
-    without = [row for row in rows if row.outcome.status != "measured"]
-    for row in without[:_MOST_REASONS]:
-        yield f"{configuration_text(row.configuration)}: {outcome_text(row)}"
-    if len(without) > _MOST_REASONS:
-        yield f"… and {len(without) - _MOST_REASONS:,} more that were not measured; --format json lists them"
-    noisy = [(row, row.outcome.timing.noisy) for row in rows if row.outcome.timing and row.outcome.timing.noisy]
-    for row, reason in noisy[:1]:
-        which = f"{len(noisy):,} of {units.number_of(len(rows), 'row')} {'is' if len(noisy) == 1 else 'are'} noisy"
-        yield f"{which}, as {configuration_text(row.configuration)}: {reason}"
+    yield from doubts(rows)
     if any(row.configuration.composed for row in rows):
         yield (
             "composed: every distinct block was run once, and its time is multiplied by its repetitions; the peak "
@@ -202,6 +194,19 @@ def _notes(rows: Sequence[Measurement]) -> Iterator[str]:
         "blocks that are too small for the next tensor, and workspaces of kernels such as convolutions, which are not "
         "counted; matrices: the share of attention matrices, as counted, in the predicted peak"
     )
+
+
+def doubts(rows: Sequence[Measurement]) -> Iterator[str]:
+    """Why rows were not measured, and how many are noisy, with the reason of the first."""
+    without = [row for row in rows if row.outcome.status != "measured"]
+    for row in without[:_MOST_REASONS]:
+        yield f"{configuration_text(row.configuration)}: {outcome_text(row)}"
+    if len(without) > _MOST_REASONS:
+        yield f"… and {len(without) - _MOST_REASONS:,} more that were not measured; --format json lists them"
+    noisy = [(row, row.outcome.timing.noisy) for row in rows if row.outcome.timing and row.outcome.timing.noisy]
+    for row, reason in noisy[:1]:
+        which = f"{len(noisy):,} of {units.number_of(len(rows), 'row')} {'is' if len(noisy) == 1 else 'are'} noisy"
+        yield f"{which}, as {configuration_text(row.configuration)}: {printable(reason or '', 200)}"
 
 
 def _record(row: Measurement) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def _temporary(target: Path) -> Path:
 
 
 def write_whole(path: Path, content: bytes, *, force: bool) -> None:
-    """Write `content` beside the target and move it there in one step; a link keeps pointing where it does.
+    """Write `content` to a file next to the target and move it there in one step; a link keeps pointing where it does.
 
     What is overwritten keeps its permissions, and its owner where the system lets us. Until the content is whole it has
     no name (Linux), so that a process that is killed leaves nothing behind.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# A chart with a legend above its axes; panels with names beside them; inches of a row of the legend, of a name, of its
+# A chart with a legend above its axes; panels with names next to them; inches of a row of the legend, of a name, of its
 # letters.
 _SINGLE: Final = PanelSize(7.2, 4.1, left=0.95, right=0.25, above=0.0)
 _PANEL: Final = PanelSize(3.9, 3.1, above=0.5)
@@ -123,7 +123,7 @@ class ChartPoints(NamedTuple):
     spread: Sequence[float] | None = None
     """Whole height of the error bars (interquartile range)."""
     intervals: Sequence[tuple[float, float] | None] = ()
-    """The 95 % intervals, in place of the spread where there are any."""
+    """The 95 % intervals if there are any, otherwise the spread."""
 
     def bars(self) -> tuple[list[float], list[float]] | None:
         """How far the error bars reach down and up, never down to 0, which log axes haven't got."""
@@ -196,7 +196,7 @@ _LEAST = 1.5
 
 
 def draw_guides(axes: Axes, chart: Chart) -> None:
-    """Thin grey lines of the axis's two slopes, beside the data and not on it, named along their way."""
+    """Thin grey lines of the axis's two slopes, next to the data and not on it, with their names along them."""
     drawn: list[ChartLine | ChartPoints] = [*chart.lines, *chart.points]
     low, high = axes.get_xlim()
     for number, (power, name) in enumerate(chart.axis.guides):
@@ -236,7 +236,7 @@ def draw_mark(axes: Axes, chart: Chart) -> None:
 
 
 def draw_ratio(axes: Axes, chart: Chart) -> None:
-    """An arrow from one line to the other at the mark, with the ratio beside it; of two lines only."""
+    """An arrow from one line to the other at the mark, with the ratio next to it; only for two lines."""
     pair = _at_mark(chart.lines, chart.mark)
     if not pair or max(pair) / min(pair) < _LEAST:
         return

@@ -271,7 +271,7 @@ _ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
 
 
 def figure_lines(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
-    """Quantity, its words, and per system its figure and how that stands to the first system's."""
+    """Quantity, its words, and per system its figure and the ratio to the first system's."""
     for quantity, declared in QUANTITIES.items():
         if not declared.line:
             continue
@@ -319,7 +319,7 @@ def recurs(ledger: Ledger) -> bool:
 
 
 def _against(ratio: float | None) -> str:
-    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: how a figure stands to the first system's."""
+    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: a figure relative to the first system's."""
     if not ratio or ratio == 1:
         return "(same)" if ratio else ""
     more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
@@ -328,7 +328,7 @@ def _against(ratio: float | None) -> str:
 
 
 def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:
-    """Figures side by side, ratios beside them, or below them on a narrow screen; rows that differ, or all."""
+    """Figures side by side, ratios next to them, or below them on a narrow screen; rows that differ, or all."""
     every = list(figure_lines(comparison))
     figures = comparison.figures.values()
     rows = [row for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1] or every

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Inches: a map and what is beside and above it; a strip; the margins; a line of text.
+# Inches: a map and what is next to it and above it; a strip; the margins; a line of text.
 _MAP, _BESIDE, _ABOVE = 1.05, 0.17, 0.4
 _STRIP, _STRIP_LENGTH, _STRIP_LABEL = 0.2, 6.5, 2.95
 _MARGIN: Final = 0.35

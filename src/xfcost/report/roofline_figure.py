@@ -85,7 +85,7 @@ roofline_bytes = as_file(roofline_figure)
 
 
 def limits_of(found: Sequence[Roofline]) -> Limits:
-    """Axes that hold every point of every system, the ridge point, and some of both roofs beside it."""
+    """Axes that hold every point of every system, the ridge point, and some of both roofs around it."""
     roofs = found[0].roofs
     points = [point for one in found for point in one.drawn]
     intensities = [*(point.intensity for point in points), roofs.ridge_point]

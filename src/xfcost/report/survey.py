@@ -22,7 +22,7 @@ _TEXT: Final = {"system": 12, "printed": 8, "derived": 8, "otherwise": 9, "mixin
 
 
 def document(found: Survey, *, verbose: bool = False) -> Document:
-    """Orders beside the printed ones; then what every system does and takes; with `verbose`, why."""
+    """Derived and published orders; then what every system does and takes; with `verbose`, the reasons."""
     return Document(
         parts=lambda: _parts(found, verbose=verbose),
         records=lambda: [_record(line, timed=found.timed is not None) for line in found.lines],

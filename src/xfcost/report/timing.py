@@ -36,6 +36,8 @@ def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
     peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
     yield line(f"time: on {where_text(timing)}{peak}")
     yield from _lane_texts(timing)
+    if timing.device == "mps":
+        yield line("operations: not measured on mps, where torch reports no kernels")
     if timing.noisy:
         yield line(f"noisy: {timing.noisy}", "bold yellow")
     if timing.composed:
@@ -47,7 +49,7 @@ def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
 
 
 def reached_texts(ledger: Ledger) -> Iterator[TextLines]:
-    """A measured run beside the bound on the devices of `--on`: the shares of their peak and bandwidth."""
+    """A measured run compared with the bound on the devices of `--on`: the shares of their peak and bandwidth."""
     found, timing = reached(ledger), ledger.timing
     if found is None or timing is None:
         return

@@ -17,7 +17,7 @@ from xfcost.report.on_devices import WITHOUT_TF32
 _DAY, _SECONDS = "day", "second"
 _UNITS: Final = ((1, _DAY), (1 / 24, "hour"), (1 / 1440, "minute"))
 _SYMBOLS: Final = {_DAY: "", "hour": "h", "minute": "min"}
-# The share of a run's tokens from which on filling its last step is worth a word: a digit of the percentage beside it.
+# The share of a run's tokens from which on filling its last step is reported: a digit of the percentage next to it.
 _VISIBLE: Final = 0.001
 # Why a count differs from 6·P·D; smaller shares of it than `_SHOWN` are left out.
 _CAUSES: Final = {

@@ -1,4 +1,4 @@
-"""Rows on a Dask cluster: each is a task for one of its machines, in a process of its own beside the worker.
+"""Rows on a Dask cluster: each is a task for one of its machines, in a process separate from the worker.
 
 A machine gets the next row when it has answered the one before. Dask sends a row whose worker is killed again, as often
 as its scheduler allows (`distributed.scheduler.allowed-failures`); the row's process ends with its worker.

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime, timezone
+from statistics import fmean, linear_regression
 from typing import Final, Protocol
 
 import msgspec
@@ -220,13 +221,9 @@ def _size_text(configuration: Configuration) -> str:
 
 def line_through(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """Constant and slope, neither negative, of the least-squares line; of few points their mean."""
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    variance = sum((x - mean_x) ** 2 for x, _ in points)
-    if len(points) < _FEW or not variance:
-        return mean_y, 0.0
-    slope = max(sum((x - mean_x) * (y - mean_y) for x, y in points) / variance, 0.0)
-    constant = mean_y - slope * mean_x
-    if constant >= 0:
-        return constant, slope
-    return 0.0, sum(x * y for x, y in points) / sum(x * x for x, _ in points)
+    xs, ys = zip(*points, strict=True)
+    if len(points) < _FEW or len(set(xs)) == 1:
+        return fmean(ys), 0.0
+    slope = max(linear_regression(xs, ys).slope, 0.0)
+    constant = fmean(ys) - slope * fmean(xs)
+    return (constant, slope) if constant >= 0 else (0.0, sum(x * y for x, y in points) / sum(x * x for x in xs))

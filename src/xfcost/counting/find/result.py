@@ -102,7 +102,7 @@ class Question(NamedTuple):
     top: int = 20
     """Models that are listed, of those that fit."""
     front: tuple[str, str] = ("params", "macs")
-    """No model of the front has another beside it with as much of the first for less of the second."""
+    """For no model of the front is there another with as much of the first quantity and less of the second."""
 
 
 class FoundModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,9 +128,9 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     """How many have it. A model may be over several budgets."""
     alone: int = 0
-    """How many are over this budget alone."""
+    """How many are over only this budget."""
     nearest: FoundModel | None = None
-    """Of those over it alone, the nearest."""
+    """The nearest of those over only this budget."""
     excess: float | None = None
     """How far that one is over the budget, as a share of it."""
     budget: bool = False

@@ -49,7 +49,7 @@ from xfcost.spec.models import models
 from xfcost.spec.run import Run, chosen_for, with_defaults
 
 Array = Any
-# Models of a part, and of the whole search, that are drawn beside the front.
+# Models of a part, and of the whole search, that are drawn in addition to the front.
 _DRAWN: Final = 500
 _MOST_DRAWN: Final = 4000
 

@@ -171,7 +171,7 @@ class Walk:
         return _joined(one, two), grid
 
     def _part(self, states: States, part: Part, memory: States) -> States:
-        """After a part; `memory` is what the tokens have met that it reads beside its own stream's."""
+        """After a part; `memory` is what the tokens outside its own stream have met that it reads."""
         reading = part_reads(part)
         found = {name: self._own(state, part, reading) for name, state in states.items()}
         reads, tokens = reading.reads.memory, reading.out.total
@@ -249,7 +249,7 @@ Extent = tuple[tuple[int, ...], tuple[int, ...]]
 def receptive_field(architecture: Architecture) -> tuple[int, ...] | None:
     """The sides of what a place of the last stage depends on, in units of the stem's first mixing layer.
 
-    None where a part reads all tokens, or by the place where a token stands (windows), or another stream's.
+    None where a part reads all tokens, or by the place of a token (windows), or another stream's.
     """
     if len(architecture.streams) > 1:
         return None

@@ -119,7 +119,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def blocks(self) -> tuple[BlockReach, ...]:
-        """The blocks of the last stream alone."""
+        """Only the blocks of the last stream."""
         return tuple(step for step in self.steps if step.number is not None and step.stream == self.steps[-1].stream)
 
     @property

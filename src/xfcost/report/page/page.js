@@ -252,7 +252,7 @@
 
   // -- the slider ------------------------------------------------------------------------------------------------------
   const slider = byId("n");
-  let chosen = null; // systems stand at their own N until one is chosen
+  let chosen = null; // systems are at their own N until one is chosen
   const choose = () => {
     const place = Number(slider.value);
     const label = `N = ${page.labels[place]}`;

@@ -125,7 +125,7 @@ def step_after(
     name = next(name for name in TOKEN_IDS if name in inputs)
     asked = {"use_cache": True} if "use_cache" in prompt.kwargs else {}
     step: dict[str, Any] = {names.takes or _parameter_of(model): cache} | asked
-    step[name] = torch.zeros_like(inputs[name][:, -1:])  # images, masks and positions are of the prompt alone
+    step[name] = torch.zeros_like(inputs[name][:, -1:])  # images, masks and positions are of the prompt only
     if name == "decoder_input_ids":
         step["encoder_outputs"] = encoded[-1] if encoded else (outputs["encoder_last_hidden_state"],)
     return Given((), step)
@@ -215,7 +215,7 @@ def _grown(cache: Any, next_one: Any, more: int) -> Any:
 
 def tokens_in(given: Given, *, all_streams: bool = False) -> int | None:
     """The tokens of all samples, of the decoder or of `all_streams`; None where the inputs have no ids by name."""
-    found = [given.kwargs[name].numel() for name in TOKEN_IDS if isinstance(given.kwargs.get(name), Tensor)]
+    found = [given.kwargs[name].shape[:2].numel() for name in TOKEN_IDS if isinstance(given.kwargs.get(name), Tensor)]
     return (sum(found) if all_streams else found[0]) if found else None
 
 
@@ -243,20 +243,28 @@ def with_mode(  # noqa: PLR0913 - what is known of a run
         )
     if mode == "prefill":
         step = step_after(model, given, names)
-        cache = _cache(after, all_layers(run(model, *step, cache=names).cache), samples)
+        cache = _cache(after, all_layers(run(model, *step, cache=names).cache), samples, step, names)
         return msgspec.structs.replace(ledger, cache=msgspec.structs.replace(cache, bytes=sum(after.values())))
-    cache = _cache(all_layers(storage_bytes(cache_in(given.kwargs, names.takes))), after, samples)
+    before = all_layers(storage_bytes(cache_in(given.kwargs, names.takes)))
+    cache = _cache(before, after, samples, given, names)
     ledger = msgspec.structs.replace(ledger, cache=cache)
     return msgspec.structs.replace(ledger, step=ledger.decode_step())
 
 
-def _cache(before: Mapping[str, int], after: Mapping[str, int], samples: int) -> CacheBytes:
+def _cache(
+    before: Mapping[str, int], after: Mapping[str, int], samples: int, step: Given, names: CacheNames
+) -> CacheBytes:
     """The cache `after` a step, and by how much that step has let it grow."""
     fixed = {name: nbytes for name, nbytes in after.items() if nbytes <= before.get(name, 0)}
+    more = {name: nbytes - before.get(name, 0) for name, nbytes in after.items() if name not in fixed}
+    past = cache_in(step.kwargs, names.takes)
+    for name, added in more.items():
+        # a step gives it more axes than the prompt (positions in Qwen4's indexer), the same for every token
+        if 0 < before.get(name, 0) < added and hasattr(past, "get_seq_length"):
+            more[name] = after[name] // (past.get_seq_length() + 1)
     return CacheBytes(
         bytes=sum(after.values()),
-        bytes_per_token=sum(nbytes - before.get(name, 0) for name, nbytes in after.items() if name not in fixed)
-        // samples,
+        bytes_per_token=sum(more.values()) // samples,
         state_bytes=sum(fixed.values()),
         recurrent_bytes=sum(
             nbytes for name, nbytes in fixed.items() if name.rpartition(".")[2] not in _KEYS_AND_VALUES

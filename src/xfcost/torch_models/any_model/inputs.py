@@ -345,11 +345,24 @@ def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Giv
         start = getattr(config, "decoder_start_token_id", None) or 0
         tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(model, lengths.tokens)
         tensors["decoder_input_ids"] = torch.full((samples, tokens), start, dtype=torch.int64, device=device)
+    if (books := _codebooks(model)) is not None:
+        name = "decoder_input_ids" if decodes else "input_ids"
+        tensors[name] = tensors[name][..., None].repeat(1, 1, books)
     return Given((), tensors)
 
 
+def _codebooks(model: Any) -> int | None:
+    """The codes of each token of sound: its decoder has one embedding, with an offset for each of them."""
+    decoder = getattr(model, "get_decoder", lambda: None)()
+    parts = list(decoder.children()) if isinstance(decoder, nn.Module) else []
+    if any(isinstance(part, nn.Embedding) for part in parts):
+        return None
+    buffers = (one for part in parts for one in part.named_buffers(recurse=False))
+    return next((len(one) for name, one in buffers if name.endswith("offsets") and one.dim() == 1), None)
+
+
 def text_tokens(model: Any, tokens: int | None) -> int | None:
-    """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images alone.
+    """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images only.
 
     Without N it is as many as the model has positions for, at most 512 behind the image.
     """
@@ -391,6 +404,7 @@ def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], in
             failed = error if failed is None or is_about_meta(error) else failed
             continue
         found = getattr(made, "pooler_output", made)
+        found = made.last_hidden_state if found is None else found  # Llama 4 projects them in its forward
         parts = found if isinstance(found, tuple | list) else [found]
         return images, sum(part.numel() for part in parts) // (parts[0].shape[-1] * samples)
     if failed is not None:
@@ -402,7 +416,7 @@ def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], in
 def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str, Any]]:
     """Images of the size in a model's config as its signatures name them: patches of a grid, tiles, one image, crops.
 
-    None of a model that takes no images of one size beside a text.
+    None of a model that does not take images of one size in addition to a text.
     """
     config, takes = model.config, _parameters(model.forward).keys()
     asked = _parameters(getattr(model, "get_image_features", None))
@@ -419,6 +433,13 @@ def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str
             grid = {_GRID: with_numbers(torch.tensor([[1, rows, columns]] * samples), device)}
             yield {"pixel_values": patches} | grid
             yield {"pixel_values": patches.reshape(-1, channels * frames, patch, patch)} | grid
+        return
+    if "spatial_shapes" in asked:  # of images of several sizes, in rows of patches
+        side = math.isqrt(_of(config, "num_patches"))
+        shapes = with_numbers(torch.tensor([[side, side]] * samples), device)
+        mask = with_numbers(torch.ones((samples, side**2), dtype=torch.int64), device)
+        patches = noise((samples, side**2, channels * _of(config, "patch_size") ** 2), device, pixels.dtype)
+        yield {"pixel_values": patches, "spatial_shapes": shapes, "pixel_attention_mask": mask}
         return
     if "aspect_ratio_ids" in takes:  # of one of the ratios of sides that its table has
         tiles = _of(config, "max_num_tiles")

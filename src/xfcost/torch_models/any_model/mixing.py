@@ -180,4 +180,7 @@ def _followed(model: nn.Module, given: Given, axes: Axes, clock: Clock) -> tuple
     ran = run_on("real", model, given.args, given.kwargs, beside)
     if ran.ran != len(follower.noted):
         raise RuntimeError(f"of {ran.ran} operations {len(follower.noted)} were followed")
+    for work in ran.works:
+        for number in work.sequence:
+            follower.noted[number] = follower.noted[number]._replace(site=work.site)
     return ran.works, follower

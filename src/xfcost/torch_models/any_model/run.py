@@ -224,7 +224,7 @@ def run_on(  # noqa: PLR0913 - options
     """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
-    `recorder` records in place of the usual one. With `numbers` tensors that `torch.arange` and its kin make on `meta`
+    `recorder` records instead of the usual one. With `numbers` tensors that `torch.arange` and its kin make on `meta`
     keep their numbers.
     """
     outside, padding = Work("", "outside"), WithoutPadding()
@@ -308,11 +308,11 @@ def _find_windows(model: nn.Module, works: Iterable[Work], cache: Any) -> None:
         queries = core.times * core.queries // work.heads
         config = getattr(module, "config", None)
         window: Any = getattr(module, "sliding_window", getattr(config, "sliding_window", None))
-        kinds: dict[Any, Any] = dict(enumerate(getattr(config, "layer_types", None) or []))
+        layer, kinds = getattr(module, "layer_idx", -1), getattr(config, "layer_types", None) or []
         chunk: Any = getattr(config, "attention_chunk_size", None)
         if not isinstance(window, int) or window <= 0:
             window = None
-            if not chunk or kinds.get(getattr(module, "layer_idx", None)) != "chunked_attention":
+            if not chunk or kinds[layer : layer + 1] != ["chunked_attention"]:
                 continue
         if queries == n:
             work.pairs, work.masked = causal_pairs(n, window) if window else chunked_pairs(n, chunk), False

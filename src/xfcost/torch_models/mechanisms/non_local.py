@@ -21,9 +21,9 @@ class NonLocalBlock(nn.Module):
 
     def __init__(self, config: NonLocal, place: Place) -> None:
         super().__init__()
-        inner, keys = config.inner(place.dim), config.keys(place.grid)
+        inner, kernel = config.inner(place.dim), config.key_pool(place.grid)
         self.theta = Linear(place.dim, inner, bias=config.projection_bias)
-        self.pool = TokenPooling(place.grid.sides, "max", keys.kernel) if keys.pools else None
+        self.pool = None if kernel is None else TokenPooling(place.grid.sides, "max", kernel)
         self.phi = Linear(place.dim, inner, bias=config.projection_bias)
         self.g = Linear(place.dim, inner, bias=config.projection_bias)
         self.core = Core(inner, fused=place.fused)
@@ -43,13 +43,13 @@ class SaganAttention(nn.Module):
 
     def __init__(self, config: Sagan, place: Place) -> None:
         super().__init__()
-        dim, keys = place.dim, config.keys(place.grid)
+        dim, kernel = place.dim, config.key_pool(place.grid)
         inner, values = dim // config.reduction, dim // config.value_reduction
         self.f = Linear(dim, inner, bias=False)
         self.g = Linear(dim, inner, bias=False)
         self.h = Linear(dim, values, bias=False)
-        self.pool_keys = TokenPooling(place.grid.sides, "max", keys.kernel) if keys.pools else None
-        self.pool_values = TokenPooling(place.grid.sides, "max", keys.kernel) if keys.pools else None
+        self.pool_keys = None if kernel is None else TokenPooling(place.grid.sides, "max", kernel)
+        self.pool_values = None if kernel is None else TokenPooling(place.grid.sides, "max", kernel)
         self.core = Core(inner, fused=place.fused, scaled=False)
         self.v = Linear(values, dim, bias=False) if config.output_projection else None
         self.gamma = Gamma()

@@ -11,6 +11,7 @@ from torch import Tensor
 from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, History, Outcome, ids
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
+    any_learned,
     any_owned,
     are_pairs,
     at,
@@ -119,7 +120,7 @@ class Operand(NamedTuple):
 
     value: Tensor
     wide: Tensor
-    """Its numbers beside their owners, in the same shape."""
+    """Its numbers and their owners, in the same shape."""
     owners: Tensor
     depth: int
     """The number of operations behind it."""
@@ -150,6 +151,9 @@ def turned(call: Call, first: Operand, second: Operand) -> bool:
     left, right = first.owners, second.owners
     if are_pairs(left) or are_pairs(right):
         return not are_pairs(left)
+    for state, other in ((first, second), (second, first)):
+        if _decays(call, state, other):
+            return state is second
     axes = varying(left), varying(right)
     if len(axes[0]) != len(axes[1]):
         fewer, more = (left, right) if len(axes[0]) < len(axes[1]) else (right, left)
@@ -160,6 +164,12 @@ def turned(call: Call, first: Operand, second: Operand) -> bool:
     if complete[0] != complete[1]:
         return complete[1] > complete[0]
     return second.depth < first.depth  # the state of a recurrence has more behind it than its input
+
+
+def _decays(call: Call, state: Operand, other: Operand) -> bool:
+    """Is a state weighed by one number of a token, which may be so small that it is 0?"""
+    owners = [ids(home(one.owners)) for one in (state, other)]
+    return other.value.shape[-2:] == (1, 1) and owners[0] <= call.places.states and not owners[1] & call.places.states
 
 
 def _only_broadcast(call: Call, fewer: Tensor, more: Tensor) -> bool:
@@ -210,6 +220,10 @@ def pointwise(call: Call) -> Outcome:
     operands = [(value, call.owners(value).broadcast_to(shape)) for value in given if value.dim() <= len(shape)]
     if not operands:
         return Outcome([everywhere(CONSTANT, shape)], None)
+    if call.packet in PRODUCTS and any(
+        not any_owned(one) and not any_learned(one) and not value.any() for value, one in operands
+    ):
+        return Outcome([everywhere(CONSTANT, shape)], None)  # nothing is left of what zeros weigh
     held = [one for _, one in operands if any_owned(call.places.without_learned(home(one)))]
     owning = [
         (value, one) for value, one in operands if any_owned(one) and (not held or any(one is other for other in held))
@@ -247,12 +261,14 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
     one, other = left.owners, right.owners
     both = (one >= 0) & (other >= 0)
     differ = (one != other) & both
-    live = both & _not_zero(call, both.shape) if bool(differ.any()) else both
+    kept = not bool(differ.any()) or _decays(call, left, right) or _decays(call, right, left)
+    live = both if kept else both & _not_zero(call, both.shape)
     apart = differ & live & ((home(one) != home(other)) | (content(one) != content(other)))
     if not bool(apart.any()):
         owners = with_masked(torch.where(one >= 0, one, other), masked(one) | masked(other))
         owners = torch.where(both & ~live & (one != other), CONSTANT, owners)
         if call.packet in PRODUCTS and are_pairs(one) and left.value is not right.value:
+            owners = torch.where(both | _not_zero(call, both.shape), owners, CONSTANT)  # of padding
             return owners, masking(call, owners)._replace(content_dependent=True)  # two weights of the same keys
         return owners, GATED if call.packet in PRODUCTS else before
     owners, finding = _different(call, left, right, live)
@@ -284,7 +300,7 @@ def _different(call: Call, first: Operand, second: Operand, both: Tensor) -> tup
 
 
 def _positional(call: Call, first: Operand, second: Operand, both: Tensor) -> tuple[Tensor, Finding] | None:
-    """Pairs, and numbers by position for the same queries: learned ones, or ones out of the query alone."""
+    """Pairs, and numbers by position for the same queries: learned ones, or ones out of the query only."""
     ranks = [_rank(call, one.owners) for one in (first, second)]
     same_home = bool((home(first.owners)[both] == home(second.owners)[both]).all())
     for number, one in enumerate((first, second)):

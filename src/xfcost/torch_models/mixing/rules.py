@@ -19,12 +19,15 @@ from xfcost.torch_models.mixing.owners import (
     LEARNED,
     along,
     any_owned,
+    content,
     distinct,
     everywhere,
     home,
     varies,
     vectors,
+    with_masked,
 )
+from xfcost.torch_models.mixing.places import pair
 from xfcost.torch_models.mixing.pointwise import pointwise
 from xfcost.torch_models.mixing.reductions import accumulated, normalised, recurrent, reduced, softmax, spectrum
 from xfcost.torch_models.shared.private_torch import aten_operation, aten_operations
@@ -67,6 +70,19 @@ def _distances(call: Call) -> Outcome:
     one, other = (x.expand(*shape[:-2], *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (one, other))
     outcome = product(call, one, other.transpose(1, 2))
     return Outcome([outcome.owners[0].reshape(shape)], outcome.finding)
+
+
+def _solved(call: Call) -> Outcome:
+    """X of A X = B, A a triangle: it depends on the numbers that the triangle times B depends on."""
+    system, right = (call.owners(x)[None].flatten(0, -3) for x in call.args[:2])
+    if not call.argument("left") or system.shape[0] != right.shape[0]:
+        raise NotImplementedError("its system is in the right, or is shared by a batch")
+    ones = torch.ones(system.shape[-2:], dtype=torch.bool)
+    system = with_masked(system, ones.tril(-1) if call.argument("upper") else ones.triu(1))
+    own = pair(home(system), content(system))  # also where a mask left the diagonal out, which is no zero
+    system = torch.where(torch.eye(len(ones), dtype=torch.bool), own, system)
+    outcome = product(call, system, right)
+    return Outcome([outcome.owners[0].reshape(call.result.shape)], outcome.finding)
 
 
 def _softmax(call: Call) -> Outcome:
@@ -186,6 +202,7 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(aten_operations("mm bmm mv dot vdot"), _product(0, 1)),
     **dict.fromkeys(aten_operations("_cdist_forward _euclidean_dist"), _distances),
     **dict.fromkeys(aten_operations("_grouped_mm"), _grouped_product),
+    **dict.fromkeys(aten_operations("linalg_solve_triangular"), _solved),
     **dict.fromkeys(aten_operations("addmm baddbmm addmv addbmm"), _product(1, 2)),
     **dict.fromkeys(aten_operations("_softmax _log_softmax _safe_softmax"), _softmax),
     **dict.fromkeys(aten_operations("native_layer_norm _fused_rms_norm"), _layer_norm),
@@ -421,7 +438,7 @@ def _over_channels(call: Call, owners: Tensor, kernel: TapKernel, groups: int, *
     if transposed:
         owners, kernel = _spread(owners, kernel.stride), kernel.of_transposed()
     several = groups > 1 or any(side != 1 for side in kernel.sides)
-    if several and are_varied(owners):
+    if several and any(varies(home(owners), axis) for axis in range(2, owners.dim())):
         return _over_several(call, owners, kernel, groups, transposed=transposed)
     made, findings = [], []
     for part in owners.chunk(groups, 1):
@@ -434,7 +451,7 @@ def _over_channels(call: Call, owners: Tensor, kernel: TapKernel, groups: int, *
 
 
 def _over_several(call: Call, owners: Tensor, kernel: TapKernel, groups: int, *, transposed: bool) -> Outcome:
-    """Channels hold different tokens at the same position: a coarser map beside a finer one, pixels of a patch.
+    """Channels hold different tokens at the same position: a coarser map next to a finer one, pixels of a patch.
 
     The output's token is the one under the tap at its position, of the channel that tells most tokens apart.
     """
@@ -457,8 +474,3 @@ def _together(findings: list[Finding]) -> Finding:
     counts = [one.computed for one in findings if one.computed is not None]
     places = frozenset[int]().union(*(one.places for one in findings))
     return first._replace(computed=torch.cat(counts) if counts else None, places=places)
-
-
-def are_varied(owners: Tensor) -> bool:
-    """Do homes differ along any spatial axis?"""
-    return any(varies(home(owners), axis) for axis in range(2, owners.dim()))

@@ -96,11 +96,7 @@ def features_of(
 
 
 def kernel_features(call: LayoutCall) -> CallFeatures:
-    """The features of a call whose kernels run on a GPU.
-
-    Its layouts are those of `meta`, where results are contiguous; cuDNN's may be channels-last. So convolutions are
-    compared by their sizes alone.
-    """
+    """The features of a call whose kernels run on a GPU."""
     moved, operation = sum(map(_bytes, (*call.inputs, *call.outputs))), call.operation
     if operation in _PRODUCTS:
         found = _product(call, moved)
@@ -109,7 +105,7 @@ def kernel_features(call: LayoutCall) -> CallFeatures:
         aligned = log2(gcd(inner, columns, _TENSOR_CORE_LINE)) if halves else 0.0
         return found._replace(variant=found.variant.removesuffix(" small"), numbers=(*found.numbers, aligned))
     if operation in ("aten.convolution", "aten.convolution_backward"):
-        return _convolution_kernel(call, moved)
+        return _convolution(call, moved, on_gpu=True)
     if operation in _ALONG_LINES or operation in _ALONG_LINES_OF_GPU:
         first, results = call.inputs[0], prod(call.outputs[0].sizes)
         line = prod(first.sizes) // prod(call.outputs[1].sizes) if operation.endswith("group_norm") else _line(call)
@@ -123,23 +119,6 @@ def kernel_features(call: LayoutCall) -> CallFeatures:
     numbers = _logs(read[0], read[1], sum(read[2:]), sum(map(_bytes, call.outputs)), _line(call))
     formats = "/".join(map(_memory_format, call.inputs[:2])) + ">" + _memory_format((*call.outputs, *call.inputs)[0])
     return CallFeatures("elementwise", f"{operation} {formats}", numbers, 0, moved)
-
-
-def _convolution_kernel(call: LayoutCall, moved: int) -> CallFeatures:
-    found = _convolution(call, moved)
-    stride, groups = call.options[0], call.options[4]
-    if call.operation == "aten.convolution_backward":
-        weight, result = call.inputs[2], call.inputs[0]
-    else:
-        weight, result = call.inputs[1], call.outputs[0]
-    kernel = prod(weight.sizes[2:])
-    depthwise = weight.sizes[1] == 1 < groups
-    kind = " ".join(word for word in found.variant.split(" ") if ">" not in word and word not in ("ragged", "few"))
-    numbers = _logs(
-        groups, weight.sizes[1], weight.sizes[0] // groups, kernel**2 if depthwise else kernel,
-        prod(result.sizes[2:]) * result.sizes[0], prod(stride),
-    )  # fmt: skip
-    return found._replace(variant=kind, numbers=numbers)
 
 
 _RMS_NORM: Final = frozenset(("aten.pow", "aten.mean", "aten.add_", "aten.rsqrt", "aten.mul", "aten._to_copy"))
@@ -235,8 +214,12 @@ def _product(call: LayoutCall, moved: int) -> CallFeatures:
     return CallFeatures("product", turned, numbers, batch * rows * inner * columns, moved)
 
 
-def _convolution(call: LayoutCall, moved: int) -> CallFeatures:
-    """Backward, one product for the gradient of the image, one for that of the kernels, as they are needed."""
+def _convolution(call: LayoutCall, moved: int, *, on_gpu: bool = False) -> CallFeatures:
+    """Backward, one product for the gradient of the image, one for that of the kernels, as they are needed.
+
+    On a GPU the layouts are those of `meta`, where results are contiguous; cuDNN's may be channels-last. So sizes only
+    are compared there.
+    """
     name, products, more = "convolution", 1, ""
     (image, weight), output = call.inputs[:2], call.outputs[:1]
     stride, _padding, _dilation, _transposed, groups, *mask = call.options
@@ -249,13 +232,17 @@ def _convolution(call: LayoutCall, moved: int) -> CallFeatures:
     kernel = prod(weight.sizes[2:])
     kind = "depthwise" if weight.sizes[1] == 1 < groups else "grouped" if groups > 1 else "1×1" if kernel == 1 else ""
     places, batch = prod(result.sizes[2:]), result.sizes[0]
+    macs, places_and_stride = prod(result.sizes) * prod(weight.sizes[1:]) * products, (places * batch, prod(stride))
+    if on_gpu:
+        sizes = groups, weight.sizes[1], weight.sizes[0] // groups, kernel**2 if kind == "depthwise" else kernel
+        return CallFeatures(name, f"{kind} {len(stride)}-D{more}", _logs(*sizes, *places_and_stride), macs, moved)
     seen = _image_format(image)
-    numbers = _logs(*weight.sizes[:2], groups, kernel, places * batch, prod(stride))
+    numbers = _logs(*weight.sizes[:2], groups, kernel, *places_and_stride)
     numbers = *numbers, _alignment(image) if seen == "t" else 0.0
     variant = f"{kind} {seen}>{_memory_format(result)} {len(stride)}-D{more}"
     variant += " ragged" if kind != "1×1" and _ragged(weight, groups) else ""
     variant += " few" if places < _LANES else ""
-    return CallFeatures(name, variant, numbers, prod(result.sizes) * prod(weight.sizes[1:]) * products, moved)
+    return CallFeatures(name, variant, numbers, macs, moved)
 
 
 def _attention(call: LayoutCall, moved: int) -> CallFeatures:
@@ -297,7 +284,7 @@ def _stored(layout: Layout) -> int:
 
 
 def _memory_format(layout: Layout) -> str:
-    """`c` contiguous, `i` contiguous along its last axis alone, `t` not even that; `b` before it where broadcast."""
+    """`c` contiguous, `i` contiguous along its last axis only, `t` not even that; `b` before it where broadcast."""
     axes = [(size, stride) for size, stride in zip(layout.sizes, layout.strides, strict=True) if size > 1]
     broadcast = "b" if any(stride == 0 for _, stride in axes) else ""
     kept = [axis for axis in axes if axis[1]]
@@ -473,7 +460,7 @@ _AXES: Final = (4, 5)
 def seen_as_channels_last(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     """Do kernels take a tensor that is not contiguous as channels-last? Others they copy.
 
-    They look at the strides alone, also at that of an axis of one image (c10, is_channels_last_strides_2d): tokens that
+    They look at the strides only, also at that of an axis of one image (c10, is_channels_last_strides_2d): tokens that
     are looked at as one image have another there.
     """
     if len(sizes) not in _AXES or strides[1] == 0:

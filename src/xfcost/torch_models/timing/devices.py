@@ -40,12 +40,14 @@ def accelerators() -> tuple[list[str], str]:
     """The GPUs that torch can use, and with which library; where there is none, what could be the cause."""
     if torch.backends.mps.is_available():
         return ["Apple GPU (mps)"], "torch was built with Metal"
-    built = torch.version.cuda
+    hip, cuda = torch.version.hip, torch.version.cuda
+    built = f"torch was built for {f'ROCm {hip}' if hip else f'CUDA {cuda}'}"
     if not torch.cuda.is_available():
-        mend = f"torch was built for CUDA {built}, and no driver answers nvidia-smi" if built else ""
-        return [], mend or "a torch that is built for CUDA: https://pytorch.org/get-started"
+        if hip or cuda:
+            return [], f"{built}, and no driver answers {'rocm-smi' if hip else 'nvidia-smi'}"
+        return [], "a torch that is built for CUDA or ROCm: https://pytorch.org/get-started"
     sizes = [(machine(f"cuda:{k}"), torch.cuda.mem_get_info(k)[1]) for k in range(torch.cuda.device_count())]
-    return [f"{name}, {size(total)}" for name, total in sizes], f"torch was built for CUDA {built or torch.version.hip}"
+    return [f"{name}, {size(total)}" for name, total in sizes], built
 
 
 def waiting_clock(device: str, clock: Clock = time.perf_counter) -> Clock:

@@ -78,8 +78,7 @@ def passes(
         )
 
     model, inputs = lives[phase].model, lives[phase].inputs
-    on_cuda = device.startswith("cuda")
-    seen = None if device == "mps" or (compile_ and not on_cuda) else rows  # mps has no kernels that can be told apart
+    seen = None if compile_ and not device.startswith("cuda") else rows
     return Subject(calls, seen, lambda: peak_on(device, lambda: model(*inputs), model, inputs))
 
 
@@ -103,8 +102,7 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
             stepping.call = stepping.model
         return stepping.peak(device)
 
-    seen = None if device == "mps" or (compile_ and not on_cuda) else rows
-    return Subject({"": stepping}, seen, peak)
+    return Subject({"": stepping}, None if compile_ and not on_cuda else rows, peak)
 
 
 def _call_of(live: BuiltModel, *, compile_: bool) -> Callable[[], object]:

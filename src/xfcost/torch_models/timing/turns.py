@@ -104,6 +104,8 @@ def take_turns(
     with threads_set(threads):
         clock = waiting_clock(device, meters.clock)
         issued = meters.clock if device.startswith("cuda") else None
+        if device == "mps":  # it has no kernels that can be told apart
+            subjects = [subject._replace(rows=None) for subject in subjects]
         timed = [_Timed(subject, clock, threads, issued) for subject in subjects]
         start, began = meters.read(), clock()
         for one in timed:  # the first call of each phase loads code and takes memory; with a compiler it compiles
@@ -158,25 +160,23 @@ class _Timed:
             else:
                 times.append(timer.blocked_autorange(min_run_time=plan.min_time / _TURNS).median)
         if self._issued is not None:
-            self.host.append(sum(self._host_seconds(call, self._issued) for call in self.subject.calls.values()))
-        if self.subject.rows is not None and self._looks_at_rows(plan):
+            spent = 0.0
+            for call in self.subject.calls.values():
+                self._clock()  # the GPU has finished what came before
+                spent += _seconds_of(call, self._issued)
+            self.host.append(spent)
+        every = plan.runs is not None or plan.lane == "device"  # the kernels are what is measured
+        more = len(self.passes) < _ROW_PASSES and (every or self._row_seconds < _ROW_SHARE * plan.max_time)
+        if self.subject.rows is not None and more:
             began = self._clock()
             self.passes.append(self.subject.rows())
             self._row_seconds += self._clock() - began
-
-    def _looks_at_rows(self, plan: TimingPlan) -> bool:
-        every = plan.runs is not None or plan.lane == "device"  # the kernels are what is measured
-        return len(self.passes) < _ROW_PASSES and (every or self._row_seconds < _ROW_SHARE * plan.max_time)
 
     def times(self, lane: Lane) -> Sequence[float]:
         """The seconds of a lane, by turn."""
         if lane == "device":
             return [one.total for one in self.passes]
         return self.host if lane == "host" else _together(self.phases)
-
-    def _host_seconds(self, call: Callable[[], object], issued: Clock) -> float:
-        self._clock()  # the GPU has finished what came before
-        return _seconds_of(call, issued)
 
 
 def _seconds_of(call: Callable[[], object], clock: Clock) -> float:
