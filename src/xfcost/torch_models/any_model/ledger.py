@@ -278,7 +278,7 @@ class _Beside(NamedTuple):
     """Those of `Agreement`."""
 
 
-def _of_run(  # noqa: PLR0913 - a run and what is said of it
+def _of_run(  # noqa: PLR0913 - a run and its names
     found: RecordedModule, model: nn.Module, given: Given, title: str, dtype: str, beside: _Beside, *, training: bool
 ) -> Ledger:
     """The ledger of a run, before its mode, its training step and its times."""
