@@ -1,4 +1,4 @@
-"""The systems of the survey of efficient attention: each as printed, and as derived from its spec at two lengths.
+"""The systems of the survey of efficient attention: each as published, and as derived from its spec at two lengths.
 
 The order is that of all MACs of the components that mix tokens, without their projections, in letters.
 """

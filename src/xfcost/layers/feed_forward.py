@@ -165,7 +165,7 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
             size = ceil_div(n, self.chunks)
             yield (
                 f"feed-forward in {ceil_div(n, size)} chunks of up to {size:,} tokens: {size:,}·{hidden:,} = "
-                f"{size * hidden:,} hidden elements per sample are alive at a time in place of {n * hidden:,}, for the "
+                f"{size * hidden:,} hidden elements per sample are alive at a time instead of {n * hidden:,}, for the "
                 "same MACs (training keeps all of them, unless they are worked out again, as a reversible stage does)"
             )
 

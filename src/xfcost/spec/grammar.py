@@ -134,7 +134,7 @@ class Otherwise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SurveyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A system's line in Table 1 of Tay et al. 2022, as printed; reports compare it with what xfcost derives."""
+    """A system's published line in Table 1 of Tay et al. 2022; reports compare it with what xfcost derives."""
 
     system: _ShortText
     """Name of the system."""
