@@ -165,6 +165,44 @@ def test_a_window_is_local_by_hand():
     assert ledger.total("macs", lambda row: row.mixing == "global") == 10 * 2 * 32 * 128 * 4096
 
 
+@pytest.mark.parametrize(
+    ("name", "tokens", "expected"),
+    [
+        # QK and AV of 12 layers 768 wide, whose 1370 tokens are 37² patches and [CLS]
+        ("dinov2-b", None, {"global": 12 * 2 * 768 * 1370**2, "local": 0}),
+        # QK and AV of 22 layers 768 wide: layers 0, 3, … 21 read every token, 14 a window, of all computed pairs
+        ("modernbert-base", 1024, {"global": 8 * 2 * 768 * 1024**2, "local": 14 * 2 * 768 * 1024**2}),
+        # 32 layers 1280 wide over 1500 frames, 4 over 448 tokens that also read the frames; kernels of 3 frames
+        (
+            "whisper-large-v3-turbo",
+            448,
+            {
+                "global": 32 * 2 * 1280 * 1500**2 + 4 * 2 * 1280 * (448**2 + 448 * 1500),
+                "local": 3 * 1280 * (3000 * 128 + 1500 * 1280),
+            },
+        ),
+    ],
+)
+def test_encoders_have_kinds_by_hand(name, tokens, expected):
+    ledger = analyze(name) if tokens is None else analyze(name, N=tokens)
+    mixing = {kind: ledger.total("macs", lambda row: row.mixing == kind) for kind in KINDS}  # noqa: B023 - used at once
+    assert mixing == expected | {"per-token": ledger.total("macs") - sum(expected.values()), "unknown": 0}
+
+
+def test_chunks_of_linear_attention_have_kinds_by_hand():
+    """Qwen3.5 35B: 10 layers of 16 heads of 256 read every token, 30 have 32 heads of 128 and 64 chunks of 64 tokens.
+
+    Of each chunk two products read the state, and one of two that make tokens and the next state holds 64² pairs.
+    """
+    ledger = analyze("qwen3.5-35b-a3b", mode="prefill", N=4096)
+    mixing = {kind: ledger.total("macs", lambda row: row.mixing == kind) for kind in KINDS}  # noqa: B023 - used at once
+    states = 30 * 32 * 64 * (3 * 64 * 128 * 128 + 64 * 64 * 128)
+    assert mixing["global"] == 10 * 2 * 16 * 256 * 4096**2 + states
+    # keys by keys and queries by keys of a chunk, and a kernel of 4 tokens on 8192 channels, padded by 3
+    assert mixing["local"] == 30 * (32 * 64 * 2 * 64 * 64 * 128 + 4 * 8192 * (4096 + 3))
+    assert mixing["unknown"] == 0
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize("name", ["llama-3.2-1b", "mixtral-8x7b"])
 def test_kinds_of_a_small_build_are_those_of_the_spec(name):

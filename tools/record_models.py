@@ -340,25 +340,28 @@ def same(evaluated: Ledger, counted: Ledger) -> bool:
 
 # Fields of configs, and what a small build has in their place, or less.
 _SMALL: Final[dict[str, int]] = {
-    **dict.fromkeys(("hidden_size", "d_model"), 64),
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd"), 64),
     **dict.fromkeys((
         "intermediate_size", "intermediate_size_mlp", "moe_intermediate_size", "shared_expert_intermediate_size",
-        "encoder_ffn_dim", "decoder_ffn_dim", "q_lora_rank", "kv_lora_rank",
+        "encoder_ffn_dim", "decoder_ffn_dim", "q_lora_rank", "kv_lora_rank", "linear_key_head_dim",
+        "linear_value_head_dim",
     ), 32),
     **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), 128),
-    **dict.fromkeys(("sliding_window", "attention_chunk_size", "local_attention", "index_topk"), 16),
+    **dict.fromkeys(("sliding_window", "attention_chunk_size", "local_attention", "index_topk", "rotary_dim"), 16),
     **dict.fromkeys(_EXPERTS, 8),
     **dict.fromkeys((
         *_EXPERTS_OF_A_TOKEN, "n_group", "linear_num_key_heads", "num_key_value_heads", "num_global_key_value_heads",
     ), 2),
     **dict.fromkeys((
         "num_attention_heads", "encoder_attention_heads", "decoder_attention_heads", "linear_num_value_heads",
-        "index_n_heads",
+        "index_n_heads", "n_head",
     ), 4),
     "topk_group": 1,
 }  # fmt: skip
-_DEPTHS: Final = ("num_hidden_layers", "encoder_layers", "decoder_layers", "max_window_layers")
+_DEPTHS: Final = ("num_hidden_layers", "encoder_layers", "decoder_layers", "max_window_layers", "n_layer")
 _LOOKED_AT: Final = 96
+# Three runs of it have as many chunks, and more.
+_LOOKED_AT_IN_CHUNKS: Final = 288
 # Of layers that a row stands for while no window is full, the widest decides.
 _WIDENING: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
 Kinds = Mapping[tuple[str, int, str], tuple[Mixing, bool]]
@@ -376,11 +379,11 @@ def small(values: Mapping[str, Any], depth: int) -> dict[str, Any]:
             made[name] = value[:depth]
         elif type(value) is int and name in (*_SMALL, *_DEPTHS):
             made[name] = min(value, _SMALL.get(name, depth))
-        elif not name.endswith("token_id"):  # a word beyond the vocabulary
-            made[name] = value
+        else:
+            made[name] = 0 if name.endswith("token_id") else value
     if heads is not None and heads == values.get("num_key_value_heads", heads):
         made["num_key_value_heads"] = made["num_attention_heads"]
-    if heads is not None and "hidden_size" in values:
+    if "num_key_value_heads" in values:
         made.setdefault("head_dim", values["hidden_size"] // heads)
     return made | ({"pad_token_id": 0} if "vocab_size" in values else {})
 
@@ -415,8 +418,11 @@ def kinds_of(config: str, mode: str, depth: int) -> Kinds:
         run = module_run({"mode": mode}, "config")
         module = named_module(ModuleTarget("config", str(path), "", "small"), (), (), 1, run)
         how = How(trace=False, closed_form=False, mode=mode, mixing=inf)
+        tokens = (
+            _LOOKED_AT_IN_CHUNKS if "linear_attention" in config else min(_LOOKED_AT, module.positions or _LOOKED_AT)
+        )
         try:
-            ledger = module.ledger(Lengths(text_tokens(_model_of(module), _LOOKED_AT)), how)
+            ledger = module.ledger(Lengths(text_tokens(_model_of(module), tokens)), how)
         except XfcostError as error:
             print(f"no kinds in the mode {mode}: {error}", file=sys.stderr)
             return {}
@@ -453,11 +459,7 @@ def with_kinds(modes: Mapping[str, Sequence[dict[str, Any]]], config: Path) -> M
             row.pop(name, None)
             row.update({name: value} if value != usual else {})
     if missing:
-        print(f"{config.stem}: no kinds, as those of {', '.join(missing)} are not known", file=sys.stderr)
-        for _, _, row, *_ in rows:
-            row.pop("mixing", None)
-            row.pop("content_dependent", None)
-        return "unknown"
+        print(f"{config.stem}: the kinds of {', '.join(missing)} are not known", file=sys.stderr)
     return "per-token"
 
 

@@ -39,15 +39,7 @@ from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import width_of
-from xfcost.ledger.training import (
-    MESH_FIELDS,
-    AtUtilisation,
-    DeviceMemory,
-    Mesh,
-    RunPlan,
-    TrainingPlan,
-    TrainingStep,
-)
+from xfcost.ledger.training import MESH_FIELDS, AtUtilisation, DeviceMemory, Mesh, RunPlan, TrainingPlan, TrainingStep
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DAY, HOUR
 from xfcost.spec.architecture import Architecture, Block, Part
 from xfcost.spec.grammar import TokenInput

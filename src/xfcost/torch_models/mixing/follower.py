@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -121,7 +121,7 @@ class Noted(NamedTuple):
     """Is it data movement?"""
     chooses: bool = False
     """Does it sort tokens, or choose among them by what they hold?"""
-    site: str = ""
+    site: Hashable = ""
     """Where in the source it was called, if that is known."""
 
 

@@ -151,9 +151,9 @@ def turned(call: Call, first: Operand, second: Operand) -> bool:
     left, right = first.owners, second.owners
     if are_pairs(left) or are_pairs(right):
         return not are_pairs(left)
-    states = [ids(home(one)) <= call.places.states for one in (left, right)]
-    if states[0] != states[1] and (right, left)[states[1]].shape[-2:] == (1, 1):
-        return states[1]  # a state that decays
+    for state, other in ((first, second), (second, first)):
+        if _decays(call, state, other):
+            return state is second
     axes = varying(left), varying(right)
     if len(axes[0]) != len(axes[1]):
         fewer, more = (left, right) if len(axes[0]) < len(axes[1]) else (right, left)
@@ -164,6 +164,12 @@ def turned(call: Call, first: Operand, second: Operand) -> bool:
     if complete[0] != complete[1]:
         return complete[1] > complete[0]
     return second.depth < first.depth  # the state of a recurrence has more behind it than its input
+
+
+def _decays(call: Call, state: Operand, other: Operand) -> bool:
+    """Is a state weighed by one number of a token, which may be so small that it is 0?"""
+    owners = [ids(home(one.owners)) for one in (state, other)]
+    return other.value.shape[-2:] == (1, 1) and owners[0] <= call.places.states and not owners[1] & call.places.states
 
 
 def _only_broadcast(call: Call, fewer: Tensor, more: Tensor) -> bool:
@@ -255,7 +261,8 @@ def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Te
     one, other = left.owners, right.owners
     both = (one >= 0) & (other >= 0)
     differ = (one != other) & both
-    live = both & _not_zero(call, both.shape) if bool(differ.any()) else both
+    kept = not bool(differ.any()) or _decays(call, left, right) or _decays(call, right, left)
+    live = both if kept else both & _not_zero(call, both.shape)
     apart = differ & live & ((home(one) != home(other)) | (content(one) != content(other)))
     if not bool(apart.any()):
         owners = with_masked(torch.where(one >= 0, one, other), masked(one) | masked(other))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from torch import Tensor
 
 from xfcost.torch_models.mixing.call import Finding, Shape
 from xfcost.torch_models.mixing.follower import BEHIND, Follower, Noted
 from xfcost.torch_models.mixing.pointwise import NONLINEAR
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 # ── what is found of one operation that ran ──
 
@@ -160,11 +163,7 @@ def _reads(counts: Tensor | None) -> Reads:
 
 
 def _kind(
-    noted: Noted,
-    run: Follower,
-    numbers: _Numbers | None,
-    others: _Numbers | None,
-    global_makers: set[int],
+    noted: Noted, run: Follower, numbers: _Numbers | None, others: _Numbers | None, global_makers: set[int]
 ) -> tuple[Kind | None, str | None]:
     """The kind, and the reason of an unknown one."""
     finding = noted.finding
@@ -216,13 +215,13 @@ def _all_of(finding: Finding, run: Follower) -> int:
 
 def _aligned(small: list[Noted], large: list[Noted]) -> list[Noted | None]:
     """For each operation of a run, the same one of the other; of a longer loop, the step at the same part of it."""
-    of_large: dict[tuple[str, ...], list[Noted]] = defaultdict(list)
-    of_small: dict[tuple[str, ...], int] = defaultdict(int)
+    of_large: dict[tuple[Hashable, ...], list[Noted]] = defaultdict(list)
+    of_small: dict[tuple[Hashable, ...], int] = defaultdict(int)
     for noted in large:
         of_large[noted.module, noted.name, noted.site].append(noted)
     for noted in small:
         of_small[noted.module, noted.name, noted.site] += 1
-    seen: dict[tuple[str, ...], int] = defaultdict(int)
+    seen: dict[tuple[Hashable, ...], int] = defaultdict(int)
     found: list[Noted | None] = []
     for noted in small:
         key = (noted.module, noted.name, noted.site)

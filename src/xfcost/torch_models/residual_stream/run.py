@@ -22,15 +22,7 @@ from xfcost.formulas.residual import component_rows
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS
-from xfcost.ledger.residual_stream import (
-    ChangedRows,
-    Joins,
-    Matrices,
-    Matrix,
-    ResidualStream,
-    StreamStep,
-    SumCheck,
-)
+from xfcost.ledger.residual_stream import ChangedRows, Joins, Matrices, Matrix, ResidualStream, StreamStep, SumCheck
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
