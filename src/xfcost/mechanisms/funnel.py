@@ -38,7 +38,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     """
 
     non_causal_reason: ClassVar[str] = (
-        "a pooled query stands for two tokens, and the first must not learn of the second"
+        "a pooled query combines two tokens, and the first must not depend on the second"
     )
 
     stride: Annotated[Literal[1, 2], Letter(None)] = 1
