@@ -46,13 +46,13 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     pool: Literal["mean", "max"] = "mean"
     """Whether the mean or the maximum of two tokens is taken."""
     pool_q_only: bool = True
-    """Whether queries alone are pooled; else keys and values are too."""
+    """Whether only queries are pooled; otherwise keys and values are too."""
     separate_cls: bool = True
     """Whether the first token is [CLS], which is not pooled with others and has no position."""
     truncate_seq: bool = True
     """Whether the last token is left out of the pooling, with a separate [CLS], to keep the length a power of two."""
     token_types: bool = False
-    """Whether scores get a term for query and key being of one segment."""
+    """Whether scores have a term for queries and keys of the same segment."""
     spacing: Length = 1
     """Distance between neighbouring tokens' positions: 2 after one pooling, 4 after two."""
 
