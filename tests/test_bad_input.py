@@ -606,7 +606,7 @@ class TestSettings:
             ("**.shift=1", "nothing in the spec is at **.shift"),
             ("stages.0.pattern.0.0.heads=3", "stages[0] has no 'pattern'; expected one of block, depth, dim"),
             ("set=1", "`set` belongs to a file; name the spec itself"),
-            ("extends=swin", "`extends` belongs to a file; name the spec itself in place of the one you set it on"),
+            ("extends=swin", "`extends` belongs to a file; name the spec itself instead of the one you set it on"),
         ],
     )  # fmt: skip
     def test_that_lead_nowhere(self, setting, said):

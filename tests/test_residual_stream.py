@@ -242,7 +242,7 @@ stages: [{dim: 16, depth: 1, block: [{kind: class_attention, heads: 2}, {kind: m
     assert (attention.tokens, network.tokens) == (1, 1)
     assert (attention.changed.rows, attention.changed.others) == (1, 1)
     assert (network.changed.token, network.changed.rows, network.changed.others) == (0, 1, 0)
-    assert attention.formula == "X₁ = X + ΔA(X) on the special tokens alone"
+    assert attention.formula == "X₁ = X + ΔA(X) only on the special tokens"
 
 
 def test_the_token_in_the_middle_stands_behind_the_special_ones(tmp_path):

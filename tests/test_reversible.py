@@ -325,7 +325,7 @@ def test_the_peak_of_chunks_is_what_is_told():
     assert 2 * hidden // 8 + stream * 7 // 8 < 2 * stream
     (note,) = Mlp(chunks=8).notes(spot(tokens, dim=dim))
     assert "8 chunks of up to 8 tokens: 8·32 = 256 hidden elements" in note
-    assert f"in place of {tokens * 32:,}" in note
+    assert f"instead of {tokens * 32:,}" in note
 
 
 @pytest.mark.parametrize(("chunks", "tokens", "told"), [(4, 7, "4 chunks of up to 2"), (50, 7, "7 chunks of up to 1")])

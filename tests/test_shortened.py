@@ -82,7 +82,7 @@ def test_only_a_sequence_is_pooled(grid: Grid) -> None:
 
 
 def test_it_is_never_causal() -> None:
-    with pytest.raises(ComponentError, match="stands for two tokens") as refused:
+    with pytest.raises(ComponentError, match="combines two tokens") as refused:
         Funnel(heads=1, causal=True).check(spot(8))
     assert refused.value.field == "causal"
 

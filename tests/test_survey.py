@@ -128,9 +128,9 @@ def test_kinds_and_weights_are_those_of_the_mixing_operations(lines):
 
 def test_why_it_does_not_decode_as_printed_is_explained(lines):
     why = dict(explanations(list(lines.values())))
-    assert why["Funnel Transformer"].endswith("and the first must not learn of the second.")
+    assert why["Funnel Transformer"].endswith("and the first must not depend on the second.")
     assert "It decodes approximately: later tokens" in why["Reformer"]
-    assert "prints that it decodes" not in why["Linformer"]  # it prints that it doesn't
+    assert "According to the survey" not in why["Linformer"]  # the survey agrees that it doesn't
     assert "decodes" not in why["Longformer"]
 
 

@@ -1,4 +1,4 @@
-"""Find the phrases of tools/prose.yaml in the prose of README.md, docs/ and the texts and comments of src/.
+"""Find the phrases of tools/prose.yaml in the prose of README.md, docs/ and specs/, and the texts and comments of src/.
 
 Code blocks and `code` are left out. Exit code 1 where there is one, with file, line and what to write.
 """
@@ -45,7 +45,8 @@ def main() -> int:
     """1 where a phrase is found."""
     rules = yaml.safe_load((ROOT / "tools" / "prose.yaml").read_text(encoding="utf-8"))
     documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    files = sorted((ROOT / "docs" / "notebooks").glob("*.py")) + sorted((ROOT / "src").rglob("*.py"))
+    patterns = ("docs/notebooks/*.py", "src/**/*.py", "specs/**/*.yaml")
+    files = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
     hits = [hit for path in documents for hit in found(path, rules["everywhere"] | rules["documents"])]
     hits += [hit for path in files for hit in found(path, rules["everywhere"])]
     print("\n".join(hits) or "no phrase of tools/prose.yaml")

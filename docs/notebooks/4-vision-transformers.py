@@ -228,7 +228,7 @@ for title, settings in (("Swin-T", []), ("without merging", ["stages.0.depth=24"
 swin = cost("swin-t")
 for row in swin.by("operation")["scores"][:2]:
     print(f"{row.block}: {row.macs:,} MACs, {row.pairs / (row.attention_entries // row.heads):.0%} of the pairs kept")
-print(f"81 windows in place of 64: {81 / 64:.2f}× the MACs")
+print(f"81 windows instead of 64: {81 / 64:.2f}× the MACs")
 
 # %% [markdown]
 # **Claim** (18.6.6). Merging joins 2×2 patches and maps 4C to 2C.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from xfcost.api.check import CheckOptions
 
     class AssertCost(Protocol):
-        """`xfcost.check`, which fails the test in place of giving a result."""
+        """`xfcost.check`, which fails the test instead of returning a result."""
 
         def __call__(self, target: Any, /, *, against: Any = None, **options: Unpack[CheckOptions]) -> None: ...
 

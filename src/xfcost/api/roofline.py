@@ -93,7 +93,7 @@ def under_roofs(ledgers: Sequence[Ledger], systems: Sequence[System], run: Run, 
     machine = None if ledgers[0].timing is None else ledgers[0].timing.machine
     found = _known_roofs(device, dtype, threads, machine)
     if found.why is not None:
-        how.say(f"{found.why}; its peaks alone are measured now …")
+        how.say(f"{found.why}; only its peaks are measured now …")
     roofs = found.roofs or _measured_roofs(device, dtype, threads)
     return [roofline(ledger, roofs) for ledger in ledgers]
 

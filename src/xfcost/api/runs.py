@@ -175,7 +175,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     "a module among systems": (
         Refusal(
             ("mode", "device", "memory_level"),
-            "{value}: {name} is a torch module, of which {counted} is counted; give specs alone, or leave {first} out",
+            "{value}: {name} is a torch module, of which {counted} is counted; give only specs, or leave {first} out",
         ),
         Refusal(("predict",), _ONE_FORWARD, lambda given: not given["trains"]),
     ),

@@ -1,4 +1,4 @@
-"""The layer types of Vaswani et al. 2017, Table 1: as printed, and as derived from mechanisms' formulas and patterns.
+"""The layer types of Vaswani et al. 2017, Table 1: as published, and as derived from mechanisms' formulas and patterns.
 
 Complexity per layer, sequential operations, and maximum path length: how many layers of a stack it takes until every
 token has met every other, composed from what each layer reads.

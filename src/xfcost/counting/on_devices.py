@@ -447,7 +447,7 @@ def _compute_bound_batch(sizes: SizedRun, ledger: Ledger, on: DeviceGroup) -> Co
     """The least batch at which FLOPs take as long as bytes: weights are read once, a cache for every sample.
 
     B·f / P ≥ (w(B) + B·c) / b, with w(B) of the experts that B tokens are expected to choose. w grows ever more slowly,
-    so that what is true of a batch stays true of larger ones.
+    so that what is true for a batch stays true for larger ones.
     """
     single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
     one, cache = step_bound(single, on), cache_read_bytes(single)

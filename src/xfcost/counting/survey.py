@@ -1,4 +1,4 @@
-"""The systems of the survey of efficient attention: each as printed, and as derived from its spec at two lengths.
+"""The systems of the survey of efficient attention: each as published, and as derived from its spec at two lengths.
 
 The order is that of all MACs of the components that mix tokens, without their projections, in letters.
 """
@@ -248,13 +248,13 @@ def _line(loaded: Loaded, entry: SurveyEntry, full: dict[int, Ledger], run: Run,
 
 
 def explanations(lines: Sequence[SurveyLine]) -> Iterator[tuple[str, str]]:
-    """System and text: why the order is what it is, and why it does not decode as the survey prints."""
+    """System and text: the reason of the order, and why the system does not decode as published."""
     for line in lines:
         found, texts = line.decoding, [line.entry.note]
         reason = (found.reason or "").partition(";")[0].partition("has no causal form: ")
         why = reason[2] or reason[0]
         if line.entry.decodes and found.answer == "no":
-            texts.append(f"The survey prints that it decodes; this form can't: {why}.")
+            texts.append(f"According to the survey it decodes; this form can't: {why}.")
         if line.entry.decodes and found.answer == "approximate":
             texts.append(f"It decodes approximately: {why}.")
         yield line.entry.system, " ".join(texts)

@@ -112,7 +112,7 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 # "approximate": no later token is read, yet later tokens change which tokens are read (hashing, clustering, sorting).
 Causality = Literal["none", "exact", "approximate"]
 
-# Residual connection of a sub-layer; "none": f(x) alone.
+# Residual connection of a sub-layer; "none": only f(x).
 Joining = Residual | Literal["none"]
 
 
@@ -226,7 +226,7 @@ class SubLayer(Component, frozen=True):
     """Is it a norm of the stream, so that it alone is no block?"""
 
     residual: Joining | None = None
-    """How f(x) joins the residual stream, `none` being f(x) alone; by default as the stage or the spec says."""
+    """How f(x) joins the residual stream; `none` is only f(x). The default is that of the stage or the spec."""
 
     @property
     def reads_memory(self) -> bool:

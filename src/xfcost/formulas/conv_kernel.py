@@ -378,7 +378,7 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
     dilation: Annotated[Dilation, Letter(None)] = 1
     """Dilation δ: the distance between the kernel's taps, in tokens."""
     causal: bool | None = None
-    """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
+    """Whether a token reads no later token; by default true in a decoder and false elsewhere."""
 
     @property
     def dilated_kernel(self) -> DilatedKernel:

@@ -50,7 +50,7 @@ class CausalMixer(MultiHead, frozen=True, kw_only=True):
     """A mixer that has an exactly causal form."""
 
     causal: bool | None = None
-    """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
+    """Whether a token reads no later token; by default true in a decoder and false elsewhere."""
 
     def label(self) -> str:
         return f"Causal {self.short_name[0].lower()}{self.short_name[1:]}" if self.causal else self.short_name

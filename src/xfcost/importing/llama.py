@@ -336,7 +336,7 @@ class DeepseekV2(Deepseek, frozen=True, kw_only=True):
     aliases: ClassVar[Aliases] = {"num_experts": "n_routed_experts"}
     supported_values: ClassVar[Values] = {
         "scoring_func": (("softmax",), "transformers uses a softmax and ignores this field"),
-        "mlp_bias": ((False,), "the grammar has no biases in dense networks alone"),
+        "mlp_bias": ((False,), "the grammar has no biases that only dense networks have"),
     }
 
     vocab_size: Rows = 102400

@@ -115,7 +115,7 @@ class Pvt(Family, frozen=True, kw_only=True):
 
     paper = "Wang et al. 2021, arXiv:2102.12122"
     architectures = ("PvtForImageClassification",)
-    supported_values: ClassVar[Values] = {"qkv_bias": ((True,), "this mixer cannot have a bias of the output alone")}
+    supported_values: ClassVar[Values] = {"qkv_bias": ((True,), "this mixer cannot have a bias only for the output")}
 
     image_size: Side = 224
     num_channels: Side = 3

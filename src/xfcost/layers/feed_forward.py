@@ -106,7 +106,7 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     """
 
     ratio: Ratio = 4.0
-    """Hidden width over width, H/d, where `hidden` is not given."""
+    """Hidden width over width, H/d, if `hidden` is not given."""
     hidden: Width | None = None
     """Hidden width H; `ratio`·d by default."""
     act: ActKind = "gelu"
@@ -116,7 +116,7 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     chunks: Annotated[int, msgspec.Meta(ge=1, le=2**12), Letter(None)] = 1
     """Number k of parts of the sequence that run one after the other, to keep fewer hidden elements in memory."""
     tokens: Literal["all", "class_token"] = "all"
-    """Whether all tokens pass through, or the class token alone (CaiT)."""
+    """Whether all tokens pass through, or only the class token (CaiT)."""
     out_width: Width | None = None
     """Output width; d by default. The residual then projects x to it."""
 
@@ -165,7 +165,7 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
             size = ceil_div(n, self.chunks)
             yield (
                 f"feed-forward in {ceil_div(n, size)} chunks of up to {size:,} tokens: {size:,}·{hidden:,} = "
-                f"{size * hidden:,} hidden elements per sample are alive at a time in place of {n * hidden:,}, for the "
+                f"{size * hidden:,} hidden elements per sample are alive at a time instead of {n * hidden:,}, for the "
                 "same MACs (training keeps all of them, unless they are worked out again, as a reversible stage does)"
             )
 

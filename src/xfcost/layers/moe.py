@@ -31,7 +31,7 @@ Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
 
 class Groups(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Experts in `count` groups of equal size; a token's experts come from its `active` best groups alone.
+    """Experts in `count` groups of equal size; a token's experts come only from its `active` best groups.
 
     A group is as good as its best expert (DeepSeek-V2, §2.2.2), or as its two best together (DeepSeek-V3, §2.1.2).
     """

@@ -65,7 +65,7 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
 
 
 class Context(PerToken, frozen=True, kw_only=True, tag="context"):
-    """x + c: the encoder's output, token by token, `shift`ed along an axis where that is given (Ho et al. 2019, §4.2).
+    """x + c: the encoder's output, token by token, `shift`ed along an axis if that is given (Ho et al. 2019, §4.2).
 
     N·d additions; a shift writes N·d elements. It has no norm and no second shortcut.
     """

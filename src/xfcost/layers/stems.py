@@ -136,7 +136,7 @@ class ConvEmbed(KernelEmbed, frozen=True, kw_only=True, tag="conv"):
     stride: Annotated[Sides, Letter(None)] = 1
     """Stride, one number for all axes or one per axis."""
     padding: Annotated[Paddings | None, Letter(None)] = None
-    """Padding on both sides of every axis; by default half the kernel, and none where kernels do not overlap."""
+    """Padding on both sides of every axis; by default half the kernel, and none if kernels do not overlap."""
     channels: Width | None = None
     """Output channels d'; the stage's width by default."""
     groups: Annotated[Width, Letter(None)] = 1
@@ -191,7 +191,7 @@ class Pool(KernelEmbed, frozen=True, kw_only=True, tag="pool"):
     stride: Annotated[Sides, Letter(None)] = 2
     """Stride, one number for all axes or one per axis."""
     padding: Annotated[Paddings | None, Letter(None)] = None
-    """Padding on both sides of every axis; by default half the window, and none where windows do not overlap."""
+    """Padding on both sides of every axis; by default half the window, and none if windows do not overlap."""
 
     def check(self, place: Place) -> None:
         kernel = self.kernel(place)

@@ -120,7 +120,7 @@ class StreamStep(msgspec.Struct, frozen=True, kw_only=True):
         total = f"{self.x_name} + {self.symbol}({self.read_name})"
         for word in self.behind:
             total = f"{word}({total})"
-        return f"{self.out_name} = {total}" + (" on the special tokens alone" if self.special_only else "")
+        return f"{self.out_name} = {total}" + (" only on the special tokens" if self.special_only else "")
 
     @property
     def contradiction(self) -> str | None:

@@ -197,7 +197,7 @@ class ConvMlp(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="c
     short_name = "Convolutional feed-forward"
 
     ratio: Ratio = 4.0
-    """Hidden width over width, H/d, where `hidden` is not given."""
+    """Hidden width over width, H/d, if `hidden` is not given."""
     hidden: Width | None = None
     """Hidden width H; `ratio`·d by default."""
     act: ActKind = "gelu"

@@ -37,22 +37,20 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     networks, where P = N/2. The residual pools what it adds to (`residual_pool`).
     """
 
-    non_causal_reason: ClassVar[str] = (
-        "a pooled query stands for two tokens, and the first must not learn of the second"
-    )
+    non_causal_reason: ClassVar[str] = "a pooled query combines two tokens, and the first must not depend on the second"
 
     stride: Annotated[Literal[1, 2], Letter(None)] = 1
     """Tokens per query: 2 pools the queries."""
     pool: Literal["mean", "max"] = "mean"
     """Whether the mean or the maximum of two tokens is taken."""
     pool_q_only: bool = True
-    """Whether queries alone are pooled; else keys and values are too."""
+    """Whether only queries are pooled; otherwise keys and values are too."""
     separate_cls: bool = True
     """Whether the first token is [CLS], which is not pooled with others and has no position."""
     truncate_seq: bool = True
     """Whether the last token is left out of the pooling, with a separate [CLS], to keep the length a power of two."""
     token_types: bool = False
-    """Whether scores get a term for query and key being of one segment."""
+    """Whether scores have a term for queries and keys of the same segment."""
     spacing: Length = 1
     """Distance between neighbouring tokens' positions: 2 after one pooling, 4 after two."""
 

@@ -344,7 +344,7 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     points: Annotated[Points, Letter("k")]
     """Number of inducing points k."""
     induce: Literal["mab", "attention"] = "mab"
-    """How the points read: by a whole MAB, or by its attention MH(I, X, X) alone (package isab-pytorch)."""
+    """How the points read: by a whole MAB, or only by its attention MH(I, X, X) (package isab-pytorch)."""
     norm: NormKind = "layer_norm"
     """Norm of the points' MAB; the authors' code has none by default."""
     output_projection: bool = True

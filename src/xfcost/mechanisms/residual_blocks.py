@@ -120,7 +120,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     width: Width | None = None
     """Inner width w; d'/`expansion` by default."""
     expansion: Annotated[Width | None, Letter(None)] = None
-    """Output width over inner width, d'/w; 4 by default, where `width` is not given either."""
+    """Output width over inner width, d'/w; 4 by default, if `width` is not given either."""
     stride_on: Literal["1x1", "3x3"] = "3x3"
     """Which convolution has the stride: the 3×3 (the later version) or the first 1×1 (the paper's)."""
     groups: Annotated[Width | None, Letter("h")] = None
@@ -299,7 +299,7 @@ class InvertedResidual(HiddenUnits, KernelMixer, frozen=True, kw_only=True, tag=
     residual: Literal["none"] = "none"
     """Only `none`: the block has its own shortcut."""
     ratio: Ratio = 4.0
-    """Hidden width over width, H/d, where `hidden` is not given."""
+    """Hidden width over width, H/d, if `hidden` is not given."""
     hidden: Width | None = None
     """Hidden width H; `ratio`·d by default."""
     stride: Annotated[Literal[1, 2], Letter(None)] = 1
@@ -455,7 +455,7 @@ class ConvNext(HiddenUnits, CentredKernelMixer, frozen=True, kw_only=True, tag="
     size: Annotated[Side, Letter("W")] = 7
     """Kernel side W of the depthwise convolution, odd."""
     ratio: Ratio = 4.0
-    """Hidden width over width, H/d, where `hidden` is not given."""
+    """Hidden width over width, H/d, if `hidden` is not given."""
     hidden: Width | None = None
     """Hidden width H; `ratio`·d by default."""
     norm: NormKind = "layer_norm"

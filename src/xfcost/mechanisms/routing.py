@@ -69,7 +69,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
 
     clusters: Annotated[Length | None, Letter("k")] = None
-    """Number of clusters k; by default N/w, or √N where `window` is not given either."""
+    """Number of clusters k; by default N/w, or √N if `window` is not given either."""
     window: Annotated[Length | None, Letter("w")] = None
     """Tokens w of a cluster, at most N; N/k by default."""
     shared_qk: bool = False

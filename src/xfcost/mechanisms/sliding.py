@@ -58,7 +58,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     global_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31), Letter("g")] = 0
     """Number of global tokens g, the first of the sequence; none in the causal form."""
     global_projections: bool | None = None
-    """Whether global tokens have projections of their own; by default true where there are global tokens."""
+    """Whether global tokens have projections of their own; by default true if there are global tokens."""
 
     def check(self, place: Place) -> None:
         super().check(place)

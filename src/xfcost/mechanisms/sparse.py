@@ -59,12 +59,12 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     stride: Annotated[Length, Letter("l")]
     """Stride l, the tokens of a block."""
     summary: Annotated[Length | None, Letter("c")] = None
-    """Cells c at the end of every block that later tokens read; of the fixed pattern alone."""
+    """Cells c at the end of every block that later tokens read; only for the fixed pattern."""
     integration: Literal["local", "long", "merged", "heads"] = "merged"
-    """How the two factors are used: one alone (`local`, `long`), one softmax over both (`merged`), or half the heads
+    """How the two factors are used: only one (`local`, `long`), one softmax over both (`merged`), or half the heads
     each."""
     key_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """Width of a head's queries and keys, where it differs from its values'; d_k by default."""
+    """Width of a head's queries and keys, if it differs from its values'; d_k by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -94,7 +94,7 @@ class Gmlp(HiddenUnits, StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"
     short_name = "Spatial gating"
 
     ratio: Ratio = 6.0
-    """Hidden width over width, H/d, where `hidden` is not given."""
+    """Hidden width over width, H/d, if `hidden` is not given."""
     hidden: Width | None = None
     """Hidden width H, even; `ratio`·d by default."""
     act: ActKind = "gelu"

@@ -107,7 +107,7 @@ def _cell(lines: list[str], box: BlockBox | None, height: int, across: int) -> R
 
 
 def _lines(box: BlockBox | None, across: int, mark: str | None, *, last: bool) -> list[str]:
-    """A box in characters; heavy where it differs from its neighbours."""
+    """A box in characters; heavy if it differs from its neighbours."""
     if box is None:
         return []
     if box.mixing is None:

@@ -83,7 +83,7 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     "flops": ReportQuantity("FLOPs", "2·MACs plus element-wise work"),
     "score_dot_products": ReportQuantity(
         "score dot products",
-        "dot products QKᵀ per head and sample in the first attention sub-layer, on the grid alone",
+        "dot products QKᵀ per head and sample in the first attention sub-layer, on the grid only",
         text=_exact,
     ),
     "score_dot_products_with_extra_tokens": ReportQuantity(
@@ -256,7 +256,7 @@ _UNITS: Final = {"seconds": "s", "days": "days", "bytes": "bytes"}
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
 # Of a module with operations that nothing counts these are lower bounds.
 _BOUNDED: Final = ("macs", "macs_per-token", "macs_local", "macs_global", "macs_unknown", "flops")
-# A quantity that is listed only where it differs from another.
+# A quantity that is listed only if it differs from another.
 _ONLY_BESIDE: Final = {
     _EXTRA: "score_dot_products",
     "active_params": "params",

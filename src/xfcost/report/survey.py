@@ -56,7 +56,7 @@ def _parts(found: Survey, *, verbose: bool) -> Iterator[Part]:
 
 
 def _orders(line: SurveyLine) -> dict[str, str]:
-    """Class and complexity as printed, and the derived orders."""
+    """Class and complexity as published, and the derived orders."""
     return {
         "system": line.entry.system,
         "class": " + ".join(line.entry.classes) or units.DASH,

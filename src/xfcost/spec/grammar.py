@@ -134,7 +134,7 @@ class Otherwise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SurveyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A system's line in Table 1 of Tay et al. 2022, as printed; reports compare it with what xfcost derives."""
+    """A system's published line in Table 1 of Tay et al. 2022; reports compare it with what xfcost derives."""
 
     system: _ShortText
     """Name of the system."""
@@ -348,7 +348,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     source: str
     """Where the figures were published: a table, a section, a repository."""
     convention: str | None = None
-    """The source's counting convention, where it differs from xfcost's."""
+    """The source's counting convention, if it differs from xfcost's."""
     note: str | None = None
     """Why xfcost's count differs from the figure."""
 
@@ -375,7 +375,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     head: AnyHead | None = None
     """Head after the last stage; none by default."""
     residual: Residual | Literal["none"] = Residual()
-    """How sub-layers join the residual stream, unless their stage or they themselves set it; `none` is f(x) alone."""
+    """How sub-layers join the residual stream, unless their stage or they themselves set it; `none` is only f(x)."""
     paper: str | None = None
     """Paper that describes the architecture."""
     notes: str | None = None

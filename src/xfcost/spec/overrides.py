@@ -46,7 +46,7 @@ def _apply_setting(data: dict[str, Any], source: Source, setting: str) -> None:
     if not equals or not key.strip():
         raise UsageError(f"{shown} expected key=value, as in --set stages.0.depth=4")
     if (first := _words(key)[0]) in _FILE_KEYS:
-        raise UsageError(f"{shown} `{first}` belongs to a file; name the spec itself in place of the one you set it on")
+        raise UsageError(f"{shown} `{first}` belongs to a file; name the spec itself instead of the one you set it on")
     try:
         _assign(data, source, key, read_value(text), (shown, 0))
     except SpecError as error:

@@ -333,7 +333,7 @@ def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Giv
         if text.shape[1] <= places:
             raise OwnError(
                 f"--N {text.shape[1]}: {places} of the tokens are an image's; expected --N from {places + 1}, or "
-                "--input input_ids=BxN:int64 for text alone"
+                "--input input_ids=BxN:int64 for text only"
             )
         text[:, :places] = _of(config, *_IMAGE_TOKEN) or 0
         has_grid = _GRID in images
@@ -408,7 +408,7 @@ def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], in
         parts = found if isinstance(found, tuple | list) else [found]
         return images, sum(part.numel() for part in parts) // (parts[0].shape[-1] * samples)
     if failed is not None:
-        alone = "; --input input_ids=BxN:int64 counts text alone"
+        alone = "; --input input_ids=BxN:int64 counts only text"
         raise refused(model, failed, alone, UsageError if is_about_meta(failed) else OwnError) from failed
     return {}, 0
 

@@ -19,11 +19,11 @@ _WIDEST: Final = 128
 _FEW_SAMPLES: Final = 2
 _RUNS: Final = 3
 _APART: Final = 1.4
-GIVEN_SIZE: Final = "the given size alone"
+GIVEN_SIZE: Final = "only the given size"
 
 
 class Sizes(NamedTuple):
-    """The inputs of up to three runs, or of one where it accepts the given size alone, and how they are called."""
+    """The inputs of up to three runs, or of one if it accepts only the given size, and how they are called."""
 
     inputs: list[Given]
     text: str

@@ -47,7 +47,7 @@ def _matrix(owners: Tensor, *, column: bool = False) -> Tensor:
 def _product(left: int, right: int) -> Rule:
     def rule(call: Call) -> Outcome:
         if any(value.layout is not torch.strided for value in (call.args[left], call.args[right])):
-            raise NotImplementedError("a factor is sparse, and its tokens read those of its nonzero entries alone")
+            raise NotImplementedError("a factor is sparse, and its tokens read only those of its nonzero entries")
         one, other = call.owners(call.args[left]), call.owners(call.args[right])
         outcome = product(call, _matrix(one), _matrix(other, column=True))
         return Outcome([outcome.owners[0].reshape(call.result.shape)], outcome.finding)

@@ -170,7 +170,7 @@ def _kind(
     if finding.mixes is None:
         return "unknown", finding.reason
     if numbers is None:
-        return ("per-token", None) if others is None else ("unknown", "at the smaller size it reads one token alone")
+        return ("per-token", None) if others is None else ("unknown", "at the smaller size it reads only one token")
     fixed = finding.kernel or finding.latents
     if not fixed and any(run.places.makers.get(place) in global_makers for place in finding.places):
         return "global", None

@@ -50,7 +50,7 @@ def check_inputs(inputs: tuple[Any, ...]) -> None:
             mend = "pass tensors one by one, as in trace(model, q, k, v), or " if several else ""
             raise UsageError(
                 f"trace: input {number} is {type(given).__name__}, expected a tensor; {mend}wrap the model in a module "
-                "whose forward takes tensors alone"
+                "whose forward takes only tensors"
             )
 
 
