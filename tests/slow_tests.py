@@ -39,7 +39,6 @@ CASES_IN_QUICK: Final = {
     "test_attention_matrices.py::test_no_matrix_stays_undeclared": 60,
     "test_attention_matrices.py::test_statistics_are_those_that_the_kernel_hands_out": 80,
     "test_attention_matrices.py::test_what_a_traced_step_of_training_keeps_of_gpt2": 0,
-    "test_bad_input.py::test_fuzz_mutations_of_valid_specs": 0,
     "test_bad_input.py::test_nesting_that_would_overflow_the_parsers_stack": 2,
     "test_check.py::test_bad_input_is_one_message": 6,
     "test_check.py::test_exit_codes": 0,

@@ -58,6 +58,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "Qwen3ForCausalLM": ("qwen3", TEXT),
     "Qwen3MoeForCausalLM": ("qwen3_moe", TEXT | EXPERTS),
     "Gemma3ForCausalLM": ("gemma3_text", TEXT | {"sliding_window": 4, "sliding_window_pattern": 3}),
+    "MistralForCausalLM": ("mistral", TEXT | {"sliding_window": 4}),  # a spec would cache all tokens
     "Phi3ForCausalLM": ("phi3", TEXT),
     "Llama4ForCausalLM": ("llama4_text", TEXT | {"intermediate_size_mlp": 24, "num_local_experts": 4}),
     "Glm4MoeForCausalLM": (

@@ -140,20 +140,6 @@ def test_a_grouped_product_feeds_the_next_operation(left, right, ends, macs, dev
     assert (ledger.total("macs"), ledger.total("flops")) == (macs, 2 * macs + 96)
 
 
-def test_a_packed_sequence_counts_its_tokens_without_padding():
-    class Packed(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.lstm = nn.LSTM(6, 4, bias=False)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.lstm(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3])))[0].data
-
-    ledger = xfcost.analyze(Packed(), example_inputs=torch.ones(5, 2, 6), trace=False)
-    # 8 tokens of 16·(6 + 4) weights
-    assert ledger.total("macs") == 8 * 160
-
-
 # Modules of `transformers`, from small configs, as they come: MACs are torch's own on `meta`, where that runs ─────────
 
 VOCABULARY = 29

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
-import random
 import re
 import subprocess
 import sys
@@ -24,9 +22,9 @@ from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec import schema
 from xfcost.spec.grammar_errors import spec_error
-from xfcost.spec.load import lineage, load, preset_files
+from xfcost.spec.load import lineage, load
 from xfcost.spec.placement import place
-from xfcost.spec.reader import Source, allow_outside, read
+from xfcost.spec.reader import Source, allow_outside
 from xfcost.spec.run import Run
 
 TOY = """\
@@ -654,9 +652,6 @@ class TestSettings:
 FUZZ = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-GOOD = {name: read(file.read_text(encoding="utf-8"), name)[0] for name, file in preset_files().items()}
-MUTABLE = {name: data for name, data in GOOD.items() if "extends" not in data}
-MUTABLE["talker"], MUTABLE["toy"] = read(TALKER, "talker")[0], read(TOY, "toy")[0]
 
 WORDS = ("full", "window", "cross", "mlp", "patch", "token", "position", "class_token", "patch_merging", "classifier")
 KEYS = ("kind", "size", "heads", "head_dim", "shift", "bias", "causal", "depth", "dim", "block", "pattern", "blocks")
@@ -732,57 +727,6 @@ def test_fuzz_bytes(raw, tmp_path):
 @given(data=values)
 def test_fuzz_any_data(data, tmp_path):
     survives(yaml.safe_dump(data, allow_unicode=True), tmp_path)
-
-
-def paths_in(data: object, path: tuple = ()) -> list[tuple]:
-    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    return [path, *(found for key, value in inner for found in paths_in(value, (*path, key)))]
-
-
-def mutated(data: dict, chance: random.Random, value: object) -> dict:
-    """`data` with one thing deleted, replaced, inserted, or moved to where another stood."""
-    data = copy.deepcopy(data)
-    path = chance.choice(paths_in(data)[1:])
-    holder = data
-    for step in path[:-1]:
-        holder = holder[step]
-    step = path[-1]
-    action = chance.choice(("delete", "replace", "replace", "insert", "move", "nudge"))
-    if action == "delete":
-        del holder[step]
-    elif action == "replace":
-        holder[step] = value
-    elif action == "insert" and isinstance(holder, list):
-        holder.insert(step, value)
-    elif action == "insert":
-        holder[chance.choice(KEYS + MORE)] = value
-    elif action == "nudge" and isinstance(holder[step], int):
-        holder[step] += chance.choice((-1, 1, holder[step], 10**6))
-    else:
-        other = data
-        for word in chance.choice(paths_in(data)[1:]):
-            other = other[word]
-        holder[step] = copy.deepcopy(other)
-    return data
-
-
-@settings(FUZZ, max_examples=400)
-@given(
-    name=st.sampled_from(sorted(MUTABLE)),
-    seed=st.integers(0, 2**32),
-    new=st.lists(values, min_size=1, max_size=3),
-    tokens=st.none() | st.tuples(st.integers(-1, 2000)) | st.tuples(st.integers(1, 2000), st.integers(1, 2000)),
-    fused=st.booleans(),
-    special=st.booleans(),
-)
-def test_fuzz_mutations_of_valid_specs(name, seed, new, tokens, fused, special, tmp_path):
-    chance = random.Random(seed)  # noqa: S311 - drawn by hypothesis
-    data = MUTABLE[name]
-    for value in new:
-        if len(paths_in(data)) > 1:
-            data = mutated(data, chance, value)
-    run = Run(tokens=tokens, attention="fused" if fused else "eager", extra_tokens=special)
-    survives(yaml.safe_dump(data, allow_unicode=True), tmp_path, run)
 
 
 @FUZZ

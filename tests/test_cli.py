@@ -532,7 +532,7 @@ class TestOthers:
             ("--kv-dtype", "--dtype"),
             ("--batc", "--batch"),
             ("-N", "--N"),
-        ],  # fmt: skip
+        ],
     )
     def test_an_option_of_other_tools_proposes_ours(self, option, meant):
         assert re.search(f"No such option: {option}.*{meant}", error_of("analyze", "vit", option, "1"))

@@ -15,9 +15,9 @@ from torch import nn
 
 from clocks import Machine
 from helpers import report_text
-from xfcost.api.accounts import AccountOptions
+from xfcost.api.accounts import AccountOptions, account
 from xfcost.api.roofline import CalibratedRoofs, under_roofs, with_roofs
-from xfcost.api.runs import timing_plan
+from xfcost.api.runs import make_run, timing_plan
 from xfcost.counting.comparison import compared
 from xfcost.counting.devices import device, device_names, device_reported
 from xfcost.counting.forward import count
@@ -273,6 +273,22 @@ def test_shares_of_a_recorded_forward_add_up_to_the_whole(name, slower, monkeypa
     # operations that only move data are hidden in some tables: 6 % of Swin-T
     assert min(sums) > 93
     assert max(sums) < 102
+
+
+@pytest.mark.rest
+def test_shares_of_a_recorded_training_step_add_up_to_the_whole(monkeypatch):
+    architecture = place(load("vit-s16"), make_run(batch=8, mode="train"))
+    live = build(architecture)
+    paths, found = leaf_rows(live.model, live.rows), recorded("vit-s16-train")
+    rows = {}
+    for leaf, spent in found.rows.items():
+        rows[paths[leaf]] = rows.get(paths[leaf], 0.0) + spent
+    passes = (found._replace(rows=rows),) * 6
+    ledger = account(load("vit-s16"), make_run(batch=8, mode="train"), trace=False, orders=False)
+    ledger = measured_on(passes, found.total, 0.9 * found.total, ledger, None, monkeypatch)
+    sums = list(share_sums(table.document(ledger), table.document(ledger, "mixing"), table.document(ledger)))
+    assert len(sums) == 6
+    assert sums == pytest.approx([100.0] * 6, abs=0.5)
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])

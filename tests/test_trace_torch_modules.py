@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from modules import Call
+from xfcost.torch_models.running.by_row import dispatch
 from xfcost.torch_models.tracing.trace import Traced, trace
 
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -107,6 +108,8 @@ def test_packed_sequences_are_counted_token_by_token(kind: type[nn.Module], devi
     assert found.unsupported == {}
     # 5 + 3 + 2 = 10 tokens and not 15, both ways, each through maps of 6 and of 4 numbers to 4 per gate.
     assert found.macs == 10 * 2 * gates * 4 * (6 + 4) == torch_macs(Packed(), example((3, 5, 6), "meta"))
+    recorded = dispatch(Packed().to(device), (example((3, 5, 6), device),))
+    assert sum(one["macs"] for one in recorded.modules.values()) == found.macs
 
 
 def test_what_an_encoder_masks_as_padding_is_counted() -> None:

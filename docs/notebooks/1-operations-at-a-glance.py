@@ -3,8 +3,8 @@
 #
 # Which operations of a transformer move information between tokens, and what does that cost?
 # This notebook follows the lecture *Notebook 7: Operations at a Glance*, claim by claim.
-# Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` from its formulas
-# alone.
+# Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` come only from its
+# formulas.
 #
 # You need a clone of this repository with `make demo` run once, and a notebook: `.venv/bin/pip install jupyterlab`.
 
@@ -58,8 +58,8 @@ for model in models:
 # %% [markdown]
 # **Claim.** Per-token operations cost O(N) or O(N·d).
 #
-# **Error.** Norms, activations and residual adds do. Projections and MLPs are per-token too, and cost O(N·d²):
-# linear in N, quadratic in d. They have most of the MACs at this N.
+# **Error.** This is true for norms, activations and residual adds. Projections and MLPs are per-token too, and cost
+# O(N·d²): linear in N, quadratic in d. They have most of the MACs at this N.
 
 # %%
 for model in models:
@@ -70,7 +70,7 @@ for model in models:
 # %% [markdown]
 # **Claim.** The mixing weights of attention are computed from the input. Those of an MLP or a CNN are fixed.
 #
-# `probe` runs every operation of the model and changes its input token by token: what it finds is what the model does.
+# `probe` runs every operation of the model and changes its input token by token, so it finds what the model does.
 
 # %%
 systems = {"ViT-S/8": "vit", "MLP-Mixer": "mixer-s16", "ConvNeXt-T": "convnext-t"}
@@ -83,8 +83,8 @@ for title, name in systems.items():
 # %% [markdown]
 # **Claim.** Tokens interact in attention and in nothing else. Projections, norms, MLPs and patch merging are per-token.
 #
-# True of every row of ViT and Swin. Patch merging needs a word: it makes new tokens, each of four old ones.
-# The new token is all that it computes, so it counts as per-token; the four old ones do meet in it.
+# This is true for every row of ViT and Swin. Patch merging is a special case: it makes each new token from four old
+# ones. It reads no other tokens, so it counts as per-token, although it combines the four old ones.
 
 # %%
 for row in swin.by("stage")["stage 2"][:3]:
@@ -94,7 +94,8 @@ print("tokens × width that leave each stage:", [f"{one['tokens']} × {one['widt
 # %% [markdown]
 # **Claim.** More depth adds per-token capacity for free.
 #
-# **Error.** Mixing happens once per block, that is meant; but nothing is free. Twice the blocks are twice the cost.
+# **Error.** The lecture means that mixing happens once per block. But depth is not free: twice the blocks cost twice as
+# much.
 
 # %%
 for depth in (12, 24):
@@ -114,7 +115,7 @@ for name, row in scores.items():
     print(f"{name}: {row.attention_entries // row.heads:,} scores per head, {row.order}")
 
 # %% [markdown]
-# **Error.** ViT has the class token that section 1 names: 785 tokens, and 616,225 scores per head where the lecture's
+# **Error.** ViT also has the class token of section 1: 785 tokens, and 616,225 scores per head. The lecture's
 # 784² = 614,656 leaves it out.
 #
 # **Claim.** On logarithmic axes full attention is a line of slope 2, windowed attention one of slope 1.
@@ -127,10 +128,10 @@ for name, growth in comparison.growth.items():
 # %% [markdown]
 # ![Attention scores of ViT-S/8 and Swin-T over N, with their ratio at N = 784](../pictures/scores.svg)
 #
-# **Claim.** The mixing operations hold no parameters; nearly all are in per-token operations.
+# **Claim.** The mixing operations have no parameters; nearly all parameters are in per-token operations.
 #
-# **Error.** True of QKᵀ, softmax and AV. The lecture's table also lists Swin's relative position bias as mixing,
-# and that is learned.
+# **Error.** This is true for QKᵀ, softmax and AV. The lecture's table also lists Swin's relative position bias as
+# mixing, and this bias is learned.
 
 # %%
 for model in models:
@@ -155,9 +156,9 @@ bias = swin.by("operation")["relative_bias"][0]
 print(f"{bias.title}: {bias.params} parameters = 3 heads × {13 * 13}")
 
 # %% [markdown]
-# **Claim** (takeaway 2). The quadratic cost comes from QKᵀ alone.
+# **Claim** (takeaway 2). The quadratic cost comes only from QKᵀ.
 #
-# **Error.** AV costs exactly as much. And mixing is the smaller part until N is about 6·d = 2,304.
+# **Error.** AV costs exactly as much. Mixing has less than half of the MACs until N is about 6·d = 2,304.
 
 # %%
 rows = vit.by("operation")
@@ -170,7 +171,7 @@ for tokens in (784, 2304, 9216):
 # %% [markdown]
 # ## Section 3: a block in full
 #
-# **Claim.** A ViT block and a Swin block differ in their attention alone.
+# **Claim.** A ViT block and a Swin block differ only in their attention.
 
 # %%
 kinds = {"vit": "stage 1 · Self-attention", "swin": "stage 1 · W-MSA"}
@@ -181,7 +182,7 @@ print(f"{len(arithmetic[0])} per-token operations, the same in the same order: {
 # %% [markdown]
 # `xfcost diagram vit swin --N 784` draws both blocks, coloured by kind:
 #
-# ![A block of ViT-S/8 beside one of Swin-T](../pictures/blocks.svg)
+# ![A block of ViT-S/8 next to one of Swin-T](../pictures/blocks.svg)
 #
 # **Claim.** Residual adds are per-token sums without parameters.
 
@@ -194,7 +195,8 @@ for model in models:
 # %% [markdown]
 # **Claim.** A pair of W-MSA and SW-MSA lets every patch attend across the borders of its window.
 #
-# **Error.** Nearly every patch. In the corners of the image the shifted window lies inside the first one.
+# **Error.** This is true for nearly every patch. In the corners of the image the shifted window lies inside the first
+# one.
 
 # %%
 grid = Grid(sides=(56, 56))
@@ -207,7 +209,7 @@ print(f"{len(inside)} of {56 * 56:,} patches of Swin-T's first stage meet nobody
 #
 # **Claim.** X₁ = X + ΔA(X) and X₂ = X₁ + ΔF(X₁). Only ΔA brings information from other positions.
 #
-# `stream` runs the model with random weights, adds up what its sub-layers say they add, and changes one token.
+# `stream` runs the model with random weights, adds up the deltas of its sub-layers, and changes one token.
 
 # %%
 found = xfcost.stream("vit-ti16")
@@ -220,8 +222,8 @@ print("all sums hold to rounding:", all(check.within for check in found.checks))
 # %% [markdown]
 # **Claim.** No block overwrites the stream; what it adds stays.
 #
-# **Error** for other transformers. The first one norms the sum, so that every sub-layer rescales all that was written.
-# And Swin's patch merging makes a new stream of fewer, wider tokens.
+# **Error** for other transformers. The first transformer normalises the sum, so every sub-layer rescales the stream.
+# Swin's patch merging makes a new stream of fewer, wider tokens.
 
 # %%
 for name, size in (("transformer-base", {"N": 16}), ("swin-t", {"size": 56})):
@@ -230,7 +232,7 @@ for name, size in (("transformer-base", {"N": 16}), ("swin-t", {"size": 56})):
     print(f"{name}: {found.steps[0].formula}; stream of", " → ".join(shapes))
 
 # %% [markdown]
-# **Claim.** The panels X → X₁ → X₂ of four tokens with d = 4 show it in numbers.
+# **Claim.** The panels X → X₁ → X₂ of four tokens with d = 4 show this in numbers.
 
 # %%
 # !env -u FORCE_COLOR xfcost stream tiny | head -19

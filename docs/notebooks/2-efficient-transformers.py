@@ -4,7 +4,7 @@
 # Full attention costs N². What do the alternatives cost, what do their tokens read, and what do they give up?
 # This notebook follows notes on the survey of Tay et al. (*Efficient Transformers: A Survey*, ACM Computing Surveys
 # 55(6), 2022), claim by claim. Numbers come from models that xfcost builds in torch and traces; those of cells with
-# `trace=False` from its formulas alone.
+# `trace=False` come only from its formulas.
 #
 # The presets `common-…` are one encoder (12 blocks, d = 768, 12 heads) in which only the mixer differs.
 
@@ -47,8 +47,8 @@ for name in ("fc1", "fc2"):
 # %% [markdown]
 # **Claim.** Compute and memory are quadratic in N.
 #
-# True of the mixing operations and of their matrices. Of all MACs only where N is far above 6·d = 4,608:
-# below that the per-token operations, which are linear, have more.
+# This is true for the mixing operations and their matrices. For all MACs it is true only if N is far above
+# 6·d = 4,608: for smaller N the per-token operations, which are linear, have more.
 
 # %%
 for tokens in (1024, 4096, 16384):
@@ -73,7 +73,7 @@ print(f"512·513/2 = {512 * 513 // 2:,}")
 # **Claim.** Fixed patterns (FP), learnable patterns (LP), memory (M), low rank (LR), kernels (KR), recurrence (RC) and
 # downsampling (DS) avoid the quadratic cost in different ways.
 #
-# `xfcost survey` has every system, with the order that the survey prints beside the derived one. One of each class:
+# `xfcost survey` has every system, with its published and its derived order. One of each class:
 
 # %%
 # !xfcost survey --format csv > survey.csv
@@ -101,8 +101,8 @@ for kind, group in classes.items():
     print(f"{kind:3}", ", ".join(f"{name} N^{powers[f'common-{name}']:.2f}" for name in group))
 
 # %% [markdown]
-# What mixes tokens is the part that they change: at 16,384 tokens, beside full attention, one that reads a window and
-# one that projects keys and values to fewer.
+# The mechanisms change only the part that mixes tokens. At 16,384 tokens, this compares full attention with one that
+# reads a window and one that projects keys and values to fewer.
 
 # %%
 xfcost.compare("common-full", "common-sliding", "common-linformer", N=16384, thorough=False)
@@ -134,7 +134,7 @@ for tokens in (1024, 4096):
 # **Claim.** A convolution of stride k makes N/k keys. The cost, N·N/k, is often no significant improvement, since N and
 # N/k are of like size.
 #
-# With the paper's k = 3 the matrices are three times smaller, and as quadratic as before.
+# With the paper's k = 3 the matrices are three times smaller, and still quadratic.
 
 # %%
 small, large = (cost("common-compressed", N=tokens) for tokens in (4096, 8192))
@@ -147,7 +147,7 @@ print(f"twice the tokens: {large.total('attention_entries') / small.total('atten
 #
 # **Claim.** Strided attention has two patterns of √N tokens each: O(N√N).
 #
-# True at a stride l = √N, which the paper chooses. At a fixed stride the long pattern reads N/l tokens.
+# This is true for a stride l = √N, which the paper chooses. With a fixed stride the long pattern reads N/l tokens.
 # (The local one needs l tokens; the running model gathers three blocks of l.)
 
 # %%
@@ -233,8 +233,8 @@ for form in ("ordinary", "reversible"):
 #
 # **Claim.** Keys and values are projected from N to k: O(N·k), and causal masking is a difficulty.
 #
-# It is more than that: projected keys mix all tokens, so that there is no causal form. And the projections hold
-# parameters for every position.
+# There is no causal form at all, because projected keys mix all tokens. The projections have parameters for every
+# position.
 
 # %%
 for tokens in (1024, 4096):
@@ -249,8 +249,8 @@ except xfcost.XfcostError as error:
 # %% [markdown]
 # **Claim** (low rank). After the softmax the attention matrix does not have full rank.
 #
-# **Error.** Before the softmax: the scores have rank d_k at most. The softmax is no linear map, and its matrix has full
-# rank. Linformer's claim is that few singular values have most of the weight.
+# **Error.** This is true before the softmax: the scores have rank d_k at most. The softmax is not linear, and its
+# matrix has full rank. Linformer's claim is that few singular values have most of the weight.
 
 # %%
 torch.manual_seed(0)
@@ -272,8 +272,8 @@ for name in ("scores", "softmax"):
 # **Claim.** Random features make attention linear: φ(Q)(φ(K)ᵀV). The causal form is slower, since masking takes
 # further steps that can't run in parallel.
 #
-# **Error.** The prefix sums over tokens can be taken chunk by chunk: the causal model has more MACs and as many
-# sequential steps.
+# **Error.** The prefix sums over tokens can be computed chunk by chunk: the causal model has more MACs and the same
+# number of sequential steps.
 
 # %%
 for causal in ("false", "true"):
@@ -294,7 +294,7 @@ for name in ("gpt2", "linear-transformer-mnist"):
 # %% [markdown]
 # **Claim.** With φ(x) = elu(x) + 1, whose width is that of the keys, the cost is O(N·d²).
 #
-# Of one head of width d; of h heads O(N·d·d_k), with d_k = d/h.
+# This is true for one head of width d. With h heads it is O(N·d·d_k), with d_k = d/h.
 
 # %%
 rows = cost("common-linear", N=4096).by("operation")

@@ -3,8 +3,8 @@
 #
 # From recurrent encoders and decoders to the transformer, and from there to images.
 # This notebook follows lecture 8 of *COMP541 Deep Learning* (A. Erdem, Koç University, 2025), slide by slide.
-# Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` from its formulas
-# alone.
+# Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` come only from its
+# formulas.
 
 # %%
 try:
@@ -100,7 +100,7 @@ for name in ("common-lstm", "common-conv", "common-full"):
     print(f"{name:12} reads {row.reads_tokens:5,}, sequential steps {row.sequential:5,}, matrices {memory:4.0f} MiB")
 
 # %% [markdown]
-# **Error.** The slide on self-attention marks "good at long sequences" as a disadvantage, (-); (+) is meant.
+# **Error.** The slide on self-attention marks "good at long sequences" as a disadvantage, (-); it is an advantage, (+).
 #
 # Over many layers `reach` counts the tokens that have reached one token, in the median:
 
@@ -111,7 +111,7 @@ for name in ("common-lstm", "common-conv", "common-full"):
     print(f"{name:12} after one block {known[0]:6,.1f} of 1,024 tokens, after twelve {known[-1]:6,.1f}")
 
 # %% [markdown]
-# In one direction a token of a recurrence knows the tokens before it: all for the last one, half in the median.
+# In a recurrence a token depends on the tokens before it: the last token on all of them, the median token on half.
 #
 # **Claim.** Self-attention works on sets: without positions, permuted inputs give permuted outputs.
 
@@ -178,12 +178,11 @@ for heads, name in ((1, "transformer-base-h1"), (8, "transformer-base"), (32, "t
 #
 # **Claim.** Complexity per layer, sequential operations and maximum path length of Vaswani et al., table 1.
 #
-# Orders, sequential operations of the running layer, and path lengths composed from what the layers read, beside the
-# printed ones; at n = 256 and d = 512, where n < d as the slide has it.
+# The table has derived and published orders, the sequential operations of the running layer, and path lengths composed
+# from what the layers read, at n = 256 and d = 512 (n < d, as on the slide).
 #
-# **Error.** The slide's O(log_k n) is the path of dilated convolutions; contiguous ones need O(n/k), as the paper says
-# beside its table. "Lower complexity" holds for the products of pairs, n²·d; the projections' n·d² are more while
-# n < 2·d.
+# **Error.** The slide's O(log_k n) is the path of dilated convolutions; contiguous ones need O(n/k), as the text of
+# the paper says. "Lower complexity" is true for the products of pairs, n²·d; the projections' n·d² are more if n < 2·d.
 
 # %%
 # !xfcost layers --N 256 --d 512 --format csv > layers.csv
@@ -221,7 +220,7 @@ for stage in base.by_stage():
             print(f"{stage['stage']}, {row.times} blocks: {row.title:22} {row.params:>9,} parameters")
 
 # %% [markdown]
-# **Claim** (misconception 2). Cross-attention reads the encoder's last output, not the layer beside it.
+# **Claim** (misconception 2). Cross-attention reads the encoder's last output, not the layer at the same depth.
 #
 # In the running model, what the decoder gets is the tensor that leaves the encoder's last block.
 
@@ -271,8 +270,8 @@ for name in ("resnet-50", "resnet-50-nl1", "resnet-50-nl5"):
     print(f"{name:14} {ledger.total('macs') / 1e9:.2f} G MACs; local mixing {macs[0]:.2f} G, global {macs[1]:.2f} G")
 
 # %% [markdown]
-# **Claim** (idea 2). LR-Net-50 has local attention in place of convolutions: 23.3 M parameters and 4.3 G FLOPs, beside
-# 25.5 M and 4.3 G of ResNet-50.
+# **Claim** (idea 2). LR-Net-50 has local attention instead of convolutions: 23.3 M parameters and 4.3 G FLOPs, and
+# ResNet-50 has 25.5 M and 4.3 G.
 #
 # The parameters are those without batch norms. The "FLOPs" are MACs, 5 % and 7 % above those of the contractions.
 
@@ -349,7 +348,7 @@ print(f"(3² + 7·7² + 4²)² = {(3**2 + 7 * 7**2 + 4**2) ** 2:,}")
 # **Claim.** Swin learns a bias B of M²×M² entries.
 #
 # **Error.** B has M⁴ = 2,401 entries; learned are the (2M - 1)² = 169 offsets of each head, from which B is gathered.
-# And the formula divides by √D where each head has D/h: √d_k is meant.
+# The formula divides by √D, but each head has width D/h: the divisor is √d_k.
 
 # %%
 row = swin.by("operation")["relative_bias"][0]

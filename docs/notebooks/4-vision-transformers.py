@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Vision transformers
 #
-# Attention in CNNs and in place of convolution, patches, distillation, windows, pooling, and no attention at all.
+# Attention in CNNs and instead of convolution, patches, distillation, windows, pooling, and no attention at all.
 # This notebook follows the chapter *Lecture 18: Vision Transformers*, section by section.
-# Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` from its formulas
-# alone.
+# Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` come only from its
+# formulas.
 
 # %%
 try:
@@ -43,7 +43,7 @@ for size in (224, 448):
         print(f"{line(f'{name}, {size}', ledger)}, global mixing {pairs / 1e9:.2f} G")
 
 # %% [markdown]
-# ## 18.3: local attention in place of convolution
+# ## 18.3: local attention instead of convolution
 #
 # **Claim.** The weights of a convolution are the same everywhere; local attention computes them from the content.
 #
@@ -94,8 +94,8 @@ for name in ("resnet-50", "sasa-50", "vit-b16"):
 print(f"{cost('pixels-128').attention_memory()['all_layers'] / 2**30:g} GiB")
 
 # %% [markdown]
-# The chapter ascribes this to the paper on iGPT (its [83]). The sum is right, but it is no model of that paper, whose
-# images have at most 64×64 positions:
+# The chapter ascribes this to the paper on iGPT (its [83]). The number is correct, but that paper has no such model:
+# its images have at most 64×64 positions:
 
 # %%
 for name in ("igpt-l", "igpt-l-48", "igpt-l-64"):
@@ -222,7 +222,7 @@ for title, settings in (("Swin-T", []), ("without merging", ["stages.0.depth=24"
 # %% [markdown]
 # **Claim** (18.6.5). The cyclic shift needs no padding: as many windows as before, and a mask.
 #
-# Plain shifting would need 9×9 windows in place of 8×8.
+# Plain shifting would need 9×9 windows instead of 8×8.
 
 # %%
 swin = cost("swin-t")
@@ -262,10 +262,10 @@ for name in ("swin-t", "swin-s", "swin-b", "swin-l"):
     print(f"{name}: (side, width, blocks, heads):", *stages)
 
 # %% [markdown]
-# **Claim** (18.6.8). Swin beside DeiT, EfficientNet and RegNetY: by its windows it scales to high resolution without a
-# quadratic cost.
+# **Claim** (18.6.8). Swin compared with DeiT, EfficientNet and RegNetY: its windows let it scale to high resolution
+# without a quadratic cost.
 #
-# So do the two CNNs; DeiT does not. [Vision](../vision.md) compares all sizes, with accuracy and speed as printed.
+# So do the two CNNs; DeiT does not. [Vision](../vision.md) compares all sizes, with published accuracy and speed.
 
 # %%
 for name, size in (("swin-t", 448), ("deit-s", 448), ("efficientnet-b4", 760), ("regnety-4.0gf", 448)):
@@ -278,7 +278,7 @@ for name, size in (("swin-t", 448), ("deit-s", 448), ("efficientnet-b4", 760), (
 #
 # **Claim** (18.7.1). Swin V2 computes its biases by a small network: the parameters no longer grow with M².
 #
-# They don't. But the network, 2→512→h, is larger than the table of (2M - 1)²·h until M is 12, with 3 heads until 17.
+# This is true. But the network, 2→512→h, is larger than the table of (2M - 1)²·h until M is 12, with 3 heads until 17.
 
 # %%
 for window, name in ((8, "swinv2-t-w8-256"), (16, "swinv2-t-w16-256")):
@@ -301,7 +301,7 @@ print(f"SwinV2-H, stage 3: {sum(row.times for row in extra)} more norms in 18 bl
 # %% [markdown]
 # **Claim** (18.7.2). MViT pools queries to build stages, and keys and values to save compute; attention stays global.
 #
-# A query reads all pooled keys: in stage 1, 197 in place of 3,137.
+# A query reads all pooled keys: in stage 1, 197 instead of 3,137.
 
 # %%
 mvit = cost("mvit-b-16")
@@ -313,7 +313,7 @@ for stage in mvit.by_stage():
 # %% [markdown]
 # **Claim** (18.7.2). The first block of a stage pools and widens: (56×56, 96) → (28×28, 192).
 #
-# **Error.** So in MViTv2. In MViT the width doubles in the last MLP of the stage before (192 above).
+# **Error.** This is true for MViTv2. In MViT the width doubles in the last MLP of the stage before (192 above).
 
 # %%
 mvit2 = cost("mvitv2-t")
@@ -349,8 +349,7 @@ for row in mixer.by("stage")["stage 1"]:
 # %% [markdown]
 # **Claim.** The token-mixing weights are N×N; they are static, global, and tied to the resolution.
 #
-# **Error.** N×N they are not: the maps are 196×384 and 384×196, so that the cost is linear in N. They are tied to N
-# all the same.
+# **Error.** They are not N×N: the maps are 196×384 and 384×196, so the cost is linear in N. They still depend on N.
 
 # %%
 growth = xfcost.compare("vit-b16", "mixer-b16").growth
@@ -366,9 +365,10 @@ xfcost.compare("vit-b16", "mixer-b16", "swin-b", size=224, thorough=False)
 # %% [markdown]
 # **Claim** (18.8.2). ViTs attend to any sequence length, as CNNs slide.
 #
-# But for the position table: 151,296 of ViT-B/16's parameters depend on N too (above), and are interpolated.
+# This is true except for the position table: 151,296 of ViT-B/16's parameters depend on N too (above), and are
+# interpolated.
 
 # %% [markdown]
 # ## Where to go next
 #
-# [Vision](../vision.md); [the presets beside published figures](../gallery.md).
+# [Vision](../vision.md); [presets and published figures](../gallery.md).

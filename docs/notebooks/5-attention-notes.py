@@ -3,8 +3,8 @@
 #
 # Self-attention is four matrix multiplications, a block six. What do they cost in compute and in memory?
 # This notebook follows notes *Attention and Transformers* on the lecture of that name (J. Johnson's slides), claim by
-# claim. Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` from its
-# formulas alone.
+# claim. Numbers come from models that xfcost builds in torch and traces; those of cells with `trace=False` only from
+# its formulas.
 
 # %%
 try:
@@ -30,7 +30,7 @@ def cost(name, *settings, **options):
 #
 # **Claim.** In training the decoder predicts all words at once; at inference it writes word by word.
 #
-# A forward over N tokens, and N decode steps, each with the past cached: much the same MACs, N passes in place of one.
+# A forward over N tokens, and N decode steps, each with the past cached: about the same MACs, N passes instead of one.
 
 # %%
 forward = cost("gpt2", N=512).total("macs")
@@ -74,8 +74,8 @@ print("permuted inputs, permuted outputs:", torch.allclose(plain[[3, 1, 2, 0, 4]
 # %% [markdown]
 # **Claim.** A causal mask is no substitute: the last of `abcde` gets the same from `abcd` as from `bdac`.
 #
-# True of one block. **Error** for more: after a causal block the tokens differ by what they have seen, and the next
-# block sees the order.
+# This is true for one block. **Error** for more: after a causal block the tokens depend on different earlier tokens,
+# and the next block sees the order.
 
 # %%
 for depth in (1, 2):
@@ -86,7 +86,7 @@ for depth in (1, 2):
 # %% [markdown]
 # **Claim.** Several heads cost as much as one.
 #
-# In MACs. The matrices, and the softmax, are h times as large.
+# This is true for MACs. The matrices and the softmax are h times as large.
 
 # %%
 for name in ("transformer-base-h1", "transformer-base"):
@@ -146,7 +146,7 @@ for how in ("eager", "fused"):
 # Self-attention is parallel, with O(N²) compute and *O(N) memory*.
 #
 # **Errors.** The CNN's disadvantage is copied from the RNN's: a convolution is parallel, and what it lacks is reach.
-# And O(N) memory is FlashAttention's; by the answer above it is O(N²).
+# O(N) memory is true for FlashAttention; with stored attention weights (above) it is O(N²).
 
 # %%
 for name in ("common-lstm", "common-conv", "common-full"):
@@ -167,7 +167,7 @@ for name in ("common-lstm", "common-conv", "common-full"):
 # %% [markdown]
 # ## The transformer block
 #
-# **Claim.** Self-attention is the only interaction between vectors; norms and MLP work on each alone.
+# **Claim.** Self-attention is the only interaction between vectors; norms and MLP process each vector separately.
 #
 # `probe` changes one token of the running block and looks which outputs change.
 

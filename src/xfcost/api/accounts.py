@@ -532,12 +532,19 @@ def one_number(given: Any) -> int | None:
     return int(numbers[0])
 
 
-def imported(target: ModuleTarget, settings: Sequence[str] | None, progress: Progress | None) -> Loaded | None:
-    """The spec of a config.json; None where no spec can be made of it, and the model of transformers is looked at."""
+def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress | None) -> Loaded | None:
+    """The spec of a config.json; None where no spec can be made of it, and the model of transformers is looked at.
+
+    `given` are the options of the command: a spec may have no cache of so many tokens.
+    """
     from xfcost.importing import loaded_config
 
     try:
-        loaded = loaded_config(Path(target.place), settings_texts(settings))
+        cached = 0.0
+        if given.get("mode") in WITH_CACHE:
+            new_tokens = read_option("new_tokens", given.get("new_tokens")) or 0
+            cached = max(read_option("N", given.get("N")) or (inf,)) + new_tokens
+        loaded = loaded_config(Path(target.place), settings_texts(given.get("settings")), cached)
         if (known := target.published) is None:
             return loaded
         spec = msgspec.structs.replace(loaded.spec, name=known.title, paper=known.paper)

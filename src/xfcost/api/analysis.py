@@ -131,7 +131,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         _check_one(run, how)
         ledger = found.account(run, orders=given.get("closed_form") is not False)
         return sized_on_devices(ledger, run, found.sizes)
-    loaded = imported(target, settings, how.progress) if target is not None and target.kind == "config" else None
+    loaded = imported(target, given, how.progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()
         of_config = target.kind == "config"

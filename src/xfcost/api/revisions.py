@@ -368,10 +368,7 @@ def code_report(there: CheckedOut, given: Revised, options: Mapping[str, Any]) -
     """
     job = RevisionJob(folder=str(there.folder), top=str(there.top), target=there.target, options=dict(options))
     done = subprocess.run(
-        [sys.executable, "-m", "xfcost.api.revisions"],
-        input=msgspec.json.encode(job),
-        capture_output=True,
-        check=False,
+        [sys.executable, "-m", "xfcost.api.revisions"], input=msgspec.json.encode(job), capture_output=True, check=False
     )
     try:
         answer = msgspec.json.decode(done.stdout, type=RevisionAnswer)

@@ -186,10 +186,10 @@ def _target(
     one: Any, options: Mapping[str, Any], progress: Progress | None, counted: bool
 ) -> ModuleTarget | SpecSystem | RecordedModel | None:
     """The module of a name; of a config.json its spec if there is one; None of specs."""
-    target, settings = module_target(one) if isinstance(one, str) else None, options.get("settings")
+    target = module_target(one) if isinstance(one, str) else None
     if counted and (found := recorded_model(target, options)) is not None:
         return found[0]
-    loaded = imported(target, settings, progress) if target is not None and target.kind == "config" else None
+    loaded = imported(target, options, progress) if target is not None and target.kind == "config" else None
     return target if loaded is None else SpecSystem(loaded)
 
 

@@ -452,11 +452,7 @@ def difference(before: Report, after: Report, labels: tuple[str, str], *, first:
         totals=tuple(totals),
         seconds=seconds,
         predicted_seconds=predicted,
-        notes=(
-            *(note for note in (another_n(before, after), untimed, unpredicted) if note),
-            *uncounted,
-            *notes,
-        ),
+        notes=(*(note for note in (another_n(before, after), untimed, unpredicted) if note), *uncounted, *notes),
     )
 
 

@@ -15,7 +15,7 @@ With Ψ parameters of 16 bits, Adam and N_d replicas, one device holds (ZeRO; Ra
     stage 2  2Ψ + 14Ψ/N_d    gradients too
     stage 3  16Ψ/N_d         parameters too
 
-Full checkpointing runs every block's forward again, selective the products of eager attention cores alone
+Full checkpointing runs every block's forward again, selective the products of eager attention cores only
 (Korthikanti et al. 2022, §5). Model FLOPs, which a utilisation (MFU) counts, are without any of them.
 """
 
@@ -39,15 +39,7 @@ from xfcost.ledger.least_work import least_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.tensors import width_of
-from xfcost.ledger.training import (
-    MESH_FIELDS,
-    AtUtilisation,
-    DeviceMemory,
-    Mesh,
-    RunPlan,
-    TrainingPlan,
-    TrainingStep,
-)
+from xfcost.ledger.training import MESH_FIELDS, AtUtilisation, DeviceMemory, Mesh, RunPlan, TrainingPlan, TrainingStep
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DAY, HOUR
 from xfcost.spec.architecture import Architecture, Block, Part
 from xfcost.spec.grammar import TokenInput

@@ -71,11 +71,7 @@ LAYER_TYPES: Final = (
         lambda sizes: Full(heads=1, projection_bias=False),
         Printed(complexity="O(n²·d)", sequential="O(1)", path="O(1)"),
     ),
-    LayerType(
-        "Recurrent",
-        lambda sizes: Rnn(),
-        Printed(complexity="O(n·d²)", sequential="O(n)", path="O(n)"),
-    ),
+    LayerType("Recurrent", lambda sizes: Rnn(), Printed(complexity="O(n·d²)", sequential="O(n)", path="O(n)")),
     LayerType(
         "Convolutional, dilated",
         lambda sizes: Conv(size=sizes.k, causal=True),

@@ -63,7 +63,7 @@ MaskKind = Literal["causal", "groups", "held"]
 
 
 def masks_of_groups(groups: Number, queries: Number, keys: Number) -> Tensors:
-    """The masks of a fused kernel, one for each group: a row beside the stream."""
+    """The masks of a fused kernel, one for each group: a row outside the stream."""
     return Tensors((), (Tensor(OUTPUT, (groups, queries, keys), "bool", once=True, constant=True),), beside=True)
 
 
@@ -83,7 +83,7 @@ def with_mask(row: Operation, mask: Tensor) -> Operation:
 
 
 def masked_bias(bias: Tensor, heads: Number, tokens: Number) -> Tensors:
-    """A bias that is masked in place of the scores: the same for all samples, and beside the stream."""
+    """A bias that is masked instead of the scores: the same for all samples, and outside the stream."""
     shape = (heads, tokens, tokens)
     writes = Tensor(OUTPUT, shape, once=True)
     mask = Tensor("mask", (tokens, tokens), "bool", once=True)
@@ -99,8 +99,8 @@ class DenseAttention(msgspec.Struct, frozen=True):
         weighted_sum   G·n·m·values MACs
 
     Vaswani et al. 2017, equation 1. Fused, the same work is one row (`attention`) that saves one log-sum-exp per query
-    and head in place of the matrix (Dao et al. 2022, §3.1); its backward pass recomputes the scores, a fifth product
-    beside the four gradients (algorithm 4). Masking costs 0 FLOPs.
+    and head instead of the matrix (Dao et al. 2022, §3.1); its backward pass recomputes the scores, a fifth product
+    in addition to the four gradients (algorithm 4). Masking costs 0 FLOPs.
     """
 
     queries: Number
@@ -136,13 +136,13 @@ class DenseAttention(msgspec.Struct, frozen=True):
     mask_kind: MaskKind = "causal"
     """What the mask is, where scores are masked."""
     fused_copies: tuple[Copy | None, ...] = ()
-    """Copies of queries, keys and values that the fused kernel is given in place of their operands."""
+    """Copies of queries, keys and values that the fused kernel is given instead of their operands."""
     between: tuple[Tensor, ...] = ()
     """Copies of operands that are made before, outside all rows."""
     bias: Tensor | None = None
     """The bias of the scores, a tensor; by default constants, the same for all samples."""
     apart: bool = False
-    """Are the heads of queries and keys apart in memory, and not beside each other in every token?"""
+    """Are the heads of queries and keys apart in memory, and not next to each other in every token?"""
     padding: Number = 0
     """Keys that are padding, and no tokens that are read."""
 
@@ -184,7 +184,7 @@ class DenseAttention(msgspec.Struct, frozen=True):
 
     @property
     def _read(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values: heads lie beside each other in every token."""
+        """Queries, keys and values: heads are next to each other in every token."""
         of_keys = self.groups, self.keys
         widths = (width // self.heads * (self.heads // self.shared) for width in (self.inner, self._value_width))
         q, k, v = self.operands

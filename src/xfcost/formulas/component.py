@@ -58,9 +58,9 @@ class Sources(NamedTuple):
     whole: bool = False
     """Does every output read all tokens that come in?"""
     kernel: ConvKernel | None = None
-    """In place of `own`: a kernel along every axis."""
+    """Instead of `own`: a kernel along every axis."""
     products: Sequence[Product] = ()
-    """What `own` reads of the grid, as products whose union it is; all special tokens are read beside them."""
+    """What `own` reads of the grid, as products whose union it is; all special tokens are read too."""
     shortcut: ConvKernel | None = None
     """The pool of the residual connection, where `products` are given; None: each token as it is."""
 
@@ -245,7 +245,7 @@ class SubLayer(Component, frozen=True):
 
     @property
     def special_tokens_only(self) -> bool:
-        """Does it update the special tokens alone (class attention), and pass the grid's tokens through?"""
+        """Does it update only the special tokens (class attention), and pass the grid's tokens through?"""
         return False
 
     def with_stream_defaults(self, *, decoder: bool) -> Self:
@@ -421,7 +421,7 @@ class Head(Component, frozen=True):
     """A head (`head:`)."""
 
     predicts_next: ClassVar[bool] = False
-    """Do its logits predict the next token, so that a prompt needs those of its last position alone?"""
+    """Do its logits predict the next token, so that a prompt needs only those of its last position?"""
     scores_vocabulary: ClassVar[bool] = False
     """Are its outputs logits over the vocabulary of the input's tokens?"""
 
@@ -431,7 +431,7 @@ class Head(Component, frozen=True):
         return False
 
     def without_extra_tokens(self) -> Head:
-        """The head without special tokens, to compare on the grid alone."""
+        """The head without special tokens, to compare only on the grid."""
         return self
 
 

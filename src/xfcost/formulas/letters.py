@@ -1,4 +1,4 @@
-"""Numbers in letters: counts that carry their closed form in N, d, h beside their value."""
+"""Numbers in letters: counts that have their closed form in N, d, h in addition to their value."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Polynomial:
         return _order(tuple(self.leading()))
 
     def joint_order(self) -> str:
-        """The same where all letters grow, not N alone: the terms that no other one exceeds in every letter."""
+        """The same where all letters grow, not only N: the terms that no other one exceeds in every letter."""
         kept = (powers for powers in self.terms if not any(_exceeds(other, powers) for other in self.terms))
         return _order(tuple(kept))
 

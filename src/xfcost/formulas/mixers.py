@@ -258,7 +258,7 @@ class ChunkSizes(msgspec.Struct, frozen=True):
         return None if self.pads else merged_heads(shape, self.heads, self.size, self.chunks)
 
     def scores(self, prefix: str, title: str, macs: Number, **facts: Any) -> Operation:
-        """The row of these products; a `prefix` says that there is more beside them."""
+        """The row of these products; a `prefix` says that there are others too."""
         last = self.tokens - (self.chunks - 1) * self.size
         # of a token with itself and with the earlier ones of its chunk, without padding
         pairs = (self.chunks - 1) * (self.size * (self.size + 1) // 2) + last * (last + 1) // 2

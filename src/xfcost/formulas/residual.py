@@ -43,7 +43,7 @@ def residual_rows(
 ) -> Iterator[Operation]:
     """The rows of `component` (or `rows`) inside its residual connection: `residual_norm`, scales, `residual_add`.
 
-    A component of special tokens alone is normed, scaled and added on them alone (a mixer's norm is on all tokens that
+    A component of only special tokens is normed, scaled and added only on them (a mixer's norm is on all tokens that
     it reads), and `residual_rejoin` concatenates them with the others.
     """
     rows = component.operations(place) if rows is None else rows

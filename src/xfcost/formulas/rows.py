@@ -258,13 +258,13 @@ def recurrence(row: Operation, tokens: Number, elements: Number) -> Operation:
 
 
 def precomputed_in_decode(row: Operation, cached: Operation | None = None) -> Operation:
-    """`row` on the encoder's output alone: computed before the first decode step, which reads it from the cache."""
+    """`row` on the encoder's output only: computed before the first decode step, which reads it from the cache."""
     rows = (without_work(row),) if cached is None else (without_work(row), cached)
     return msgspec.structs.replace(row, in_decode=rows)
 
 
 def without_work(row: Operation) -> Operation:
-    """`row` with its parameters alone: it does not run in this pass."""
+    """`row` with its parameters only: it does not run in this pass."""
     nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved"), 0)
     return msgspec.structs.replace(row, weights_read=WeightsRead(0), pairs=None, core=None, matrix=None, **nothing)
 

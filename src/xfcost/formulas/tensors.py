@@ -167,7 +167,7 @@ NOTHING: Final = Tensors(beside=True)
 
 
 def reading(row: Operation, *names: str, **changes: Any) -> Operation:
-    """`row`, whose operands are the tensors of these names in place of the row before; with further `changes`."""
+    """`row`, whose operands are the tensors of these names instead of the row before; with further `changes`."""
     if row.tensors is None:
         return row
     tensors = row.tensors.reading(*names) if names else row.tensors
@@ -223,5 +223,5 @@ def of_grid(row: Operation, name: str, tokens: Number, width: Number) -> Operati
 
 
 def of_input(row: Operation) -> Operation:
-    """`row`, which reads its component's input in place of the row before."""
+    """`row`, which reads its component's input instead of the row before."""
     return reading(row, INPUT)

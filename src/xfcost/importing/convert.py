@@ -83,6 +83,8 @@ class ImportedSpec(NamedTuple):
     architecture: str
     remarks: tuple[str, ...]
     """Sentences: assumptions, and fields that change no count."""
+    window: int | None
+    """The tokens that its cache keeps in transformers, where that of the spec keeps all."""
 
 
 def import_config(path: Path, architecture: str | None = None, ignored: Collection[str] = ()) -> ImportedSpec:
@@ -103,7 +105,7 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
     chosen, architecture_remarks = _architecture(file, family_type, architecture)
     family, field_remarks = read_family(family_type, file, ignored)
     try:
-        keys, draft_remarks = family.draft(chosen)
+        draft = family.draft(chosen)
     except ComponentError as error:
         raise file.error(name_in_file(error.field, family_type, file), error.message) from None
     ignored_remarks = (f"{name}: ignored (--ignore)." for name in ignored)
@@ -113,13 +115,13 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
         *ignored_remarks,
         *field_remarks,
         *_defaults(family, chosen, file),
-        *draft_remarks,
+        *draft.remarks,
     )
-    data = {"name": f"{_name(path, file)} ({chosen})", "paper": family_type.paper, **keys}
+    data = {"name": f"{_name(path, file)} ({chosen})", "paper": family_type.paper, **draft.keys}
     source = f"Made by `xfcost import` from {file.name}: model_type {model_type}, architecture {chosen}."
     text = spec_text(data, (source, *remarks))
     place(_loaded(text, file.name), Run())  # checks every component in its place
-    return ImportedSpec(text, data, model_type, chosen, remarks)
+    return ImportedSpec(text, data, model_type, chosen, remarks, draft.window)
 
 
 def _model_type(file: ConfigFile) -> str:
@@ -205,14 +207,17 @@ def _loaded(text: str, name: str, settings: Sequence[str] = ()) -> Loaded:
     return checked(data, source, name, settings)
 
 
-def loaded_config(path: Path, settings: Sequence[str] = ()) -> Loaded:
-    """The spec of the config at `path`, loaded, with the `--set` options.
+def loaded_config(path: Path, settings: Sequence[str] = (), cached: float = 0) -> Loaded:
+    """The spec of the config at `path`, loaded, with the `--set` options, for a cache of so many tokens.
 
     Raises:
-        SpecError: the file is no config, or a spec cannot express it.
+        SpecError: the file is no config, or a spec cannot express it or its cache.
         UsageError: a setting matches nothing.
     """
-    return _loaded(import_config(path).text, printable(str(path), most=200), settings)
+    spec, name = import_config(path), printable(str(path), most=200)
+    if spec.window is not None and cached >= spec.window and not settings:
+        raise SpecError(f"{name}: its cache keeps a window of {spec.window} tokens, and that of a spec keeps all")
+    return _loaded(spec.text, name, settings)
 
 
 # Beside those that no family counts: what a class of transformers, which makes its weights itself, does not read.

@@ -235,6 +235,8 @@ class Draft(NamedTuple):
     keys: dict[str, Any]
     remarks: list[str]
     """Sentences for the comment at the top: assumptions, fields without a cost, omissions."""
+    window: int | None = None
+    """The tokens that its cache keeps in transformers, where a spec keeps all."""
 
 
 def classes(model: str, tasks: str) -> tuple[str, ...]:
@@ -378,7 +380,7 @@ class _Fields:
             self.refuse(
                 name,
                 f"is unknown in this family, and {shown_value(value)} could change what is counted; {near}"
-                f"if it changes nothing, --ignore {name}",
+                f"if it changes nothing, --ignore {printable(name)}",
             )
         elif not any(_same(value, candidate) for candidate in known[0]):
             expected_values = " or ".join(map(shown_value, known[0]))

@@ -177,7 +177,7 @@ def with_window_note(draft: Draft, window: int | None, length: int) -> Draft:
         f"counts the dense matmul of transformers' eager code, where a mask applies the sliding window of {window} at "
         f"N > {window}; kind sliding with window {window} instead of full counts gathered windows"
     )
-    return draft._replace(keys={"notes": note, **draft.keys})
+    return draft._replace(keys={"notes": note, **draft.keys}, window=window)
 
 
 # Layers before the first one with experts.

@@ -99,7 +99,7 @@ class Mlp(HiddenUnits, PerToken, frozen=True, kw_only=True, tag="mlp"):
     fc2   N·H·d MACs, H·d + d parameters
 
     In k `chunks` of the sequence, one after the other (Kitaev et al. 2020, §3), ⌈N/k⌉·H hidden elements are alive at a
-    time in place of N·H, for the same work; the answers are joined. As `torch.chunk` cuts, k need not divide N.
+    time instead of N·H, for the same work; the answers are joined. As `torch.chunk` cuts, k need not divide N.
 
     With `tokens: class_token` it is the special tokens' alone: N is then 1 where a class token is the only one (CaiT,
     Touvron et al. 2021, §3), and the grid's tokens pass by.
@@ -179,7 +179,7 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
     glu    N·H multiplications
     down   N·H·d MACs
 
-    Three matrices in place of two. The default H = 8d/3 has the parameters and MACs of the plain network with H = 4d;
+    Three matrices instead of two. The default H = 8d/3 has the parameters and MACs of the plain network with H = 4d;
     models round it up (LLaMA to a multiple of 256).
     """
 

@@ -40,7 +40,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     `pool: [class_token, distillation_token]` has a linear map for each of the two tokens, whose answers are averaged at
     inference (Touvron et al. 2021, DeiT, §4): 2·d·classes MACs.
 
-    With `norm_after_pool` the one pooled vector is normalised, d elements in place of N·d (ConvNeXt).
+    With `norm_after_pool` the one pooled vector is normalised, d elements instead of N·d (ConvNeXt).
 
     With `pool: none` every token is classified, N·d·classes MACs: a tagger, or a decoder whose last answer is taken.
     """

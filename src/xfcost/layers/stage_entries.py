@@ -182,7 +182,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
         pre       S + MH(LN(S), LN(X), LN(X)): Perceiver, whose MLP is then the stage's first sub-layer
         res_post  S + LN(MH(S, X, X));  none  MH(S, X, X)
 
-        q         k·d'·h·d_k MACs, once for all samples: it works on weights alone
+        q         k·d'·h·d_k MACs, once for all samples: it works on weights only
         kv        N·d·2h·d_k MACs
         core      2·k·N·h·d_k MACs, h·k·N entries kept
         out       k·h·d_k·d' MACs

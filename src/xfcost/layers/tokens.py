@@ -167,7 +167,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     """x + P: learned (a row per token, special ones included) or sinusoidal (Vaswani et al. 2017, §3.5; no parameters).
 
     Axial positions lay the sequence out on a grid of `shape`, with one learned table per axis; a place's vector is its
-    rows of all tables beside each other, `widths` wide (Reformer's public code): Σ shape·widths parameters.
+    rows of all tables next to each other, `widths` wide (Reformer's public code): Σ shape·widths parameters.
 
     Separate positions have a table of T time steps and one of the places of a step, the vectors of a token's two being
     added, and a row per special token (MViT on video; Fan et al. 2021, appendix): (T + H·W + 1)·d parameters.

@@ -168,7 +168,7 @@ def json_escape(character: str) -> str:
 def json_written(text: str, stream: TextIO) -> str:
     """JSON as `stream` can write it: in ASCII, with JSON's own escapes, where its encoding lacks a character."""
     try:
-        text.encode(stream.encoding)
+        text.encode(stream.encoding or "utf-8")  # a stream in memory has none
     except UnicodeEncodeError:
         return "".join(character if character.isascii() else json_escape(character) for character in text)
     return text

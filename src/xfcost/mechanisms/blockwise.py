@@ -145,7 +145,7 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
             yield "blocks without a memory never learn of each other, however many layers are stacked"
 
 
-# The keys and values gathered for the blocks beside the global ones, and for the others.
+# The keys and values gathered for the blocks next to the global ones, and for the others.
 EDGE: Final = ("gather", "edge values")
 MIDDLE: Final = ("middle keys", "middle values")
 
@@ -257,7 +257,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         yield linear("out", "Output projection W_O", p, inner, d, bias=self.projection_bias)
 
     def _gathered(self, grid: Grid, inner: Number) -> Tensors:
-        """Keys and values of the blocks beside the global ones, and of the others."""
+        """Keys and values of the blocks next to the global ones, and of the others."""
         b, u, read = self.block, self.blocks(grid), self.read_by_middle
         reads, writes = [], []
         for groups, blocks, names in ((2, read - 1, EDGE), (u - 4, read, MIDDLE)):

@@ -1,4 +1,4 @@
-"""FNet's token mixing: a Fourier transform in place of attention."""
+"""FNet's token mixing: a Fourier transform instead of attention."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
 
         qkv            N·d·(h·d_k + h_kv·(d_k + d_v)) MACs; as many parameters without N·, biases without N·d·
         rotary         3·N·(h + h_kv)·d_k FLOPs, with `position: rope`
-        relative_bias  a table of a `bias`: parameters alone
+        relative_bias  a table of a `bias`: parameters only
         scores         N²·h·d_k MACs, h·N² entries kept
         add_bias       h·N² additions, with a `bias` or `position: alibi`
         softmax        h·N² elements
@@ -229,7 +229,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
 
 
 class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
-    """Softmax attention whose queries are the special tokens alone (CaiT's CA; Touvron et al. 2021, §3).
+    """Softmax attention whose queries are the special tokens only (CaiT's CA; Touvron et al. 2021, §3).
 
     N tokens, E special ones among them (one class token in CaiT), width d, h heads of width d_k = d/h. What is read are
     all N; what is changed are the E, and the grid's tokens pass by as they are. Linear in N:

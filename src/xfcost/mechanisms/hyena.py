@@ -107,7 +107,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         )
 
     def _filter(self, tokens: Number, filters: Number) -> Iterator[Operation]:
-        """The network that computes the filters, from weights alone."""
+        """The network that computes the filters, from weights only."""
         hidden, layers = self.filter_hidden, self.filter_layers
         if self.positions == "learned":
             table = tokens * self.features

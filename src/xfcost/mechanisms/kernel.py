@@ -79,7 +79,7 @@ Form = Literal["parallel", "chunked", "recurrent"]
 class Kernel(ChunkedMixer, CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     """Attention whose weights are products of features, φ(q)·φ(k) (Katharopoulos et al. 2020, §3; Performer).
 
-    N tokens, width d, h heads of width d_k, m features. Rows marked * are there for random features alone.
+    N tokens, width d, h heads of width d_k, m features. Rows marked * are there for random features only.
 
         project *      2N·m·h·d_k MACs: ωᵢ·q, ωᵢ·k
         state          N·m·h·d_k MACs: S = φ(K)ᵀV, m·h·d_k numbers whatever N

@@ -38,7 +38,7 @@ from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Tensor, Tenso
 # Neighbourhoods on a grid: gathered windows of W positions along every axis, centred on each position.
 
 
-# A window's side: of one position it would be a map of that position alone.
+# A window's side: of one position it would be a map of that position only.
 WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]
 
 
@@ -152,7 +152,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
         weighted_sum   N·W^r·d MACs
 
     Over the border keys and values are zeros, as a padded 1×1 convolution without bias makes them: such a key is its
-    position alone, takes part in the softmax, and brings nothing in. There is no output projection.
+    position only, takes part in the softmax, and brings nothing in. There is no output projection.
 
     With a stride s attention runs at the input's resolution, and means of s^r positions leave (§4.1); where the grid is
     no multiple of s the last ones are means of fewer. A residual takes the same means of x.
@@ -347,7 +347,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         return msgspec.structs.replace(row, tensors=tensors)
 
     def _prior(self, windows: Neighbourhood, width: Number) -> Iterator[Operation]:
-        """The geometry prior: a two-layer map of the offsets, from weights alone."""
+        """The geometry prior: a two-layer map of the offsets, from weights only."""
         hidden = self.hidden(width)
         offsets = Tensor("offsets", (windows.places, windows.rank), held=True)
         of_offsets = Tensors((offsets,), (Tensor(OUTPUT, (windows.places, hidden)),))

@@ -1,4 +1,4 @@
-"""Attention over a few rows in place of all keys: projected (Linformer), landmarks (Nyströmformer), inducing points."""
+"""Attention over a few rows instead of all keys: projected (Linformer), landmarks (Nyströmformer), inducing points."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
         weighted_sum      N·k·h·d_k MACs
         out               N·h·d_k·d MACs
 
-    E and F have a row per token: their parameters grow with N and hold for that N alone. By `share` there are 2h tables
+    E and F have a row per token: their parameters grow with N and hold for that N only. By `share` there are 2h tables
     of N·k (none), 2 (headwise), 1 for keys and values (key_value) or 1 for the whole model (layerwise); the work is the
     same. (The package linformer also projects tokens once for both under `share_kv`; the paper shares E and F alone.)
     """
@@ -142,7 +142,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     does where their numbers are equal).
 
     The iteration starts from Aᵀ/(‖A‖₁‖A‖∞), per head and sample, ‖A‖∞ = 1. (transformers divides by the largest ‖A‖₁ of
-    all heads and samples unless told otherwise: a sample's result then depends on the others beside it.)
+    all heads and samples by default: a sample's result then depends on the other samples of the batch.)
     """
 
     short_name = "Nyström attention"
@@ -326,7 +326,7 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     and every token reads the k answers. With {kind: dense, act: relu} after it, and `residual: {place: post}`, a block
     is ISAB(X) = MAB(X, H).
 
-        induced_q     k·d·h·d_k MACs, once for all samples: it works on weights alone
+        induced_q     k·d·h·d_k MACs, once for all samples: it works on weights only
         induced_kv    N·d·2h·d_k MACs
         induced_…     2·k·N·h·d_k MACs, h·k·N entries kept: the points' scores and weighted sum
         induced_out   k·h·d_k·d MACs
@@ -335,7 +335,7 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
         kv            k·d·2h·d_k MACs
         scores, …     2·N·k·h·d_k MACs, h·N·k entries kept
 
-    Queries are scaled by 1/√d_k per head; the authors' code divides by √d, and adds the projected queries in place of
+    Queries are scaled by 1/√d_k per head; the authors' code divides by √d, and adds the projected queries instead of
     I and X: the same cost.
     """
 

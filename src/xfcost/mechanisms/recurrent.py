@@ -473,7 +473,7 @@ class Lstm(Recurrent, frozen=True, kw_only=True, tag="lstm"):
     """Long short-term memory (Hochreiter and Schmidhuber 1997; forget gates: Gers et al. 2000), as torch.nn.LSTM.
 
     i, f, o = σ(W x_t + b + U h_{t-1} + b'), g likewise with tanh; c_t = f∘c_{t-1} + i∘g, h_t = o∘tanh(c_t). The state
-    is h and c; 27 FLOPs per hidden unit and step beside the maps.
+    is h and c; 27 FLOPs per hidden unit and step in addition to the maps.
     """
 
     gates: ClassVar[int] = 4
@@ -489,7 +489,7 @@ class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
 
     r, z = σ(W x_t + b + U h_{t-1} + b'). `reset: after` the state's map: n = tanh(W x_t + b + r∘(U h_{t-1} + b')), one
     product per step; `before` it: n = tanh(W x_t + b + U (r∘h_{t-1}) + b'), as in both papers of 2014, two that wait
-    for each other. The same work: 18 FLOPs per hidden unit and step beside the maps.
+    for each other. The same work: 18 FLOPs per hidden unit and step in addition to the maps.
     """
 
     gates: ClassVar[int] = 3

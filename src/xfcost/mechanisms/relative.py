@@ -1,4 +1,4 @@
-"""Relative attention with a memory of earlier segments: Transformer-XL's, and a compressed memory beside it."""
+"""Relative attention with a memory of earlier segments: Transformer-XL's, and one with a compressed memory too."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
         compress (max)   ⌊n/c⌋·c·d comparisons
 
     and `relative`'s rows. The paper compresses at a segment's end what the next one reads; here the next one does at
-    its beginning, which gives the same numbers. The attention-reconstruction loss (§3.2) is of training alone.
+    its beginning, which gives the same numbers. The attention-reconstruction loss (§3.2) is of training only.
     """
 
     short_name = "Compressive attention"

@@ -114,7 +114,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     as RegNetY, Radosavovic et al. 2020, §5.3): the mean over all N' tokens, two 1×1 convolutions with biases to r·d (of
     the block's input) and back, and a sigmoid that multiplies every token. That mixes globally, content-dependent.
 
-    `spatial` puts another mixer in place of the 3×3, w wide: its rows are called `spatial_…`.
+    `spatial` replaces the 3×3 by another mixer, w wide: its rows are called `spatial_…`.
     """
 
     width: Width | None = None

@@ -249,7 +249,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         out            N·d² MACs
 
     Without `share_projections` each of the four parts (long-to-long, long-to-global, global-to-global, global-to-long)
-    has keys and values of its own, and each kind of token its queries: 10·d² parameters in place of 3·d², N·d·5d MACs.
+    has keys and values of its own, and each kind of token its queries: 10·d² parameters instead of 3·d², N·d·5d MACs.
     Without `share_output` global tokens have an output projection of their own.
 
     ETC's relative position labels are left out: a table of vectors per label, scored against every query.
@@ -335,7 +335,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         return self.share_projections or not place.grid.special
 
     def _of_text(self, row: Operation, name: str, place: Place, inner: Number) -> Operation:
-        """`row`, which reads the heads of the text's tokens alone: joined, they are a copy; so are several samples'."""
+        """`row`, which reads the heads of the text's tokens only: joined, they are a copy; so are several samples'."""
         n, p = place.grid.tokens, self.padded(place.grid)
         if self.heads == 1:
             return of_cropped(row, n, p, inner, name)

@@ -51,7 +51,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         factorized_random  R₁R₂ᵀ with R₁, R₂ of N×k per head: h·N²·k MACs, 2h·N·k parameters. Of low rank, and yet not
                            linear in N: its softmax wants all entries
 
-    Random forms do their softmax once for the whole batch. Every form holds for its N alone.
+    Random forms do their softmax once for the whole batch. Every form holds for its N only.
     """
 
     form: Literal["dense", "random", "factorized_dense", "factorized_random"] = "dense"

@@ -88,7 +88,7 @@ class Gmlp(HiddenUnits, StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"
         gate_multiply  N·H/2 elements
         fc2            N·(H/2)·d MACs
 
-    Channel and token mixing share one residual: a gMLP block has no `mlp` beside it.
+    Channel and token mixing share one residual: a gMLP block has no `mlp`.
     """
 
     short_name = "Spatial gating"

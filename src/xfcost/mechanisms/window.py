@@ -347,7 +347,7 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
         out           N·h·d_k·d MACs
 
     On a square grid L = √N, so N√N·d. A row and then a column, as two sub-layers or two blocks, read the whole grid.
-    `axis: all` runs every axis beside the others, each with projections of its own (8·d² on two axes), and adds what
+    `axis: all` runs every axis in parallel, each with projections of its own (8·d² on two axes), and adds what
     they give, as the public axial-attention package does: a token then reads its row and its column, and no more.
 
     Causal attention masks later tokens of the line; all of them come later in raster order.

@@ -305,7 +305,7 @@ def _beside(column: str, name: str, spent: dict[str, float], totals: Totals) -> 
 def _totals(ledger: Ledger) -> Totals:
     agreement = ledger.agreement
     differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
-    if ledger.module is not None:  # its differences are of modules, not of rows; parameters alone have no trace
+    if ledger.module is not None:  # its differences are of modules, not of rows; parameters only have no trace
         differing = frozenset(
             row.path
             for row in ledger.rows

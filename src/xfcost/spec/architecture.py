@@ -292,7 +292,7 @@ class Architecture(msgspec.Struct, frozen=True):
     default_note: str | None = None
     """Why dtype and attention are what they are, where the caller gave none."""
     dtype_note: str | None = None
-    """The same of the dtype alone, for a system without attention."""
+    """The same of the dtype only, for a system without attention."""
     mode: Mode = "forward"
     weight_format: str | None = None
     """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""

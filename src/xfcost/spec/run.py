@@ -18,7 +18,7 @@ class Run(NamedTuple):
     tokens: tuple[int, ...] | None = None
     """N of the first stage (one number per stream, or one for all); the spec's own input where it is None."""
     size: tuple[int, int] | None = None
-    """Height and width of the image, or of a video's frames, in place of `tokens`."""
+    """Height and width of the image, or of a video's frames, instead of `tokens`."""
     batch: int = 1
     dtype: str | None = None
     """None is the default of the systems that run (`spec.default_options`); so is that of `attention`."""
@@ -40,7 +40,7 @@ class Run(NamedTuple):
     on: DeviceGroup | None = None
     """The devices whose least time and memory are asked for; in the mode `train` the plan has them too."""
     choices: tuple[DeviceGroup, ...] = ()
-    """Devices that are set side by side, in place of `on`."""
+    """Devices that are set side by side, instead of `on`."""
     tokens_per_user: float | None = None
     """Tokens per second that the largest batch of decode steps gives each sample on them."""
     parallelism: Parallelism | None = None
@@ -55,7 +55,7 @@ class Run(NamedTuple):
     default_note: str | None = None
     """Why dtype and attention are what they are, where the caller gave none."""
     dtype_note: str | None = None
-    """The same of the dtype alone, for a system without attention."""
+    """The same of the dtype only, for a system without attention."""
 
 
 # Modes in which language models run in bfloat16 with fused attention, as they do on devices in every mode. A prefill

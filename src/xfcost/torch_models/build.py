@@ -119,7 +119,7 @@ class BlockModel(nn.ModuleList):
 
 
 class ReplaceSpecial(nn.Module):
-    """Updated special tokens in place of the old ones: (B, E, D), (B, N, D) -> (B, N, D)."""
+    """Updated special tokens instead of the old ones: (B, E, D), (B, N, D) -> (B, N, D)."""
 
     def __init__(self, special: int) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class SubLayerModel(nn.Module):
     A module f that pools has x pooled too. A module that changes the width has its input, norm(x) or x, projected in
     place of x. In a reversible stage the sum is `onto` + f(norm(x)) or `onto` + norm(f(x)); `onto` is the other stream.
 
-    A component that updates the special tokens alone has only those as x. A mixer still reads all tokens.
+    A component that updates only the special tokens has only those as x. A mixer still reads all tokens.
     """
 
     def __init__(self, part: Part, maker: ModuleMaker) -> None:

@@ -1,4 +1,4 @@
-"""Runs of a model with the first of its alike layers alone; the operations and caches of the others are like theirs.
+"""Runs of a model with only the first of its alike layers; the operations and caches of the others are like theirs.
 
 Layers of a list are alike if their modules have the same classes and attributes, if lists of the config that are as
 long have equal entries for them, and if they ran the same operations in a run of all layers. A model is shortened only
@@ -47,7 +47,7 @@ class LayerList(NamedTuple):
 
     @contextmanager
     def shortened(self) -> Iterator[None]:
-        """The list has its first layers alone."""
+        """The list has only its first layers."""
         children = children_of(self.module)
         layers = dict(children)
         for name in list(layers)[self.kept :]:
@@ -97,7 +97,7 @@ class LayerList(NamedTuple):
 
 
 class Shortened(NamedTuple):
-    """A model whose lists have their first layers alone."""
+    """A model whose lists have only their first layers."""
 
     lists: Sequence[LayerList]
     cached: LayerList | None
@@ -150,7 +150,7 @@ class AlikeLayers:
     def running(
         self, mode: Mode, built: Callable[[], Built], names: CacheNames, *, shortened: bool
     ) -> Iterator[tuple[Built, LayersRun]]:
-        """The model and its inputs, inside with the first alike layers alone, if it is to be and can be shortened."""
+        """The model and its inputs, inside with only the first alike layers, if it is to be and can be shortened."""
         if shortened and mode in self.seen and mode not in self._known:
             self._known[mode] = _shortened_like(*self.seen[mode])
         short = self._known.get(mode) if shortened else None

@@ -125,7 +125,7 @@ def step_after(
     name = next(name for name in TOKEN_IDS if name in inputs)
     asked = {"use_cache": True} if "use_cache" in prompt.kwargs else {}
     step: dict[str, Any] = {names.takes or _parameter_of(model): cache} | asked
-    step[name] = torch.zeros_like(inputs[name][:, -1:])  # images, masks and positions are of the prompt alone
+    step[name] = torch.zeros_like(inputs[name][:, -1:])  # images, masks and positions are of the prompt only
     if name == "decoder_input_ids":
         step["encoder_outputs"] = encoded[-1] if encoded else (outputs["encoder_last_hidden_state"],)
     return Given((), step)

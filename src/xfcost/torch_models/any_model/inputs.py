@@ -362,7 +362,7 @@ def _codebooks(model: Any) -> int | None:
 
 
 def text_tokens(model: Any, tokens: int | None) -> int | None:
-    """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images alone.
+    """N of the text that `usual_inputs` makes, or of other inputs where `tokens` are given; None of images only.
 
     Without N it is as many as the model has positions for, at most 512 behind the image.
     """
@@ -416,7 +416,7 @@ def images_of(model: Any, samples: int, device: str) -> tuple[dict[str, Any], in
 def _possible_images(model: Any, samples: int, device: str) -> Iterator[dict[str, Any]]:
     """Images of the size in a model's config as its signatures name them: patches of a grid, tiles, one image, crops.
 
-    None of a model that takes no images of one size beside a text.
+    None of a model that does not take images of one size in addition to a text.
     """
     config, takes = model.config, _parameters(model.forward).keys()
     asked = _parameters(getattr(model, "get_image_features", None))

@@ -108,10 +108,10 @@ class Taken(NamedTuple):
 
 
 class How(NamedTuple):
-    """What a ledger of a module holds beside its counts."""
+    """What a ledger of a module has in addition to its counts."""
 
     trace: bool = True
-    """Lay fvcore's trace beside."""
+    """Compare with fvcore's trace."""
     strict: bool = False
     """Refuse a ledger that leaves an operation uncounted."""
     closed_form: bool | None = None
@@ -146,7 +146,7 @@ class How(NamedTuple):
 
     @property
     def is_bare(self) -> bool:
-        """Is it of the counts alone?"""
+        """Is it only of the counts?"""
         return not (self.trace or self.strict or self.mixing or self.plan or self.device or self.predict)
 
 
@@ -268,7 +268,7 @@ def module_ledger(
 
 
 class _Beside(NamedTuple):
-    """The trace beside a count."""
+    """The trace that a count is compared with."""
 
     compared: str
     """How the two compare, in words."""
@@ -278,7 +278,7 @@ class _Beside(NamedTuple):
     """Those of `Agreement`."""
 
 
-def _of_run(  # noqa: PLR0913 - a run and what is said of it
+def _of_run(  # noqa: PLR0913 - a run and what the ledger has of it
     found: RecordedModule, model: nn.Module, given: Given, title: str, dtype: str, beside: _Beside, *, training: bool
 ) -> Ledger:
     """The ledger of a run, before its mode, its training step and its times."""
@@ -351,7 +351,7 @@ def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
 
 
 class _Flat(nn.Module):
-    """A module that takes tensors alone, which torch's tracer needs; other inputs are constants."""
+    """A module that takes tensors only, which torch's tracer needs; other inputs are constants."""
 
     def __init__(self, model: nn.Module, inputs: Any) -> None:
         super().__init__()

@@ -224,7 +224,7 @@ def run_on(  # noqa: PLR0913 - options
     """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
-    `recorder` records in place of the usual one. With `numbers` tensors that `torch.arange` and its kin make on `meta`
+    `recorder` records instead of the usual one. With `numbers` tensors that `torch.arange` and its kin make on `meta`
     keep their numbers.
     """
     outside, padding = Work("", "outside"), WithoutPadding()

@@ -182,7 +182,7 @@ class ModuleSystem:
         return lengths_of(run)
 
     def axes(self, run: Run) -> int:
-        """2 where it runs with square numbers of tokens alone."""
+        """2 if it runs only with square numbers of tokens."""
         if not self.has_tokens:
             raise UsageError(
                 f"--N: the inputs of {self.name} have no letter N, as in --input 1xNx768, and no "

@@ -283,7 +283,7 @@ class NamedModule:
     def _made(self, device: str, lengths: Lengths) -> tuple[Callable[[], Built], Lengths, frozenset[str]]:
         """The module with its inputs of these lengths, the lengths as they apply to it, and the letters in its inputs.
 
-        Its inputs are those that the command gives, else those beside its code, else the usual ones of transformers.
+        Its inputs are those that the command gives, else those in its file, else the usual ones of transformers.
         """
         model, beside = self._model(device, lengths)
         supposed = self._supposed = None
@@ -351,7 +351,7 @@ class NamedModule:
         return built(self._code.value, self._arguments | numbers, device, self.name), self._code.inputs
 
     def _weight_bytes(self, key: Lengths, lengths: Lengths) -> int | None:
-        """Bytes of its weights, found without them; None where its constructor runs with real numbers alone."""
+        """Bytes of its weights, found without them; None where its constructor runs with real numbers only."""
         known = self._models.get(("meta", key))
         try:
             with fake_tensor_mode() if known is None else contextlib.nullcontext():

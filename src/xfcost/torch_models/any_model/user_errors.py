@@ -136,7 +136,7 @@ def is_users(file: str) -> bool:
 
 
 def _is_foreign(file: str) -> bool:
-    """Is the file torch's, Python's or this package's, and not a library's that is installed beside them?"""
+    """Is the file torch's, Python's or this package's, and not a library's that is installed next to them?"""
     if file.startswith("<"):
         return True
     return file.startswith(_OURS) or (file.startswith(_PYTHON) and not file.startswith(_PACKAGES))

@@ -1,4 +1,4 @@
-"""Softmax attention to all tokens: of all, of special tokens alone, of a decoder to its encoder's output; by latents.
+"""Softmax attention to all tokens: of all, of special tokens only, of a decoder to its encoder's output; by latents.
 
 B batch, N tokens, E special tokens among them (of a memory: its width), M tokens of the memory or of a decode step, D
 width, H heads, K head width, V of values, C width of the latent, R rotary columns.

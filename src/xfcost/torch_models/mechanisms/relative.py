@@ -1,4 +1,4 @@
-"""Transformer-XL's attention, with a memory and relative positions, and a compressed memory beside it.
+"""Transformer-XL's attention, with a memory and relative positions, and one with a compressed memory too.
 
 B batch, N query tokens, M keys (the memory's and the segment's), T encodings of distances, D width, I = H·K the width
 of H heads of K; P positions of the memory, C of the compressed memory, S newly compressed.

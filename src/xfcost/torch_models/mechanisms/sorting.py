@@ -1,4 +1,4 @@
-"""Module of `mechanisms/sorting.py`: attention inside sorted chunks, or to each block and a sorted one beside it.
+"""Module of `mechanisms/sorting.py`: attention inside sorted chunks, or to each block and a sorted one.
 
 B batch, N tokens, P tokens with padding, D width, I = H·K the width of H heads of K; of hashes R rounds, S = R·P tokens
 of all rounds, G = S/C chunks of C tokens side by side, Q queries and M keys of a chunk; of blocks U blocks of T tokens,

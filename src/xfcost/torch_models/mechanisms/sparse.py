@@ -250,7 +250,7 @@ class Silence(nn.Module):
 class BothFactors(nn.Module):
     """One softmax over the keys of both factors: (B, P, Q + Q + S) -> (B, P, S).
 
-    Scores of the long factor are computed in its own layout, then viewed block by block beside the local ones.
+    Scores of the long factor are computed in its own layout, then viewed block by block next to the local ones.
     """
 
     def __init__(self, config: Sparse, place: Place, heads: int) -> None:

@@ -15,7 +15,7 @@ from xfcost.torch_models.running.recorder import Recorder
 
 # The usable share of an accelerator's free memory; the rest is allocator rounding.
 _SHARE_OF_DEVICE: Final = 0.9
-# What a run on the CPU must have free beside its live tensors: this part of them, and what kernels load at first use.
+# What a run on the CPU must have free besides its live tensors: this part of them, and what kernels load at first use.
 _MARGIN: Final = 2
 _FIRST_USE: Final = 64 * 2**20
 

@@ -6,7 +6,7 @@ several tokens      nobody's            merge of a group, or static map    a new
 one token           one token           scores (query, key)                the query, about the key
 one query, keys     tokens              weighted sum of values             the query
 several tokens      several tokens      state, a sum of outer products     a new place
-one token           several tokens      weights from the query alone       the query
+one token           several tokens      weights from the query only       the query
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _by_weights(call: Call, lines_bmk: Tensor, outputs: int) -> tuple[Tensor, Fi
             one = vectors(home(one))
         return one.expand(shape), masking(call, one.expand(shape)) if are_pairs(one) else PER_TOKEN
     others = torch.where(contents == home(lines_bmk), -1, contents)
-    if lines_bmk.shape[-1] > _TWO_KEYS and not varies(others, -1):  # a query's own vector beside that of one key
+    if lines_bmk.shape[-1] > _TWO_KEYS and not varies(others, -1):  # a query's own vector next to that of one key
         key = others.amax(-1, keepdim=True)
         pairs = pair(home(one), torch.where(key >= 0, key, home(one))).expand(shape)
         return pairs, masking(call, pairs)
@@ -236,7 +236,7 @@ def scored(call: Call, homes: Tensor, contents: Tensor) -> tuple[Tensor, Finding
 
 
 def _weights_by_position(call: Call, operand: int, owners: Tensor, finding: Finding) -> tuple[Tensor, Finding]:
-    """Weights from the query alone, or learned ones: what made them out of the vector mixes by position."""
+    """Weights from the query only, or learned ones: what made them out of the vector mixes by position."""
     if finding.mixes:
         factors = [value for value in call.args if isinstance(value, Tensor)][-2:]
         call.run.by_position(factors[operand], finding, with_product=False)

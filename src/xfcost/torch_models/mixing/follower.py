@@ -121,7 +121,7 @@ class Noted(NamedTuple):
     """Is it data movement?"""
     chooses: bool = False
     """Does it sort tokens, or choose among them by what they hold?"""
-    site: Hashable = None
+    site: Hashable = ""
     """Where in the source it was called, if that is known."""
 
 
@@ -374,7 +374,7 @@ class Follower(TorchDispatchMode):
             return lost(call, "it has no rule")
 
     def _of_parameters(self, call: Call, given: list[Tensor]) -> Outcome:
-        """Of parameters and constants alone."""
+        """Of parameters and constants only."""
         value = LEARNED if any(any_learned(self.owners(one)) for one in given) else CONSTANT
         return Outcome([everywhere(value, result.shape) for result in call.results], None)
 

@@ -1,4 +1,4 @@
-"""Data movement: the operation itself is applied to the owners in place of the numbers."""
+"""Data movement: the operation itself is applied to the owners instead of the numbers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FIRST: Final = frozenset(
         "unsafe_split unsafe_split_with_sizes split_copy split_with_sizes_copy unbind_copy"
     )
 )
-# They take floats alone.
+# They take floats only.
 FLOATS: Final = frozenset(
     aten_operations(
         "im2col upsample_nearest1d upsample_nearest2d upsample_nearest3d reflection_pad1d reflection_pad2d "
@@ -89,12 +89,12 @@ def copied(call: Call) -> Outcome:
 
 
 def written_over(call: Call) -> Outcome:
-    """`copy_(x, y)`: y in place of x."""
+    """`copy_(x, y)`: y instead of x."""
     return Outcome([call.owners(call.args[1]).broadcast_to(call.args[0].shape)], None)
 
 
 def put_together(call: Call) -> Outcome:
-    """A concatenation or a stack. What is learned becomes tokens beside tokens."""
+    """A concatenation or a stack. What is learned becomes tokens next to tokens."""
     parts, axis = list(call.args[0]), call.argument("dim", 0)
     owners = [call.owners(part) for part in parts]
     if call.packet is aten.cat:
@@ -129,7 +129,7 @@ def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Te
 
 
 def chosen(call: Call) -> Outcome:
-    """`where(condition, one, other)`: pairs in place of which constants stand are masked."""
+    """`where(condition, one, other)`: pairs that constants replace are masked."""
     condition, one, other = call.args[:3]
     shape = call.result.shape
     left, right = (

@@ -19,7 +19,7 @@ from torch import Tensor
 
 # Of numbers without a place: constants, paddings.
 CONSTANT: Final = -1
-# Of numbers out of parameters alone.
+# Of numbers out of parameters only.
 LEARNED: Final = -2
 
 _BITS: Final = 24
@@ -159,7 +159,7 @@ def any_owned(owners: Tensor) -> bool:
 
 
 def any_learned(owners: Tensor) -> bool:
-    """Is any number out of parameters alone?"""
+    """Is any number out of parameters only?"""
     return bool((narrow(owners) == LEARNED).any())
 
 
@@ -227,6 +227,6 @@ def varying(owners: Tensor) -> list[int]:
 
 
 def distinct_pairs(places: Tensor, others: Tensor) -> Tensor:
-    """The different pairs of a place and the place beside it: (2, pairs)."""
+    """The different pairs of a place and the place next to it: (2, pairs)."""
     found = torch.unique((places << _BITS) | others)
     return torch.stack([found >> _BITS, found & _PLACE])

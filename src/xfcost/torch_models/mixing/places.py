@@ -30,7 +30,7 @@ class Places:
         self.makers: dict[int, int] = {}
         """Of a merged place, the number of the operation that made it."""
         self.learned: set[int] = set()
-        """Vectors out of parameters alone, such as learned queries. They are no tokens."""
+        """Vectors out of parameters only, such as learned queries. They are no tokens."""
         self.latents: set[int] = set()
         """Those that were learned at first, such as queries that have read tokens since. They don't grow in number."""
         self.combined: dict[int, int] = {}
@@ -73,7 +73,7 @@ class Places:
         return self._merged[key]
 
     def renew(self, homes: Tensor, operation: int) -> Tensor:
-        """`homes` with a new place in place of each: `operation`, of unknown kind, gave what they hold."""
+        """`homes` with a new place for each: `operation`, of unknown kind, returned what they hold."""
         places, which = torch.unique(homes, return_inverse=True)
         first = self.add(len(places), birth=operation)
         for place, before in enumerate(places.tolist(), start=first):
@@ -100,7 +100,7 @@ class Places:
         return group.union(*(self.members[place] for place in summaries)) - summaries
 
     def meet(self, homes: Tensor, read: Tensor) -> None:
-        """Each of `homes` reads the place beside it. Merged places that meet older ones did not replace them."""
+        """Each of `homes` reads the place next to it. Merged places that meet older ones did not replace them."""
         births, samples = (torch.frombuffer(one, dtype=torch.int64).clone() for one in (self.births, self.samples))
         born = births[torch.cat([present(homes), present(read)])]
         if not len(born) or born.min() == born.max():  # none is older than another
@@ -204,7 +204,7 @@ class Queries:
         self._met: dict[int, int] = {}
 
     def meet(self, homes: Tensor, read: Tensor) -> None:
-        """Each of `homes` met the place of `read` beside it, in the running operation."""
+        """Each of `homes` met the place of `read` next to it, in the running operation."""
         known = (homes >= 0) & (read >= 0)
         pairs = distinct_pairs(homes[known], read[known]).T.tolist()
         found: dict[int, set[int]] = {}

@@ -120,7 +120,7 @@ class Operand(NamedTuple):
 
     value: Tensor
     wide: Tensor
-    """Its numbers beside their owners, in the same shape."""
+    """Its numbers and their owners, in the same shape."""
     owners: Tensor
     depth: int
     """The number of operations behind it."""
@@ -300,7 +300,7 @@ def _different(call: Call, first: Operand, second: Operand, both: Tensor) -> tup
 
 
 def _positional(call: Call, first: Operand, second: Operand, both: Tensor) -> tuple[Tensor, Finding] | None:
-    """Pairs, and numbers by position for the same queries: learned ones, or ones out of the query alone."""
+    """Pairs, and numbers by position for the same queries: learned ones, or ones out of the query only."""
     ranks = [_rank(call, one.owners) for one in (first, second)]
     same_home = bool((home(first.owners)[both] == home(second.owners)[both]).all())
     for number, one in enumerate((first, second)):

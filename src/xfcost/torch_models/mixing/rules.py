@@ -452,7 +452,7 @@ def _over_channels(call: Call, owners: Tensor, kernel: TapKernel, groups: int, *
 
 
 def _over_several(call: Call, owners: Tensor, kernel: TapKernel, groups: int, *, transposed: bool) -> Outcome:
-    """Channels hold different tokens at the same position: a coarser map beside a finer one, pixels of a patch.
+    """Channels hold different tokens at the same position: a coarser map next to a finer one, pixels of a patch.
 
     The output's token is the one under the tap at its position, of the channel that tells most tokens apart.
     """

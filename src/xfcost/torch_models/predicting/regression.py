@@ -217,7 +217,7 @@ def _product(call: LayoutCall, moved: int) -> CallFeatures:
 def _convolution(call: LayoutCall, moved: int, *, on_gpu: bool = False) -> CallFeatures:
     """Backward, one product for the gradient of the image, one for that of the kernels, as they are needed.
 
-    On a GPU the layouts are those of `meta`, where results are contiguous; cuDNN's may be channels-last. So sizes alone
+    On a GPU the layouts are those of `meta`, where results are contiguous; cuDNN's may be channels-last. So sizes only
     are compared there.
     """
     name, products, more = "convolution", 1, ""
@@ -284,7 +284,7 @@ def _stored(layout: Layout) -> int:
 
 
 def _memory_format(layout: Layout) -> str:
-    """`c` contiguous, `i` contiguous along its last axis alone, `t` not even that; `b` before it where broadcast."""
+    """`c` contiguous, `i` contiguous along its last axis only, `t` not even that; `b` before it where broadcast."""
     axes = [(size, stride) for size, stride in zip(layout.sizes, layout.strides, strict=True) if size > 1]
     broadcast = "b" if any(stride == 0 for _, stride in axes) else ""
     kept = [axis for axis in axes if axis[1]]
@@ -460,7 +460,7 @@ _AXES: Final = (4, 5)
 def seen_as_channels_last(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     """Do kernels take a tensor that is not contiguous as channels-last? Others they copy.
 
-    They look at the strides alone, also at that of an axis of one image (c10, is_channels_last_strides_2d): tokens that
+    They look at the strides only, also at that of an axis of one image (c10, is_channels_last_strides_2d): tokens that
     are looked at as one image have another there.
     """
     if len(sizes) not in _AXES or strides[1] == 0:

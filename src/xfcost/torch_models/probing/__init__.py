@@ -1,1 +1,1 @@
-"""The probed account of a spec: what its rows declare, beside what their running leaves read on small grids."""
+"""The probed account of a spec: what its rows declare, compared with what their running leaves read on small grids."""

@@ -127,7 +127,7 @@ def _leaf(kind: Mixing, operations: Sequence[FoundOperation]) -> ProbedLeaf:
     )
 
 
-# ── the rows of a component beside what is found in its leaves ──
+# ── the rows of a component, compared with what is found in its leaves ──
 
 
 _CUT_OFF: Final = "no grid that is small enough has room for the component's pattern"
@@ -313,7 +313,7 @@ def _probed(part: Part, small: Small, *, detailed: bool) -> _Found:
 
 
 def probed_rows(parts: tuple[Part, Part], cut: frozenset[str] = frozenset()) -> Iterator[ProbedRow]:
-    """The rows of a part at a small and at a larger place, beside what is found in its module.
+    """The rows of a part at a small and at a larger place, compared with what is found in its module.
 
     Of the rows `cut`, the places may cut off what they read; where they do, no row that mixes tokens can be judged.
     """

@@ -76,7 +76,7 @@ def blocks_of(model: nn.Module) -> dict[str, nn.Module]:
     """Path -> block, in the order of the module's definition.
 
     A block is a numbered child of a list, at any depth but not inside another block, that is no list itself and has
-    modules inside. Where there is none: the module's children, and in place of lists what is in them, as far as it has
+    modules inside. Where there is none: the module's children, and instead of lists what is in them, as far as it has
     parameters or pools.
     """
     return dict(_numbered(model, "")) or dict(_layers(model, ""))

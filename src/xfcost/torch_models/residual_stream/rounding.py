@@ -57,7 +57,7 @@ def through(stream: Worked, modules: tuple[nn.Module, ...], unit: float) -> Work
 
 
 def compared(out: Tensor, stream: Worked) -> SumCheck:
-    """The model's own stream beside it."""
+    """The model's own stream compared with the sum."""
     differences = (out.double() - stream.value).abs()
     return SumCheck(
         difference=float(differences.max()),

@@ -22,15 +22,7 @@ from xfcost.formulas.residual import component_rows
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS
-from xfcost.ledger.residual_stream import (
-    ChangedRows,
-    Joins,
-    Matrices,
-    Matrix,
-    ResidualStream,
-    StreamStep,
-    SumCheck,
-)
+from xfcost.ledger.residual_stream import ChangedRows, Joins, Matrices, Matrix, ResidualStream, StreamStep, SumCheck
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import BuiltModel, SubLayerModel, build
@@ -326,7 +318,7 @@ class _Watch:
     def _changed(self, part: Part, sublayer: SubLayerModel, inputs: Sequence[Any]) -> list[ChangedRows]:
         """Of the input, then of the memory where it is read: the rows of Δ that change with its middle token.
 
-        Of a sub-layer that reads the special tokens alone, the first of these is changed.
+        Of a sub-layer that reads only the special tokens, the first of these is changed.
         """
         doubled, given = in_float64(sublayer), [one if one is None else one.double() for one in inputs]
         component, place = part.component, part.place

@@ -38,7 +38,7 @@ def first(result: Any) -> Any:
 
 
 def contraction(result: Any, macs: int, sums: int = 0, others: int = 0) -> Costs:
-    """Multiply-accumulates, and FLOPs of sums and of other work beside them. Complex: a product takes 6, a sum 2."""
+    """Multiply-accumulates, and FLOPs of sums and of other work too. Complex: a product takes 6, a sum 2."""
     output = first(result)
     if isinstance(output, TENSORS) and output.is_complex():
         return Counter(macs=macs, flops=(COMPLEX_MULTIPLY + 2 * ADD) * macs + 2 * sums + others)

@@ -1,7 +1,7 @@
 """The costs of a call, as torch's dispatcher sees it, forward and backward.
 
 torch's own formulas (`torch.utils.flop_counter`) count the multiply-accumulates of an operation that they know: a
-second opinion beside those of the traced account. All else is counted by the table that both read. Each formula takes
+second opinion next to the traced account. All else is counted by the table that both read. Each formula takes
 the call's arguments and its result, and returns {"macs", "flops", "comparisons", "moved"}. A user's count comes first;
 None stands where no table knows the operation, and the account names it.
 """
@@ -100,7 +100,7 @@ def does_work(func: Any) -> bool:
     return not is_operation or not (is_free(func) or operation_name(func) in _EMPTY)
 
 
-# Is it made of other operations alone? Under `torch.inference_mode` the dispatcher sees it, and not its parts.
+# Is it made only of other operations? Under `torch.inference_mode` the dispatcher sees it, and not its parts.
 is_composite: Final = cache(can_decompose)
 
 

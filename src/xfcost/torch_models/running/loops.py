@@ -113,7 +113,7 @@ def _all_steps(recorder: Recorder, loop: Callable[..., Any], args: tuple[Any, ..
 def _first_steps(
     recorder: Recorder, loop: Callable[..., Any], args: tuple[Any, ...], steps: int, *, trained: bool
 ) -> _Loop:
-    """The gradient comes from the first output alone: the others are mostly left unused."""
+    """The gradient comes from the first output only: the others are mostly left unused."""
     inner = recorder.another()
     first = [_first_tokens(arg, steps) for arg in args]
     gradients: list[Tensor | None] = [None] * len(args)

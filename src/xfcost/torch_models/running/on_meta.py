@@ -92,7 +92,7 @@ class RepeatedShapes(TorchDispatchMode):
 
 @cache
 def _makes_tensors(func: Any) -> bool:
-    """Does it declare that it makes tensors alone, with memory of their own?"""
+    """Does it declare that it makes only tensors, with memory of their own?"""
     if not hasattr(func, "overloadpacket"):  # a higher-order operator
         return False
     schema = schema_of(func)

@@ -90,7 +90,7 @@ class RecordedCall:
     """Path of the running module; the model itself is ""."""
     place: Place
     args: tuple[Any, ...]
-    """With records in place of tensors."""
+    """With records instead of tensors."""
     kwargs: dict[str, Any]
     inputs: list[TensorRecord]
     outputs: list[TensorRecord]
@@ -156,7 +156,7 @@ class RunRecord:
                 yield call
 
     def aten_calls(self) -> Iterator[RecordedCall]:
-        """ATen calls alone, those of functions included."""
+        """ATen calls only, those of functions included."""
         for call in self.calls:
             yield from call.parts if call.is_function else (call,)
 

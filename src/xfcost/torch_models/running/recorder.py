@@ -82,7 +82,7 @@ class Recorder(TorchDispatchMode):
         model: its parameters and buffers are there before the run. With it, storages are numbered.
         inputs: tensors that are there too.
         clock: measures each call.
-        calls: record calls; without, the bytes of storages alone.
+        calls: record calls; without, the bytes of storages only.
         for_prediction: results on `meta` lie in memory as on the CPU; attention is the call that the CPU makes; costs
             are left out.
         numbers_on_meta: `item` on `meta` returns 1, so that an optimizer that reads a number can run.
@@ -194,7 +194,7 @@ class Recorder(TorchDispatchMode):
         )  # fmt: skip
 
     def _seen(self, value: Any, found: list[TensorRecord], *, made: bool = False) -> Any:
-        """`value` with records in place of its tensors, which are added to `found`."""
+        """`value` with records instead of its tensors, which are added to `found`."""
         if isinstance(value, Tensor):
             record = TensorRecord(
                 shape=torch.Size() if value.is_nested else value.shape,

@@ -118,7 +118,7 @@ def known_numbers(tensors: Iterable[Any], *, made: bool = False) -> AbstractCont
 
 
 class KnownNumbers(TorchFunctionMode):
-    """On `meta`, whatever follows from numbers alone has its numbers too, such as the places of an image's patches.
+    """On `meta`, whatever follows from numbers only has its numbers too, such as the places of an image's patches.
 
     Functions of such tensors run on the CPU as well, where no recorder sees them, and are read there.
     """

@@ -180,7 +180,7 @@ def _learns(value: Any) -> bool:
 def training_bytes(architecture: Architecture, optimizer: str) -> dict[str, int]:
     """Bytes of each row in a step of training on `meta`, but for the weights that the forward reads.
 
-    A table that other rows read has its gradient alone.
+    A table that other rows read has only its gradient.
     """
     live = build(architecture)
     stepping = Stepping(live, optimizer, lists=False)
