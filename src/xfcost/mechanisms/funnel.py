@@ -37,9 +37,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     networks, where P = N/2. The residual pools what it adds to (`residual_pool`).
     """
 
-    non_causal_reason: ClassVar[str] = (
-        "a pooled query combines two tokens, and the first must not depend on the second"
-    )
+    non_causal_reason: ClassVar[str] = "a pooled query combines two tokens, and the first must not depend on the second"
 
     stride: Annotated[Literal[1, 2], Letter(None)] = 1
     """Tokens per query: 2 pools the queries."""
