@@ -208,7 +208,7 @@ def test_chunks_of_linear_attention_have_kinds_by_hand():
 def test_kinds_of_a_small_build_are_those_of_the_spec(name):
     config = Path(__file__).parent / "data" / "configs" / f"{name}.json"
     found = counts(config, ["decode"])
-    found["mixing"] = with_kinds(found["modes"], config)
+    with_kinds(found["modes"], config)
     ours = msgspec.json.decode(written(found), type=RecordedCounts).ledger("decode", 5000, 1)
     spec = analyze(str(config), mode="decode", N=5000, trace=False)
     for kind in KINDS:

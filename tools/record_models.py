@@ -433,8 +433,8 @@ def kinds_of(config: str, mode: str, depth: int) -> Kinds:
     return found
 
 
-def with_kinds(modes: Mapping[str, Sequence[dict[str, Any]]], config: Path) -> Mixing:
-    """Give the rows of pieces their kinds, where these are not the usual one, which is returned."""
+def with_kinds(modes: Mapping[str, Sequence[dict[str, Any]]], config: Path) -> None:
+    """Give the rows of pieces their kinds, where these are not `per-token`."""
     rows = []
     for mode, found in modes.items():
         for one in found:
@@ -443,8 +443,6 @@ def with_kinds(modes: Mapping[str, Sequence[dict[str, Any]]], config: Path) -> M
     depth = max(2, *(_members(layers, sys.maxsize)[0] + 1 for *_, layers, _ in rows if layers not in ("", ALL)), 0)
     text = json.dumps(small(json.loads(config.read_text(encoding="utf-8")), depth), sort_keys=True)
     kinds = {mode: kinds_of(text, mode, depth) for mode in modes}
-    if not all(kinds.values()):
-        return "unknown"
     missing = dict[str, None]()
     for mode, is_open, row, before, layers, behind in rows:
         of_layers = [kinds[mode].get((before, one, behind)) for one in _members(layers, depth)]
@@ -460,7 +458,6 @@ def with_kinds(modes: Mapping[str, Sequence[dict[str, Any]]], config: Path) -> M
             row.update({name: value} if value != usual else {})
     if missing:
         print(f"{config.stem}: the kinds of {', '.join(missing)} are not known", file=sys.stderr)
-    return "per-token"
 
 
 def stored(file: Path) -> dict[str, Any]:
@@ -559,13 +556,13 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
         except (UnfitError, UsageError) as error:
             print(f"{config.stem}: no counts in the mode {mode}: {error}", file=sys.stderr)
     sizes = {"tokens": tokens, "positions": module.positions, "heads": msgspec.to_builtins(module.heads, str_keys=True)}
-    return {**sizes, "mixing": "unknown", "modes": found}
+    return {**sizes, "modes": found}
 
 
 def written(file: Mapping[str, Any]) -> str:
     """The file as text, with a line for each row and piece; a group of layers stands in it once."""
     text = lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # noqa: E731 - one line
-    sizes = "".join(f'"{name}":{text(file[name])},\n' for name in ("tokens", "positions", "heads", "mixing"))
+    sizes = "".join(f'"{name}":{text(file[name])},\n' for name in ("tokens", "positions", "heads"))
     file = shared_rows(file)
     lines = ",\n"
     modes = lines.join(f'"{mode}":[{lines.join(map(text, found))}]' for mode, found in file["modes"].items())
@@ -598,7 +595,7 @@ def main() -> None:
         known = stored(file) if file.is_file() else {"modes": {}}
         found = known if asked.kinds else counts(config, asked.modes.split(","))
         found["modes"] = known["modes"] | found["modes"]
-        found["mixing"] = with_kinds(found["modes"], config)
+        with_kinds(found["modes"], config)
         file.write_text(written(found), encoding="utf-8")
         print(f"{name}: {file.stat().st_size:,} bytes, {perf_counter() - began:.0f} s", file=sys.stderr)
 

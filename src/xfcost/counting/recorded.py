@@ -31,7 +31,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.modes import CacheBytes
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
@@ -127,8 +127,6 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
     heads: HeadSharing | None = None
     """Its heads of attention, where its config has them."""
     modes: dict[str, list[RecordedPiece]]
-    mixing: Mixing = "unknown"
-    """The kind of rows that name none: `per-token` where a small build of its class was looked at."""
     layers: list[str] = []
     """Names of groups of layers (`model.layers.0-2`); a row has the place of one between quotation marks: `#0`."""
     rows: list[msgspec.Raw]
@@ -153,7 +151,7 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
             "[" + filled(text, letters_at(tokens, batch, piece.chunks, piece.logs, piece.caps)) + "]"
         )
         structs = {name: msgspec.convert(one, _OF_LEDGER[name]) for name, one in values.items()}
-        ledger = Ledger(rows=tuple(_row(row, self.mixing) for row in decoded), **structs)
+        ledger = Ledger(rows=tuple(_row(row) for row in decoded), **structs)
         return ledger if mode != "decode" else msgspec.structs.replace(ledger, step=ledger.decode_step())
 
     def forward_of_prefill(self, tokens: int, batch: int) -> Ledger:
@@ -178,7 +176,7 @@ def head_of(ledger: Ledger) -> int | None:
     return len(ledger.rows) - 1 if alone else None
 
 
-def _row(values: Mapping[str, Any], mixing: Mixing) -> Operation:
+def _row(values: Mapping[str, Any]) -> Operation:
     parts = {name: msgspec.convert(values[name], kind) for name, kind in _OF_ROW.items() if name in values}
     read = parts.get("weights_read")
     if read is not None and read.routed is None and read.elements == values.get("params", 0):
@@ -186,7 +184,7 @@ def _row(values: Mapping[str, Any], mixing: Mixing) -> Operation:
     if "ran" in values:
         aten, inputs, outputs, *more = values["ran"]
         parts["ran"] = RanOperation(aten=aten, input_shapes=inputs, output_shapes=outputs, **dict(*more))
-    return Operation(**{**placed(values["path"]), "mixing": mixing, **values, **parts})
+    return Operation(**{**placed(values["path"]), **values, **parts})
 
 
 def placed(path: str) -> dict[str, str]:
@@ -197,7 +195,7 @@ def placed(path: str) -> dict[str, str]:
     block = layers[0] if layers else stage
     inside = component.removeprefix(block).removeprefix(".")
     title = f"{inside} {operation}".strip()
-    return {"component": component, "stage": stage, "block": block, "title": title, "mixing": "unknown"}
+    return {"component": component, "stage": stage, "block": block, "title": title, "mixing": "per-token"}
 
 
 def with_fused_attention(ledger: Ledger, config: Mapping[str, Any]) -> Ledger:

@@ -121,7 +121,7 @@ class Noted(NamedTuple):
     """Is it data movement?"""
     chooses: bool = False
     """Does it sort tokens, or choose among them by what they hold?"""
-    site: Hashable = ""
+    site: Hashable = None
     """Where in the source it was called, if that is known."""
 
 

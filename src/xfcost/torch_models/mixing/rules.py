@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from xfcost.torch_models.mixing import movement
 from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
+from xfcost.torch_models.mixing.changes import by_changes
 from xfcost.torch_models.mixing.contraction import by_blocks, complete_tap, fused, merged_lines, product
 from xfcost.torch_models.mixing.movement import ordered, sampled
 from xfcost.torch_models.mixing.owners import (
@@ -76,7 +77,7 @@ def _solved(call: Call) -> Outcome:
     """X of A X = B, A a triangle: it depends on the numbers that the triangle times B depends on."""
     system, right = (call.owners(x)[None].flatten(0, -3) for x in call.args[:2])
     if not call.argument("left") or system.shape[0] != right.shape[0]:
-        raise NotImplementedError("its matrix is the right factor, or is shared by a batch")
+        return by_changes(call)
     ones = torch.ones(system.shape[-2:], dtype=torch.bool)
     system = with_masked(system, ones.tril(-1) if call.argument("upper") else ones.triu(1))
     own = pair(home(system), content(system))  # also where a mask left the diagonal out, which is no zero

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from collections.abc import Hashable
+from typing import Final, Literal, NamedTuple
 
 from torch import Tensor
 
 from xfcost.torch_models.mixing.call import Finding, Shape
 from xfcost.torch_models.mixing.follower import BEHIND, Follower, Noted
 from xfcost.torch_models.mixing.pointwise import NONLINEAR
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 # ── what is found of one operation that ran ──
 
@@ -215,13 +213,13 @@ def _all_of(finding: Finding, run: Follower) -> int:
 
 def _aligned(small: list[Noted], large: list[Noted]) -> list[Noted | None]:
     """For each operation of a run, the same one of the other; of a longer loop, the step at the same part of it."""
-    of_large: dict[tuple[Hashable, ...], list[Noted]] = defaultdict(list)
-    of_small: dict[tuple[Hashable, ...], int] = defaultdict(int)
+    of_large: dict[Hashable, list[Noted]] = defaultdict(list)
+    of_small: dict[Hashable, int] = defaultdict(int)
     for noted in large:
         of_large[noted.module, noted.name, noted.site].append(noted)
     for noted in small:
         of_small[noted.module, noted.name, noted.site] += 1
-    seen: dict[tuple[Hashable, ...], int] = defaultdict(int)
+    seen: dict[Hashable, int] = defaultdict(int)
     found: list[Noted | None] = []
     for noted in small:
         key = (noted.module, noted.name, noted.site)
