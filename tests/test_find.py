@@ -256,13 +256,19 @@ def test_keys_are_as_short_as_tells_them_apart():
         (["--limit", "5"], "--limit: it is of a search over ranges"),
         (["--jobs", "2"], "--jobs: it is of a search over ranges"),
         (["--top", "0"], "--top 0: expected a whole number"),
-        (["vit", "--max-macs", "1", "-o", "x.svg"], "-o: no model fits"),
     ],
 )
 def test_bad_input_is_one_line(words, message, tmp_path):
     ran = error_of("find", *words, cwd=tmp_path)
     assert ran.startswith(f"error: {message}")
     assert ran.count("\n") == 1
+
+
+def test_a_picture_of_no_model_is_refused_after_the_report(tmp_path):
+    ran = xf("find", "vit", "--max-macs", "1", "-o", "x.svg", cwd=tmp_path)
+    assert "0 fit --max-macs 1" in ran.stdout
+    assert (ran.returncode, ran.stderr.startswith("error: -o: no model fits")) == (2, True)
+    assert not (tmp_path / "x.svg").exists()
 
 
 def test_a_mode_of_several_passes_is_refused():
