@@ -627,6 +627,11 @@ def test_a_generation_is_a_prompt_and_its_steps() -> None:
     assert ledger.cache.bytes == B * 51 * 4 * 4
     assert ledger.on.outputs == B * 40
     assert [one.time.flops for one in ledger.on.phases] == [2 * found.prefill.macs, 2 * found.decode.macs]
+    text = report_text(ledger)
+    assert "≠" not in text  # its rows are sums over passes, of which no trace has any
+    # the map of all 51 tokens and the scores, as shares of both phases
+    own = [B * 16 * 12, B * 16 * 39, B * 4 * 12 * 12, B * 4 * sum(range(13, 52))]
+    assert f"most MACs: {max(own) / sum(own):.1%}".replace("%", " %") in text
 
 
 @pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM", "FalconMambaForCausalLM"])

@@ -30,7 +30,9 @@ def largest_texts(ledger: Ledger) -> Iterator[TextLines]:
         cache = {cache_name(ledger.cache): ledger.cached_bytes}
         yield from _largest("most bytes read", ledger, _bytes_read(ledger), cache)
     else:
-        of = " of the prefill" if ledger.generation else " of the forward" if ledger.training else ""
+        # rows of decode steps, if there are any, are summed with those of the prefill
+        prompt_only = ledger.generation is not None and ledger.generation.decode is None
+        of = " of the prefill" if prompt_only else " of the forward" if ledger.training else ""
         yield from _largest(f"most MACs{of}", ledger, lambda row: row.times_over("macs") or 0)
 
 

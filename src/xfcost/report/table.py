@@ -343,7 +343,8 @@ def filled_columns(ledger: Ledger, *, verbose: bool = False) -> list[OperationCo
         "bound": bounded,
         "backward": ledger.training is not None,
         "saved": ledger.total("kept_bytes"),
-        "trace": ledger.agreement is not None and (not module or ledger.agreement.accounts),
+        # the agreement of a generation is that of passes; its rows, which are sums over passes, have no trace
+        "trace": ledger.agreement and not ledger.generation and (not module or ledger.agreement.accounts),
     }
     return [column for column in COLUMNS if filled.get(column.title, True)]
 
