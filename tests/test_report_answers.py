@@ -194,6 +194,15 @@ def test_the_first_thirteen_lines_of_compare_are_its_answer() -> None:
     assert text.count("counted only") == 1
 
 
+def test_pairs_of_one_layer_name_that_layer() -> None:
+    """Three window blocks of 7×7 come before each of three blocks of full attention, on 14×14 patches."""
+    text = report_text(xfcost.compare("vit-b16", "docs/tutorials/your-architecture/windows.yaml"))
+    assert (
+        "query-key pairs per head in the first attention layer: "
+        "Windows, then all tokens has the least at N = 196, 9,604"  # 196·49
+    ) in " ".join(text.split())
+
+
 @pytest.mark.parametrize(("mode", "words"), [("decode", "bytes read per step: "), ("train", "FLOPs of a step: ")])
 def test_a_comparison_answers_the_question_of_its_mode(mode: str, words: str) -> None:
     answer = report_text(xfcost.compare("gpt2", "gpt2-medium", mode=mode)).split("\n\n")[1]  # type: ignore[arg-type]
