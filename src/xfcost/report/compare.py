@@ -97,7 +97,7 @@ def _named_rows(rows: Mapping[str, str], first: TableColumn, gap: int = 2) -> Da
 _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "forward": (
         ("macs", "MACs"),
-        ("score_dot_products_with_extra_tokens", "query-key pairs per head in the first attention layer"),
+        ("score_dot_products_with_extra_tokens", "query-key pairs per head, first layer"),
         ("attention_bytes", "attention memory"),
     ),
     "prefill": (("macs", "MACs"), ("cache_bytes", "")),
