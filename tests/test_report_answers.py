@@ -198,8 +198,7 @@ def test_pairs_of_one_layer_name_that_layer() -> None:
     """Three window blocks of 7×7 come before each of three blocks of full attention, on 14×14 patches."""
     text = report_text(xfcost.compare("vit-b16", "docs/tutorials/your-architecture/windows.yaml"))
     assert (
-        "query-key pairs per head, first layer: "
-        "Windows, then all tokens has the least at N = 196, 9,604"  # 196·49
+        "query-key pairs per head, first layer: Windows, then all tokens has the least at N = 196, 9,604"  # 196·49
     ) in " ".join(text.split())
 
 
