@@ -19,7 +19,7 @@ from xfcost.ledger.units import number_of
 State = Literal["ok", "optional", "wrong"]
 
 
-class Finding(NamedTuple):
+class Prerequisite(NamedTuple):
     """One thing that xfcost needs or can use."""
 
     what: str
@@ -55,23 +55,23 @@ class _Kept(msgspec.Struct, frozen=True):
     measured: str
 
 
-def doctor() -> list[Finding]:
+def doctor() -> list[Prerequisite]:
     """Everything that xfcost needs or can use, whether it is here or not."""
     return [*_libraries(), *_torch(), *_programs(), *_calibrations()]
 
 
-def _libraries() -> Iterator[Finding]:
+def _libraries() -> Iterator[Prerequisite]:
     """Python and the libraries, compared with the versions in the package's metadata."""
     from packaging.requirements import Requirement
 
     try:
         python, needed = metadata("xfcost")["Requires-Python"], [*map(Requirement, requires("xfcost") or ())]
     except PackageNotFoundError:
-        yield Finding("xfcost", "", "wrong", "for the versions of libraries that it needs", "pip install xfcost")
+        yield Prerequisite("xfcost", "", "wrong", "for the versions of libraries that it needs", "pip install xfcost")
         return
     here = platform.python_version()
     fits = Requirement(f"python{python}").specifier.contains(here, prereleases=True)
-    yield Finding("Python", here, "ok" if fits else "wrong", f"expected {python}", "https://python.org")
+    yield Prerequisite("Python", here, "ok" if fits else "wrong", f"expected {python}", "https://python.org")
     required = [one for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
     optional = {one.name: one for one in needed if one.name in _LIBRARIES}
     there = []
@@ -82,16 +82,16 @@ def _libraries() -> Iterator[Finding]:
             found = ""
         fits = bool(found) and one.specifier.contains(found, prereleases=True)
         if one.name in optional:
-            yield Finding(one.name, found, "ok" if fits else "optional", *_LIBRARIES[one.name])
+            yield Prerequisite(one.name, found, "ok" if fits else "optional", *_LIBRARIES[one.name])
         elif fits:
             there.append(f"{one.name} {found}")
         else:
             command = f"pip install '{one.name}{one.specifier}'"
-            yield Finding(one.name, found, "wrong", f"expected {one.specifier}", command)
-    yield Finding("libraries", ", ".join(there), "ok", f"{len(there)} of {len(required)} that it requires", "")
+            yield Prerequisite(one.name, found, "wrong", f"expected {one.specifier}", command)
+    yield Prerequisite("libraries", ", ".join(there), "ok", f"{len(there)} of {len(required)} that it requires", "")
 
 
-def _torch() -> Iterator[Finding]:
+def _torch() -> Iterator[Prerequisite]:
     """The versions of torch that the tests were run with, and the GPUs that this one can use."""
     from xfcost.torch_models.memory.shortage import check_torch_loads
 
@@ -100,25 +100,25 @@ def _torch() -> Iterator[Finding]:
         from xfcost.torch_models.shared.private_torch import NEWEST, OLDEST
         from xfcost.torch_models.timing.devices import accelerators
     except (ImportError, OSError, XfcostError) as error:
-        yield Finding("torch", "", "wrong", f"can't be imported: {printable(str(error), 200)}", _PYTORCH)
+        yield Prerequisite("torch", "", "wrong", f"can't be imported: {printable(str(error), 200)}", _PYTORCH)
         return
     from packaging.version import Version
 
     number = Version(Version(version("torch")).base_version)
     state: State = "wrong" if number < Version(OLDEST) else "optional" if number > Version(NEWEST) else "ok"
-    yield Finding("torch", version("torch"), state, f"tested with {OLDEST} to {NEWEST}", _PYTORCH)
+    yield Prerequisite("torch", version("torch"), state, f"tested with {OLDEST} to {NEWEST}", _PYTORCH)
     names, why = accelerators()
     for name in names or [""]:
-        yield Finding("GPU", name, "ok" if name else "optional", "for --device cuda or mps", why)
+        yield Prerequisite("GPU", name, "ok" if name else "optional", "for --device cuda or mps", why)
 
 
-def _programs() -> Iterator[Finding]:
+def _programs() -> Iterator[Prerequisite]:
     for what, (names, use, get) in _PROGRAMS.items():
         path = next(filter(None, map(shutil.which, names)), "")
-        yield Finding(what, path, "ok" if path else "optional", use, get)
+        yield Prerequisite(what, path, "ok" if path else "optional", use, get)
 
 
-def _calibrations() -> Iterator[Finding]:
+def _calibrations() -> Iterator[Prerequisite]:
     """The calibrations of this machine, and the GPUs whose calls come with the package."""
     paths = sorted(folder().glob("calibration-*.json"))
     for path in paths:
@@ -131,11 +131,11 @@ def _calibrations() -> Iterator[Finding]:
             read_calibration(path, here)
             days = (datetime.now(timezone.utc) - datetime.fromisoformat(kept.measured)).days
         except (OSError, ValueError, RuntimeError, AssertionError, UsageError) as error:  # torch: no such device
-            yield Finding("calibration", str(path), "optional", printable(str(error), 300), "xfcost calibrate")
+            yield Prerequisite("calibration", str(path), "optional", printable(str(error), 300), "xfcost calibrate")
             continue
         of = f"for --predict on {machine.device}, {machine.dtype}, {number_of(machine.threads, 'thread')}"
         use = f"{of}, {number_of(days, 'day')} old"
-        yield Finding("calibration", str(path), "ok", use, "xfcost calibrate")
+        yield Prerequisite("calibration", str(path), "ok", use, "xfcost calibrate")
     if not paths:
-        yield Finding("calibration", "", "optional", f"for --predict; kept in {folder()}", "xfcost calibrate")
-    yield Finding("recorded GPUs", ", ".join(shipped_devices()), "ok", "for --predict --on", "")
+        yield Prerequisite("calibration", "", "optional", f"for --predict; kept in {folder()}", "xfcost calibrate")
+    yield Prerequisite("recorded GPUs", ", ".join(shipped_devices()), "ok", "for --predict --on", "")
