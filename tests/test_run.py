@@ -40,8 +40,8 @@ MM, ADD, VIEW, RELU = (
 
 class TestMemory:
     def test_the_peak_is_the_most_bytes_at_once(self):
-        # 100, 150, 130, 230, 30
-        assert RunRecord(changes=[100, 50, -20, 100, -200]).peak_bytes() == 230
+        # 100, 150, 170, 150, 250, 150
+        assert RunRecord(changes=[(0, 100), (1, 50), (2, 20), (2, -20), (3, 100), (0, -100)]).peak_bytes() == 250
 
     def test_a_run_without_storages_has_none(self):
         assert RunRecord().peak_bytes() == 0

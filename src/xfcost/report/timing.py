@@ -33,7 +33,7 @@ def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
     timing = ledger.timing
     if timing is None:
         return
-    peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
+    peak = f", peak {_peak_text(timing.peak_bytes, timing.predicted_reserved_bytes)}" if timing.peak_bytes else ""
     yield line(f"time: on {where_text(timing)}{peak}")
     yield from _lane_texts(timing)
     if timing.device == "mps":
@@ -90,6 +90,13 @@ def interval_text(interval: tuple[float, float]) -> str:
 def where_text(timing: Timing | Prediction) -> str:
     """`cpu, AMD EPYC, 2 threads`."""
     return f"{timing.device}, {timing.machine}, {units.number_of(timing.threads, 'thread')}"
+
+
+def _peak_text(live: int, reserved: tuple[int, int] | None) -> str:
+    """`124 MiB of tensors; torch reserves 142 MiB to 238 MiB`; on the CPU `124 MiB`."""
+    if reserved is None:
+        return units.size(live)
+    return f"{units.size(live)} of tensors; torch reserves {' to '.join(map(units.size, reserved))}"
 
 
 def lane_text(timing: Timing | None) -> str:
@@ -185,6 +192,8 @@ def prediction_texts(ledger: Ledger) -> Iterator[TextLines]:
     yield line(f"predicted: {units.seconds(found.seconds)}{phases}, {_range_text(found)}")
     if found.lanes is not None:
         yield line(_predicted_lanes_text(found.lanes))
+    if found.peak_bytes is not None:
+        yield line(f"predicted peak: {_peak_text(found.peak_bytes, found.reserved_bytes)}")
     yield line(f"on {prediction_where(found)}; {_run_text([ledger])}", "dim")
     if ledger.timing is not None:
         beyond = found.seconds / ledger.timing.seconds - 1

@@ -62,7 +62,7 @@ from xfcost.torch_models.any_model.work import (
     module_rows,
     uncounted,
 )
-from xfcost.torch_models.memory.peak import bytes_to_run, on_cpu, peak_of_call, peak_on
+from xfcost.torch_models.memory.peak import PeakMemory, bytes_to_run, on_cpu, peak_of_call, peak_on
 from xfcost.torch_models.memory.training_step import Stepping, adafactor_states, optimizer
 from xfcost.torch_models.predicting.predict import Predictor, Seconds, longer_lane, with_prediction
 from xfcost.torch_models.running.prediction_calls import calls_by_place
@@ -103,7 +103,7 @@ class Taken(NamedTuple):
     measured: Measured
     peak: int | None
     """Bytes of live tensors."""
-    predicted: int | None
+    predicted: PeakMemory | None
     """The same on `meta`."""
 
 
@@ -457,13 +457,20 @@ def _predicted(
 
     def with_whole(ledger: Ledger) -> Ledger:
         rows = {row.path: row.predicted_seconds * row.times for row in ledger.rows if row.predicted_seconds is not None}
-        ledger = with_prediction(ledger, predictor, Seconds(rows, longer_lane(places, lanes), unknown, lanes=lanes))
+        peak = _peak_on_meta(model, given) if lanes and found.how == "meta" else None
+        seconds = Seconds(rows, longer_lane(places, lanes), unknown, lanes=lanes, peak=peak)
+        ledger = with_prediction(ledger, predictor, seconds)
         if found.how == "meta":
             return ledger
         where = "with real numbers on the CPU" if found.how == "real" else "on fake tensors"
         return ledger.with_note(f"predicted from calls that were recorded {where}")
 
     return with_whole
+
+
+def _peak_on_meta(model: nn.Module, given: Given) -> PeakMemory:
+    with stand_ins("meta", model, *given) as (args, kwargs), shapes_on_meta():
+        return peak_of_call(lambda: model(*args, **kwargs), model, reached((args, kwargs)))
 
 
 # ── on a device: seconds of the whole, and of every operation by a clock around its kernel ──
@@ -498,7 +505,7 @@ class ModuleOnDevice:
         device, optimizer = str(how.device), how.optimizer
         self.name, self.dtype, self.device, self.meters = name, dtype, device, how.meters
         self.what = "one forward" if optimizer is None else "a step of training"
-        self.predicted: int | None = None
+        self.predicted: PeakMemory | None = None
         self._built, self._optimizer, self._ledger = built, optimizer, ledger
         with (counted or built)() as (module, given):
             model = original(module)
@@ -506,14 +513,13 @@ class ModuleOnDevice:
                 with _steps_on("meta", model, given, optimizer) as steps, shapes_on_meta():
                     self.predicted = steps.peak()
             elif tensors == "meta":
-                with stand_ins("meta", model, *given) as (args, kwargs), shapes_on_meta():
-                    self.predicted = peak_of_call(lambda: model(*args, **kwargs), model, reached((args, kwargs)))
+                self.predicted = _peak_on_meta(model, given)
             weights = [*model.parameters(), *model.buffers()]
             least = sum(tensor.nbytes for tensor in (*weights, *reached((given.args, given.kwargs))))
             # weights that are there already need no room; a step of training copies them
             own = torch.empty(0, device=device).device
             there = sum(tensor.nbytes for tensor in weights if tensor.device == own and optimizer is None)
-            self.needed = bytes_to_run(max(self.predicted or 0, least) - there, device)
+            self.needed = bytes_to_run(max(self.predicted.live if self.predicted else 0, least) - there, device)
 
     @contextmanager
     def ready(self) -> Iterator[Subject]:
@@ -535,7 +541,7 @@ class ModuleOnDevice:
             if self._optimizer is not None:
                 with _steps_on(device, model, given, self._optimizer) as steps:
                     by_operation = own(partial(steps.by_operation, device, clock))
-                    yield Subject({"": own(steps)}, by_operation, partial(steps.peak, device))
+                    yield Subject({"": own(steps)}, by_operation, partial(steps.peak_on, device))
                 return
             with stand_ins("real", model, *given, device=device) as inputs:
                 leaves, made = pytree.tree_leaves(inputs), copier("real")

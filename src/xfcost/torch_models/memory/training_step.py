@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.torch_models.build import BuiltModel
-from xfcost.torch_models.memory.peak import peak_on_cuda
+from xfcost.torch_models.memory.peak import PeakMemory, peak_in, peak_on_cuda
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.private_torch import pytree
 
@@ -79,16 +79,15 @@ class Stepping:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def peak(self, device: str = "meta") -> int:
-        """Peak bytes: CUDA's own figure; elsewhere of live tensors in two steps, the second with optimizer states."""
-        if device.startswith("cuda"):
-            return peak_on_cuda(self, device)
+    def peak_on(self, device: str) -> int:
+        """Peak bytes: CUDA's own figure, of live tensors elsewhere."""
+        return peak_on_cuda(self, device) if device.startswith("cuda") else self.peak().live
+
+    def peak(self) -> PeakMemory:
+        """Peak memory of two steps, the second with optimizer states."""
         self.optimizer = self._optimizer()
         recorder = Recorder(self.model, self.inputs, calls=False, numbers_on_meta=True)
-        with recorder.of(self.model):
-            self()
-            self()
-        return recorder.run.peak_bytes()
+        return peak_in(recorder, self, self.model, first=self)
 
 
 def adafactor_states(parameters: Iterable[Tensor]) -> int:

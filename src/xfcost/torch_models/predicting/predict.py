@@ -17,6 +17,7 @@ from xfcost.ledger.calibration import Calibration, Network, Overhead, training_s
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Lanes, Phase, Prediction
 from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.memory.peak import PeakMemory, peak_of_call, reserved_range
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.predicting.regression import Place, Regression, as_kernels, features_of, joined
@@ -183,6 +184,8 @@ class Seconds(NamedTuple):
     """Seconds of the optimizer, in a training step."""
     lanes: Lanes | None = None
     """On a GPU: `whole` is the longer one, the rows are parts of the kernels."""
+    peak: PeakMemory | None = None
+    """On a GPU, of a model that runs on `meta`."""
 
 
 class _Fit(NamedTuple):
@@ -210,16 +213,18 @@ class Predictor:
         for module, seconds in places.items():
             if (path := row_path(module, live.rows)) is not None:
                 rows[path] += seconds
-        return Seconds(dict(rows), longer_lane(places, lanes), unknown, lanes=lanes)
+        peak = peak_of_call(partial(live.model, *live.inputs), live.model, live.inputs) if lanes else None
+        return Seconds(dict(rows), longer_lane(places, lanes), unknown, lanes=lanes, peak=peak)
 
     def step_seconds(self, make: Callable[[], BuiltModel], optimizer: str) -> Seconds:
         """The seconds of one training step of the model that `make` builds on `meta`."""
         live = make()
-        found = recorded_step(live, Stepping(live, optimizer, lists=self.calibration.by_kernels))
+        stepping = Stepping(live, optimizer, lists=self.calibration.by_kernels)
+        found = recorded_step(live, stepping)
         rows, unknown, lanes = self.by_place(found.calls, found.views, found.modules, trained=True)
         whole = longer_lane(rows, lanes)
         rows.pop(OUTSIDE, None)
-        return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0), lanes)
+        return Seconds(rows, whole, unknown, rows.pop(UPDATE, 0.0), lanes, stepping.peak() if lanes else None)
 
     def by_place(
         self, calls: Mapping[tuple[Place, LayoutCall], int], views: Mapping[Place, int], modules: Mapping[Place, int],
@@ -278,6 +283,8 @@ class Predictor:
             update_seconds=found.update,
             lanes=found.lanes,
             torch=self.calibration.machine.torch if found.lanes else None,
+            peak_bytes=found.peak and found.peak.live,
+            reserved_bytes=reserved_range(found.peak) if found.peak else None,
         )
 
 
@@ -320,7 +327,8 @@ def predicted(system: TimedSystem, predictor: Predictor) -> Ledger:
     phases = tuple(Phase(name=name, seconds=one.whole * times) for name, (one, times) in ran.items())
     whole = sum(phase.seconds for phase in phases)
     lanes = _lanes_of((one.lanes, times) for one, times in ran.values() if one.lanes is not None)
-    return with_prediction(ledger, predictor, Seconds(rows, whole, dict(unknown), lanes=lanes), phases)
+    peak = max((one.peak for one, _ in ran.values() if one.peak), default=None)
+    return with_prediction(ledger, predictor, Seconds(rows, whole, dict(unknown), lanes=lanes, peak=peak), phases)
 
 
 def _lanes_of(runs: Iterable[tuple[Lanes, int]]) -> Lanes | None:

@@ -136,8 +136,8 @@ class RunRecord:
     saved: list[SavedStorage] = field(default_factory=list)
     weights: set[int | None] = field(default_factory=set)
     """Storages of parameters and buffers."""
-    changes: list[int] = field(default_factory=list)
-    """Bytes of storages in the order in which they were made, and, below 0, freed."""
+    changes: list[tuple[int, int]] = field(default_factory=list)
+    """Storages and their bytes, in the order in which they were made and, with bytes below 0, freed."""
     modules: Counter[str] = field(default_factory=Counter)
     """How often each module was called."""
     missing: Counter[str] = field(default_factory=Counter)
@@ -170,7 +170,7 @@ class RunRecord:
 
     def peak_bytes(self) -> int:
         """The most bytes of live storages at once."""
-        return max(accumulate(self.changes), default=0)
+        return max(accumulate(nbytes for _, nbytes in self.changes), default=0)
 
     def first_saved(self) -> Iterator[SavedStorage]:
         """What is saved, each storage where it is saved first; parameters and buffers left out."""

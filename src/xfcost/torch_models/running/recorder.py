@@ -379,7 +379,7 @@ class Recorder(TorchDispatchMode):
 class _Storages:
     """Numbers of storages, and the bytes that they take and give back."""
 
-    def __init__(self, changes: list[int], live: Callable[[int], None] | None) -> None:
+    def __init__(self, changes: list[tuple[int, int]], live: Callable[[int], None] | None) -> None:
         self._changes, self._live, self._now = changes, live, 0
         self._numbers: dict[int, int] = {}
         self._count = count()
@@ -395,16 +395,16 @@ class _Storages:
         if number is None:
             number = self._numbers[identity] = next(self._count)
             nbytes = storage.nbytes() if made else 0
-            self._changed(nbytes)
-            self._waiting.append(weakref.finalize(storage, self._freed, identity, nbytes))
+            self._changed(number, nbytes)
+            self._waiting.append(weakref.finalize(storage, self._freed, identity, number, nbytes))
         return number
 
-    def _freed(self, identity: int, nbytes: int) -> None:
+    def _freed(self, identity: int, number: int, nbytes: int) -> None:
         del self._numbers[identity]
-        self._changed(-nbytes)
+        self._changed(number, -nbytes)
 
-    def _changed(self, nbytes: int) -> None:
-        self._changes.append(nbytes)
+    def _changed(self, number: int, nbytes: int) -> None:
+        self._changes.append((number, nbytes))
         self._now += nbytes
         if self._live is not None and nbytes > 0:
             self._live(self._now)

@@ -20,7 +20,16 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.spec.architecture import Architecture, BlockOrder, Stage
 from xfcost.torch_models.build import BuiltModel, build
-from xfcost.torch_models.memory.peak import FOR_SPECS, bytes_to_run, check_room, limit_on, peak_bytes, peak_on
+from xfcost.torch_models.memory.peak import (
+    FOR_SPECS,
+    PeakMemory,
+    bytes_to_run,
+    check_room,
+    limit_on,
+    peak_bytes,
+    peak_of_call,
+    peak_on,
+)
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.cache import set_position
@@ -100,7 +109,7 @@ def training_step(architecture: Architecture, optimizer: str, device: str, clock
     def peak() -> int:
         if not on_cuda:
             stepping.call = stepping.model
-        return stepping.peak(device)
+        return stepping.peak_on(device)
 
     return Subject({"": stepping}, None if compile_ and not on_cuda else rows, peak)
 
@@ -120,8 +129,8 @@ class OnDevice(Protocol):
     """Of its tensors."""
     needed: int
     """The bytes that must be free."""
-    predicted: int | None
-    """Peak bytes of live tensors, found on `meta`."""
+    predicted: PeakMemory | None
+    """Found on `meta`."""
     what: str
     """What is run: `one forward`."""
     mend: str
@@ -222,7 +231,7 @@ class SystemOnDevice:
             system = system._replace(architecture=with_distinct_blocks(system.architecture, system.ledger))
         self.system, self.what = system, "one forward"
         self.name, self.dtype = system.ledger.metadata.name, system.ledger.metadata.dtype
-        self.predicted: int | None
+        self.predicted: PeakMemory | None
         self.row_bytes: dict[str, int]
         """Of inputs and outputs, over all blocks, without the weights that a forward reads; in decode steps of a
         generation with them."""
@@ -233,8 +242,9 @@ class SystemOnDevice:
                 self.predicted = Stepping(live, optimizer, lists=device.startswith("cuda")).peak()
                 self.row_bytes = training_bytes(system.architecture, optimizer)
             else:
-                self.predicted, self.row_bytes = peak_bytes(live.model, live.inputs), row_bytes(live)
-            self.needed = bytes_to_run(self.predicted, device)
+                self.predicted = peak_of_call(partial(live.model, *live.inputs), live.model, live.inputs)
+                self.row_bytes = row_bytes(live)
+            self.needed = bytes_to_run(self.predicted.live, device)
             if system.step is not None and system.ledger.generation is not None:
                 step = build(system.step)
                 self.needed += bytes_to_run(peak_bytes(step.model, step.inputs), device)
