@@ -1,14 +1,15 @@
 """Memory of runs on `meta`, against what torch's allocator gave out and reserved when they were recorded on an H100."""
 
 import csv
-from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import xfcost
 from xfcost.torch_models.memory.allocator import reserved_bytes
-from xfcost.torch_models.memory.peak import peak_of_call, reserved_range
+from xfcost.torch_models.memory.peak import peak_of_call, peak_of_forward, reserved_range
 from xfcost.torch_models.memory.training_step import Stepping
 
 # max_memory_allocated during one call in eager PyTorch 2.11 (an H200 gave the same within 0.9 %), and memory_reserved
@@ -27,7 +28,7 @@ def on_meta(row):
     live = xfcost.build(row["preset"], device="meta", **run, **({"N": int(row["N"])} if row["N"] else {}))
     if row["mode"] == "train":
         return Stepping(live, "adamw", lists=True).peak()
-    return peak_of_call(partial(live.model, *live.inputs), live.model, live.inputs)
+    return peak_of_forward(live.model, live.inputs)
 
 
 def ratio(row):
@@ -105,3 +106,19 @@ def test_a_second_call_may_reserve_more_than_the_first():
     # x of 12 MiB lies alone; once it is freed, y of 11 MiB takes its segment, and the next x needs another
     call = [(0, 12 * MIB), (0, -12 * MIB), (1, 11 * MIB), (2, 12 * MIB), (1, -11 * MIB), (2, -12 * MIB)]
     assert reserved_bytes([], call) == (12 + 12) * MIB
+
+
+def test_a_state_that_each_call_replaces_is_reserved_once_more():
+    class Stateful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("state", torch.zeros(3 * MIB, device="meta"))
+
+        def forward(self, x):
+            self.state = self.state + x
+
+    # 12 MiB each: x, the old state and the new one; later calls find the block of the state before
+    x = torch.zeros(3 * MIB, device="meta")
+    model = Stateful()
+    found = peak_of_call(lambda: model(x), model, (x,))
+    assert (found.live, found.reserved) == (36 * MIB, 36 * MIB)

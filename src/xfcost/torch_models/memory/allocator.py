@@ -58,8 +58,10 @@ class CachingAllocator:
             end = start + size
         self._taken[storage] = small, start, end
 
-    def free(self, storage: int, _nbytes: int) -> None:
-        """Take its block back."""
+    def free(self, storage: int) -> None:
+        """Take its block back, if it has one."""
+        if storage not in self._taken:
+            return
         small, start, end = self._taken.pop(storage)
         if start in self._start_of:
             start = self._start_of[start]
@@ -84,10 +86,12 @@ class CachingAllocator:
 def reserved_bytes(before: Sequence[tuple[int, int]], call: Sequence[tuple[int, int]]) -> int:
     """Bytes of all segments after several calls, which split the blocks of those before them otherwise.
 
-    A change is a storage and its bytes: it is made, or, with bytes below 0, freed.
+    A change is a storage and its bytes: it is made, or, with bytes below 0, freed. What a call leaves, such as a new
+    state in a buffer, is freed before the next call makes it again.
     """
     allocator = CachingAllocator()
     for storage, nbytes in chain(before, *repeat(call, _CALLS)):
-        if nbytes:
-            (allocator.make if nbytes > 0 else allocator.free)(storage, nbytes)
+        allocator.free(storage)
+        if nbytes > 0:
+            allocator.make(storage, nbytes)
     return allocator.reserved

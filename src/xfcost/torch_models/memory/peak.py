@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -28,8 +28,15 @@ class PeakMemory(NamedTuple):
 
     live: int
     """The most bytes of live tensors at once."""
-    reserved: int
-    """What torch's allocator on CUDA reserves for them."""
+    before: Sequence[tuple[int, int]]
+    """Storages made and freed before the call: `RunRecord.changes`."""
+    call: Sequence[tuple[int, int]]
+    """In the call."""
+
+    @property
+    def reserved(self) -> int:
+        """What torch's allocator on CUDA reserves for them; long loops take it a second."""
+        return reserved_bytes(self.before, self.call)
 
 
 def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
@@ -37,11 +44,16 @@ def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
 
     Nothing is allocated on `meta`, and fused attention keeps no score matrix.
     """
-    return peak_of_call(lambda: model(*inputs), model, inputs).live
+    return peak_of_forward(model, inputs).live
+
+
+def peak_of_forward(model: nn.Module, inputs: tuple[Tensor, ...]) -> PeakMemory:
+    """The same, and what is reserved."""
+    return peak_of_call(lambda: model(*inputs), model, inputs)
 
 
 def peak_of_call(call: Callable[[], object], model: nn.Module, inputs: Iterable[Tensor]) -> PeakMemory:
-    """The same of any call of `model` on tensors `inputs`, and what is reserved."""
+    """The same of any call of `model` on tensors `inputs`."""
     with torch.no_grad():
         return peak_in(Recorder(model, inputs, calls=False), call, model)
 
@@ -56,12 +68,13 @@ def peak_in(
             first()
         made = len(changes)
         call()
-    return PeakMemory(recorder.run.peak_bytes(), reserved_bytes(changes[:made], changes[made:]))
+    return PeakMemory(recorder.run.peak_bytes(), changes[:made], changes[made:])
 
 
 def reserved_range(peak: PeakMemory) -> tuple[int, int]:
     """Fewest and most bytes that torch reserves on CUDA: libraries add their workspaces."""
-    return peak.reserved, peak.reserved + _WORKSPACES
+    reserved = peak.reserved
+    return reserved, reserved + _WORKSPACES
 
 
 def peak_on(device: str, call: Callable[[], object], model: nn.Module, inputs: Iterable[Tensor]) -> int:

@@ -27,7 +27,7 @@ from xfcost.torch_models.memory.peak import (
     check_room,
     limit_on,
     peak_bytes,
-    peak_of_call,
+    peak_of_forward,
     peak_on,
 )
 from xfcost.torch_models.memory.shortage import within_torch
@@ -242,7 +242,7 @@ class SystemOnDevice:
                 self.predicted = Stepping(live, optimizer, lists=device.startswith("cuda")).peak()
                 self.row_bytes = training_bytes(system.architecture, optimizer)
             else:
-                self.predicted = peak_of_call(partial(live.model, *live.inputs), live.model, live.inputs)
+                self.predicted = peak_of_forward(live.model, live.inputs)
                 self.row_bytes = row_bytes(live)
             self.needed = bytes_to_run(self.predicted.live, device)
             if system.step is not None and system.ledger.generation is not None:
