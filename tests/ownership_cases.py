@@ -34,6 +34,22 @@ def window_mask(n: int) -> Tensor:
     return torch.where((far >= 0) & (far < 3), 0.0, float("-inf"))
 
 
+def spectrum(x: Tensor) -> Tensor:
+    return torch.fft.rfft(x, dim=1)
+
+
+def ramp(x: Tensor) -> Tensor:
+    """A factor for every frequency."""
+    return torch.arange(x.shape[1], dtype=x.dtype)[:, None]
+
+
+def fourier_blocks(linear: nn.Linear, x: Tensor) -> Tensor:
+    """FNet as its public implementations write it: every block adds the frequencies to its tokens."""
+    for _ in range(2):
+        x = linear(x + torch.fft.fft(torch.fft.fft(x, dim=-1), dim=-2).real)
+    return x
+
+
 def attention(linear: nn.Linear, x: Tensor, mask: Tensor | None = None) -> Tensor:
     scores = linear(x) @ x.transpose(1, 2)
     return (scores if mask is None else scores + mask).softmax(-1) @ x
@@ -267,6 +283,18 @@ OF_SEQUENCES: Cases = {
         lambda linear, x: torch.fft.fftn(x, dim=(1, 2)).real,
         [("_fft_c2c", "global", 6, False)],
     ),
+    "Fourier transforms of channels and then of tokens, in two blocks": (
+        fourier_blocks,
+        [("_fft_c2c", "global", 6, False)] * 2,
+    ),
+    "a long convolution by complex spectra": (
+        lambda linear, x: linear(torch.fft.ifft(torch.fft.fft(x, dim=1) * ramp(x), dim=1).real),
+        [("_fft_r2c", "global", 6, False), ("_fft_c2c", "global", 6, False)],
+    ),
+    "a correlation by spectra": (
+        lambda linear, x: torch.fft.irfft(spectrum(linear(x)) * spectrum(x).conj(), n=x.shape[1], dim=1),
+        [("_fft_r2c", "global", 6, False)] * 2 + [("_fft_c2r", "global", 6, False)],
+    ),
     "columns laid side by side": (folded, []),
     "columns that overlap": (
         lambda linear, x: F.fold(x.mT, (1, x.shape[1] + 1), (1, 2)),
@@ -315,6 +343,10 @@ OF_IMAGES: Cases = {
             x + F.grid_sample(x, x.mean((2, 3))[:, None, None, :2].expand(-1, *x.shape[2:], -1), align_corners=True)
         ),
         [("mean", "global", 64, False), ("grid_sampler_2d", "global", 4, True), ("add", "global", 64, False)],
+    ),
+    "a filter of the spectrum": (
+        lambda linear, x: F.gelu(torch.fft.irfft2(torch.fft.rfft2(x) * 2, s=x.shape[2:])),
+        [("_fft_r2c", "global", 64, False), ("_fft_c2r", "global", 64, False)],
     ),
     "group norm": (nn.GroupNorm(1, 3), [("native_group_norm", "global", 64, True)]),
 }

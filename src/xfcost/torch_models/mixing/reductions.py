@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
-from xfcost.torch_models.mixing.changes import by_changes
 from xfcost.torch_models.mixing.contraction import merged_lines, normal
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
@@ -168,26 +167,22 @@ def _prefixes(call: Call, lines: Tensor) -> Tensor:
     return made
 
 
-def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size, *, back: bool) -> Outcome:
-    """A Fourier transform: frequencies are one place for all tokens; positions out of them are new places."""
-    axes = [axis % owners.dim() for axis in axes]
-    if len(axes) != 1:
-        return by_changes(call)
-    axis = axes[0]
-    lines = owners.movedim(axis, -1)
-    if not back and not varies(home(lines), -1):
-        return Outcome([along(lines, -1).unsqueeze(axis).expand(shape)], PER_TOKEN)
-    flat = lines.reshape(1, -1, lines.shape[-1])
-    places = shape[axis] if back else 1
-    homes = call.places.without_learned(home(flat))
-    made = (
-        vectors(call.made(call.places.groups(homes[0]), places))
-        .reshape(*lines.shape[:-1], places)
-        .movedim(-1, axis)
-        .expand(shape)
-    )
+def spectrum(call: Call, owners: Tensor, axes: list[int], shape: torch.Size) -> Outcome:
+    """A Fourier transform: each frequency is a new place of all tokens, and each position of all frequencies."""
+    for axis in (axis % owners.dim() for axis in axes):
+        if not varies(home(owners), axis):
+            owners = along(owners, axis).unsqueeze(axis)
+    axes = [axis % owners.dim() for axis in axes if owners.shape[axis] > 1]
+    if not axes:
+        return Outcome([owners.expand(shape)], PER_TOKEN)
+    last, sizes = [*range(-len(axes), 0)], [shape[axis] for axis in axes]
+    lines = owners.movedim(axes, last).flatten(-len(axes))
+    homes = call.places.without_learned(home(lines).reshape(-1, lines.shape[-1]))
+    groups = call.places.groups(homes)
+    places = call.made(groups, prod(sizes)).reshape(*lines.shape[:-1], *sizes)
+    made = vectors(places).movedim(last, axes).expand(shape)
     counts = distinct(homes, -1)
     if not int(counts.max()):
         return Outcome([made], None)
-    single = int(counts.max()) == 1
+    single = all(len({call.places.members.get(place) for place in group} - {None}) == 1 for group in groups if group)
     return Outcome([made], Finding(mixes=True, computed=counts[counts > 0], places=ids(homes), single=single))

@@ -146,11 +146,8 @@ def _recurrent(call: Call) -> Outcome:
     return recurrent(call, call.owners(call.args[0]), reverse=bool(call.argument("reverse")))
 
 
-def _spectrum(*, back: bool) -> Rule:
-    def rule(call: Call) -> Outcome:
-        return spectrum(call, call.owners(call.args[0]), list(call.args[1]), call.result.shape, back=back)
-
-    return rule
+def _spectrum(call: Call) -> Outcome:
+    return spectrum(call, call.owners(call.args[0]), call.args[1], call.result.shape)
 
 
 def _convolution(call: Call) -> Outcome:
@@ -218,8 +215,7 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(aten_operations("max min"), _either),
     **dict.fromkeys(aten_operations("cumsum cumprod cummax cummin logcumsumexp"), _accumulated),
     **dict.fromkeys(aten_operations("mkldnn_rnn_layer"), _recurrent),
-    **dict.fromkeys(aten_operations("_fft_r2c _fft_c2c"), _spectrum(back=False)),
-    aten_operation("_fft_c2r"): _spectrum(back=True),
+    **dict.fromkeys(aten_operations("_fft_r2c _fft_c2c _fft_c2r"), _spectrum),
     **dict.fromkeys(aten_operations("convolution _convolution mkldnn_convolution"), _convolution),
     **dict.fromkeys(aten_operations("max_pool2d_with_indices max_pool3d_with_indices"), _pool(dependent=True)),
     **dict.fromkeys(aten_operations("avg_pool1d avg_pool2d avg_pool3d"), _pool(dependent=False)),
@@ -238,7 +234,7 @@ RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(movement.COPIES, movement.copied),
     aten.copy: movement.written_over,
     **dict.fromkeys(aten_operations("cat stack"), movement.put_together),
-    aten.hardswish: pointwise,
+    **dict.fromkeys(aten_operations("hardswish _conj _neg_view"), pointwise),
     aten.view_as_real: _in_two_parts,
     aten.view_as_complex: _complex,
     aten.where: movement.chosen,
