@@ -334,6 +334,8 @@ def test_what_does_not_fit_in_memory_is_left_out():
     over = {one.name: one for one in found.not_fitting}
     assert [row.name for row in found.rows] == ["llama2-13b", "llama2-7b"]
     assert over["llama2-70b"].reason == "74.7 % over the 79.26 GiB of a100-sxm-80"
+    far = xfcost.find("llama2-7b", mode="decode", N=4096, max_params="500M").not_fitting
+    assert [one.reason for one in far] == ["13.48× as much as --max-params 500 M"]  # 6.738 G parameters
     for name in ("llama2-7b", "llama2-13b", "llama2-70b"):
         ledger = xfcost.analyze(name, mode="decode", N=4096, batch=8, on="a100-sxm-80", trace=False)
         assert ledger.on.memory.fits == (name not in over)

@@ -40,7 +40,7 @@ Top = Annotated[
         "--top",
         metavar="INT",
         min=1,
-        help="Number of rows that --sort lists (default: macs).",
+        help="Number of rows that --sort lists; without --sort by macs.",
         rich_help_panel="Output",
     ),
 ]
