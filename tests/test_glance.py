@@ -197,3 +197,6 @@ def test_a_report_is_a_picture_that_loads_nothing(tmp_path):
     assert "Q, K, V projections" in drawn
     assert "url(http" not in text
     assert "@import" not in text
+    assert (
+        '>Output&#160;projection&#160;W<tspan dy="0.25em" font-size="70%">O</tspan><tspan dy="-0.175em">&#160;<' in text
+    )

@@ -17,13 +17,13 @@ from xfcost.api.runs import make_run
 from xfcost.cli import command
 from xfcost.commands.options import axis_of
 from xfcost.counting.comparison import distinct
-from xfcost.counting.sweep import records, slope, sweep, thinned
+from xfcost.counting.sweep import PIXELS, records, slope, sweep, thinned
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import OutputError, SpecError, UsageError
 from xfcost.ledger.metadata import Timing
 from xfcost.report.figure import Captions, PanelSize, log_panels, look, unit_ticks
 from xfcost.report.metrics import METRICS
-from xfcost.report.plot import Chart, ChartLine, chart_bytes, chart_figure, spread
+from xfcost.report.plot import Chart, ChartLine, chart_bytes, chart_figure, guides_of, spread
 from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
 
@@ -76,6 +76,23 @@ def test_guides_have_their_slopes_and_cross_no_line(metric):
             data = zip(lines[system].get_xdata(), lines[system].get_ydata(), strict=True)
             above = [y0 * (x / x0) ** power > y for x, y in data]
             assert all(above) if power == 2 else not any(above)
+
+
+@pytest.mark.parametrize(
+    ("slopes", "guides"),
+    [((1.0, 0.0), [1]), ((2.0,), [2]), ((1.0, 2.0), [2, 1]), ((1.5,), [2, 1]), ((0.0, None), [])],
+)
+def test_guides_are_those_that_lines_are_as_steep_as_or_lie_between(slopes, guides):
+    lines = [ChartLine("A", [1, 10], [1, 10], slope) for slope in slopes]
+    assert [power for power, _ in guides_of(Chart("", "", "", "count", lines))] == guides
+    squares = [line._replace(slope=line.slope and 2 * line.slope) for line in lines]  # N is the square of the side
+    found = guides_of(Chart("", "", "", "count", squares, axis=PIXELS))
+    assert [power for power, _ in found] == [2 * power for power in guides]
+
+
+def test_n_is_of_the_first_stage_only_where_later_stages_have_other_numbers():
+    assert drawn("mixing", "gpt2", span=(64, 1024))[0].get_xlabel() == "N, tokens"
+    assert drawn("mixing", "swin")[0].get_xlabel() == "N, tokens of the first stage"
 
 
 def test_two_systems_have_their_ratio_at_the_mark():
@@ -415,3 +432,10 @@ def test_slopes_are_of_sizes_without_padding():
     whole = [x for x, ledger in zip(swin.xs, swin.ledgers, strict=True) if not ledger.metadata.padded]
     assert whole[0] == 3_136
     assert whole[-1] == 12_544
+    # 56×56 is the only grid of whole windows in this range; 112×112 is the next
+    narrow = sweep("Swin-T", SpecSystem(load("swin-t", ())), make_run(), (784, 4096))
+    assert narrow.slope("mixing_macs") == pytest.approx(1.0, abs=1e-12)
+    assert narrow.xs[-1] == 4096
+    chart = scaling_chart([narrow], [[]], "mixing", mark=None)
+    assert chart.summary == ["Swin-T: slope 1.00 of mixing MACs from N = 3,136 to 12,544, sizes without padding"]
+    assert chart.footnote.endswith("is counted; slopes are of sizes without it.")

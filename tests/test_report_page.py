@@ -144,7 +144,13 @@ def test_systems_at_different_n_open_at_their_own():
     data = Strict(page := page_of("vit-s8", "gpt2")).data
     assert data["common"] is False
     assert "their own N" in page
-    assert Strict(page_of(*TWO)).data["common"] is True
+    assert "The dashed vertical line" not in page
+    assert data["of_axis"] == ""  # neither has stages of other lengths
+    common = page_of(*TWO)
+    assert Strict(common).data["common"] is True
+    assert "The dashed vertical line is the chosen N." in common
+    assert Strict(common).data["of_axis"] == " of the first stage"  # Swin-T's: the next has a quarter of its tokens
+    assert "Output projection W<sub>O</sub>" in common
 
 
 def test_a_form_and_its_validity_stand_in_words():

@@ -219,7 +219,7 @@ def run(  # noqa: PLR0913 - options
 ) -> None:
     """Plot how costs grow with N or the image size, on log-log axes.
 
-    Each system is a line with its fitted slope, next to lines of linear and quadratic growth; image models have a
+    Each system is a line with its fitted slope, next to lines of linear or quadratic growth; image models have a
     mark at N = 784.
     With --size the x axis is the size of square images that the patches divide. With --device the plot adds points of
     the real model: traced, or timed with --metric time. With --metric time --predict the lines are predicted seconds. A

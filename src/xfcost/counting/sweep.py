@@ -53,9 +53,7 @@ class SizeAxis(NamedTuple):
         return run._replace(tokens=(x,), size=None) if self is TOKENS else run._replace(tokens=None, size=(x, x))
 
 
-TOKENS: Final = SizeAxis(
-    "--N", "N", "N, tokens of the first stage", ((2, "slope 2 (quadratic)"), (1, "slope 1 (linear)"))
-)
+TOKENS: Final = SizeAxis("--N", "N", "N, tokens", ((2, "slope 2 (quadratic)"), (1, "slope 1 (linear)")))
 PIXELS: Final = SizeAxis(
     "--size", "side", "side of the image, pixels", ((4, "slope 4 (quadratic in N)"), (2, "slope 2 (linear in N)"))
 )
@@ -167,6 +165,8 @@ class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
     """Skipped points before the last one -> why the system can't have them."""
     on: DeviceGroup | None = None
     """The devices of its lower bounds, with `--on`."""
+    unpadded: dict[int, Ledger] = {}
+    """Two sizes without padding where it pads at others: in the range, else beyond it."""
 
     def at(self, ledger: Ledger) -> int:
         """The point of a ledger of this system on the axis (its own, or measured at the same input)."""
@@ -187,16 +187,25 @@ class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
 
     def values(self, quantity: str) -> Sequence[float | None]:
         """One figure at every point."""
+        return [self._value(ledger, quantity) for ledger in self.ledgers]
+
+    def _value(self, ledger: Ledger, quantity: str) -> float | None:
         if quantity in {LEAST_SECONDS, TF32_LEAST_SECONDS}:
-            return [self.least_seconds(ledger).get(quantity) for ledger in self.ledgers]
-        return [QUANTITIES[quantity](ledger) for ledger in self.ledgers]
+            return self.least_seconds(ledger).get(quantity)
+        return QUANTITIES[quantity](ledger)
+
+    @property
+    def slope_points(self) -> dict[int, Ledger]:
+        """The sizes that a slope is of: those without padding, where the system has two; else all."""
+        points = dict(zip(self.xs, self.ledgers, strict=True))
+        whole = {x: ledger for x, ledger in points.items() if not ledger.metadata.padded}
+        whole |= self.unpadded if len(whole) < 2 else {}  # noqa: PLR2004 - a line has two ends
+        return whole if len(whole) > 1 else points
 
     def slope(self, quantity: str) -> float | None:
-        """The exponent in N of a figure; through the points without padding where there are two, else through all."""
-        points = list(zip(self.xs, self.values(quantity), self.ledgers, strict=True))
-        whole = [point for point in points if not point[2].metadata.padded]
-        xs, values, _ = zip(*(whole if len(whole) > 1 else points), strict=True)
-        return slope(xs, values)
+        """The exponent in N of a figure, through `slope_points`."""
+        points = self.slope_points
+        return slope(list(points), [self._value(ledger, quantity) for ledger in points.values()])
 
 
 def sweep(
@@ -227,7 +236,8 @@ def sweep(
         ledgers |= {} if largest in ledgers else sized.ledgers([largest])[0]
     if len(ledgers) < 2:  # noqa: PLR2004 - a line has two ends
         raise next(iter(errors.values()))
-    ledgers |= _without_padding(ledgers, sized)
+    unpadded = _without_padding(ledgers, sized)
+    ledgers |= {x: ledger for x, ledger in unpadded.items() if x <= max(ledgers)}
     xs = tuple(sorted(ledgers))
     found = CountedSweep(
         name=name,
@@ -238,6 +248,7 @@ def sweep(
         ended=str(errors[beyond[0]]) if beyond else None,
         skipped={x: str(error) for x, error in errors.items() if x not in beyond},
         on=run.on,
+        unpadded=unpadded,
     )
     return counted_at(found, extra, run)
 
@@ -283,15 +294,18 @@ _MOST_TRIED: Final = 120
 
 
 def _without_padding(ledgers: Mapping[int, Ledger], sized: SizedSystem) -> dict[int, Ledger]:
-    """The ledgers at the least and the largest size without padding, where some have it and these are near the ends."""
+    """The least and the largest size without padding near the ends; else a larger one; of one alone also its double."""
     if not any(ledger.metadata.padded for ledger in ledgers.values()):
         return {}
-    low, high = (sized.sizes.step_below(x) for x in (min(ledgers), max(ledgers)))
-    found: dict[int, Ledger] = {}
-    for steps in (range(low, high + 1)[:_MOST_TRIED], range(high, low - 1, -1)[:_MOST_TRIED]):
+
+    def first(steps: Iterable[int]) -> dict[int, Ledger]:
         counted = ((x, ledgers.get(x) or sized.ledgers([x])[0].get(x)) for x in map(sized.sizes.value, steps))
-        found |= dict(islice(((x, one) for x, one in counted if one and not one.metadata.padded), 1))
-    return found
+        return dict(islice(((x, one) for x, one in counted if one and not one.metadata.padded), 1))
+
+    low, high = (sized.sizes.step_below(x) for x in (min(ledgers), max(ledgers)))
+    found = first(range(low, high + 1)[:_MOST_TRIED]) | first(range(high, low - 1, -1)[:_MOST_TRIED])
+    found = found or first(range(high + 1, high + 1 + _MOST_TRIED))
+    return found | (first([2 * sized.sizes.step_below(x) for x in found]) if len(found) == 1 else {})
 
 
 def _between(whole: CountedSweep, low: int, high: int) -> CountedSweep:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from html import escape
@@ -16,7 +17,7 @@ from rich.style import Style
 from rich.text import Text
 
 from xfcost.ledger.visible import one_line, visible, written_columns
-from xfcost.report.style import PLAIN_WIDTH
+from xfcost.report.style import INDEXED, PLAIN_WIDTH
 
 # Characters of a line in notebooks and pictures.
 _WIDE: Final = PLAIN_WIDTH + 20
@@ -97,7 +98,19 @@ def svg_text(render: Callable[[int], RenderableType]) -> str:
     light = {ANSI_COLOR_NAMES[name]: shades[0] for name, shades in COLOURS.items()}
     colours = [tuple(bytes.fromhex(light.get(number, "#1c2126")[1:])) for number in range(16)]
     theme = TerminalTheme((255, 255, 255), (28, 33, 38), colours[:8], colours[8:])  # type: ignore[arg-type]
-    return console.export_svg(theme=theme, code_format=_SVG, unique_id="xfcost")
+    picture = console.export_svg(theme=theme, code_format=_SVG, unique_id="xfcost")
+    return re.sub(r"<text [^>]*>[^<]*</text>", _with_indices, picture)
+
+
+# An index is smaller and lower than its letter; the character behind it is back on the line.
+_INDEXED: Final = re.compile(rf"{INDEXED.pattern}(&[^;]*;|[^<]|)")
+_LOWERED: Final = r'\1<tspan dy="0.25em" font-size="70%">\2</tspan><tspan dy="-0.175em">\3</tspan>'
+
+
+def _with_indices(text: re.Match[str]) -> str:
+    """A text of a picture; one with indices is shorter than its characters on the terminal, so that its length goes."""
+    lowered = _INDEXED.sub(_LOWERED, text[0])
+    return lowered if lowered == text[0] else re.sub(' textLength="[^"]*"', "", lowered)
 
 
 # Colour of the terminal -> the same on a light theme, on a dark one, and where the theme is not known.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from xfcost.ledger import units
 from xfcost.ledger.operation import Mixing
 from xfcost.ledger.visible import visible
-from xfcost.report.style import FIGURE
+from xfcost.report.style import FIGURE, INDEXED
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -30,8 +29,6 @@ QUIET: Final = "#767676"
 # No dates in the files, so that the same numbers give the same bytes.
 _METADATA: Final[dict[str, dict[str, Any]]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
 _Drawn = TypeVar("_Drawn")
-# A letter with its index.
-_INDEXED: Final = re.compile(r"\b[A-Za-z]_[A-Za-z]\b")
 # An SVG turns dark with the page or the desktop that shows it: light and dark are exchanged, hues stay.
 _DARK: Final = b"@media (prefers-color-scheme: dark) {svg {filter: invert(0.9) hue-rotate(180deg)}}"
 
@@ -63,9 +60,9 @@ def as_file(draw: Callable[[_Drawn], Figure]) -> Callable[[_Drawn, str], bytes]:
             for artist in figure.findobj():
                 if isinstance(artist, Text):
                     text = visible(artist.get_text())
-                    if _INDEXED.search(text):
+                    if INDEXED.search(text):
                         artist.set_parse_math(True)
-                        text = _INDEXED.sub(r"$\\mathregular{\g<0>}$", text.replace("$", r"\$"))
+                        text = INDEXED.sub(r"$\\mathregular{\g<0>}$", text.replace("$", r"\$"))
                     artist.set_text(text)
                 artist.set_gid(visible(artist.get_gid() or "") or None)
             figure.savefig(stream, format=form[1:], dpi=160, metadata=_METADATA[form])

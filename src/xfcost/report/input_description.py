@@ -41,6 +41,12 @@ def common_tokens(systems: Iterable[Metadata]) -> int | None:
     return (tokens.pop() or None) if len(tokens) == 1 else None
 
 
+def first_stage(systems: Iterable[Metadata]) -> str:
+    """` of the first stage`, behind the tokens N of systems some of which have other numbers in later stages."""
+    hierarchical = any(len({stage["tokens"] for stage in one.stages}) > 1 for one in systems)
+    return " of the first stage" if hierarchical else ""
+
+
 def run_text(systems: Sequence[Metadata]) -> str:
     """Batch, dtype, formats, mode, and attention if any has it: the same for all systems; settings below."""
     metadata = systems[0]

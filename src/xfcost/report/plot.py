@@ -149,6 +149,8 @@ class Chart(NamedTuple):
     lines: Sequence[ChartLine]
     points: Sequence[ChartPoints] = ()
     axis: SizeAxis = TOKENS
+    of_axis: str = ""
+    """What its label adds: the stage whose tokens N counts."""
     mark: int | None = None
     footnote: str = ""
     summary: Sequence[str] = ()
@@ -189,6 +191,8 @@ def draw_points(axes: Axes, points: ChartPoints, number: int) -> None:
     )  # fmt: skip
 
 
+# Slopes that differ by less of the linear one are alike.
+_ALIKE: Final = 0.15
 # A guide shorter than this (pixels) is not drawn: its name would not fit.
 _SHORTEST_GUIDE: Final = 130
 # A smaller ratio leaves no room for an arrow between the lines.
@@ -196,11 +200,11 @@ _LEAST = 1.5
 
 
 def draw_guides(axes: Axes, chart: Chart) -> None:
-    """Thin grey lines of the axis's two slopes, next to the data and not on it, with their names along them."""
+    """Thin grey lines of slopes, next to the data and not on it, with their names along them."""
     drawn: list[ChartLine | ChartPoints] = [*chart.lines, *chart.points]
     low, high = axes.get_xlim()
-    for number, (power, name) in enumerate(chart.axis.guides):
-        # The steeper above everything, the other below everything: the least offset at which no line is crossed.
+    for number, (power, name) in enumerate(guides_of(chart)):
+        # The first above everything, the other below everything: the least offset at which no line is crossed.
         offsets = [
             math.log10(value) - power * math.log10(n)
             for one in drawn for n, value in zip(one.xs, one.values, strict=True)
@@ -219,6 +223,15 @@ def draw_guides(axes: Axes, chart: Chart) -> None:
             rotation=along(axes, *ends[0], *ends[1]), rotation_mode="anchor",
             ha="center", va="top" if number else "bottom", fontsize=8.5, color=QUIET,
         )  # fmt: skip
+
+
+def guides_of(chart: Chart) -> list[tuple[int, str]]:
+    """The guides of the axis that some line is as steep as, or lies between."""
+    quadratic, linear = chart.axis.guides
+    margin = _ALIKE * linear[0]
+    spans = ((quadratic, linear[0] + margin, math.inf), (linear, margin, quadratic[0] - margin))
+    slopes = [line.slope for line in chart.lines if line.slope is not None]
+    return [guide for guide, low, high in spans if any(low < slope < high for slope in slopes)]
 
 
 def draw_mark(axes: Axes, chart: Chart) -> None:
@@ -330,8 +343,8 @@ def set_limits(axes: Axes, chart: Chart) -> None:
 def label_chart(axes: Axes, chart: Chart) -> None:
     """Ticks of N and of image sizes as plain numbers."""
     low, high = axes.get_xlim()
-    few, some = (1.0,), (1.0, 2.0, 5.0)
-    x = Ticks(chart.axis.label, plain_tick, some if high / low < 3e4 else few)  # noqa: PLR2004 - labels would touch
+    few, some, label = (1.0,), (1.0, 2.0, 5.0), f"{chart.axis.label}{chart.of_axis}"
+    x = Ticks(label, plain_tick, some if high / low < 3e4 else few)  # noqa: PLR2004 - labels would touch
     if high / low < _CLOSE:  # 256, 512, 1,024 say more of it than 200, 500, 1,000
         between = few if high / low > 10 else (1.0, 1.5) if high / low > 4 else (1.0, 1.25, 1.5, 1.75)  # noqa: PLR2004
         x = x._replace(subs=between, base=2)

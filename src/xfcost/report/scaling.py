@@ -15,6 +15,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Timing
 from xfcost.ledger.statistics import Estimate, fit_slope, slope_refused, time_ratio
 from xfcost.report.compare import ratio_text
+from xfcost.report.input_description import first_stage
 from xfcost.report.measured_compare import crossing_text, data_notes, determined_text, span_text
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, ChartLine, ChartPoints, ratio_summary, slope_text
@@ -59,6 +60,7 @@ def scaling_chart(
     return Chart(
         title=f"{chosen.title}{lane} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
+        of_axis=first_stage(one.ledgers[0].metadata for one in sweeps) if axis is TOKENS else "",
         subtitle=_subtitle(metric, metadata, predicted or live, modules_alone=all(map(is_module, sweeps)))
         + (f" · {sweeps[0].on.name}, {metadata.dtype}" if metric == "least-time" and sweeps[0].on else "")
         + (" without TF32 but where named" if tf32 else ""),
@@ -212,11 +214,12 @@ def _bars(timings: Sequence[Timing]) -> str:
 
 
 def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
-    padded = [one.name for one in sweeps if any(ledger.metadata.padded for ledger in one.ledgers)]
+    padded = [one for one in sweeps if any(ledger.metadata.padded for ledger in one.ledgers)]
     parts = []
     if padded and metric != "params":
-        names = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
-        parts.append(f"Steps{names}: padding to whole windows or blocks is counted.")
+        names = f" of {', '.join(one.name for one in padded)}" if len(padded) <= _MOST_NAMED else ""
+        slopes = "; slopes are of sizes without it" if all(map(_without_padding, padded)) else ""
+        parts.append(f"Steps{names}: padding to whole windows or blocks is counted{slopes}.")
     parts += [_module_text(one) for one in sweeps if is_module(one)]
     without: dict[str, list[str]] = {}
     for one in sweeps:
@@ -226,6 +229,11 @@ def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     parts += [f"{one.name} has no {numbers_text(one)}." for one in sweeps if one.skipped]
     parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)
+
+
+def _without_padding(one: CountedSweep) -> bool:
+    """Is its slope of sizes without padding alone?"""
+    return not any(ledger.metadata.padded for ledger in one.slope_points.values())
 
 
 def skipped_text(one: CountedSweep) -> str:
@@ -245,7 +253,9 @@ def _summary(sweeps: Sequence[CountedSweep], metric: str) -> Iterator[str]:
     for one in sweeps:
         values = one.values(METRICS[metric].quantity)
         if any(values):
-            span = f"from {one.axis.word} = {one.xs[0]:,} to {one.xs[-1]:,}"
+            points = sorted(one.slope_points)
+            span = f"from {one.axis.word} = {points[0]:,} to {points[-1]:,}"
+            span += ", sizes without padding" if len(points) < len(one.xs) else ""
             quantity, title = METRICS[metric].quantity, METRICS[metric].title
             words = QUANTITIES[quantity].name if quantity in QUANTITIES else lowered(title)
             yield f"{one.name}: slope {slope_text(one.slope(quantity))} of {words} {span}"

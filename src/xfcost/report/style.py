@@ -29,6 +29,8 @@ WORDS: Final[dict[Mixing, str]] = {
     "unknown": "not known",
 }
 PLAIN_WIDTH: Final = 100
+# A letter and its index, as in W_O and 1/√d_k: pictures and pages set the index below the line.
+INDEXED: Final = re.compile(r"\b([A-Za-z])_([A-Za-z])\b")
 
 
 def lowered(title: str) -> str:

@@ -216,7 +216,7 @@
       to.append(make("text", { class: "tick", x, y: scale.bottom + 17, "text-anchor": "middle" }, grouped(n)));
     }
     const middle = (scale.left + scale.right) / 2;
-    to.append(make("text", { x: middle, y: scale.bottom + 37, "text-anchor": "middle" }, "N, tokens of the first stage (log)"));
+    to.append(make("text", { x: middle, y: scale.bottom + 37, "text-anchor": "middle" }, `N, tokens${page.of_axis} (log)`));
   };
   const draw = (place) => {
     const quantity = metric.value;

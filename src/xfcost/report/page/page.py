@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from xfcost import __version__
 from xfcost.counting.crossovers import MOST_PAIRED
@@ -22,7 +22,7 @@ from xfcost.ledger.operation import KINDS
 from xfcost.ledger.roofline import Roofline
 from xfcost.ledger.visible import visible
 from xfcost.report.crossovers import search_text
-from xfcost.report.input_description import names_text, run_text
+from xfcost.report.input_description import first_stage, names_text, run_text
 from xfcost.report.page.system_view import (
     TOTAL_WORDS,
     PageContent,
@@ -33,7 +33,7 @@ from xfcost.report.page.system_view import (
     system_view,
 )
 from xfcost.report.roofline import place_text, point_cells, roofs_text
-from xfcost.report.style import WORDS
+from xfcost.report.style import INDEXED, WORDS
 from xfcost.report.table import CONVENTION
 
 _FOLDER: Final = Path(__file__).parent
@@ -58,8 +58,14 @@ def page_html(content: PageContent) -> str:
         loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, finalize=lambda value: visible(value) if type(value) is str else value,
     )  # fmt: skip
+    environment.filters["indexed"] = indexed
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return environment.get_template("page.html.jinja").render(_values(content))
+
+
+def indexed(text: str) -> Markup:
+    """Text of the page with the indices of its letters set below the line."""
+    return Markup(INDEXED.sub(r"\1<sub>\2</sub>", str(escape(visible(text)))))  # noqa: S704 - escaped
 
 
 def _values(content: PageContent) -> dict[str, Any]:
@@ -120,6 +126,7 @@ def _slider(sizes: PageSizes) -> dict[str, Any]:
     return {
         "last": len(sizes.tokens) - 1,
         "own": sizes.own,
+        "common": sizes.common,
         "label": f"N = {size_label(sizes.tokens[sizes.own], sizes)}" if sizes.common else "their own N",
         "count": len(sizes.tokens),
         "first": f"{sizes.tokens[0]:,}",
@@ -173,6 +180,7 @@ def script_data(content: PageContent) -> dict[str, Any]:
         "sizes": list(content.sizes.tokens),
         "labels": [size_label(n, content.sizes) for n in content.sizes.tokens],
         "common": content.sizes.common,
+        "of_axis": first_stage(ledger.metadata for ledger in ledgers),
         "systems": [_script_system(*one) for one in systems],
     }
 
