@@ -294,7 +294,7 @@ _MOST_TRIED: Final = 120
 
 
 def _without_padding(ledgers: Mapping[int, Ledger], sized: SizedSystem) -> dict[int, Ledger]:
-    """The least and the largest size without padding near the ends; else a larger one; of one alone also its double."""
+    """The least and the largest size without padding near the ends, or larger ones; none where all pad."""
     if not any(ledger.metadata.padded for ledger in ledgers.values()):
         return {}
 
@@ -305,7 +305,10 @@ def _without_padding(ledgers: Mapping[int, Ledger], sized: SizedSystem) -> dict[
     low, high = (sized.sizes.step_below(x) for x in (min(ledgers), max(ledgers)))
     found = first(range(low, high + 1)[:_MOST_TRIED]) | first(range(high, low - 1, -1)[:_MOST_TRIED])
     found = found or first(range(high + 1, high + 1 + _MOST_TRIED))
-    return found | (first([2 * sized.sizes.step_below(x) for x in found]) if len(found) == 1 else {})
+    if len(found) == 1:
+        powers = [step for step in (2**power for power in range(high.bit_length())) if step >= low]  # of most blocks
+        found |= first([*powers, 2 * sized.sizes.step_below(min(found))])
+    return found
 
 
 def _between(whole: CountedSweep, low: int, high: int) -> CountedSweep:
