@@ -91,6 +91,7 @@ class TestFiles:
     def test_a_directory(self, here, name):
         Path("folder").mkdir()
         assert refused(name) == f"{name}: is a directory; expected a YAML file"
+        assert refused("folder") == "folder: is a directory; expected a YAML file in it, or the name of a preset"
 
     @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "\n\n", "\ufeff"])
     def test_empty(self, here, text):

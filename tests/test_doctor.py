@@ -1,13 +1,17 @@
 """`xfcost doctor`: what is here, what is missing, and how to get it."""
 
 import json
+import os
 import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 import torch
 
 from calibrated import calibration, keep_calibration
-from helpers import stdout_of, xf
+from helpers import environment, stdout_of, xf
 from xfcost.api import doctor as module
 from xfcost.api.doctor import doctor
 from xfcost.ledger.calibration import write_calibration
@@ -76,3 +80,35 @@ def test_calibrations_are_listed_with_their_age_or_why_they_are_of_no_use(tmp_pa
     (found,) = [one for one in doctor() if one.what == "calibration"]
     assert found.state == "optional"
     assert "was measured on a processor" in found.use
+
+
+WITHOUT_TORCH = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_without_torch_a_command_says_how_to_get_it(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_TORCH)
+    here = environment(PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+
+    def run(*words):
+        words = [sys.executable, "-m", "xfcost", *words]
+        return subprocess.run(words, env=here, capture_output=True, text=True, check=False)
+
+    done = run("analyze", "vit")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: torch is not installed: pip install torch; --no-trace counts a spec without it" in done.stderr
+    assert run("analyze", "vit", "--no-trace").returncode == 0
+
+
+def test_a_library_that_is_not_installed_has_one_row(monkeypatch):
+    def version(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(module, "version", version)
+    assert [row.state for row in doctor() if row.what == "torch"] == ["wrong"]

@@ -468,4 +468,4 @@ def test_lengths_that_are_refused(names: list[str], options: dict[str, Any], tex
 def test_a_length_that_a_model_has_not_is_refused_alone() -> None:
     found = xfcost.find("whisper-large-v3", vary=["N=100,449"], mode="decode")
     assert [row.values for row in found.rows] == [(100,)]
-    assert found.left_out[0].reason == "--mode decode: expected --N from 2 to 448, the positions that it has, got 449"
+    assert found.left_out[0].reason == "decode at N = 449: expected --N from 2 to 448, the positions that it has"

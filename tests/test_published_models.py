@@ -318,8 +318,10 @@ def test_messages_and_the_list():
         analyze("qwen3-23b")
     with pytest.raises(UsageError, match="expected a spec; that is a published model"):
         load("qwen3-32b")
-    with pytest.raises(UsageError, match="expected --N from 2, got 1"):
+    with pytest.raises(UsageError, match="at N = 1: expected --N from 2"):
         analyze("qwen3-32b", mode="decode", N=1)
+    with pytest.raises(UsageError, match=r"^prefill at N = 1: expected --N from 2"):
+        analyze("qwen3-32b", mode="generate", N=1, new_tokens=4)
     assert "--models lists" in error_of("list", "--models", "--totals")
     rows = json.loads(stdout_of("list", "--models", "--format", "json"))
     assert {row["model"] for row in rows} == set(models())
@@ -472,7 +474,7 @@ def test_whisper_has_the_keys_and_values_of_the_speech_in_its_cache():
     [
         ("clip-vit-l-14", {"mode": "decode"}, "expected --mode forward or train"),
         ("clip-vit-l-14", {"N": 78}, "expected --N from 2 to 77"),
-        ("whisper-large-v3", {"mode": "decode", "N": 449}, "to 448, the positions that it has, got 449"),
+        ("whisper-large-v3", {"mode": "decode", "N": 449}, "to 448, the positions that it has"),
         ("dinov2-b", {"N": 784}, "pixel_values: 1×3×518×518 float32; expected no --N"),
         ("dinov3-b", {"size": 256}, "expected no --size"),
     ],

@@ -130,6 +130,8 @@ def test_a_generation_answers_its_total() -> None:
     assert header("gpt2", mode="generate", N=64, new_tokens=8)[2].startswith(
         f"8 new tokens after 64: {total.macs:,} MACs   {total.flops:,} FLOPs ("
     )
+    assert header("gpt2", mode="generate", N=64, new_tokens=1)[2].startswith("1 new token after 64: ")
+    assert header("gpt2", mode="generate", N=64, new_tokens=1)[2].endswith("(as much without a cache)")
 
 
 def test_training_answers_flops_memory_and_days() -> None:

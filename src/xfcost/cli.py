@@ -254,6 +254,9 @@ def main() -> None:
         _refuse(str(error), error.exit_code)
     except MemoryError:
         _refuse("out of memory; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
+    except ModuleNotFoundError as error:
+        discard(stdout.fileno())
+        _refuse(_not_installed(error))
     except OSError as error:
         discard(stdout.fileno())
         _refuse(_refused_by_system(error))
@@ -263,6 +266,19 @@ def main() -> None:
     finally:
         leave_stdout()
         settle()
+
+
+def _not_installed(error: ModuleNotFoundError) -> str:
+    """The library that is missing, and how to get it; an own module that is missing is an internal error.
+
+    Raises:
+        Exception: `error`, where the environment asks for its traceback.
+    """
+    library = (error.name or "xfcost").partition(".")[0]
+    if library == "xfcost":
+        return _internal(error)
+    alone = "; --no-trace counts a spec without it" if library in {"torch", "fvcore"} else ""
+    return f"{library} is not installed: pip install {library}{alone} (`xfcost doctor` lists what is missing)"
 
 
 def _refused_by_system(error: OSError) -> str:

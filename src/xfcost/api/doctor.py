@@ -96,6 +96,10 @@ def _torch() -> Iterator[Prerequisite]:
     from xfcost.torch_models.memory.shortage import check_torch_loads
 
     try:
+        installed = version("torch")
+    except PackageNotFoundError:  # listed among the libraries
+        return
+    try:
         check_torch_loads()
         from xfcost.torch_models.shared.private_torch import NEWEST, OLDEST
         from xfcost.torch_models.timing.devices import accelerators
@@ -104,9 +108,9 @@ def _torch() -> Iterator[Prerequisite]:
         return
     from packaging.version import Version
 
-    number = Version(Version(version("torch")).base_version)
+    number = Version(Version(installed).base_version)
     state: State = "wrong" if number < Version(OLDEST) else "optional" if number > Version(NEWEST) else "ok"
-    yield Prerequisite("torch", version("torch"), state, f"tested with {OLDEST} to {NEWEST}", _PYTORCH)
+    yield Prerequisite("torch", installed, state, f"tested with {OLDEST} to {NEWEST}", _PYTORCH)
     names, why = accelerators()
     for name in names or [""]:
         yield Prerequisite("GPU", name, "ok" if name else "optional", "for --device cuda or mps", why)

@@ -310,7 +310,7 @@ def target_of(given: dict[str, Any], formats: Sequence[str] = FORMATS) -> Target
     if (drawn := given.pop("picture", None)) is not None:
         from xfcost.report.figure import FIGURES
 
-        output, endings = drawn, (*FIGURES, *ENDINGS)
+        output, endings = drawn, dict.fromkeys((*FIGURES, *ENDINGS))
         ending = drawn.suffix.lower() if name else ending_of(drawn, endings, ", or give --format")
         picture = ending if ending in FIGURES else ""
     form = chosen_format(name, None if picture else output, formats)

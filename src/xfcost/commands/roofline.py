@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
@@ -21,10 +22,18 @@ from xfcost.ledger.errors import UsageError, any_of
 from xfcost.ledger.execution import ONE_PASS, Mode
 from xfcost.report.messages import say
 
+Picture = Annotated[
+    Path | None,
+    shared.output_option(
+        "Write to this picture (svg, png, pdf; default: SYSTEMS-roofline.svg, none with --format) or this report (csv, "
+        "json, md, tex, txt)."
+    ),
+]
+
 
 @shared.options(
     SizeOptions, BatchOptions, "dtype", "attention", "mode", "logits", "on", SettingsOption, InputOptions,
-    DeviceOption, PredictOption, TimingOptions, *shared.DRAWING,
+    DeviceOption, PredictOption, TimingOptions, "format_", "columns", "force",
     mode="forward, prefill or decode (one token, with a KV cache).",
     logits="With --mode prefill: logits to compute (default: last).",
     on="Draw the roofs of these devices (h100-sxmx8) instead of --device. `xfcost devices` lists names.",
@@ -37,6 +46,7 @@ def run(
     from_: From = None,
     machine: Machine = None,
     mixing: shared.FindMixing = True,
+    picture: Picture = None,
     **given: Any,
 ) -> None:
     """Plot which operations are memory-bound, on log-log axes.
@@ -59,8 +69,9 @@ def run(
         roofline_file(WrittenOptions.of(context))
         return
     specs = shared.counted_specs(context, specs, machine)
-    if given["picture"] is None and given["format_"] is None:
-        given["picture"] = shared.default_target(specs, "roofline")
+    if picture is None and given["format_"] is None:
+        picture = shared.default_target(specs, "roofline")
+    given["picture"] = picture
     target = shared.target_of(given)
     mode, device, predict = given["mode"], given["device"], given["predict"]
     if mode in get_args(Mode) and mode not in ONE_PASS:

@@ -142,7 +142,7 @@ class RecordedCounts(msgspec.Struct, frozen=True, kw_only=True):
         if piece is None:
             least, most = self.modes[mode][0].first, self.modes[mode][-1].last
             upto = "" if most is None else f" to {most}, the positions that it has"
-            raise UsageError(f"--mode {mode}: expected --N from {least}{upto}, got {tokens}")
+            raise UsageError(f"{mode} at N = {tokens}: expected --N from {least}{upto}")
         rows = (bytes(row) for first, end in piece.rows for row in self.rows[first:end])
         text = b",".join([bytes(piece.ledger), *rows]).decode()
         for place, layers in enumerate(self.layers):

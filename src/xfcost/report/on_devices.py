@@ -112,9 +112,9 @@ def generation_text(generation: Generation) -> TextLines:
     work = total or generation.without_cache
     words = f"{units.exact(work.macs)} MACs   {units.exact(work.flops)} FLOPs"
     if total is None:
-        return line(words, head=f"{m:,} new tokens after {n:,}, without a cache: ")
+        return line(words, head=f"{units.number_of(m, 'new token')} after {n:,}, without a cache: ")
     more = _times_more(total.macs, generation.without_cache.macs)
-    return line(f"{words} ({more} without a cache)", head=f"{m:,} new tokens after {n:,}: ")
+    return line(f"{words} ({more} without a cache)", head=f"{units.number_of(m, 'new token')} after {n:,}: ")
 
 
 def generation_table(generation: Generation) -> DataTable:
@@ -122,7 +122,7 @@ def generation_table(generation: Generation) -> DataTable:
     m, n = generation.new_tokens, generation.prompt
     lines: list[tuple[str, PassWork | None, str]] = [("  prefill (gives the first)", generation.prefill, "")]
     if generation.decode is not None:
-        lines += [(f"  {m - 1:,} decode steps", generation.decode, "")]
+        lines += [(f"  {units.number_of(m - 1, 'decode step')}", generation.decode, "")]
         lines += [("with a cache", generation.with_cache, "bold")]
     passes = "1 pass" if m == 1 else f"{m:,} passes"
     lines += [(f"without a cache: {passes} over all tokens so far", generation.without_cache, "bold")]
@@ -133,11 +133,13 @@ def generation_table(generation: Generation) -> DataTable:
     if generation.with_cache is not None:
         cached, anew = generation.with_cache, generation.without_cache
         rows.append(["", _times_more(cached.macs, anew.macs), _times_more(cached.flops, anew.flops)])
-    columns = numbers(f"{m:,} new tokens after {n:,}", "MACs", "FLOPs")
+    columns = numbers(f"{units.number_of(m, 'new token')} after {n:,}", "MACs", "FLOPs")
     return DataTable(columns, rows, [*(style for _, _, style in lines), ""])
 
 
 def _times_more(less: int, more: int) -> str:
+    if less == more:
+        return "as much"
     return f"{units.ratio(more / less)} more" if less else units.DASH
 
 

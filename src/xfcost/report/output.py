@@ -22,9 +22,11 @@ def ending_of(path: Path, known: Collection[str], otherwise: str = "") -> str:
 
     Raises:
         UsageError: it is none of the `known`.
+        OutputError: it is a directory.
     """
     ending = path.suffix.lower()
     if ending not in known:
+        check_target(path if os.path.isdir(path) else None, force=False)
         raise UsageError(
             f"-o {shown(path, 200)}: the ending says the format; expected one of {', '.join(known)}{otherwise}"
         )

@@ -107,7 +107,7 @@ def lane_text(timing: Timing | None) -> str:
 def _what_ran(ledger: Ledger) -> str:
     if text := ledger.generation:
         phases = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
-        return f"for {text.new_tokens:,} new tokens ({phases})"
+        return f"for {units.number_of(text.new_tokens, 'new token')} ({phases})"
     if ledger.training is not None:
         return f"a step of training ({ledger.training.step.optimizer} in {ledger.metadata.dtype})"
     return "a decode step" if ledger.step else "a forward"

@@ -120,7 +120,7 @@ def run_texts(ledger: Ledger) -> Iterator[TextLines]:
     """What all systems of a comparison share and no header shows: new tokens, memory level, optimizer, length."""
     if ledger.generation is not None:
         m, n = ledger.generation.new_tokens, ledger.generation.prompt
-        yield line(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a cache", "dim")
+        yield line(f"MACs and FLOPs: {units.number_of(m, 'new token')} after {n:,}, with a cache", "dim")
     if ledger.metadata.memory_level is not None:
         level = units.size(ledger.metadata.memory_level)
         yield line(f"attention traffic: main memory, plain and tiled for {level} on chip (FlashAttention)", "dim")

@@ -284,6 +284,8 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
         )
     if name not in files and f"common-{name}" in files:  # a mechanism, in the model that all of them share
         name = f"common-{name}"
+    if name not in files and os.path.isdir(name):
+        raise SpecError(f"{printable(name)}: is a directory; expected a YAML file in it, or the name of a preset")
     if name not in files:
         hint = f"; to name a file, give its path: ./{name}" if os.path.exists(name) else ""
         names = [*preset_files(), *models()]
