@@ -18,6 +18,7 @@ from xfcost.api.options import Progress, read_option
 from xfcost.api.predictions import predictors
 from xfcost.api.runs import make_run, refuse, run_options
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
+from xfcost.counting.distributed import with_training_plan
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.training import with_training
 from xfcost.ledger.errors import SpecError, UsageError, printable, shown
@@ -146,39 +147,16 @@ def _counted_and_traced(loaded: Loaded, run: Run, how: AccountOptions) -> tuple[
         given = (loaded, run, architecture)
         ledger = with_rebuilt_note(count(architecture, orders=how.orders), loaded, architecture)
         if run.plan is not None:
-            ledger = _planned(with_training(ledger, architecture, run.plan), run, architecture)
+            ledger = with_training(ledger, architecture, run.plan)
         ledger = _traced(ledger, *given, how.say) if how.trace else with_mode(ledger, *given)
-        if how.trace:  # it knows the activations of every model
-            ledger = _planned(ledger, run, architecture)
-        return architecture, _on_devices(ledger, *given)
+        if run.mode == "train":  # a trace knows the activations of every model
+            return architecture, with_training_plan(ledger, architecture, run.plan)
+        if run.on is None and not run.choices:
+            return architecture, ledger
+        from xfcost.counting.choosing import with_choices
+        from xfcost.counting.on_devices import sizes_of_spec, with_devices
 
-
-def _planned(ledger: Ledger, run: Run, architecture: Architecture | None) -> Ledger:
-    """`ledger` of a training step with its plan on the devices of `--on`, where they are given; of a module too."""
-    if run.plan is None or run.plan.mesh is None:
-        return ledger
-    from xfcost.counting.distributed import with_training_plan
-
-    return with_training_plan(ledger, architecture, run.plan)
-
-
-def _on_devices(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
-    """`ledger` with its bounds on the devices of `--on`, where they are given, or on several side by side."""
-    if run.on is None and not run.choices:
-        return ledger
-    from xfcost.counting.on_devices import sizes_of_spec, with_devices
-
-    ledger = with_devices(ledger, loaded, run, architecture)
-    return _with_choices(ledger, run, sizes_of_spec(loaded, run, architecture))
-
-
-def _with_choices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
-    """`ledger` with its run on several devices side by side, and with the batch of a rate of each sample."""
-    if not run.choices and run.tokens_per_user is None:
-        return ledger
-    from xfcost.counting.choosing import with_choices
-
-    return with_choices(ledger, run, sizes)
+        return architecture, with_choices(with_devices(ledger, *given), run, sizes_of_spec(*given))
 
 
 def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
@@ -443,13 +421,14 @@ def sized_on_devices(ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], Size
     """A ledger in the formats of the run, on its devices if it has some; `sizes_of` gives its run at other sizes."""
     ledger = ledger.stored_as(run.weight_format, run.cache_format)
     if run.plan is not None:
-        return _planned(ledger, run, None)
+        return with_training_plan(ledger, None, run.plan)
     if run.on is None and not run.choices:
         return ledger
+    from xfcost.counting.choosing import with_choices
     from xfcost.counting.on_devices import on_devices
 
     sizes = sizes_of(ledger)
-    return _with_choices(on_devices(ledger, run, sizes), run, sizes)
+    return with_choices(on_devices(ledger, run, sizes), run, sizes)
 
 
 def recorded_model(target: ModuleTarget | None, given: Mapping[str, Any]) -> tuple[RecordedModel, Run] | None:

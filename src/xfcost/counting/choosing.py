@@ -21,11 +21,13 @@ from xfcost.spec.run import Run
 
 
 def with_choices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
-    """`ledger` on the devices of the run side by side, the best first.
+    """`ledger` on the devices of the run side by side, the best first, or with the batch of a rate of each sample.
 
     Raises:
         UsageError: the batch of a module can't be changed, and a rate of each sample is asked for.
     """
+    if not run.choices and run.tokens_per_user is None:
+        return ledger
     of_batch: Callable[[int], Ledger] | None = None
     if run.tokens_per_user is not None:
         try:

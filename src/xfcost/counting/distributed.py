@@ -30,9 +30,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from xfcost.counting.parallel import NO_HEADS, check_replicas, check_stages
+from xfcost.counting.parallel import check_replicas, check_stages, heads_of
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Mixer, divisors_text
+from xfcost.formulas.component import divisors_text
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import CHECKPOINTS, Checkpoint
 from xfcost.ledger.least_work import least_of
@@ -72,39 +72,20 @@ def _check_tensor_parallel(mesh: Mesh, architecture: Architecture) -> None:
         raise UsageError("--sequence-parallel: it shares tokens among tensor-parallel devices; add --tensor-parallel 8")
     if t == 1:
         return
-    for name, heads in _heads(architecture):
-        if heads % t:
-            fitting = gcd(heads, mesh.on.count)
-            raise UsageError(
-                f"--tensor-parallel {t}: {name} has {heads}, which don't divide by it; with {mesh.on.count} devices it "
-                f"could be {divisors_text(fitting)}"
-            )
+    for path, sharing in heads_of(architecture).items():
+        own = {"heads": sharing.heads} | ({"kv_heads": sharing.kv_heads} if sharing.of_keys else {})
+        for name, heads in own.items():
+            if heads % t:
+                raise UsageError(
+                    f"--tensor-parallel {t}: {path}: `{name}` has {heads}, which don't divide by it; with "
+                    f"{mesh.on.count} devices it could be {divisors_text(gcd(heads, mesh.on.count))}"
+                )
     for stream in architecture.streams:
         if mesh.sequence_parallel and stream.grid.total % t:
             raise UsageError(
                 f"--sequence-parallel: {stream.grid.total} tokens don't divide by --tensor-parallel {t}; it could be "
                 f"{divisors_text(gcd(stream.grid.total, mesh.on.count))}"
             )
-
-
-def _heads(architecture: Architecture) -> Iterator[tuple[str, int]]:
-    """The heads of every mixer, and its key and value heads where those are fewer.
-
-    Raises:
-        UsageError: a mixer has none.
-    """
-    for labelled in architecture.parts():
-        component = labelled.part.component
-        if not isinstance(component, Mixer) or not labelled.in_block:
-            continue
-        heads = getattr(component, "heads", None)
-        name = f"{component.label()} ({labelled.part.path})"
-        if not isinstance(heads, int):
-            raise UsageError(NO_HEADS.format(name=name))
-        yield f"{name}: `heads`", heads
-        kv_heads = getattr(component, "kv_heads", None)
-        if isinstance(kv_heads, int):
-            yield f"{name}: `kv_heads`", kv_heads
 
 
 def step_batch(mesh: Mesh, micro_batch: int, tokens: int) -> tuple[int, int]:
@@ -385,26 +366,15 @@ _WITHOUT_RECOMPUTATION: Final = 3  # the first of them
 _MORE_DEVICES: Final = tuple(2**power for power in range(11))
 
 
-def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: RunPlan) -> Ledger:
+def with_training_plan(ledger: Ledger, architecture: Architecture | None, plan: RunPlan | None) -> Ledger:
     """`ledger` with its training plan, where the run has devices; a module has no architecture.
 
     Raises:
         UsageError: the mesh doesn't divide, or no peak of the device is known.
     """
-    if plan.mesh is None or ledger.training is None:
+    if plan is None or plan.mesh is None or ledger.training is None:
         return ledger
-    made = training_plan(ledger, architecture, plan.mesh, plan.tokens)
-    return msgspec.structs.replace(ledger, training=msgspec.structs.replace(ledger.training, plan=made))
-
-
-def training_plan(ledger: Ledger, architecture: Architecture | None, mesh: Mesh, tokens: int | None) -> TrainingPlan:
-    """The plan of a ledger with a training step.
-
-    Raises:
-        UsageError: the mesh doesn't divide, or no peak of the device is known.
-    """
-    if ledger.training is None:
-        raise TypeError("a plan needs a training step")
+    mesh, tokens = plan.mesh, plan.tokens
     step, batch = ledger.training.step, ledger.metadata.batch
     check_mesh(mesh, architecture)
     sample = (step.tokens or 0) // batch
@@ -433,7 +403,8 @@ def training_plan(ledger: Ledger, architecture: Architecture | None, mesh: Mesh,
         tf32_peak=mesh.on.device.tf32_peak(ledger.metadata.dtype),
     )
     made = msgspec.structs.replace(made, at=_at_all(made), tf32_at=_at_all(made.with_tf32))
-    return msgspec.structs.replace(made, remedies=_remedies(made, ledger, architecture, step))
+    made = msgspec.structs.replace(made, remedies=_remedies(made, ledger, architecture, step))
+    return msgspec.structs.replace(ledger, training=msgspec.structs.replace(ledger.training, plan=made))
 
 
 def _model_macs(row: Operation) -> int:
