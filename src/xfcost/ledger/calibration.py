@@ -18,7 +18,7 @@ import msgspec
 
 from xfcost.ledger import notebook, units
 from xfcost.ledger.errors import OutputError, UsageError, printable
-from xfcost.ledger.units import number_of
+from xfcost.ledger.units import Rate, Seconds, Spent, number_of
 
 FORMAT: Final = "xfcost calibration"
 VERSION: Final = 4
@@ -31,10 +31,6 @@ _FAR_APART: Final = 0.3
 # The same product takes this share longer or shorter: the machine runs at another pace.
 _OTHER_PACE: Final = 0.08
 
-# Bounds within which ratios are numbers: no clock reads less, and no run lasts longer.
-_Seconds = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e12)]
-_Rate = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e24)]
-_Spent = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
 _Logarithm = Annotated[float, msgspec.Meta(gt=-128, lt=128)]
 
 
@@ -53,18 +49,18 @@ class CalibratedMachine(msgspec.Struct, frozen=True, kw_only=True):
 class DeviceCache(msgspec.Struct, frozen=True, kw_only=True):
     """The cache that all multiprocessors of a GPU share."""
 
-    held_bytes: _Rate
-    bytes_per_second: _Rate
+    held_bytes: Rate
+    bytes_per_second: Rate
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """A device as three numbers, and of a GPU its cache and its multiprocessors."""
 
-    call_seconds: _Seconds
+    call_seconds: Seconds
     """Seconds of the shortest call."""
-    macs_per_second: _Rate
+    macs_per_second: Rate
     """Of its largest matrix products."""
-    bytes_per_second: _Rate
+    bytes_per_second: Rate
     """Of element-wise additions larger than its caches: reads and writes."""
     cache: DeviceCache | None = None
     """Of a GPU, whose calls are seconds of kernels."""
@@ -74,11 +70,11 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
 class Overhead(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a forward, or of a training step, that no operation spends: fitted to whole networks."""
 
-    call: _Spent
+    call: Spent
     """Per ATen call."""
-    view: _Spent
+    view: Spent
     """Per call that only makes another view of a tensor."""
-    module: _Spent
+    module: Spent
     """Per call of an `nn.Module`."""
 
     def seconds(self, *, calls: int = 0, views: int = 0, modules: int = 0) -> float:
@@ -110,11 +106,11 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     """A network that was run whole: its seconds, and those that the other networks' calls predict for it."""
 
     name: str
-    seconds: _Seconds
-    predicted: _Seconds
-    calls: _Spent | None = None
+    seconds: Seconds
+    predicted: Seconds
+    calls: Spent | None = None
     """Seconds of its calls, each measured alone in the middle of it."""
-    pace: _Spent = 0.0
+    pace: Spent = 0.0
     """Seconds of the reference product (`Calibration.pace`) at that time."""
 
     @property
@@ -143,7 +139,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     overhead: Overhead
     networks: tuple[Network, ...]
     samples: tuple[Samples, ...]
-    pace: _Spent = 0.0
+    pace: Spent = 0.0
     """Seconds of a product that all threads share: how fast the machine ran. 0 where it was not measured."""
 
     training: TrainingSteps | None = None

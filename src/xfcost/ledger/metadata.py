@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from xfcost.ledger.roofs import Roofs
+from xfcost.ledger.units import Seconds
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +143,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     machine: str
-    seconds: float
+    seconds: Seconds
     """Of the whole call, or of the `lane`; so are the spread, the interval and the times."""
     spread: float
     runs: int
@@ -154,11 +155,11 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """The same, predicted on the `meta` device before the run."""
     predicted_reserved_bytes: tuple[int, int] | None = None
     """On CUDA: fewest and most bytes that torch's allocator reserves for them, libraries' workspaces included."""
-    interval: tuple[float, float] | None = None
+    interval: tuple[Seconds, Seconds] | None = None
     """The 95 % interval of the median, from order statistics; None of fewer than six measurements."""
     precision: float | None = None
     """How far the interval reaches from the median, as a share of it."""
-    times: tuple[float, ...] = ()
+    times: tuple[Seconds, ...] = ()
     """Every measurement, in order. Of systems timed in turns, those at the same place are of the same turn."""
     in_turns: bool = False
     """Was it timed in turns with the other systems of the comparison?"""
@@ -210,10 +211,10 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     machine: str
     threads: int
-    seconds: float
-    low: float
+    seconds: Seconds
+    low: Seconds
     """From low to high: nine of ten networks of the calibration, each predicted from the others, lie within."""
-    high: float
+    high: Seconds
     calibrated: str
     """When the device was measured (UTC)."""
     unknown: tuple[str, ...] = ()

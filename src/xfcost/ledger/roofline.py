@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
 
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.roofs import Bound, Roofs
+from xfcost.ledger.units import Count, Seconds
 
 # A rate that exceeds the peak by less is within what two measurements differ.
 _CLEARLY: Final = 1.1
@@ -18,11 +21,11 @@ class RooflinePoint(NamedTuple):
 
     title: str
     mixing: Mixing
-    seconds: float
+    seconds: Seconds
     share: float
     """Of the time of the whole run."""
-    flops: int
-    operand_bytes: int
+    flops: Count
+    operand_bytes: Annotated[int, msgspec.Meta(ge=1)]
     """Bytes moved where nothing stays in a cache: inputs, outputs and parameters, each once."""
 
     @property

@@ -12,6 +12,7 @@ import msgspec
 
 from xfcost.ledger.calibration import Baseline
 from xfcost.ledger.device import DeviceGroup
+from xfcost.ledger.units import Rate
 
 Bound = Literal["memory-bound", "compute-bound", "link-bound"]
 
@@ -21,9 +22,9 @@ _FLOPS_PER_MAC = 2
 class Roofs(msgspec.Struct, frozen=True, kw_only=True):
     """What a machine was measured to reach, or should reach by the figures of its device."""
 
-    flops_per_second: float
+    flops_per_second: Rate
     """The peak: of its largest matrix products."""
-    bytes_per_second: float
+    bytes_per_second: Rate
     """The bandwidth of its memory: of element-wise additions larger than its caches."""
     calibrated: str | None = None
     """When `xfcost calibrate` measured them (UTC, ISO 8601); None: measured only for this report, or nominal."""

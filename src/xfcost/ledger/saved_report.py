@@ -5,7 +5,6 @@ A ledger and a saved file both become a `Report`, so that one comparison serves 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, Final
 
 import msgspec
@@ -14,12 +13,11 @@ from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.measurements import faults_of_seconds, faults_of_timing
+from xfcost.ledger.measurements import fault_of_timing
 from xfcost.ledger.metadata import Prediction, Timing
 from xfcost.ledger.objects import ledger_object
-from xfcost.ledger.units import BYTES_PER_ELEMENT, number_of
+from xfcost.ledger.units import BYTES_PER_ELEMENT, Count, number_of
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _NO_REPORT: Final = "is not a report of `xfcost analyze --format json -o FILE`"
 # Other JSON of xfcost: a key that only it has -> the command that wrote it.
@@ -228,16 +226,9 @@ def read_report(text: str, name: str) -> Report:
         report = msgspec.convert(fields, Report)
     except msgspec.ValidationError as error:
         raise UsageError(f"{name}: {_NO_REPORT}: {printable(str(error), 120)}") from None
-    if (fault := next(_faults(report), None)) is not None:
+    fault = fault_of_timing(report.timing)
+    if report.dtype not in BYTES_PER_ELEMENT:
+        fault = f"there is no dtype {printable(report.dtype)}"
+    if fault is not None:
         raise UsageError(f"{name}: {_NO_REPORT}: {fault}")
     return report
-
-
-def _faults(report: Report) -> Iterator[str]:
-    """What no run has, and types allow."""
-    if report.dtype not in BYTES_PER_ELEMENT:
-        yield f"there is no dtype {printable(report.dtype)}"
-    if report.timing is not None:
-        yield from faults_of_timing(report.timing)
-    if (given := report.prediction) is not None:
-        yield from faults_of_seconds((given.low, given.seconds, given.high))

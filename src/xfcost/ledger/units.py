@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
 
 # An int in every count; a `LetteredInt` where an order is derived.
 Number: TypeAlias = Any
@@ -17,6 +19,12 @@ BINARY: Final = tuple(
 HOUR: Final = 3600
 DAY: Final = 24 * HOUR
 TIME: Final = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
+# Figures in files. No clock reads less, and no run lasts longer: ratios of such times are still numbers.
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e12)]
+Spent = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
+Rate = Annotated[float, msgspec.Meta(gt=1e-12, lt=1e24)]
+
 BYTES_PER_ELEMENT: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 DTYPE_NAMES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 DASH: Final = "–"
