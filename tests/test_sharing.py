@@ -92,6 +92,7 @@ def test_stages_of_whole_nodes_send_over_the_network():
     found = on("llama3.1-8b", "h100-sxmx16", tensor_parallel=8, pipeline=2, batch=16).exchange
     # half of 64 sub-layers and the embedding, sixteen samples; an eighth of their vectors to the next node
     assert found.seconds == pytest.approx(33 * 16 * 8192 / 450e9 + 2 * 8192 / 50e9)
+    assert found.bytes == 33 * 16 * 8192 + 2 * 8192
     inside = on("llama3.1-8b", "h100-sxmx8", tensor_parallel=4, pipeline=2, batch=16).exchange
     assert inside.seconds == pytest.approx(33 * 16 * 8192 / 450e9 + 4 * 8192 / 450e9)
 
@@ -153,6 +154,14 @@ def test_experts_are_whole_on_their_devices():
     assert inside.time.expected_link_bytes == inside.time.link_bytes == 65 * 64 * 4096 * 2
     others = 46_702_792_704 - experts
     assert inside.memory.weights == pytest.approx(found.memory.weights - 2 * 7 / 8 * others, rel=2e-3)
+    # of three devices two hold three of the eight experts
+    three = on("mixtral-8x7b", "h100-sxmx3", tensor_parallel=1, expert_parallel=3, batch=3)
+    assert three.memory.weights == 2 * (others + experts * 3 // 8)
+    # of four pairs of devices each has two experts and 16 samples: a token's two are expected on 3·(1 - (6·5)/(8·7))
+    # other pairs; a device sends half of each vector, there and back
+    pairs = on("mixtral-8x7b", "h100-sxmx8", tensor_parallel=2, expert_parallel=8, batch=64).time
+    assert pairs.link_bytes == 65 * 16 * 4096 * 2
+    assert pairs.expected_link_bytes - pairs.link_bytes == pytest.approx(2 * 39 / 28 * 16 * 4096 * 2 * 32 / 2)
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -74,6 +74,9 @@ def test_tensor_parallelism_divides_maps_and_vocabulary_and_leaves_norms_and_pos
     whole = BLOCKS * 4 * D + 2 * D + TABLES[1]
     assert planned().memory.parameters == 2 * (maps + whole)
     assert planned(tensor_parallel=4).memory.parameters == 2 * (maps // 4 + whole)
+    # LLaMA 7B's head has a table of its own: 32 blocks of 4·d² and 3·d·11008 weights, and 65 RMS norms
+    maps, norms = 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 2 * 32000 * 4096, 65 * 4096
+    assert planned("llama-7b", tensor_parallel=8).memory.parameters == 2 * (maps // 8 + norms)
 
 
 def test_a_pipeline_has_equal_blocks_and_a_copy_of_the_shared_table_at_both_ends():
@@ -127,8 +130,8 @@ def _tables(name: str) -> int:
 # ── activations ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _kept(where=None) -> int:
-    return xfcost.analyze("gpt3-xl", **XL).total("kept_bytes", where)
+def _kept(where=None, spec="gpt3-xl", **options) -> int:
+    return xfcost.analyze(spec, **(XL | options)).total("kept_bytes", where)
 
 
 def test_one_device_keeps_what_the_ledger_says():
@@ -147,6 +150,10 @@ def test_full_recomputation_keeps_the_input_of_every_block_and_one_block_comes_b
     memory = planned(checkpoint="full").memory
     assert memory.activations == _kept(lambda row: not row.in_block) + BLOCKS * 2 * N * D
     assert memory.recomputed == _kept(lambda row: row.in_block) // BLOCKS
+    outside = _kept(lambda row: not row.in_block, batch=3)
+    assert planned(checkpoint="full", batch=3).memory.activations == outside + BLOCKS * 3 * 2 * N * D
+    outside = _kept(lambda row: not row.in_block, "vit-b16")  # 196 patches and [CLS], of width 768
+    assert planned("vit-b16", checkpoint="full").memory.activations == outside + 12 * 2 * 197 * 768
 
 
 def test_full_recomputation_divides_the_inputs_of_blocks_where_tokens_are_divided():
@@ -198,6 +205,7 @@ def test_the_first_pipeline_stage_holds_as_many_micro_batches_as_there_are_stage
 
 def test_logits_of_the_loss_are_float32_on_the_last_stage():
     assert planned().memory.logits == 4 * N * 50257
+    assert planned(batch=3).memory.logits == 4 * 3 * N * 50257
     assert planned(tensor_parallel=8).memory.logits == -(-4 * N * 50257 // 8)
     assert planned(pipeline=8).memory.logits == 0
     assert [memory.logits for memory in _stages(pipeline=2)] == [0, 4 * N * 50257]
@@ -364,6 +372,8 @@ def test_a_remedy_adds_to_what_is_given():
     tight = planned(on=group(memory=8 * GIB), zero=3)
     assert tight.remedies == ("--checkpoint selective",)
     assert planned(on=group(memory=20 * GIB), checkpoint="full").remedies == ("--zero 1",)
+    # 8 samples in a step are one for each of 8 devices, and more devices have nothing to share
+    assert planned(on=group(memory=GIB), global_batch=8 * N).remedies == ()
 
 
 def test_without_a_trace_the_states_of_adafactor_are_not_known():
