@@ -14,6 +14,7 @@ from polynomials import read
 from xfcost.formulas.arithmetic import ceil_div, ceil_log2, floor_sqrt, greater, lesser, root_divisor, round_up, rounded
 from xfcost.formulas.exact_form import ExactForms, through, value, written
 from xfcost.formulas.letters import LETTERS, TWELFTHS, LetteredInt, Polynomial, constant, exponents, form_of, lettered
+from xfcost.layers.feed_forward import Mlp
 
 # Arithmetic of formulas: whole numbers and symbols, polynomials through counted numbers, closed forms as read ─────────
 
@@ -282,6 +283,8 @@ def test_roots_and_logarithms() -> None:
     assert form_of(ceil_log2(lettered(32, "k"))) == constant(5)
     assert (rounded(n, 0.25), rounded(n, 0.25).form.order()) == (250, "O(N)")
     assert [rounded(number, 0.5) for number in (1, 2, 3, 5)] == [0, 1, 2, 2]
+    # a hidden width of 1.1·30, as it is written, is 33
+    assert Mlp(ratio=1.1).inner(30) == 33
 
 
 def test_orders_are_written_in_the_fewest_letters() -> None:

@@ -349,11 +349,15 @@ def test_the_edges_of_a_graph_are_no_tokens() -> None:
     assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(1, 1), (1, 2)]
 
 
+class Translator(nn.TransformerDecoder):
+    """A class of one's own, which may take any axes."""
+
+
 def test_the_letter_of_an_input_says_where_its_tokens_are():
-    # (N, B, D), as torch's attention takes it by default; of inputs without the letter the batch comes second too
-    layer = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0)
-    model = nn.TransformerDecoder(layer, 2, norm=None)
-    inputs = lambda n: {"tgt": torch.randn(n, 2, 8), "memory": torch.randn(5, 2, 8)}  # noqa: E731 - one line
+    # (N, B, D), as torch's attention takes it by default; of inputs without the letter the batch comes second too, here
+    # of as many samples as the memory has tokens
+    model = Translator(nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0), 2, norm=None)
+    inputs = lambda n: {"tgt": torch.randn(n, 5, 8), "memory": torch.randn(5, 5, 8)}  # noqa: E731 - one line
     found = xfcost.reach(model, example_inputs=inputs, N=12)
     assert [(one.name, one.units) for one in found.inputs] == [("tgt", 12), ("memory", 5)]
     assert [(step.stream, step.tokens) for step in found.steps] == [("tgt", 12), ("tgt", 12)]

@@ -233,6 +233,15 @@ def ledger_at(system, run, n):
         return None
 
 
+@pytest.mark.parametrize("name", ["hyena-125m", "swinv2-t-w8-256", "deepseek-v2-lite"])
+def test_sums_without_rows_are_those_of_the_rows_of_a_batch(name):
+    # Hyena's filters and the biases of Swin V2 are computed once for all samples
+    run, system = make_run(batch=3), SpecSystem(load(name))
+    ledger = system.ledger(run)
+    assert any(row.once and row.macs for row in ledger.rows) is (name != "deepseek-v2-lite")
+    assert system.costs(run)[1] == {quantity: curve(ledger) for quantity, curve in CURVES.items()}
+
+
 @pytest.mark.parametrize("name", BY_HAND)
 def test_at_every_n_the_forms_give_what_is_counted_there(name):
     system, run, tokens, forms = found(name)

@@ -73,6 +73,8 @@ def test_execution_changes_neither_macs_nor_traffic_formulas() -> None:
     assert analyze("gpt2", trace=False).total("plain_traffic_bytes") is None
     batch = analyze("gpt2", batch=3, memory_level=2**20, trace=False)
     assert batch.total("plain_traffic_bytes") == 3 * (eager.total("plain_traffic_bytes") or 0)
+    half = analyze("gpt2", dtype="bfloat16", memory_level="192KiB", trace=False)
+    assert half.total("tiled_traffic_bytes") == 2 * 144 * tiled(AttentionCore(1, 1024, 1024, 64), 192 * 1024 // 2)
 
 
 @pytest.mark.parametrize(

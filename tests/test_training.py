@@ -299,6 +299,11 @@ def test_a_whole_run_by_hand(tmp_path):
     assert run.device_days == 4 * run.days
 
 
+def test_the_tokens_of_a_step_are_those_of_both_streams():
+    # three samples of 512 tokens in the encoder and in the decoder
+    assert xfcost.analyze("t5-small", mode="train", batch=3, trace=False).training.step.tokens == 3 * 2 * 512
+
+
 @given(
     d=st.integers(1, 10**12), devices=st.integers(1, 10**5), rate=st.floats(1, 1e18), batch=st.sampled_from([1, 3, 8])
 )

@@ -329,8 +329,10 @@ def test_a_utilisation_leaves_out_what_fused_attention_recomputes():
 
 
 def test_run_and_plan_count_the_same_model_flops():
-    ledger = xfcost.analyze("gpt3-xl", on=group(), tokens=2**36, global_batch=2**20, **(XL | {"attention": "fused"}))
+    options = XL | {"attention": "fused", "tokens": 2**36, "global_batch": 2**20, "mfu": 0.4}
+    ledger = xfcost.analyze("gpt3-xl", on=group(), **options)
     run, plan = ledger.training.run, ledger.training.plan
+    assert run.days == pytest.approx(plan.at[0].days)
     assert (run.steps, run.flops - run.recomputed_flops) == (plan.steps, plan.run_flops)
     assert run.without_recomputation.flops == plan.run_flops
     assert run.without_recomputation.without_params_flops == 6 * ATTENTION * 2**36 // N
