@@ -10,6 +10,7 @@ import pytest
 import xfcost
 from helpers import csv_of, error_of, stdout_of, xf
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.modes import CacheBytes
 from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightMatrix, quantised_cache
 
@@ -117,6 +118,9 @@ def test_keys_and_values_have_a_byte_and_states_do_not():
     assert quantised.cache.bytes_per_token == 65_536
     assert plain.on.time.bytes - quantised.on.time.bytes == quantised.cache.bytes
     assert quantised.on.memory.largest_tokens == pytest.approx(2 * plain.on.memory.largest_tokens, rel=1e-3)
+    # a layer's attention: keys and values of four samples with a byte each, queries and outputs with two
+    core = next(row for row in quantised.rows if row.fused)
+    assert row_bound(core, quantised).least_bytes == 4 * (2 * 1000 * 1024 + 2 * 2 * 4096)
     states = [xfcost.analyze("mamba-130m", N=100, cache=cache, **DECODE).cache for cache in (None, "int8")]
     assert states[0] == states[1]
     written = [

@@ -162,6 +162,11 @@ def test_experts_are_whole_on_their_devices():
     pairs = on("mixtral-8x7b", "h100-sxmx8", tensor_parallel=2, expert_parallel=8, batch=64).time
     assert pairs.link_bytes == 65 * 16 * 4096 * 2
     assert pairs.expected_link_bytes - pairs.link_bytes == pytest.approx(2 * 39 / 28 * 16 * 4096 * 2 * 32 / 2)
+    # of two stages a device has half of the layers, and two micro-batches of 16 samples pass through it
+    options = {"tensor_parallel": 2, "pipeline": 2, "expert_parallel": 4, "batch": 64}
+    stages = on("mixtral-8x7b", "h100-sxmx8", **options).time
+    sent = 2 * (1 - 6 / 28) * 16 * 4096 * 2 * 16 / 2
+    assert stages.expected_link_bytes - stages.link_bytes == pytest.approx(2 * sent)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -352,6 +357,18 @@ def test_every_replica_reads_its_own_weights():
     row = next(row for row in core.rows if row.fused)
     # keys and values of a layer, 1000·2048 numbers twice; queries and outputs, 2·4096
     assert row_bound(row, core).least_bytes == 2 * (2 * 1000 * 2048 + 2 * 4096)
+
+
+def test_all_devices_together_compute_an_operation():
+    # 2·1000·768·3072 FLOPs, 380 for each byte, and the biases; without degrees two devices divide them perfectly
+    ledgers = [
+        xfcost.analyze("gpt2", on=f"h100-sxm{count}", **DECODE | {"mode": "prefill", "N": 1000}) for count in ("", "x2")
+    ]
+    up = next(row for row in ledgers[0].rows if row.title == "MLP up-projection")
+    one, two = (row_bound(up, ledger) for ledger in ledgers)
+    assert one.roofline_bound == "compute-bound"
+    assert one.least_seconds == pytest.approx((2 * 768 + 1) * 1000 * 3072 / 989e12, rel=1e-3)
+    assert two.least_seconds == one.least_seconds / 2
 
 
 def test_a_replica_holds_the_cache_of_its_samples_in_every_mode():
