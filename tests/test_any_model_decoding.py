@@ -491,6 +491,25 @@ def test_a_cache_that_is_not_there(options: dict[str, Any], words: str) -> None:
         xfcost.analyze(Named(), example_inputs=ids, **options)
 
 
+class Refuses(Decoder):
+    """Its code raises on `meta`."""
+
+    def forward(self, input_ids: torch.Tensor, past_key_values: Any = None, *, use_cache: bool = False) -> Any:
+        if input_ids.is_meta:
+            raise RuntimeError("not on meta")
+        return super().forward(input_ids, past_key_values, use_cache=use_cache)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_prompt_runs_on_fake_tensors_where_its_step_does(device: str) -> None:
+    given = {"input_ids": torch.zeros(B, N - 1, dtype=torch.long, device=device)}
+    found = xfcost.analyze(Refuses().to(device), example_inputs=given, mode="decode", mixing=False)
+    usual = xfcost.analyze(Decoder().to(device), example_inputs=given, mode="decode", mixing=False)
+    assert found.module is not None
+    assert found.module.tensors == "fake"
+    assert (found.total("macs"), found.cache) == (usual.total("macs"), usual.cache)
+
+
 class Views(Decoder):
     """Keys and values are views of one tensor."""
 

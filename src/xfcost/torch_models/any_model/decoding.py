@@ -33,15 +33,16 @@ from xfcost.torch_models.any_model.run import (
     RecordedModule,
     TensorKind,
     cache_in,
+    copied_inputs,
+    first_to_run,
     named_tensors,
     run,
-    stand_ins,
     storage_bytes,
+    tensors_of,
 )
-from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, refused
+from xfcost.torch_models.any_model.user_errors import OwnError
 from xfcost.torch_models.running.on_meta import RepeatedShapes, TooManyCallsError
-from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, shapes_on_meta, without_autocast
-from xfcost.torch_models.shared.private_torch import no_compiler
+from xfcost.torch_models.running.surroundings import WithoutPadding
 
 # Attributes of a cache's layers that hold keys and values; other tensors that don't grow are recurrent states.
 _KEYS_AND_VALUES: Final = ("keys", "values")
@@ -96,25 +97,20 @@ def prompt_of(model: nn.Module, given: Given, names: CacheNames = USUAL_NAMES) -
     return Given((), inputs | asked | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
 
 
-def step_after(
-    model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES, *, how: TensorKind = "meta", numbers: bool = False
-) -> Given:
-    """The inputs of the decode step after `prompt`, which runs here: on `meta`, or if it looks at values as it is.
+def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES) -> Given:
+    """The inputs of the decode step after `prompt`, which runs here, on the first tensors that it runs on.
 
     Raises:
         UsageError: the prompt does not run, or returns no cache.
     """
+    return first_to_run(model, *prompt, lambda how, numbers: _step(model, prompt, names, how, numbers=numbers))[0]
+
+
+def _step(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind, *, numbers: bool) -> Given:
+    """The same after a prompt on such tensors; fake ones become tensors of where the model's own are."""
     encoded: list[Any] = []
-    try:
-        with _encoder_kept(model, encoded):
-            outputs, inputs = _outputs(model, prompt, names, how, numbers=numbers)
-    except (Exception, SystemExit) as error:
-        if how == "meta" and is_about_meta(error):
-            if not numbers:
-                return step_after(model, prompt, names, numbers=True)
-            if not any(tensor.is_meta for tensor in model.parameters()):
-                return step_after(model, prompt, names, how="real")
-        raise refused(model, error) from error
+    with _encoder_kept(model, encoded):
+        outputs, inputs = _outputs(model, prompt, names, how, numbers=numbers)
     cache = cache_in(outputs, names.returns)
     if cache is None:
         raise UsageError(
@@ -128,6 +124,11 @@ def step_after(
     step[name] = torch.zeros_like(inputs[name][:, -1:])  # images, masks and positions are of the prompt only
     if name == "decoder_input_ids":
         step["encoder_outputs"] = encoded[-1] if encoded else (outputs["encoder_last_hidden_state"],)
+    if how == "fake":
+        own = prompt.kwargs[name].device
+        step = copied_inputs(
+            step, lambda one: torch.empty_strided(one.shape, one.stride(), dtype=one.dtype, device=own).zero_()
+        )
     return Given((), step)
 
 
@@ -169,10 +170,9 @@ def _outputs(
     def first(number: int | None, most: float = inf) -> tuple[Any, dict[str, Any]]:
         kwargs = prompt.kwargs | ({} if number is None else {"input_ids": ids[:, :number]})
         with (
-            stand_ins(how, model, (), kwargs) as (_, inputs), shapes_on_meta(), without_autocast(), no_compiler(),
-            WithoutPadding(), known_numbers(prompt.kwargs.values(), made=numbers),
+            tensors_of(how, model, (), kwargs, numbers=numbers, padding=WithoutPadding()) as (_, inputs),
             RepeatedShapes(most),
-        ):  # fmt: skip
+        ):
             return model(**inputs), inputs
 
     try:
@@ -232,7 +232,7 @@ def with_mode(  # noqa: PLR0913 - what is known of a run
     names: CacheNames,
 ) -> Ledger:  # fmt: skip
     """`ledger` of the prompt or step `given`, which was `found` to run so, with its cache, of all layers."""
-    after, all_layers = found.cache, layers.cache if layers is not None else dict
+    all_layers = layers.cache if layers is not None else dict
     logits = "last" if "logits_to_keep" in given.kwargs else "all"
     ledger, logits_of = of_text(ledger, given), logits if mode == "prefill" else None
     metadata, samples = msgspec.structs.replace(ledger.metadata, mode=mode, logits=logits_of), ledger.metadata.batch
@@ -241,23 +241,20 @@ def with_mode(  # noqa: PLR0913 - what is known of a run
         ledger = ledger.with_note(
             "counted without padding: the model checks for padding, and `meta` tensors have no values"
         )
+    step = step_after(model, given, names) if mode == "prefill" else given
+    past = cache_in(step.kwargs, names.takes)
+    before = all_layers(storage_bytes(past))
     if mode == "prefill":
-        step = step_after(model, given, names)
-        cache = _cache(after, all_layers(run(model, *step, cache=names).cache), samples, step, names)
-        return msgspec.structs.replace(ledger, cache=msgspec.structs.replace(cache, bytes=sum(after.values())))
-    before = all_layers(storage_bytes(cache_in(given.kwargs, names.takes)))
-    cache = _cache(before, after, samples, given, names)
-    ledger = msgspec.structs.replace(ledger, cache=cache)
+        cache = _cache(before, all_layers(run(model, *step, cache=names).cache), samples, past)
+        return msgspec.structs.replace(ledger, cache=msgspec.structs.replace(cache, bytes=sum(before.values())))
+    ledger = msgspec.structs.replace(ledger, cache=_cache(before, found.cache, samples, past))
     return msgspec.structs.replace(ledger, step=ledger.decode_step())
 
 
-def _cache(
-    before: Mapping[str, int], after: Mapping[str, int], samples: int, step: Given, names: CacheNames
-) -> CacheBytes:
-    """The cache `after` a step, and by how much that step has let it grow."""
+def _cache(before: Mapping[str, int], after: Mapping[str, int], samples: int, past: Any) -> CacheBytes:
+    """The cache `after` a step, and by how much that step has let it grow; `past` is the cache before it."""
     fixed = {name: nbytes for name, nbytes in after.items() if nbytes <= before.get(name, 0)}
     more = {name: nbytes - before.get(name, 0) for name, nbytes in after.items() if name not in fixed}
-    past = cache_in(step.kwargs, names.takes)
     for name, added in more.items():
         # a step gives it more axes than the prompt (positions in Qwen4's indexer), the same for every token
         if 0 < before.get(name, 0) < added and hasattr(past, "get_seq_length"):

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -180,10 +180,29 @@ def run(
     model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False,
     cache: CacheNames = USUAL_NAMES,
 ) -> RecordedModule:  # fmt: skip
-    """One forward of `model(*args, **kwargs)`, first without elements, then with them if its code looks at them.
+    """One forward of `model(*args, **kwargs)`, on the first tensors that it runs on.
 
-    Code that raises the same on `meta` and on fake tensors looks at no elements: the error is its own. With `training`
-    the model is in training mode, and a backward pass follows. `keeps_free`: as `RecordedOperations` takes it.
+    With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `RecordedOperations`
+    takes it. Errors are those of `first_to_run`.
+    """
+    options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": cache}
+    found, reason = first_to_run(
+        model, args, kwargs, lambda how, numbers: run_on(how, model, args, kwargs, numbers=numbers, **options)
+    )
+    return found._replace(reason=reason)
+
+
+_Found = TypeVar("_Found")
+
+
+def first_to_run(
+    model: nn.Module, args: Args, kwargs: Kwargs, attempt: Callable[[TensorKind, bool], _Found]
+) -> tuple[_Found, str | None]:
+    """What the first attempt gives that raises nothing, and why it did not run on `meta`.
+
+    An attempt to run the model is given the kind of tensors, and whether those that `torch.arange` and its kin make on
+    `meta` keep their numbers. The first are without elements, the last with them, for code that looks at them. Code
+    that raises the same on `meta` and on fake tensors looks at no elements: the error is its own.
 
     Raises:
         UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
@@ -198,10 +217,7 @@ def run(
         if numbers and failed is not None and not is_about_meta(failed):
             continue
         try:
-            found = run_on(
-                how, model, args, kwargs, training=training, keeps_free=keeps_free, cache=cache, numbers=numbers
-            )
-            return found if numbers else found._replace(reason=reason)
+            return attempt(how, numbers), None if how == "meta" else reason
         except XfcostError:
             raise
         except (Exception, SystemExit) as error:
@@ -216,22 +232,14 @@ def run(
     raise refused(model, failed, hint) from failed
 
 
-def run_on(  # noqa: PLR0913 - options
-    how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
-    training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
-    cache: CacheNames = USUAL_NAMES, numbers: bool = False,
-) -> RecordedModule:  # fmt: skip
-    """One recorded run on such tensors. What the model raises passes through.
-
-    `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
-    `recorder` records instead of the usual one. With `numbers` tensors that `torch.arange` and its kin make on `meta`
-    keep their numbers.
-    """
-    outside, padding = Work("", "outside"), WithoutPadding()
+@contextmanager
+def tensors_of(  # noqa: PLR0913 - options
+    how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, *, numbers: bool = False, training: bool = False,
+    padding: WithoutPadding | None = None,
+) -> Iterator[tuple[Args, Kwargs]]:  # fmt: skip
+    """Let `model` run on such tensors, and give its inputs as such; `padding` answers its questions on `meta`."""
     faking = fake_tensor_mode() if how == "fake" else nullcontext()
-    learned: frozenset[str] = frozenset()
-    with stand_ins(how, model, args, kwargs, faking, training=training) as (own_args, own_kwargs), ExitStack() as stack:
-        recorder = recorder or Recorder(model if training else None)
+    with stand_ins(how, model, args, kwargs, faking, training=training) as inputs, ExitStack() as stack:
         stack.enter_context(no_compiler())
         if how == "fake":  # torch logs what a fake run raises; the next attempt shows whether that matters
             logger = logging.getLogger(FAKE_TENSOR_LOGGER)
@@ -241,8 +249,30 @@ def run_on(  # noqa: PLR0913 - options
         if how == "meta":
             stack.enter_context(shapes_on_meta())
             stack.enter_context(without_autocast())
-            stack.enter_context(padding if kwargs.get("use_cache") else nullcontext())
+            stack.enter_context(padding or nullcontext())
             stack.enter_context(known_numbers(reached((args, kwargs)), made=numbers))
+        yield inputs
+
+
+def run_on(  # noqa: PLR0913 - options
+    how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
+    training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
+    cache: CacheNames = USUAL_NAMES, numbers: bool = False,
+) -> RecordedModule:  # fmt: skip
+    """One recorded run on such tensors. What the model raises passes through.
+
+    `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
+    `recorder` records instead of the usual one. `numbers`: as an attempt of `first_to_run` is given it.
+    """
+    outside, padding = Work("", "outside"), WithoutPadding()
+    learned: frozenset[str] = frozenset()
+    asked = padding if kwargs.get("use_cache") else None
+    with (
+        tensors_of(how, model, args, kwargs, numbers=numbers, training=training, padding=asked) as inputs,
+        ExitStack() as stack,
+    ):
+        own_args, own_kwargs = inputs
+        recorder = recorder or Recorder(model if training else None)
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))
