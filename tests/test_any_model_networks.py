@@ -1,6 +1,7 @@
 """Small networks by hand, modules of transformers, presets without their spec, and what is left uncounted."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -114,6 +115,17 @@ def test_a_quantised_product_counts():
     ledger = xfcost.analyze(Quantised(), example_inputs=torch.ones(2, 4), trace=False)
     # 2·5 outputs of width 4, and a bias each
     assert (ledger.total("macs"), ledger.total("flops")) == (40, 80 + 10)
+
+
+@pytest.mark.parametrize("ones", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_a_triangular_system_counts_as_substitution(left, ones):
+    matrix, given = torch.eye(4).expand(2, 4, 4), torch.ones(2, 4, 3) if left else torch.ones(2, 3, 4)
+    solve = partial(torch.linalg.solve_triangular, upper=False, left=left, unitriangular=ones)
+    ledger = module_ledger(Call(solve), (matrix, given))
+    # of 2 samples · 3 right sides: the 4 unknowns take 0 + 1 + 2 + 3 MACs, and a division each
+    assert (ledger.total("macs"), ledger.total("flops")) == (6 * 6, 2 * 6 * 6 + (0 if ones else 6 * 4))
+    assert ledger.module.traced == "agrees"
 
 
 def test_an_integer_product_counts():

@@ -103,6 +103,17 @@ def _grouped(args: tuple[Any, ...], result: Any) -> Costs:
     return contraction(result, result.numel() * left.shape[-1])
 
 
+def _triangular_solve(args: tuple[Any, ...], result: Any) -> Costs:
+    """L (…, n, n), B (…, n, m) or, from the right, (…, m, n): substitution. Of n unknowns the k-th takes k - 1 MACs.
+
+    (L, B, upper, left, unitriangular), options of the default left out; without a diagonal of ones a division each.
+    """
+    has_ones = len(args) > 3 and args[-1] is True  # noqa: PLR2004 - `upper` alone is not it
+    elements = result.numel()
+    divide = COMPLEX_MULTIPLY if result.is_complex() else MULTIPLY
+    return contraction(result, elements * (args[0].shape[-1] - 1) // 2, others=0 if has_ones else elements * divide)
+
+
 def _convolution(args: tuple[Any, ...], result: Any) -> Costs:
     """Weights (out, in/groups, *kernel): in/groups·kernel MACs per output element; transposed, per input element."""
     transposed = len(args) > 6 and args[6] is True  # noqa: PLR2004
@@ -238,6 +249,7 @@ CONTRACTIONS: Final[dict[Formula, str]] = {
     ),
     _euclidean: "_euclidean_dist",
     _grouped: "_grouped_mm _scaled_grouped_mm",
+    _triangular_solve: "linalg_solve_triangular",
     _convolution: "convolution _convolution _convolution_mode",
     _attention: "scaled_dot_product_attention",
     _attention_products: """_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_attention_math_for_mps
