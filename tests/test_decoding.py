@@ -254,6 +254,15 @@ def test_the_cache_of_llama_3_by_hand() -> None:
     assert ledger.step.intensity == pytest.approx(ledger.total("flops") / ledger.step.bytes_read)
 
 
+def test_a_step_of_a_decoder_reads_no_weights_of_the_encoder_and_of_its_keys() -> None:
+    # T5-small: 6 blocks of width 512: Q, K, V and O, Q and O of cross-attention, 2·512·2048, three norms, biases of
+    # 8 heads and 10 distances; a last norm, the head's table, a row of it
+    block = 4 * 512**2 + 2 * 512**2 + 2 * 512 * 2048 + 3 * 512 + 8 * 10
+    ledger = analyze("t5-small", mode="decode", N=(20, 10), trace=False, **PLAIN)
+    assert ledger.step is not None
+    assert ledger.step.weight_bytes == 4 * (6 * block + 512 + 32128 * 512 + 512)
+
+
 def test_the_cache_of_gpt_2_in_float32_by_hand() -> None:
     """12 layers · 2 (K, V) · 12 heads · 64 · 4 bytes = 73,728 bytes more per token of a sample; 2 samples of 512."""
     ledger = analyze("gpt2", N=512, batch=2, dtype="float32", mode="decode", trace=False)
