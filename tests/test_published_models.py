@@ -198,8 +198,10 @@ def test_chunks_of_linear_attention_have_kinds_by_hand():
     mixing = {kind: ledger.total("macs", lambda row: row.mixing == kind) for kind in KINDS}  # noqa: B023 - used at once
     states = 30 * 32 * 64 * (3 * 64 * 128 * 128 + 64 * 64 * 128)
     assert mixing["global"] == 10 * 2 * 16 * 256 * 4096**2 + states
-    # keys by keys and queries by keys of a chunk, and a kernel of 4 tokens on 8192 channels, padded by 3
-    assert mixing["local"] == 30 * (32 * 64 * 2 * 64 * 64 * 128 + 4 * 8192 * (4096 + 3))
+    # keys by keys and queries by keys of a chunk, two triangular systems (of 64 unknowns the k-th takes k - 1 products
+    # on each of 128 right sides), and a kernel of 4 tokens on 8192 channels, padded by 3
+    chunk = 2 * 64 * 64 * 128 + 2 * (64 * 63 // 2) * 128
+    assert mixing["local"] == 30 * (32 * 64 * chunk + 4 * 8192 * (4096 + 3))
     assert mixing["unknown"] == 0
 
 

@@ -77,7 +77,7 @@ def _check_tensor_parallel(mesh: Mesh, architecture: Architecture) -> None:
         for name, heads in own.items():
             if heads % t:
                 raise UsageError(
-                    f"--tensor-parallel {t}: {path}: `{name}` has {heads}, which don't divide by it; with "
+                    f"--tensor-parallel {t}: `{name}` of {path} is {heads}, which {t} does not divide; with "
                     f"{mesh.on.count} devices it could be {divisors_text(gcd(heads, mesh.on.count))}"
                 )
     for stream in architecture.streams:

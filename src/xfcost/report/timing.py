@@ -33,7 +33,9 @@ def timing_texts(ledger: Ledger) -> Iterator[TextLines]:
     timing = ledger.timing
     if timing is None:
         return
-    peak = f", peak {_peak_text(timing.peak_bytes, timing.predicted_reserved_bytes)}" if timing.peak_bytes else ""
+    peak = ""
+    if timing.peak_bytes:
+        peak = f", peak {_peak_text(timing.peak_bytes, timing.predicted_reserved_bytes, 'is predicted to reserve')}"
     yield line(f"time: on {where_text(timing)}{peak}")
     yield from _lane_texts(timing)
     if timing.device == "mps":
@@ -92,11 +94,11 @@ def where_text(timing: Timing | Prediction) -> str:
     return f"{timing.device}, {timing.machine}, {units.number_of(timing.threads, 'thread')}"
 
 
-def _peak_text(live: int, reserved: tuple[int, int] | None) -> str:
+def _peak_text(live: int, reserved: tuple[int, int] | None, reserves: str = "reserves") -> str:
     """`124 MiB of tensors; torch reserves 142 MiB to 238 MiB`; on the CPU `124 MiB`."""
     if reserved is None:
         return units.size(live)
-    return f"{units.size(live)} of tensors; torch reserves {' to '.join(map(units.size, reserved))}"
+    return f"{units.size(live)} of tensors; torch {reserves} {' to '.join(map(units.size, reserved))}"
 
 
 def lane_text(timing: Timing | None) -> str:
