@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from math import ceil, exp, gcd, log, log2, prod
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -367,18 +368,23 @@ def _kernel_baseline(baseline: Baseline, cache: DeviceCache, found: CallFeatures
     return baseline.call_seconds + max(arithmetic, memory)
 
 
+@cache  # a network's calls are points of the calibrations without each of the others
+def _point(baseline: Baseline, found: CallFeatures) -> tuple[tuple[float, ...], float]:
+    return tuple(round(number, 3) for number in found.numbers), baseline_seconds(baseline, found)
+
+
 def samples_of(baseline: Baseline, measured: Mapping[CallFeatures, float]) -> tuple[Samples, ...]:
     """The points of measured calls, kind by kind."""
     kinds: dict[tuple[str, str], list[tuple[tuple[float, ...], float]]] = defaultdict(list)
     for found, seconds in measured.items():
-        ratio = log(seconds / baseline_seconds(baseline, found))
-        kinds[found.operation, found.variant].append((found.numbers, ratio))
+        numbers, expected = _point(baseline, found)
+        kinds[found.operation, found.variant].append((numbers, round(log(seconds / expected), 4)))
     return tuple(
         Samples(
             operation=operation,
             variant=variant,
-            numbers=tuple(tuple(round(number, 3) for number in numbers) for numbers, _ in points),
-            ratios=tuple(round(ratio, 4) for _, ratio in points),
+            numbers=tuple(numbers for numbers, _ in points),
+            ratios=tuple(ratio for _, ratio in points),
         )
         for (operation, variant), points in kinds.items()
     )
