@@ -219,6 +219,16 @@ def test_numbers_that_are_known_on_meta_are_those_of_the_cpu() -> None:
             numbers.tolist()
 
 
+def test_a_run_whose_numbers_are_known_on_meta_has_no_reason_to_be_real() -> None:
+    class Reads(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * int(torch.arange(3, device=x.device)[2])
+
+    found = xfcost.analyze(Reads(), example_inputs=torch.zeros(1, 4, 8), trace=False).module
+    assert found is not None
+    assert (found.tensors, found.reason) == ("meta", None)
+
+
 HALVES = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
 HALVES |= {"d_model": 16, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "vocab_size": 40, "decoder_start_token_id": 2}
 HALVES |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

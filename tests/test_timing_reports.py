@@ -374,3 +374,9 @@ def test_options_of_a_timing_without_a_timing_are_refused():
 def test_every_command_that_times_has_them(command):
     said = error_of(*command, "--device", "cpu", "--runs", "0")
     assert "--runs 0: expected a whole number" in said
+
+
+def test_a_measured_peak_stands_beside_the_reserved_bytes_that_are_predicted():
+    peak = {"peak_bytes": 3 * 2**20, "predicted_reserved_bytes": (4 * 2**20, 100 * 2**20)}
+    text = " ".join(report_text(vit_timed(**peak)).split())
+    assert "peak 3 MiB of tensors; torch is predicted to reserve 4 MiB to 100 MiB" in text
