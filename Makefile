@@ -19,8 +19,8 @@ test: $(VENV)/test ## install what tests need, then run the quick tier: every co
 test-rest: $(VENV)/test ## run the cases that `make test` leaves out
 	$(BIN)/python -m pytest -n auto --tier rest
 
-contract: $(VENV)/test ## all tests that hold one kind to its declarations: make contract KIND=sliding
-	$(BIN)/python -m pytest -n auto --kind $(KIND)
+contract: $(VENV)/test ## hold a kind to its declarations, cheapest first: make contract KIND=sliding, or SPEC=my.yaml; ALL=1 for every case
+	$(BIN)/python -m pytest $(if $(SPEC),--spec=$(SPEC),--kind $(KIND)) $(if $(ALL),-n auto --tier all,-x --tier quick)
 
 browser: $(VENV)/test ## install a headless Chromium from npm's registry, for `make test-browser`
 	$(PIP) -e '.[browser]'

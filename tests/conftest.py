@@ -9,10 +9,11 @@ import gc
 import os
 import re
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -38,36 +39,95 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="quick: a covering choice of every contract; rest: what that leaves out; all (default): both",
     )
 
-    parser.addoption("--kind", help="only what concerns one kind of mechanism or layer, as in --kind sliding")
+    parser.addoption("--kind", help="the contract of one kind of mechanism or layer, as in --kind sliding")
+    parser.addoption("--spec", help="the contract of the model in a YAML file and of its mixers, at their places in it")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    tier.chosen = config.getoption("--tier")
+    tier.spec = config.getoption("--spec")
+    if tier.spec is not None:
+        from xfcost.ledger.errors import XfcostError
+        from xfcost.spec.load import load
+        from xfcost.spec.placement import place
+        from xfcost.spec.run import Run
+
+        try:
+            place(load(tier.spec), Run())
+        except XfcostError as error:
+            raise pytest.UsageError(str(error)) from None
+    # which cases of a kind run is chosen when all are collected
+    tier.chosen = "all" if config.getoption("--kind") or tier.spec else config.getoption("--tier")
 
 
-def in_tier(item: pytest.Item) -> bool:
-    """Does this tier run this test?"""
-    return tier.runs(rest=item.get_closest_marker("rest") is not None)
+# The files that `--kind` runs beside those of the kind itself, cheapest first.
+CONTRACT: Final = (
+    "test_grammar.py", "test_orders.py", "test_closed_forms.py", "test_every_layer.py", "test_every_mechanism.py",
+    "test_references.py", "test_sizes.py", "test_probe_small.py", "test_every_mechanism_learns.py", "test_decoding.py",
+    "test_saved_activations.py", "test_attention_matrices.py", "test_special_tokens.py", "test_training.py",
+    "test_probe_command.py", "test_presets.py",
+)  # fmt: skip
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--kind` and `--spec`, files that can't concern it are not imported."""
+    kind = config.getoption("--kind")
+    if not (kind or tier.spec) or collection_path.suffix != ".py" or collection_path.name in CONTRACT:
+        return None
+    names = re.search(r"^KINDS = (.*)$", collection_path.read_text(encoding="utf-8"), re.MULTILINE)
+    return None if collection_path.stem == f"test_{kind}" or (names and f'"{kind}"' in names[1]) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     thinned(items)
-    kind = config.getoption("--kind")
-    chosen = [item for item in items if in_tier(item) and (kind is None or of_kind(item, kind))]
+    kind, quick = config.getoption("--kind"), config.getoption("--tier") == "quick"
+    if tier.spec is not None:
+        chosen = in_order([item for item in items if of_spec(item)], quick=False)
+    elif kind is not None:
+        chosen = in_order([item for item in items if of_kind(item, kind)], quick=quick)
+        if not chosen:
+            raise pytest.UsageError(f"--kind {kind}: expected a kind of src/xfcost/mechanisms or layers")
+    else:
+        chosen = [item for item in items if tier.runs(rest=left_to_rest(item))]
     config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
-    if kind is not None and not chosen:
-        raise pytest.UsageError(f"--kind {kind}: expected a kind of src/xfcost/mechanisms or layers that tests concern")
     items[:] = chosen
+
+
+def left_to_rest(item: pytest.Item) -> bool:
+    return item.get_closest_marker("rest") is not None
+
+
+def in_order(items: list[pytest.Item], *, quick: bool) -> list[pytest.Item]:
+    """The tests of a kind, cheapest files first; `quick`: of a test whose every case is left to the rest, one."""
+    cases = defaultdict(list)
+    for item in items:
+        cases[item.path.name, getattr(item, "originalname", item.name)].append(item)
+    if quick:
+        cases = {test: [one for one in found if not left_to_rest(one)] or found[:1] for test, found in cases.items()}
+    # the kind's own files come where the contract begins to build whole models
+    rank = {name: number for number, name in enumerate(CONTRACT)}
+    files = sorted(cases, key=lambda test: rank.get(test[0], rank["test_decoding.py"]))
+    return [item for test in files for item in cases[test]]
+
+
+def parameters_of(item: pytest.Item) -> list[object]:
+    found = getattr(item, "callspec", None)
+    return list(found.params.values()) if found else []
+
+
+def of_spec(item: pytest.Item) -> bool:
+    """Is the test parametrized by the spec, or by one of its mixers at its place?"""
+    from cases.base import Case
+
+    return any(value == tier.spec or isinstance(value, Case) for value in parameters_of(item))
 
 
 def of_kind(item: pytest.Item, kind: str) -> bool:
     """Does a test concern the kind: by its file's name or its `KINDS`, or by a parameter that is of it?"""
-    parameters = getattr(item, "callspec", None)
     kinds = getattr(getattr(item, "module", None), "KINDS", ())
     return (
         item.path.stem == f"test_{kind}"
         or kind in kinds
-        or any(concerns(value, kind) for value in (parameters.params.values() if parameters else ()))
+        or any(concerns(value, kind) for value in parameters_of(item))
     )
 
 
@@ -82,6 +142,37 @@ def concerns(value: object, kind: str) -> bool:
         return True
     inside = value if isinstance(value, tuple | list) else [getattr(value, "component", None)]
     return any(concerns(one, kind) for one in inside if one is not None)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failure of a kind's contract names the files to open: its formulas, its module, its cases."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        found = [component for value in parameters_of(item) for component in components(value)]
+        report.sections += [("files of the kind", files_of(type(one))) for one in found[:1]]
+
+
+def components(value: object) -> list[object]:
+    """The mechanisms and layers that a parameter is or holds."""
+    if hasattr(type(value), "__struct_config__"):
+        return [value]
+    return [one for held in (value if isinstance(value, tuple | list) else ()) for one in components(held)]
+
+
+def files_of(component: type) -> str:
+    """Where its formulas and its module are written, a line each."""
+    import inspect
+
+    from xfcost.torch_models.modules import MODULES
+
+    places = [component, *([MODULES[component]] if component in MODULES else [])]
+    root = Path(__file__).resolve().parent.parent
+    return "\n".join(
+        f"{Path(inspect.getsourcefile(one) or '').relative_to(root)}:{inspect.getsourcelines(one)[1]} {one.__name__}"
+        for one in places
+    )
 
 
 def pytest_collection_finish() -> None:

@@ -1,12 +1,13 @@
 """What the contract is tried on: every example of every mechanism at its places, and whole specs around a component."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
+import tier
 from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
 from xfcost.counting.forward import count
@@ -33,7 +34,14 @@ def place_for(component: SubLayer, grid: Grid, *, fused: bool = False, dim: int 
 
 
 def cases(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[Case]:
-    """Every example of every mechanism on every grid; fused too where that changes something."""
+    """Every example of every mechanism on every grid; fused too where that changes something. Or those of `--spec`."""
+    if tier.spec is not None:
+        parts = {str(Case(one.component, one.place)): one for one, *_ in place(load(tier.spec), Run()).parts()}
+        for part in parts.values():
+            if isinstance(part.component, Mixer):
+                for way in fused if CASES[type(part.component)].fused else fused[:1]:
+                    yield Case(part.component, msgspec.structs.replace(part.place, fused=way))
+        return
     for mechanism in MECHANISMS.values():
         known = CASES[mechanism]
         for component in known.examples:
@@ -106,5 +114,17 @@ def counted_spec(data: dict[str, Any], folder: Path) -> Ledger:
 def exact(ledger: Ledger) -> Ledger:
     """The ledger, whose accounts agree in every row."""
     assert ledger.agreement is not None
-    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    differing = [", ".join(f"{key} {value}" for key, value in one.items()) for one in ledger.agreement.differences]
+    differing += [f"uncounted: {one}" for one in ledger.agreement.uncounted]
+    assert ledger.agreement.exact, "\n".join(["rows that differ:", *differing])
     return ledger
+
+
+def same_rows(declared: Mapping[str, Any], found: Mapping[str, Any], what: str) -> None:
+    """Every row has what its leaf was found to have; a failure lists the rows that have not."""
+    differing = [
+        f"{path}: {what} declared {declared.get(path)}, in the running module {found.get(path)}"
+        for path in declared | found
+        if declared.get(path) != found.get(path)
+    ]
+    assert not differing, "\n".join(["rows that differ:", *differing])

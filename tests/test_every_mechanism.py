@@ -24,7 +24,7 @@ from compared import answers_of, scattered
 from contract import LargestTensor, OneStage, example, joined, make
 from growth import exponent, orders_at
 from specs import architecture_of
-from strategies import answers, as_yaml, exact, examples, place_for, placed, spec_of
+from strategies import answers, as_yaml, exact, examples, place_for, placed, same_rows, spec_of
 from tiers import tiered_cases, tiered_examples
 from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
@@ -198,7 +198,7 @@ def test_params_of_every_row_are_those_of_its_leaf(case: Case) -> None:
         if next(leaf.children(), None) is None
     }
     rows = {f"it.{row.path}": row.params for row in case.component.operations(case.place)}
-    assert rows == leaves, "parameters: row by row, and leaf by leaf"
+    same_rows(rows, leaves, "parameters")
 
 
 @every_case

@@ -7,3 +7,7 @@ chosen = "all"
 def runs(*, rest: bool) -> bool:
     """Does a test run in this tier, which is left to `make test-rest` or is not?"""
     return chosen == "all" or rest == (chosen == "rest")
+
+
+spec: str | None = None
+"""The path of the one spec whose contract runs (`--spec`), in place of presets and of the examples of mechanisms."""

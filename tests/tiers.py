@@ -143,5 +143,7 @@ def of_preset(name: str) -> Needs:
 
 
 def tiered_presets(names: Iterable[str]) -> list[Any]:
-    """Presets as parameters."""
+    """Presets as parameters, or the one spec of `--spec`."""
+    if tier.spec is not None:
+        return [pytest.param(tier.spec)]
     return tiered(names, of_preset)
