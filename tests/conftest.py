@@ -125,9 +125,7 @@ def of_kind(item: pytest.Item, kind: str) -> bool:
     """Does a test concern the kind: by its file's name or its `KINDS`, or by a parameter that is of it?"""
     kinds = getattr(getattr(item, "module", None), "KINDS", ())
     return (
-        item.path.stem == f"test_{kind}"
-        or kind in kinds
-        or any(concerns(value, kind) for value in parameters_of(item))
+        item.path.stem == f"test_{kind}" or kind in kinds or any(concerns(value, kind) for value in parameters_of(item))
     )
 
 

@@ -300,10 +300,11 @@ def test_threads_and_load_are_in_the_ledger():
             "--dtype float16: torch has no kernel for it on",
         ),
         (RuntimeError("CUDA error: unspecified launch failure\nmore"), "--device cuda: it failed while Toy ran"),
-        (torch._dynamo.exc.Unsupported("no graph\nmore"), "--compile: torch could not compile Toy (no graph)"),
+        (None, "--compile: torch could not compile Toy (no graph)"),
     ],
 )
 def test_what_a_device_refuses_is_one_line(error, words):
+    error = error or torch._dynamo.exc.Unsupported("no graph\nmore")  # imported here: it takes seconds
     with pytest.raises(DeviceError) as found, on_device("Toy", "cuda", "float16"):
         raise error
     assert words in str(found.value)
