@@ -13,8 +13,8 @@ help: ## what each target does
 demo: $(VENV)/installed ## install, then compare ViT and Swin on the same image, closed form against the trace
 	$(BIN)/xfcost compare vit swin --size 224 --trace
 
-test: $(VENV)/test ## install what tests need, then run the quick tier: every contract on a covering choice of cases
-	$(BIN)/python -m pytest -n auto --tier quick
+test: $(VENV)/test ## install what tests need, then run the tests of the quick tier that the change can reach; all of them on a clean tree
+	$(BIN)/python -m pytest -n auto --tier quick --changed
 
 test-rest: $(VENV)/test ## run the cases that `make test` leaves out
 	$(BIN)/python -m pytest -n auto --tier rest

@@ -10,6 +10,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,6 +29,10 @@ _FORKS.set_forkserver_preload(
 )  # fmt: skip
 
 
+# CPU seconds of all commands that have run
+seconds = 0.0
+
+
 def run(
     words: Sequence[str], cwd: str | os.PathLike[str] | None, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
@@ -38,6 +43,9 @@ def run(
         process.start()
         process.join()
         stdout, stderr = (file.read_text(encoding=_encoding(environment)[0]) for file in files)
+        with suppress(OSError, ValueError):  # a command that was killed tells none
+            global seconds  # noqa: PLW0603 - a sum over all commands of this process
+            seconds += float(Path(folder, "seconds").read_text(encoding="utf-8"))
     return subprocess.CompletedProcess(list(words), process.exitcode, stdout, stderr)
 
 
@@ -54,6 +62,7 @@ def _command(words: Sequence[str], cwd: str | None, environment: Mapping[str, st
     try:
         runpy.run_module("xfcost", run_name="__main__", alter_sys=True)
     finally:
+        Path(stdout).with_name("seconds").write_text(str(sum(os.times()[:4])), encoding="utf-8")
         os._exit = end  # the command refuses it until its process is gone; multiprocessing ends this one by it
 
 

@@ -1,4 +1,4 @@
-"""The list of planted errors (`tools/plant_errors.py`) still fits the code; running it is a script's business."""
+"""`tools/planted_errors.yaml` still fits the code; `tools/plant_errors.py` plants its errors."""
 
 import shlex
 import sys

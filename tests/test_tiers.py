@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+import durations
 import tier
 from cases import CASES
 from cases.base import Case
-from slow_tests import CASES_IN_QUICK
+from selection import modules_of_tests, selection
 from strategies import cases, examples
 from tiers import covering, marked, of_preset, options, pairs, tiered, tiered_cases, tiered_examples, tiered_presets
 from xfcost.formulas.component import Mixer
@@ -91,11 +92,23 @@ def test_every_option_of_every_mechanism_runs_and_every_mechanism_eager_and_fuse
     assert len(found) < len(known)
 
 
-def test_slow_tests_keep_cases_and_are_there() -> None:
-    for test, kept in CASES_IN_QUICK.items():
+@pytest.mark.parametrize(
+    ("cases", "each", "kept"), [(10, 0.1, 10), (10, 0.5, 6), (10, 3.0, 1), (10, 3.1, 0), (1, 9.0, 0)]
+)
+def test_as_many_cases_run_as_fit_into_three_seconds(cases: int, each: float, kept: int) -> None:
+    assert durations.in_quick(cases, each) == kept
+
+
+def test_recorded_tests_are_there_and_those_that_ran_are_recorded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for test in durations.recorded():
         file, _, function = test.partition("::")
         assert f"def {function}(" in Path(__file__).with_name(file).read_text(encoding="utf-8"), test
-        assert kept >= 0
+    monkeypatch.setattr(durations, "FILE", tmp_path / "durations.json")
+    durations.FILE.write_text('{"a.py::old": 5.0, "a.py::faster": 2.0}')
+    durations.write([("a.py::new", 0.75), ("a.py::new", 0.85), ("a.py::faster", 0.5), ("a.py::fast", 0.1)])
+    assert durations.recorded() == {"a.py::new": 0.8, "a.py::old": 5.0}  # 0.75 + 0.85 is above one second
 
 
 def test_every_family_has_presets_in_the_quick_tier() -> None:
@@ -120,3 +133,31 @@ def test_what_a_tier_leaves_out_is_not_collected(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(tier, "chosen", name)
         found[name] = [one.values[0] for one in tiered(values, frozenset)]
     assert found == {"quick": ["ab"], "rest": ["a", "b"], "all": values}
+
+
+@pytest.mark.parametrize(
+    ("changed", "kinds", "files"),
+    [
+        (["src/xfcost/mechanisms/retention.py"], {"retention", "rwkv_time", "rwkv_channel"}, set()),
+        (["src/xfcost/torch_models/mechanisms/hyena.py"], {"hyena"}, set()),
+        (["src/xfcost/report/latex.py", "CHANGELOG.md"], set(), {"test_latex.py", "test_cli.py"}),
+        (["tests/test_units.py"], set(), {"test_units.py"}),
+        (["tests/growth.py"], set(), {"test_orders.py", "test_every_mechanism.py"}),
+        (["tools/planted_errors.yaml"], set(), {"test_planted_errors.py"}),
+        (["docs/reach.md"], set(), {"test_docs.py"}),
+    ],
+)
+def test_a_change_reaches_its_kinds_and_the_files_that_import_or_name_it(
+    changed: list[str], kinds: set[str], files: set[str]
+) -> None:
+    found = selection(changed)
+    assert found is not None
+    assert found.kinds == kinds
+    assert found.files >= files
+    assert len(found.files) < len(modules_of_tests())
+    assert "test_statistics.py" not in found.files
+
+
+@pytest.mark.parametrize("changed", [[], ["pyproject.toml"], ["docs/reach.md", chr(9731)]])
+def test_a_clean_tree_and_what_no_test_names_run_everything(changed: list[str]) -> None:
+    assert selection(changed) is None

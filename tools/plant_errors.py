@@ -74,7 +74,7 @@ class Planted(NamedTuple):
 
 def planted_errors() -> list[Planted]:
     """The errors of `planted_errors.yaml`."""
-    entries = yaml.load(LIST.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    entries = yaml.safe_load(LIST.read_text(encoding="utf-8"))
     return [_planted(**entry) for entry in entries]
 
 
