@@ -71,7 +71,7 @@ def merged_lines(
         call.places.meet(youngest.expand(homes.shape), homes)
         sizes = {group: len(call.places.with_members(group)) for group in several}
         counts = torch.tensor([sizes.get(group, 0) for group in groups])
-    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(homes))
+    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(homes), sums=True)
     alike = all(len(set(filter(None, groups[at * rows : (at + 1) * rows]))) <= 1 for at in range(batch))
     if alike and rows > 1 and outputs >= 1 and not channels:
         return vectors(call.made(groups, outputs)).reshape(batch, rows, outputs), finding
@@ -201,7 +201,8 @@ def _of_two(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> tuple[Tensor, Fi
 def _sums_up(call: Call, left: Tensor, right: Tensor) -> bool:
     """Is every place on the left a sum over places on the right, which read it?"""
     lefts, rights = ids(home(left)), ids(home(right))
-    return bool(lefts) and all(call.places.members.get(place, frozenset()) & rights for place in lefts)
+    sums = all(call.places.members.get(place, frozenset()) & rights for place in lefts)
+    return bool(lefts) and sums and not lefts & rights
 
 
 def _scores(call: Call, query_bm: Tensor, key_bn: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Finding]:

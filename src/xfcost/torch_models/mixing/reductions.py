@@ -128,7 +128,7 @@ def accumulated(call: Call, owners: Tensor, axis: int) -> Outcome:
     if not varies(homes, -1):
         return Outcome([owners], PER_TOKEN)
     flat = homes.reshape(-1, homes.shape[-1])
-    finding = Finding(mixes=True, computed=_so_far(torch.unique(flat, dim=0)), places=ids(homes))
+    finding = Finding(mixes=True, computed=_so_far(torch.unique(flat, dim=0)), places=ids(homes), sums=True)
     if not ids(homes) <= call.places.makers.keys():
         return Outcome([owners], finding)
     made = _prefixes(call, flat).reshape(homes.shape).movedim(-1, axis)
