@@ -1,6 +1,7 @@
 """Kinds of modules of published families, labelled by hand: what each operation reads when it runs."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -177,6 +178,41 @@ def resampled(self: Any, x: Tensor) -> Tensor:
     return latents
 
 
+def in_buckets(self: Any, x: Tensor) -> Tensor:
+    """Causal linear attention: a token reads the sums of all buckets before its own, which has 8 tokens."""
+    query, key, value = self.qkv(x).unflatten(1, (-1, 8)).chunk(3, -1)
+    key = key.exp()
+    keys, state = key.sum(2).cumsum(1), torch.einsum("bund,bune->bude", key, value).cumsum(1)
+    keys, state = F.pad(keys, (0, 0, 1, 0))[:, :-1], F.pad(state, (0, 0, 0, 0, 1, 0))[:, :-1]
+    scale = 1 / (torch.einsum("bud,bund->bun", keys, query) + 1e-3)
+    return self.out(torch.einsum("bund,bude,bun->bune", query, state, scale).flatten(1, 2))
+
+
+def perceiver(attend: Callable[..., Tensor]) -> Module:
+    """Perceiver: five learned queries, as they are, read the tokens, and then each other."""
+
+    def perceived(self: Any, x: Tensor) -> Tensor:
+        latents = self.cross(self.latents[0].expand(len(x), -1, -1), self.key(x))
+        return self.own(latents, latents)
+
+    cross, own = (Module(lambda self, query, key: attend(query, key, key)) for _ in range(2))
+    return Module(perceived, latents=nn.ParameterList([torch.randn(5, D)]), key=nn.Linear(D, D), cross=cross, own=own)
+
+
+def modulated(self: Any, image: Tensor, condition: Tensor) -> Tensor:
+    """StyleGAN2: every sample has a kernel of its own; its channels lie beside those of the other samples."""
+    batch, channels, *sides = image.shape
+    kernels = self.kernel.weight * self.style(condition)[:, None, :, None, None]
+    together = image.reshape(1, batch * channels, *sides)
+    return F.conv2d(together, kernels.flatten(0, 1), padding=1, groups=batch).reshape(image.shape)
+
+
+def dynamic(self: Any, image: Tensor) -> Tensor:
+    """CondConv: the kernel is a mixture, chosen by the mean of the image."""
+    kernel = self.bank(self.route(image.mean((2, 3))).softmax(-1)).reshape(-1, 4, 3, 3)
+    return F.conv2d(image.flatten(0, 1)[None], kernel, padding=1, groups=len(image)).reshape(image.shape)
+
+
 def position_encoded(self: Any, image: Tensor) -> Tensor:
     """YOLO11: attention over all pixels of a map of 1/8 of the size, and a convolution of its values."""
     x = self.stem(image)
@@ -323,6 +359,42 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
             *((name, "global", 400, True) for name in ("bmm", "_softmax", "bmm_2")),
             ("along.convolution", "local", 9, False),
         ],
+    ),
+    "linear attention by sums of buckets": (
+        Module(in_buckets, qkv=nn.Linear(D, 3 * D), out=nn.Linear(D, D)),
+        TOKENS,
+        [
+            ("sum", "local", 8, False),
+            ("cumsum", "global", 64, False),
+            ("bmm", "global", 56, True),  # all products of `einsum`
+        ],
+    ),
+    "learned queries that are not projected, in one kernel": (
+        perceiver(F.scaled_dot_product_attention),
+        TOKENS,
+        [
+            ("cross.scaled_dot_product_attention", "global", 64, True),
+            ("own.scaled_dot_product_attention", "local", 5, True),
+        ],
+    ),
+    "learned queries that are not projected, product by product": (  # their scores are a linear map of each token
+        perceiver(attended),
+        TOKENS,
+        [
+            ("cross._softmax", "global", 64, True),
+            ("cross.bmm_2", "global", 64, True),
+            *((f"own.{name}", "local", 5, True) for name in ("bmm", "_softmax", "bmm_2")),
+        ],
+    ),
+    "kernels out of a vector that conditions": (
+        Module(modulated, kernel=nn.Conv2d(4, 4, 3), style=nn.Linear(6, 4)),
+        (torch.randn(2, 4, 32, 32), torch.randn(2, 6)),
+        [("convolution", "local", 9, True)],
+    ),
+    "kernels out of the mean of all tokens": (
+        Module(dynamic, route=nn.Linear(4, 3), bank=nn.Linear(3, 4 * 4 * 9)),
+        torch.randn(2, 4, 16, 16),
+        [("mean", "global", 256, False), ("convolution", "global", 256, True)],
     ),
     "a recurrence by learned weights": (
         Module(scan, a=nn.ParameterList([torch.rand(D)])),

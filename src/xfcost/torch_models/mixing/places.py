@@ -33,6 +33,8 @@ class Places:
         """Vectors out of parameters only, such as learned queries. They are no tokens."""
         self.latents: set[int] = set()
         """Those that were learned at first, such as queries that have read tokens since. They don't grow in number."""
+        self.rows: set[int] = set()
+        """Those latents that are weighted sums of all tokens: also the rows of one state."""
         self.added: set[int] = set()
         """Learned vectors that stand beside tokens, such as a [CLS] token; or learned keys, which read nothing."""
         self.readers: set[int] = set()
