@@ -1,6 +1,7 @@
 """Kinds of modules of published families, labelled by hand: what each operation reads when it runs."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -138,6 +139,10 @@ def pointwise_net(self: Any, x: Tensor) -> Tensor:
     return self.joined(torch.cat([x, x.amax(1, keepdim=True).expand_as(x)], -1))
 
 
+def heads(**options: Any) -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(D, 2, batch_first=True, **options)
+
+
 def edge_convolution(self: Any, x: Tensor) -> Tensor:
     """DGCNN: each token beside its differences to the four nearest ones."""
     nearest = torch.cdist(x, x, 1).topk(4, largest=False).indices
@@ -163,6 +168,57 @@ def windows_of_heads(self: Any, x: Tensor) -> Tensor:
     heads = x.unflatten(1, (-1, 4)).unflatten(-1, (4, D // 4)).transpose(2, 3).flatten(0, 2)  # windows × heads
     out = attended(heads, heads, heads).unflatten(0, (-1, 4)).transpose(1, 2).flatten(2)
     return self.out(x + out.flatten(0, 1)[None])
+
+
+def resampled(self: Any, x: Tensor) -> Tensor:
+    """Flamingo's resampler: queries that read the tokens, and themselves beside them."""
+    latents = self.latents[0]
+    for layer in self.layers:
+        latents = latents + layer(latents, torch.cat([x, latents], 1), torch.cat([x, latents], 1))[0]
+    return latents
+
+
+def in_buckets(self: Any, x: Tensor) -> Tensor:
+    """Causal linear attention: a token reads the sums of all buckets before its own, which has 8 tokens."""
+    query, key, value = self.qkv(x).unflatten(1, (-1, 8)).chunk(3, -1)
+    key = key.exp()
+    keys, state = key.sum(2).cumsum(1), torch.einsum("bund,bune->bude", key, value).cumsum(1)
+    keys, state = F.pad(keys, (0, 0, 1, 0))[:, :-1], F.pad(state, (0, 0, 0, 0, 1, 0))[:, :-1]
+    scale = 1 / (torch.einsum("bud,bund->bun", keys, query) + 1e-3)
+    return self.out(torch.einsum("bund,bude,bun->bune", query, state, scale).flatten(1, 2))
+
+
+def perceiver(attend: Callable[..., Tensor]) -> Module:
+    """Perceiver: five learned queries, as they are, read the tokens, and then each other."""
+
+    def perceived(self: Any, x: Tensor) -> Tensor:
+        latents = self.cross(self.latents[0].expand(len(x), -1, -1), self.key(x))
+        return self.own(latents, latents)
+
+    cross, own = (Module(lambda self, query, key: attend(query, key, key)) for _ in range(2))
+    return Module(perceived, latents=nn.ParameterList([torch.randn(5, D)]), key=nn.Linear(D, D), cross=cross, own=own)
+
+
+def modulated(self: Any, image: Tensor, condition: Tensor) -> Tensor:
+    """StyleGAN2: every sample has a kernel of its own; its channels lie beside those of the other samples."""
+    batch, channels, *sides = image.shape
+    kernels = self.kernel.weight * self.style(condition)[:, None, :, None, None]
+    together = image.reshape(1, batch * channels, *sides)
+    return F.conv2d(together, kernels.flatten(0, 1), padding=1, groups=batch).reshape(image.shape)
+
+
+def dynamic(self: Any, image: Tensor) -> Tensor:
+    """CondConv: the kernel is a mixture, chosen by the mean of the image."""
+    kernel = self.bank(self.route(image.mean((2, 3))).softmax(-1)).reshape(-1, 4, 3, 3)
+    return F.conv2d(image.flatten(0, 1)[None], kernel, padding=1, groups=len(image)).reshape(image.shape)
+
+
+def position_encoded(self: Any, image: Tensor) -> Tensor:
+    """YOLO11: attention over all pixels of a map of 1/8 of the size, and a convolution of its values."""
+    x = self.stem(image)
+    query, key, value = self.qkv(x).view(1, 2, 16, -1).split([4, 4, 8], 2)
+    weights = (query.mT @ key).softmax(-1)
+    return (value @ weights.mT).view(x.shape) + self.along(value.reshape(x.shape))
 
 
 # Module, inputs; name, kind, reads and content-dependence of the rows that are not per-token.
@@ -270,6 +326,76 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
             ("amax", "local", 4, True),
         ],
     ),
+    "two maps along the tokens, over 24 hidden units": (
+        Module(
+            lambda self, x: x + self.b(F.gelu(self.a(x.mT))).mT,
+            a=nn.Linear(64, 24, bias=False),
+            b=nn.Linear(24, 64, bias=False),
+        ),
+        TOKENS,
+        [("a.mm", "global", 64, False), ("b.mm", "global", 64, False)],
+    ),
+    "keys that are learned, or zeros": (
+        Module(lambda self, x: self.it(x, x, x, need_weights=False)[0], it=heads(add_bias_kv=True, add_zero_attn=True)),
+        TOKENS,
+        [("it.scaled_dot_product_attention", "global", 64, True)],
+    ),
+    "learned queries that read the tokens and themselves": (
+        Module(resampled, latents=nn.ParameterList([torch.randn(1, 5, D)]), layers=nn.ModuleList([heads(), heads()])),
+        TOKENS,
+        [(f"layers.{layer}.{name}", "global", 64, True) for layer in (0, 1) for name in ("bmm", "_softmax", "bmm_2")]
+        + [(f"layers.{layer}.mean", "global", 64, False) for layer in (0, 1)],
+    ),
+    "attention of a smaller map, and a convolution of its values": (
+        Module(
+            position_encoded,
+            stem=nn.Sequential(*(nn.Conv2d(3 if not at else 16, 16, 3, 2, 1) for at in range(3))),
+            qkv=nn.Conv2d(16, 32, 1),
+            along=nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        ),
+        torch.randn(1, 3, 160, 160),
+        [
+            *((f"stem.{at}.convolution", "local", 9, False) for at in range(3)),
+            *((name, "global", 400, True) for name in ("bmm", "_softmax", "bmm_2")),
+            ("along.convolution", "local", 9, False),
+        ],
+    ),
+    "linear attention by sums of buckets": (
+        Module(in_buckets, qkv=nn.Linear(D, 3 * D), out=nn.Linear(D, D)),
+        TOKENS,
+        [
+            ("sum", "local", 8, False),
+            ("cumsum", "global", 64, False),
+            ("bmm", "global", 56, True),  # all products of `einsum`
+        ],
+    ),
+    "learned queries that are not projected, in one kernel": (
+        perceiver(F.scaled_dot_product_attention),
+        TOKENS,
+        [
+            ("cross.scaled_dot_product_attention", "global", 64, True),
+            ("own.scaled_dot_product_attention", "local", 5, True),
+        ],
+    ),
+    "learned queries that are not projected, product by product": (  # their scores are a linear map of each token
+        perceiver(attended),
+        TOKENS,
+        [
+            ("cross._softmax", "global", 64, True),
+            ("cross.bmm_2", "global", 64, True),
+            *((f"own.{name}", "local", 5, True) for name in ("bmm", "_softmax", "bmm_2")),
+        ],
+    ),
+    "kernels out of a vector that conditions": (
+        Module(modulated, kernel=nn.Conv2d(4, 4, 3), style=nn.Linear(6, 4)),
+        (torch.randn(2, 4, 32, 32), torch.randn(2, 6)),
+        [("convolution", "local", 9, True)],
+    ),
+    "kernels out of the mean of all tokens": (
+        Module(dynamic, route=nn.Linear(4, 3), bank=nn.Linear(3, 4 * 4 * 9)),
+        torch.randn(2, 4, 16, 16),
+        [("mean", "global", 256, False), ("convolution", "global", 256, True)],
+    ),
     "a recurrence by learned weights": (
         Module(scan, a=nn.ParameterList([torch.rand(D)])),
         TOKENS,
@@ -301,6 +427,18 @@ def test_chunks_of_the_delta_rule_read_their_own_tokens_and_the_state_all_before
     maps = dict.fromkeys(("parts.addmm", "sub", "add", "out.addmm"), ("per-token", None, False))
     expected = of_chunks | of_states | maps
     assert {path: found[path] for path in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.GRU(D, D, 2, batch_first=True, bidirectional=True),
+        nn.LSTM(D, D, batch_first=True, bidirectional=True, proj_size=4),
+    ],
+)
+def test_a_recurrence_in_both_directions_is_global(layer: nn.Module) -> None:
+    (row,) = xfcost.analyze(layer.eval(), example_inputs=torch.randn(1, 20, D), mixing=True, trace=False).rows
+    assert (row.mixing, row.reads_tokens) == ("global", 20)
 
 
 def test_a_set_of_more_than_a_quarter_may_grow_with_the_tokens() -> None:

@@ -36,7 +36,7 @@ class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
 
         fc1   d·N·k MACs, N·k + k parameters: a hidden unit reads all N tokens
         act   k·d elements
-        fc2   d·k·N MACs, k·N + N parameters: a token reads the k hidden units
+        fc2   d·k·N MACs, k·N + N parameters: a token reads the k hidden units, each out of all N tokens
 
     Both tables grow with N, and another N needs new ones.
     """
@@ -54,7 +54,7 @@ class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
         n, d, hidden = place.grid.total, place.dim, self.hidden
         yield linear_over_tokens("fc1", "Tokens to hidden units", d, n, hidden, bias=self.bias)
         yield elementwise("act", "Activation", self.act, hidden * d)
-        yield linear_over_tokens("fc2", "Hidden units to tokens", d, hidden, n, reads="k", bias=self.bias)
+        yield linear_over_tokens("fc2", "Hidden units to tokens", d, hidden, n, tokens=n, bias=self.bias)
 
 
 class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linear"):

@@ -54,6 +54,10 @@ class Seen:
             sequence = [number for one in self.works if one.place in places for number in one.sequence]
         return [self.found[number] for number in sequence]
 
+    def lengths(self, work: Work) -> list[int]:
+        """The lengths of all axes of the same call as `work`."""
+        return next((_lengths(one) for one in self.works if one.place == work.place), [])
+
 
 class Look(NamedTuple):
     """Runs of several sizes on inputs alike."""
@@ -130,7 +134,11 @@ def _verdict(work: Work, look: Look, steps: Sequence[Work], windows: dict[str, t
         local = Verdict("local", _numbers(deciding), any(one.content_dependent for one in deciding))
         return Verdict("unknown", missing=reason, filled=local if fills else None)
     seen = [(one.part, _numbers(one.parts(work, steps))) for one in look.sizes]
-    return Verdict(widest, _at_full_size(seen, look.deciding, widest), any(one.content_dependent for one in deciding))
+    numbers = _at_full_size(seen, look.deciding, widest)
+    if numbers.reads is None:
+        lengths = [one.lengths(work) for one in look.sizes]
+        numbers = Numbers(_as_an_axis(lengths, [one.reads for _, one in seen], _lengths(work)))
+    return Verdict(widest, numbers, any(one.content_dependent for one in deciding))
 
 
 def _numbers(parts: Sequence[FoundOperation]) -> Numbers:
@@ -152,6 +160,18 @@ def _at_full_size(seen: Sequence[tuple[Fraction | None, Numbers]], deciding: int
         reads, kept = here.reads, here.kept if here.kept == after.kept else kept
     kept = None if reads is None else kept
     return Numbers(reads, computed, kept) if here.computed is not None else Numbers(reads)
+
+
+def _lengths(work: Work) -> list[int]:
+    return [length for shape in (*work.inputs, *work.outputs) for length in shape]
+
+
+def _as_an_axis(lengths: Sequence[list[int]], seen: Sequence[int | None], full: list[int]) -> int | None:
+    """The length at the given size of the axis whose length was the number that was `seen`, at each of three sizes."""
+    alike = len(seen) >= _A_LINE and {*map(len, lengths)} == {len(full)}
+    axes = zip(full, *lengths, strict=True) if alike else ()
+    found = {own for own, *others in axes if others == list(seen)}
+    return found.pop() if len(found) == 1 else None
 
 
 def at_full_size(seen: Sequence[tuple[Fraction | None, int | None]]) -> int | None:

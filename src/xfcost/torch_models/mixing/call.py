@@ -40,6 +40,8 @@ class Finding(NamedTuple):
     """Does it slide a kernel of learned weights along the tokens?"""
     merges: bool = False
     """Does it merge disjoint groups, which may be new tokens?"""
+    sums: bool = False
+    """Does it sum up its places, and so all tokens that they stand for?"""
     single: bool = False
     """Does each line read a single place, a state or a summary?"""
     step: bool = False

@@ -23,6 +23,7 @@ from xfcost.torch_models.mixing.owners import (
     along,
     any_learned,
     any_owned,
+    any_weights,
     are_pairs,
     at,
     content,
@@ -71,7 +72,7 @@ def merged_lines(
         call.places.meet(youngest.expand(homes.shape), homes)
         sizes = {group: len(call.places.with_members(group)) for group in several}
         counts = torch.tensor([sizes.get(group, 0) for group in groups])
-    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(homes))
+    finding = Finding(mixes=True, computed=counts[counts > 0], places=ids(homes), sums=True)
     alike = all(len(set(filter(None, groups[at * rows : (at + 1) * rows]))) <= 1 for at in range(batch))
     if alike and rows > 1 and outputs >= 1 and not channels:
         return vectors(call.made(groups, outputs)).reshape(batch, rows, outputs), finding
@@ -182,13 +183,13 @@ def _of_two(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> tuple[Tensor, Fi
     turned = (shape[0], shape[2], shape[1])
     left_varies, right_varies = varies(home(left_bmk), -1), varies(home(right_bnk), -1)
     if left_varies and right_varies:
-        return _state(call, left_bmk, shape)
+        return _state(call, left_bmk, right_bnk, shape)
     if not left_varies and varies(content(left_bmk), -1):
         return _weighted_sum(call, left_bmk, content(left_bmk), shape, right_bnk)
     if not right_varies and varies(content(right_bnk), -1):
         owners, finding = _weighted_sum(call, right_bnk, content(right_bnk), turned, left_bmk)
         return owners.transpose(-2, -1), finding
-    if right_varies:
+    if right_varies and not ids(home(right_bnk)) <= call.places.rows:
         read = home(right_bnk[:, :1]).expand(left_bmk.shape)
         return _weights_by_position(call, 0, *_weighted_sum(call, left_bmk, read, shape, right_bnk))
     if left_varies:
@@ -198,10 +199,17 @@ def _of_two(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> tuple[Tensor, Fi
     return _scores(call, along(left_bmk, -1), along(right_bnk, -1), shape)
 
 
-def _sums_up(call: Call, left: Tensor, right: Tensor) -> bool:
-    """Is every place on the left a sum over places on the right, which read it?"""
-    lefts, rights = ids(home(left)), ids(home(right))
-    return bool(lefts) and all(call.places.members.get(place, frozenset()) & rights for place in lefts)
+def _sums_up(call: Call, left_bm: Tensor, right: Tensor) -> bool:
+    """Is every place on the left a sum over tokens, which those on the right read?
+
+    It is one if they are among its own; or if it stands alone, or is a running sum, and they are no sums.
+    """
+    lefts, rights = ids(home(left_bm)), ids(home(right))
+    if not lefts or lefts & rights or not lefts <= call.places.makers.keys():
+        return False
+    alone = left_bm.shape[1] == 1 or lefts <= call.places.states
+    among = all(call.places.members.get(place, frozenset()) & rights for place in lefts)
+    return among or (alone and not rights <= call.places.makers.keys())
 
 
 def _scores(call: Call, query_bm: Tensor, key_bn: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Finding]:
@@ -278,14 +286,24 @@ def _mixtures(call: Call, weights_bmk: Tensor, shape: tuple[int, ...], values_bn
     return owners, reads(content(weights_bmk), kept, content_dependent=True)
 
 
-def _state(call: Call, left_bmk: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Finding]:
-    """A sum over tokens of outer products: one place for each set of tokens."""
-    batch = shape[0]
-    lines = call.places.without_learned(home(left_bmk)).reshape(batch, -1)
-    made = call.made(call.places.groups(lines))
-    call.places.states |= ids(made)
+def _state(call: Call, left_bmk: Tensor, right_bnk: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Finding]:
+    """A sum over tokens of outer products: one place for each set of tokens.
+
+    Where one of the factors is a softmax over the tokens, each line of it gives a latent vector, as a learned query
+    does.
+    """
+    lines = call.places.without_learned(home(left_bmk)).reshape(shape[0], -1)
+    groups = call.places.groups(lines)
     finding = Finding(mixes=True, computed=distinct(lines, -1), places=ids(lines), content_dependent=True)
-    return vectors(made).reshape(batch, 1, 1).expand(shape), finding
+    for axis, weights in ((1, left_bmk), (2, right_bnk)):
+        if any_weights(weights):
+            made = call.made(groups, shape[axis])
+            call.places.rows |= ids(made)
+            call.places.latents |= ids(made)
+            return vectors(made).unsqueeze(3 - axis).expand(shape), finding
+    made = call.made(groups)
+    call.places.states |= ids(made)
+    return vectors(made).reshape(-1, 1, 1).expand(shape), finding
 
 
 # ── attention in one kernel: softmax(QKᵀ·scale + mask)V, as `scaled_dot_product_attention` runs it ──
@@ -316,6 +334,9 @@ def by_blocks(call: Call) -> Outcome:
 
 def _attended(call: Call, hidden_in: Callable[[tuple[int, ...]], Tensor]) -> Outcome:
     query, key, value = (along(call.owners(one), -1) for one in call.args[:3])
+    if not any_owned(query) and (any_owned(key) or any_owned(value)):  # learned ones, as they are
+        first = call.places.add_learned(query.shape[-1], call.sequence)
+        query = vectors(torch.arange(first, first + query.shape[-1])).expand(query.shape)
     homes = home(query)
     rest = [everywhere(CONSTANT, out.shape) for out in call.results[1:]]
     if not any_owned(key) and not any_owned(value):

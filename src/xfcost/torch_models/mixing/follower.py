@@ -170,6 +170,7 @@ class Follower(TorchDispatchMode):
         self._tokens_of: dict[frozenset[int], int] = {}
         self._made: History = {}
         self._ordered: TensorWeakRef | None = None
+        self._given: Any = WeakTensorKeyDictionary()
 
     def own(self, tensor: Tensor, axes: tuple[int, ...]) -> None:
         """Number the tokens of an input: every index of `axes`, and of axis 0, is a token."""
@@ -186,6 +187,7 @@ class Follower(TorchDispatchMode):
             numbers.append(torch.arange(first, first + count).reshape(shape))
         places = torch.cat(numbers) if 0 not in axes else numbers[0]
         self._owners[tensor] = vectors(places.expand(tensor.shape))
+        self._given[tensor] = True
 
     def own_as(self, tensor: Tensor, other: Tensor) -> None:
         """The tokens of an input (B, N, D) are those of another, (B, N, D')."""
@@ -194,6 +196,11 @@ class Follower(TorchDispatchMode):
     def condition(self, tensor: Tensor) -> None:
         """An input without tokens is the same for all of them, as a learned vector is."""
         self._owners[tensor] = everywhere(LEARNED, tensor.shape)
+        self._given[tensor] = True
+
+    def is_given(self, tensor: Tensor) -> bool:
+        """Does it come from the input?"""
+        return tensor in self._given
 
     def owners(self, tensor: Tensor) -> Tensor:
         """The owners of a tensor's numbers, in its shape."""
@@ -348,8 +355,11 @@ class Follower(TorchDispatchMode):
             recent = frozenset()
         if str(call.packet) not in PRODUCTS or self._any_owned(given):
             recent |= {call.sequence}
+        of_input = any(map(self.is_given, given))
         for result in results:
             self._depths[result] = depth
+            if of_input:
+                self._given[result] = True
             self._recent[result] = recent if result.is_floating_point() else frozenset()
             if history:
                 self._histories[result] = history

@@ -118,6 +118,7 @@ def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Te
     for part in owners:
         if part.numel() and bool((narrow(part) == LEARNED).all()):
             first = call.places.add(part.shape[axis], birth=call.sequence)
+            call.places.added.update(range(first, first + part.shape[axis]))
             shape = [part.shape[axis] if at == axis else 1 for at in range(part.dim())]
             numbers = torch.arange(first, first + part.shape[axis]).reshape(shape)
             found.append(vectors(numbers.expand(part.shape)))

@@ -26,7 +26,8 @@ _BITS: Final = 24
 _PLACE: Final = (1 << _BITS) - 1
 _MASKED: Final = 1 << (2 * _BITS)
 _CHOSEN: Final = _MASKED << 1
-_FLAGS: Final = _MASKED | _CHOSEN
+_WEIGHS: Final = _CHOSEN << 1
+_FLAGS: Final = _MASKED | _CHOSEN | _WEIGHS
 # Greater than every place.
 _NO_PLACE: Final = _PLACE
 
@@ -145,6 +146,18 @@ def any_chosen(owners: Tensor) -> bool:
     """Does a mask of any number depend on the input?"""
     one = narrow(owners)
     return bool(((one >= 0) & (one & _CHOSEN != 0)).any())
+
+
+@_of_each
+def with_weights(owners: Tensor) -> Tensor:
+    """`owners` of numbers that are weights of their tokens: a softmax over these made them."""
+    return torch.where(owners >= 0, owners | _WEIGHS, owners)
+
+
+def any_weights(owners: Tensor) -> bool:
+    """Is any number a weight of its token?"""
+    one = narrow(owners)
+    return bool(((one >= 0) & (one & _WEIGHS != 0)).any())
 
 
 @_of_each

@@ -33,6 +33,12 @@ class Places:
         """Vectors out of parameters only, such as learned queries. They are no tokens."""
         self.latents: set[int] = set()
         """Those that were learned at first, such as queries that have read tokens since. They don't grow in number."""
+        self.rows: set[int] = set()
+        """Those latents that are weighted sums of all tokens: also the rows of one state."""
+        self.added: set[int] = set()
+        """Learned vectors that stand beside tokens, such as a [CLS] token; or learned keys, which read nothing."""
+        self.readers: set[int] = set()
+        """Places that have read others."""
         self.combined: dict[int, int] = {}
         """Operations whose merged places met older ones, and when the oldest of these was made."""
         self.paired_makers: list[tuple[int, int]] = []
@@ -101,8 +107,10 @@ class Places:
 
     def meet(self, homes: Tensor, read: Tensor) -> None:
         """Each of `homes` reads the place next to it. Merged places that meet older ones did not replace them."""
+        readers = present(homes)
+        self.readers.update(readers.tolist())
         births, samples = (torch.frombuffer(one, dtype=torch.int64).clone() for one in (self.births, self.samples))
-        born = births[torch.cat([present(homes), present(read)])]
+        born = births[torch.cat([readers, present(read)])]
         if not len(born) or born.min() == born.max():  # none is older than another
             return
         known = (homes >= 0) & (read >= 0)
@@ -131,15 +139,20 @@ class Places:
 
     def without_learned(self, owners: Tensor) -> Tensor:
         """The places `owners` with -1 for those that are learned."""
-        if not self.learned:
+        return self._without(self.learned, owners)
+
+    def _without(self, left_out: set[int], owners: Tensor) -> Tensor:
+        if not left_out:
             return owners
         table = torch.zeros(len(self.samples) + 1, dtype=torch.bool)
-        table[list(self.learned)] = True
+        table[list(left_out)] = True
         return torch.where(table[owners.clamp(min=0)], -1, owners)
 
     def read_by(self, homes: Tensor, contents: Tensor) -> Tensor:
-        """What `homes` read of `contents`: -1 for learned places, unless learned ones read each other."""
-        return contents if self.all_latent(homes) else self.without_learned(contents)
+        """What `homes` read of `contents`: -1 for learned places, unless learned ones read nothing but each other."""
+        if not self.all_latent(homes):
+            return self.without_learned(contents)
+        return contents if self.all_latent(contents) else self._without(self.latents, contents)
 
     def all_latent(self, places: Tensor) -> bool:
         """Is every place one that was learned at first?"""

@@ -104,7 +104,7 @@ def masking(call: Call, owners: Tensor) -> Finding:
         entries = owners.flatten(0, -3)
         repeated = repetitions(entries)
         owners = owners if repeated is None else at(entries, repeated[0])
-    contents, gone = call.places.without_learned(content(owners)), masked(owners)
+    contents, gone = call.places.read_by(home(owners), content(owners)), masked(owners)
     finding = reading(call, home(owners), contents)
     if not finding.mixes:
         return finding
@@ -354,6 +354,7 @@ def _rank(call: Call, owners: Tensor) -> Tensor:
 def _one_each(call: Call, homes: Tensor, read: Tensor, history: History) -> Finding:
     """Each home reads one other: a shift, a summary, or the step before of a recurrence."""
     finding = reading(call, homes, read, single=True)
+    finding = finding._replace(places=finding.places | (ids(homes) & call.places.states))  # what decays, or is added to
     known = (homes >= 0) & (read >= 0)
     pairs = distinct_pairs(homes[known], read[known]).T.tolist()
     steps = call.run.step(call.packet, pairs, history)

@@ -26,6 +26,7 @@ from xfcost.torch_models.mixing.owners import (
     varies,
     vectors,
     with_masked,
+    with_weights,
 )
 from xfcost.torch_models.mixing.places import pair
 from xfcost.torch_models.mixing.pointwise import masking
@@ -37,22 +38,25 @@ def reduced(call: Call, owners: Tensor, axes: list[int], *, keeps: bool, depende
     shape = [1 if axis in axes else size for axis, size in enumerate(owners.shape)]
     owners = narrow(owners)
     kept_axes = [axis for axis in range(owners.dim()) if axis not in axes]
+    whole = all(owners.shape[axis] == shape[axis] for axis in kept_axes)  # no channels beside the lines
     kept_shape = [owners.shape[axis] for axis in kept_axes]
     lines = (
         owners.permute(*kept_axes, *axes).reshape(1, prod(kept_shape), -1) if owners.dim() else owners.reshape(1, 1, 1)
     )
-    made, finding = _of_lines(call, lines, dependent=dependent)
+    made, finding = _of_lines(call, lines, whole=whole, dependent=dependent)
     wide = made.reshape([1 if axis in axes else size for axis, size in enumerate(owners.shape)]).expand(shape)
     return Outcome(
         [wide if keeps else wide.reshape([size for axis, size in enumerate(shape) if axis not in axes])], finding
     )
 
 
-def _of_lines(call: Call, lines: Tensor, *, dependent: bool) -> tuple[Tensor, Finding | None]:
+def _of_lines(call: Call, lines: Tensor, *, whole: bool, dependent: bool) -> tuple[Tensor, Finding | None]:
+    """One owner for each line; `whole` vectors become tokens."""
     lines = normal(call.run.settled(lines))
     if varies(home(lines), -1):
         made, finding = merged_lines(call, lines, 1, channels=True)
-        call.run.settle(lines, made.squeeze(-1))
+        if whole:
+            call.run.settle(lines, made.squeeze(-1))
         return made.squeeze(-1), finding._replace(content_dependent=dependent)
     one = along(lines, -1)
     contents = call.places.without_learned(content(lines))
@@ -118,6 +122,8 @@ def softmax(call: Call, owners: Tensor, axis: int) -> Outcome:
             finding = normalised(call, found, [axis]).finding
     if repeated is not None:
         found = at(found, repeated[1])
+    if query is None and varies(home(found), axis):
+        found = with_weights(found)
     return Outcome([found.reshape(shape)], finding)
 
 
@@ -128,7 +134,7 @@ def accumulated(call: Call, owners: Tensor, axis: int) -> Outcome:
     if not varies(homes, -1):
         return Outcome([owners], PER_TOKEN)
     flat = homes.reshape(-1, homes.shape[-1])
-    finding = Finding(mixes=True, computed=_so_far(torch.unique(flat, dim=0)), places=ids(homes))
+    finding = Finding(mixes=True, computed=_so_far(torch.unique(flat, dim=0)), places=ids(homes), sums=True)
     if not ids(homes) <= call.places.makers.keys():
         return Outcome([owners], finding)
     made = _prefixes(call, flat).reshape(homes.shape).movedim(-1, axis)

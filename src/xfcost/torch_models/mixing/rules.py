@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xfcost.torch_models.mixing import movement
-from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, unknown
+from xfcost.torch_models.mixing.call import GATED, PER_TOKEN, Call, Finding, Outcome, ids, unknown
 from xfcost.torch_models.mixing.changes import by_changes
 from xfcost.torch_models.mixing.contraction import by_blocks, complete_tap, fused, merged_lines, product
 from xfcost.torch_models.mixing.movement import ordered, sampled
@@ -24,6 +24,7 @@ from xfcost.torch_models.mixing.owners import (
     distinct,
     everywhere,
     home,
+    reshaped,
     varies,
     vectors,
     with_masked,
@@ -152,12 +153,16 @@ def _spectrum(call: Call) -> Outcome:
 
 def _convolution(call: Call) -> Outcome:
     x, weight = call.args[0], call.args[1]
-    if any_owned(call.owners(weight)):
-        return Outcome([everywhere(CONSTANT, call.result.shape)], unknown("a convolution by computed weights"))
     names = ("stride", "padding", "dilation")
     kernel = TapKernel(list(weight.shape[2:]), *(list(call.argument(name)) for name in names))
     transposed, groups = bool(call.argument("transposed", False)), call.argument("groups")
-    return convolved(call, call.owners(x), kernel, transposed=transposed, groups=groups)
+    weights = call.places.without_learned(home(call.owners(weight))).reshape(groups, -1)
+    if any_owned(weights):
+        return _by_weights_of(call, weights, kernel, transposed=transposed)
+    outcome = convolved(call, call.owners(x), kernel, transposed=transposed, groups=groups)
+    if outcome.finding is None or not call.run.is_given(weight):
+        return outcome
+    return outcome._replace(finding=outcome.finding._replace(content_dependent=True))
 
 
 def _pool(*, dependent: bool) -> Rule:
@@ -348,14 +353,47 @@ class TapKernel:
 
 def convolved(call: Call, owners: Tensor, kernel: TapKernel, *, transposed: bool, groups: int) -> Outcome:
     """Owners (B, C, *S) -> (B, C', *S')."""
-    shape = call.result.shape
-    if varies(home(owners), 1):
+    shape, channels = call.result.shape, varies(home(owners), 1)
+    if channels and groups > 1:  # samples beside each other, each with a kernel of its own
+        owners_of_groups, shape = _groups_apart(owners, groups), _groups_apart(call.result, groups).shape
+        channels = varies(home(owners_of_groups), 1)
+        owners = owners if channels else owners_of_groups
+    if channels:
         return _over_channels(call, owners, kernel, groups, transposed=transposed)
     if transposed:  # an output reads the inputs whose kernels, laid `stride` apart, cover it
         owners, kernel = _spread(owners, kernel.stride), kernel.of_transposed()
-    outcome = _placed(call, owners, kernel, shape)
-    finding = outcome.finding
-    return outcome._replace(finding=None if finding is None else finding._replace(kernel=True))
+    made, finding = _placed(call, owners, kernel, shape)
+    made = [reshaped(made[0], call.result.shape)]
+    return Outcome(made, None if finding is None else finding._replace(kernel=True))
+
+
+def _groups_apart(tensor: Tensor, groups: int) -> Tensor:
+    """(B, G·C, *S) -> (B·G, C, *S)."""
+    return tensor.reshape(tensor.shape[0] * groups, -1, *tensor.shape[2:])
+
+
+def _by_weights_of(call: Call, weights: Tensor, kernel: TapKernel, *, transposed: bool) -> Outcome:
+    """Kernels out of tokens (groups, numbers): an output reads those, and the tokens under its kernel."""
+    groups = len(weights)
+    owners, shape = (_groups_apart(one, groups) for one in (call.owners(call.args[0]), call.result))
+    if transposed:
+        owners, kernel = _spread(owners, kernel.stride), kernel.of_transposed()
+    if varies(home(owners), 1):
+        raise NotImplementedError("its weights are out of tokens, and tokens lie on its channels")
+    taps = kernel.taps(call.places.without_learned(home(along(owners, 1))), tuple(shape.shape[2:]))
+    read = [sorted(ids(one)) for one in weights] * call.result.shape[0]
+    most = max(map(len, read))
+    table = torch.tensor([[*one, *[CONSTANT] * (most - len(one))] for one in read]).unsqueeze(1)
+    homes = _home_of(taps, kernel).flatten(1)
+    homes = torch.where(homes >= 0, homes, table[..., 0])  # the tokens of its weights, where it has no others
+    lines = torch.cat([taps.flatten(1, -2), table.expand(-1, homes.shape[1], -1)], -1)
+    call.places.meet(homes.unsqueeze(-1).expand(lines.shape), lines)
+    found = [call.places.with_members(one) for one in call.places.groups(lines.flatten(0, 1))]
+    owners = vectors(homes).reshape(-1, 1, *shape.shape[2:]).expand(shape.shape).reshape(call.result.shape)
+    counts = torch.tensor([len(one) for one in found])
+    if int(counts.max()) <= 1:
+        return Outcome([owners], GATED)
+    return Outcome([owners], Finding(mixes=True, computed=counts, places=ids(lines), content_dependent=True))
 
 
 def _spread(owners: Tensor, stride: list[int]) -> Tensor:

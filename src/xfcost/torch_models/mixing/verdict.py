@@ -68,7 +68,7 @@ def verdicts(run: Follower, larger: Follower | None = None) -> list[FoundOperati
     """The found operations of `run`; `larger` is the same module, or the same of its kind, with more tokens."""
     small = _read_by_all(run)
     large = _read_by_all(larger) if larger else {}
-    others = _aligned(run.noted, larger.noted) if larger else [None] * len(run.noted)
+    others = _aligned(run, larger) if larger else [None] * len(run.noted)
     found: list[FoundOperation] = []
     global_makers: set[int] = set()
     for noted, other in zip(run.noted, others, strict=True):
@@ -135,8 +135,9 @@ def _mixes(noted: Noted, run: Follower) -> bool:
 
 
 def _numbers(finding: Finding, run: Follower, mixing: frozenset[int]) -> _Numbers:
-    computed = _reads(finding.computed)
-    kept = computed if finding.kept is None else _reads(finding.kept)
+    idle = 0 if finding.sums or finding.kernel else len(finding.places & (run.places.added - run.places.readers))
+    computed = _reads(finding.computed, idle)
+    kept = computed if finding.kept is None else _reads(finding.kept, idle)
     made = [place for place in finding.places if run.places.makers.get(place) in mixing]
     if not made:
         return _Numbers(kept, computed, kept.largest, finding.content_dependent, finding.chosen)
@@ -145,15 +146,16 @@ def _numbers(finding: Finding, run: Follower, mixing: frozenset[int]) -> _Number
     if finding.single:
         kept = Reads(each, each, each)
         return _Numbers(kept, kept, each, finding.content_dependent)
-    if finding.places <= run.places.states:
+    if finding.places <= run.places.states or (finding.sums and len(made) == len(finding.places)):
         kept, computed = (Reads(*(min(each * number, behind) for number in one)) for one in (kept, computed))
     return _Numbers(kept, computed, min(each * kept.largest, behind), finding.content_dependent, finding.chosen)
 
 
-def _reads(counts: Tensor | None) -> Reads:
+def _reads(counts: Tensor | None, idle: int = 0) -> Reads:
+    """Of the places that each line reads, all but the `idle` ones, which are learned keys and no tokens."""
     if counts is None:
         return Reads(0, 0, 0)
-    counts = counts.flatten().sort().values
+    counts = counts.flatten().sort().values - idle
     counts = counts[counts > 0]
     if not counts.numel():
         return Reads(0, 0, 0)
@@ -211,24 +213,38 @@ def _all_of(finding: Finding, run: Follower) -> int:
     return max([2, *counts.values()])
 
 
-def _aligned(small: list[Noted], large: list[Noted]) -> list[Noted | None]:
-    """For each operation of a run, the same one of the other; of a longer loop, the step at the same part of it."""
-    of_large: dict[Hashable, list[Noted]] = defaultdict(list)
-    of_small: dict[Hashable, int] = defaultdict(int)
-    for noted in large:
-        of_large[noted.module, noted.name, noted.site].append(noted)
-    for noted in small:
-        of_small[noted.module, noted.name, noted.site] += 1
-    seen: dict[Hashable, int] = defaultdict(int)
-    found: list[Noted | None] = []
-    for noted in small:
-        key = (noted.module, noted.name, noted.site)
-        at, here, there = seen[key], of_small[key], of_large[key]
-        seen[key] += 1
-        last = len(there) - 1
-        index = at if here == len(there) else (last - (here - 1 - at) if at > here // 2 else at)
-        found.append(there[index] if 0 <= index <= last else None)
-    return found
+def _aligned(run: Follower, larger: Follower) -> list[Noted | None]:
+    """For each operation of a run, the same one of a larger run; of a longer loop, the step at the same part of it.
+
+    Steps that mix no tokens, such as the first of each direction of a recurrence, are those that mix none in the other.
+    """
+    sites: tuple[dict[Hashable, list[Noted]], ...] = (defaultdict(list), defaultdict(list))
+    for one, of_site in zip((run, larger), sites, strict=True):
+        for noted in one.noted:
+            of_site[noted.module, noted.name, noted.site].append(noted)
+    found: dict[int, Noted] = {}
+    for site, here in sites[0].items():
+        there = sites[1].get(site, [])
+        parts = [(here, there)]
+        if len(here) != len(there):
+            mixing, alone = (
+                tuple(
+                    [noted for noted in part if _mixes(noted, one) == mixes]
+                    for part, one in ((here, run), (there, larger))
+                )
+                for mixes in (True, False)
+            )
+            parts = [mixing, alone] if mixing[0] and len(alone[1]) >= len(alone[0]) else parts
+        for few, many in parts:
+            found |= _of_loop(few, many)
+    return [found.get(noted.sequence) for noted in run.noted]
+
+
+def _of_loop(here: list[Noted], there: list[Noted]) -> dict[int, Noted]:
+    """The number of each step of a loop -> the step of a longer one at the same part of it."""
+    longer = len(there) - len(here)
+    places = [at + longer if 2 * at >= len(here) else at for at in range(len(here))]
+    return {noted.sequence: there[at] for noted, at in zip(here, places, strict=True) if 0 <= at < len(there)}
 
 
 def _found(noted: Noted, kind: Kind | None, reason: str | None, numbers: _Numbers | None) -> FoundOperation:
