@@ -4,12 +4,17 @@ import asyncio
 import inspect
 import random
 import threading
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.flop_counter import flop_registry
@@ -418,6 +423,116 @@ def test_it_is_left_as_it_was_when_it_raises():
     with pytest.raises(UsageError):
         xfcost.analyze(model, example_inputs=LEFT_ALONE_X)
     assert state(model) == before
+
+
+def refuse(*_, **__):
+    raise RuntimeError("frozen")
+
+
+METHODS = {
+    "add", "append", "clear", "copy", "extend", "get", "items", "keys", "pop", "popitem", "remove", "update", "values",
+    "__contains__", "__delattr__", "__delitem__", "__eq__", "__getitem__", "__iter__", "__len__", "__reduce_ex__",
+    "__setattr__", "__setitem__",
+}  # fmt: skip
+
+
+def hostile(base: type, entries: list[object]) -> object:
+    """A container of a subclass whose own methods all refuse."""
+    made = base.__new__(type(f"Hostile{base.__name__}", (base,), dict.fromkeys(METHODS & {*dir(base)}, refuse)))
+    for place, one in enumerate(entries):
+        fill(base, made, place, one)
+    return made
+
+
+def fill(base: type, container: object, place: object, entry: object) -> None:
+    if issubclass(base, dict):
+        base.__setitem__(container, place, entry)
+    else:
+        (set.add if base is set else base.append)(container, entry)
+
+
+def inside(base: type, container: object) -> list[object]:
+    return [*base.keys(container), *base.values(container)] if issubclass(base, dict) else [*base.__iter__(container)]
+
+
+class FrozenSlots:
+    __slots__ = ("unset", "value")
+
+    def __init__(self, value: object) -> None:
+        object.__setattr__(self, "value", value)
+
+    __setattr__ = refuse
+
+
+@dataclass(frozen=True)
+class Frozen:
+    value: object
+
+
+class Asked:
+    """A property that counts who asks."""
+
+    times = 0
+
+    def __init__(self, value: object) -> None:
+        self.inner = value
+
+    @property
+    def value(self) -> object:
+        type(self).times += 1
+        return self.inner
+
+
+WRAPPERS = {
+    "list": lambda one: [one],
+    "tuple": lambda one: (one, ()),
+    "hostile": lambda one: hostile(OrderedDict, [one]),
+    "UserDict": lambda one: UserDict(a=one),
+    "slots": FrozenSlots,
+    "frozen": Frozen,
+    "property": Asked,
+    "proxy": lambda one: (MappingProxyType({"a": 1}), one),
+}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("values", [False, True], ids=["on meta", "on real tensors"])
+@given(
+    base=st.sampled_from([dict, OrderedDict, defaultdict, Counter, list, set, deque]),
+    wrappers=st.lists(st.sampled_from(sorted(WRAPPERS)), max_size=3),
+)
+@settings(max_examples=12, deadline=None, derandomize=True)
+def test_what_a_module_holds_is_left_as_it_was(values, raises, base, wrappers):
+    table, entries = torch.ones(8), [torch.ones(8), object(), "text"]
+    held = hostile(base, entries)
+    before, outer = inside(base, held), held
+    for name in wrappers:
+        outer = WRAPPERS[name](outer)
+
+    def forward(x: Tensor) -> Tensor:
+        own = [one for one in inside(base, held) if isinstance(one, Tensor)]
+        y = model.map(x) + own[0] + model.more["table"]
+        own[0].add_(1)
+        fill(base, held, "new", y)
+        if wrappers[-1:] == ["slots"]:
+            FrozenSlots.unset.__set__(outer, y)
+        if values and y.sum() > 0:
+            y = y + 1
+        if raises:
+            raise ValueError("no")
+        return y
+
+    model, Asked.times = Call(forward), 0
+    model.map, model.held, model.more = nn.Linear(8, 8), outer, UserDict(table=table)
+    with pytest.raises(UsageError, match="ValueError: no") if raises else nullcontext():
+        ledger = xfcost.analyze(model, example_inputs=LEFT_ALONE_X, mixing=False)
+        assert ledger.module.tensors == ("real" if values else "meta")
+    assert list(map(id, inside(base, held))) == list(map(id, before))
+    assert entries[0].equal(torch.ones(8))
+    assert model.held is outer
+    assert model.more["table"] is table
+    assert not hasattr(outer, "unset")
+    assert Asked.times == 0
 
 
 def test_a_module_on_meta_stays_there():

@@ -2,11 +2,14 @@
 
 import json
 import re
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import constants
 
 import xfcost
 from any_models import GEMMA
@@ -15,6 +18,7 @@ from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Lengths, inputs_from
 from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.offline import offline, without_hub
 from xfcost.torch_models.any_model.targets import NamedModule, configured
 from xfcost.torch_models.memory import peak
 from xfcost.torch_models.memory.shortage import Limit
@@ -251,6 +255,71 @@ def test_an_error_of_the_code_itself_makes_no_real_weights(tmp_path: Path) -> No
     (tmp_path / "net.py").write_text(LOOKS, encoding="utf-8")
     with pytest.raises(UsageError, match=r"^Wrong does not run on these inputs: ValueError: my own \(.*net.py:14\)$"):
         named(tmp_path / "net.py", "Wrong")
+
+
+ELSEWHERE = {"backbone": "facebook/dinov2-small", "use_pretrained_backbone": True, "backbone_config": None}
+DEPTH = {"model_type": "depth_anything", "architectures": ["DepthAnythingForDepthEstimation"]}
+POSE = {"model_type": "vitpose", "architectures": ["VitPoseForPoseEstimation"]}
+SIZES = {"hidden_size": 16, "embedding_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 32}
+TINY = {"model_type": "electra", "architectures": ["ElectraModel"], **SIZES}
+KERNELS = {"_attn_implementation": "kernels-community/flash-attn2", "auto_map": {"AutoModel": "a/b--modeling.Model"}}
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The connections that were tried."""
+    found = []
+    for of, name in ((socket.socket, "connect"), (socket.socket, "connect_ex"), (socket, "getaddrinfo")):
+        monkeypatch.setattr(of, name, lambda *given: found.append(given))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("values", "left_out"),
+    [
+        (DEPTH | ELSEWHERE, "backbone use_pretrained_backbone"),
+        (POSE | ELSEWHERE, "backbone use_pretrained_backbone"),
+        (TINY | KERNELS, "_attn_implementation auto_map"),
+        (TINY | {"attn_implementation": {"": "flash_attention_3"}}, "attn_implementation"),
+        (TINY | {"_experts_implementation": "sonicmoe"}, "_experts_implementation"),
+        (TINY | {"_attn_implementation": "sdpa", "_name_or_path": "a/b", "tokenizer_class": "a/b"}, ""),
+        (TINY | {"text_config": {"auto_map": {"a": "b"}}}, "text_config.auto_map"),
+    ],
+)  # fmt: skip
+def test_a_config_opens_no_connection(values, left_out, tmp_path, opened):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    hub = constants.HF_HUB_OFFLINE
+    with offline():
+        configured(str(path), "meta")
+    assert " ".join(without_hub(values)[1]) == left_out
+    assert not opened
+    assert constants.HF_HUB_OFFLINE is hub
+
+
+def test_a_model_that_is_on_the_hub_alone_is_refused(tmp_path, opened):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(DEPTH | {"backbone": "dinov2"}))
+    with pytest.raises(UsageError, match="names a model on the Hub, and xfcost opens no connection; describe that"):
+        xfcost.analyze(str(path), trace=False)
+    assert not opened
+
+
+def test_a_note_names_the_fields_that_are_left_out(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(TINY | {"backbone": "a/b"} | KERNELS))
+    notes = xfcost.analyze(str(path), N=8, mixing=False, closed_form=False, trace=False).metadata.notes
+    assert notes[-1] == (
+        "ignored, as xfcost opens no connection: backbone, _attn_implementation, auto_map in the config; the class's "
+        "default backbone is counted, and backbone_config describes another"
+    )
+
+
+def test_no_thread_but_its_own_is_offline():
+    with offline(), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(socket.getaddrinfo, "127.0.0.1", 80).result()
+        with pytest.raises(OSError, match="no connection"):
+            socket.create_connection(("127.0.0.1", 9))
 
 
 @pytest.mark.parametrize("place", ["n_layer", "text_config.num_hidden_layers"])

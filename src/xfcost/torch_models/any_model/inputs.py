@@ -507,7 +507,7 @@ def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) ->
     if name == "input_ids":
         return torch.zeros((batch, _tokens(model, tokens)), dtype=torch.int64, device=device)
     if name == "pixel_values":
-        size = _of(config, "image_size") or 224
+        size = _of(config, "image_size") or _of(getattr(config, "backbone_config", None), "image_size") or 224
         shape = (_of(config, "num_channels", "in_channels") or 3, *([size, size] if isinstance(size, int) else size))
     elif name == "input_features":
         bins: Any = _of(config, *_FREQUENCIES) or 80

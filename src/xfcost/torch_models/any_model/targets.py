@@ -56,6 +56,7 @@ from xfcost.torch_models.any_model.inputs import (
 )
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice, ledger_at_lengths
 from xfcost.torch_models.any_model.mixing import Built
+from xfcost.torch_models.any_model.offline import left_out_note, offline, without_hub
 from xfcost.torch_models.any_model.run import run
 from xfcost.torch_models.any_model.user_errors import (
     OwnError,
@@ -215,6 +216,8 @@ class NamedModule:
                         raise
                     raise NoRoomError(f"{failed}; {error}", error.needed, error.left) from error
                 self._devices = (device,)
+                if self.target.kind == "config" and (left_out := _read(self.target.place)[1]):
+                    ledger = ledger.with_note(left_out_note(left_out))
                 return ledger if self._supposed is None else ledger.with_note(self._supposed.note)
         raise failed or UsageError(f"{self.name}: it can't be built")
 
@@ -472,7 +475,7 @@ def as_a_script(target: ModuleTarget) -> Iterator[None]:
     except FileNotFoundError:  # it was deleted
         folder = ""
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), offline() if target.kind == "config" else contextlib.nullcontext():
             yield
     except (KeyboardInterrupt, XfcostError, MemoryError):
         raise
@@ -531,7 +534,7 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
                 "pip install transformers"
             ) from None
         raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
-    values = json.loads(Path(path).read_text(encoding="utf-8-sig"), object_hook=_numbers)
+    values, _ = _read(path)
     _check_depth(values, shown)
     named = values.get("architectures")
     make: Any = None
@@ -557,7 +560,17 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
         with torch.device(device), default_dtype(dtype):
             return make(config).eval()
     except Exception as error:
+        if type(error).__name__ == "OfflineModeIsEnabled":
+            raise UsageError(
+                f"{shown}: it names a model on the Hub, and xfcost opens no connection; describe that model in the "
+                "config, as in backbone_config"
+            ) from error
         raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error
+
+
+def _read(path: str) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a config, and the names of those that are left out."""
+    return without_hub(json.loads(Path(path).read_text(encoding="utf-8-sig"), object_hook=_numbers))
 
 
 def _numbers(values: dict[str, Any]) -> Any:

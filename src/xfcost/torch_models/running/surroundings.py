@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final
+from operator import is_
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -28,7 +31,6 @@ from xfcost.torch_models.shared.private_torch import (
     original,
     pytree,
     replaced_kernels,
-    tensors_of,
     times_written,
 )
 
@@ -372,22 +374,17 @@ def unchanged(model: nn.Module, made: Copy = cloned, shares: Callable[[Tensor], 
         UserWarning: the model wrote to another parameter. On `meta` there is nothing to write to.
     """
     versions = _versions(model)
-    # hooks, buffers, parameters and submodules are dictionaries among a module's attributes
-    values = {module: dict(vars(module)) for module in model.modules()}
-    containers = [one for own in values.values() for one in own.values() if isinstance(one, dict | list | set | deque)]
-    contents: list[Any] = [one.copy() for one in containers]
+    holders = list(_holders(model))
+    contents = [one.contents() for one in holders]
     try:
         devices = sorted({one.device.index for one in model.parameters() if one.is_cuda})
         with _uncompiled(model), without_fast_path(), _random_states_kept(devices):
-            _stand_in(model, made, shares)
+            _stand_in(model, holders, made, shares)
             yield
     finally:
-        for module, own in values.items():
-            vars(module).clear()
-            vars(module).update(own)
-        for container, content in zip(containers, contents, strict=True):
-            container.clear()
-            (container.update if isinstance(container, dict | set) else container.extend)(content)
+        for holder, content in zip(holders, contents, strict=True):
+            if not _same(holder.contents(), content):
+                holder.restore(content)
         written = [name for name, version in _versions(model).items() if version != versions.get(name)]
         if written:
             warnings.warn(
@@ -395,7 +392,115 @@ def unchanged(model: nn.Module, made: Copy = cloned, shares: Callable[[Tensor], 
             )
 
 
-def _stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool] | None) -> None:
+class _Mapping(NamedTuple):
+    """A dictionary, read and written by the methods of its built-in type: those of a subclass may do anything."""
+
+    value: Any
+    kind: Any
+
+    def contents(self) -> list[Any]:
+        return [*self.kind.keys(self.value), *self.kind.values(self.value)]
+
+    def restore(self, contents: Sequence[Any]) -> None:
+        self.kind.clear(self.value)
+        for key, value in zip(contents[: len(contents) // 2], contents[len(contents) // 2 :], strict=True):
+            self.kind.__setitem__(self.value, key, value)
+
+
+class _Collection(NamedTuple):
+    """A list, set or deque, likewise."""
+
+    value: Any
+    kind: Any
+
+    def contents(self) -> list[Any]:
+        return list(self.kind.__iter__(self.value))
+
+    def restore(self, contents: Sequence[Any]) -> None:
+        self.kind.clear(self.value)
+        (set.update if self.kind is set else self.kind.extend)(self.value, contents)
+
+
+class _Slots(NamedTuple):
+    """The attributes of an object that its classes declare in `__slots__`."""
+
+    value: Any
+    slots: Sequence[MemberDescriptorType]
+
+    def contents(self) -> list[Any]:
+        found: list[Any] = []
+        for slot in self.slots:
+            try:
+                found.append(slot.__get__(self.value))
+            except AttributeError:
+                found.append(_EMPTY)
+        return found
+
+    def restore(self, contents: Sequence[Any]) -> None:
+        for slot, before, now in zip(self.slots, contents, self.contents(), strict=True):
+            if before is not _EMPTY:
+                slot.__set__(self.value, before)
+            elif now is not _EMPTY:
+                slot.__delete__(self.value)
+
+
+_EMPTY: Final = object()
+_Holder = _Mapping | _Collection | _Slots
+_KINDS: Final = {OrderedDict: _Mapping, dict: _Mapping, list: _Collection, set: _Collection, deque: _Collection}
+# Objects of these packages may belong to the whole process: threads, loggers, streams, optimizers.
+_FOREIGN: Final = sys.stdlib_module_names - {"__main__", "argparse", "collections", "types"} | {"numpy", "torch"}
+_LEAVES: Final = (Tensor, type, ModuleType, FunctionType, MethodType)
+
+
+def _holders(model: nn.Module) -> Iterator[_Holder]:
+    """What holds the state of a model: its attributes, containers in them, attributes of other objects in them.
+
+    Nothing of an object's own code runs.
+    """
+    layouts: dict[type, tuple[Any, Sequence[MemberDescriptorType]]] = {}
+    seen, waiting = dict[int, Any](), deque[Any]([model])
+    while waiting:
+        one = waiting.popleft()
+        kind = type(one)
+        if kind in _PLAIN or id(one) in seen or issubclass(kind, _LEAVES):
+            continue
+        seen[id(one)] = one
+        found: list[Any] = [holder(one, base) for base, holder in _KINDS.items() if issubclass(kind, base)][:1]
+        if issubclass(kind, tuple | frozenset):
+            waiting.extend((tuple if issubclass(kind, tuple) else frozenset).__iter__(one))
+        if kind not in layouts:
+            layouts[kind] = _layout(kind)
+        attributes, slots = layouts[kind]
+        if attributes is not None:
+            waiting.append(attributes.__get__(one))
+        if slots:
+            found.append(_Slots(one, slots))
+        for holder in found:
+            waiting.extend(holder.contents())
+        yield from found
+
+
+_PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size))
+
+
+def _layout(kind: type) -> tuple[Any, Sequence[MemberDescriptorType]]:
+    """The descriptors of a class's `__dict__` and slots; none of a class whose objects are no part of a model."""
+    if f"{kind.__module__}".partition(".")[0] in _FOREIGN and not issubclass(kind, nn.Module):
+        return None, ()
+    own = [vars(base) for base in kind.__mro__]
+    dictionaries = (one.get("__dict__") for one in own)
+    declared = (one for names in own if "__slots__" in names for one in names.values())
+    slots = [one for one in declared if type(one) is MemberDescriptorType]
+    return next((one for one in dictionaries if type(one) is GetSetDescriptorType), None), slots
+
+
+def _same(values: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(values) == len(others) and all(map(is_, values, others))
+
+
+def _stand_in(
+    model: nn.Module, holders: Iterable[_Holder], made: Copy, shares: Callable[[Tensor], bool] | None
+) -> None:
     tables = (one for one in model.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag))
     written = {id(table.weight) for table in tables if table.max_norm is not None}
     copies: dict[int, Any] = {}
@@ -410,24 +515,24 @@ def _stand_in(model: nn.Module, made: Copy, shares: Callable[[Tensor], bool] | N
     for buffer in model.buffers():
         copies.setdefault(id(buffer), made(buffer))
 
-    def copied(tensor: Tensor) -> Any:
-        if id(tensor) not in copies:
-            copies[id(tensor)] = learning(made)(tensor) if tensor.is_leaf else made(tensor)
-        return copies[id(tensor)]
+    def copied(value: Any) -> Any:
+        if issubclass(type(value), tuple):
+            entries = list(tuple.__iter__(value))
+            own = list(map(copied, entries))
+            is_struct = hasattr(type(value), "n_fields")  # such as torch.return_types.max
+            return value if _same(own, entries) else type(value)(own) if is_struct else tuple.__new__(type(value), own)
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in copies:
+            copy = learning(made)(value) if value.is_leaf else made(value)
+            copies[id(value)] = nn.Parameter(copy, value.requires_grad) if isinstance(value, nn.Parameter) else copy
+        return copies[id(value)]
 
-    for module in model.modules():
-        own, values = tensors_of(module), vars(module)
-        for tensors in own:
-            tensors.update({name: copied(one) for name, one in tensors.items() if one is not None})
-        done = {id(one) for one in (*own, children_of(module))}
-        for name, value in list(values.items()):
-            if isinstance(value, Tensor) or _holds_tensors(value, done):
-                values[name] = pytree.tree_map_only(Tensor, copied, value)
-
-
-def _holds_tensors(value: Any, done: set[int]) -> bool:
-    is_full = isinstance(value, dict | list | tuple) and len(value) > 0 and id(value) not in done
-    return is_full and any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value))
+    for holder in holders:
+        contents = holder.contents()
+        own = list(map(copied, contents))
+        if not _same(own, contents):
+            holder.restore(own)
 
 
 @contextmanager
