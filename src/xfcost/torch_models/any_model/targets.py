@@ -31,6 +31,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from xfcost.importing.family import CONFIG
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, XfcostError, nearest, printable
 from xfcost.ledger.execution import Execution
 from xfcost.ledger.ledger import Ledger
@@ -38,7 +39,7 @@ from xfcost.ledger.measurements import MeasuredMemory
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.training import RunPlan
-from xfcost.spec.reader import read_value
+from xfcost.spec.reader import read_file, read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers
 from xfcost.torch_models.any_model.inputs import (
@@ -531,7 +532,7 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
                 "pip install transformers"
             ) from None
         raise UsageError(f"{shown}: importing transformers raised {raised(error)}") from error
-    values = json.loads(Path(path).read_text(encoding="utf-8-sig"), object_hook=_numbers)
+    values = json.loads(read_file(Path(path), shown, CONFIG), object_hook=_numbers)
     _check_depth(values, shown)
     named = values.get("architectures")
     make: Any = None
