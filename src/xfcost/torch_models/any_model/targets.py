@@ -60,7 +60,7 @@ from xfcost.torch_models.any_model.mixing import Built
 from xfcost.torch_models.any_model.run import run
 from xfcost.torch_models.any_model.user_errors import (
     OwnError,
-    check_initialised,
+    check_modules,
     is_own,
     is_users,
     own_line,
@@ -467,7 +467,7 @@ def as_a_script(target: ModuleTarget) -> Iterator[None]:
     """
     arguments, errors = sys.argv, sys.stderr
     sys.argv = [target.place]
-    undo = refuse_sudden_ends()
+    undo, process = refuse_sudden_ends(), os.getpid()
     try:
         folder = os.getcwd()
     except FileNotFoundError:  # it was deleted
@@ -482,6 +482,8 @@ def as_a_script(target: ModuleTarget) -> Iterator[None]:
             raise
         raise UsageError(f"{printable(target.text, 200)}: its code raised {_told(error)}") from error
     finally:
+        if os.getpid() != process:  # it forked: the report is that of the first process
+            os._exit(0)
         undo()
         sys.argv, sys.stderr = arguments, errors
         with contextlib.suppress(OSError):
@@ -502,7 +504,7 @@ def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> 
         made = value(**arguments)
     if not isinstance(made, nn.Module):
         raise UsageError(f"{shown}: expected a torch module from it, got {type(made).__name__}")
-    check_initialised(made)
+    check_modules(made)
     return made.eval()
 
 
