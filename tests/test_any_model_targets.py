@@ -165,6 +165,27 @@ def test_what_is_wrong_is_said_in_one_line(code: Path, words: tuple[str, ...], m
     assert re.search(message, error_of("analyze", f"{code}{words[0]}", *words[1:]).replace("\n", " "))
 
 
+@pytest.mark.parametrize("parent", ["self", "self.child"])
+def test_a_module_that_is_a_part_of_itself_is_refused(tmp_path: Path, parent: str) -> None:
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.child = nn.Linear(4, 4)\n"
+        f"        {parent}.parent = self\n"
+    )
+    message = r"parent \(Net\) is the module that it is a part of, and torch recurses there without end"
+    assert re.search(message, error_of("analyze", tmp_path / "own.py:Net", "--input", "1x4"))
+
+
+def test_code_that_forks_gives_one_report(tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(
+        "import os\nfrom torch import nn\ndef net():\n    os.fork()\n    return nn.Linear(4, 4)\n"
+    )
+    assert stdout_of("analyze", tmp_path / "forks.py:net", "--input", "1x4").count("totals by mixing kind") == 1
+
+
 def test_a_file_that_is_not_there_or_raises(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
     assert "there is no file" in xf("analyze", tmp_path / "none.py:Net").stderr

@@ -414,6 +414,8 @@ def test_an_n_of_the_command_line_takes_the_place_of_a_size(here):
         ('[tool.xfcost]\ncheck = "vit"\n', r"tool.xfcost.check: expected tables"),
         ('[tool]\nxfcost = "vit"\n', r"expected a table, \[tool.xfcost\]"),
         ("[tool.xfcost\n", "is not valid TOML"),
+        (f"x = {'9' * 4400}\n", "is not valid TOML: Exceeds the limit"),
+        (f"x = {'[' * 3000}{']' * 3000}\n", "is nested too deeply"),
         ('[tool.xfcost]\nmax-second = "1s"\n', "unknown key 'max-second'; did you mean 'max-seconds'"),
         ('[tool.xfcost]\nmax-increase = "2"\n', "--max-increase 2: expected a share"),
         ("tool = 3\n", r"tool: expected tables, \[tool.xfcost\] and others, got 3"),

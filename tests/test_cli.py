@@ -341,6 +341,10 @@ class TestTerminal:
         assert max(map(len, out.splitlines())) <= int(columns)
         assert "…" not in out
 
+    @pytest.mark.parametrize("columns", range(9))
+    def test_a_terminal_without_room_gets_a_table(self, columns):
+        assert "params" in stdout_of("analyze", "vit", "--no-trace", COLUMNS=str(columns))
+
     def test_a_closed_pipe_ends_quietly(self):
         words = words_of("analyze", "swin", "--no-trace", "--format", "csv")
         producer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())

@@ -310,6 +310,14 @@ def test_saved_runs_that_differ_are_refused(here, options, told):
     assert diff(first, saved("vit", here / "c.json")).changes
 
 
+@pytest.mark.parametrize("number", ["9" * 300, "1e308", "1e-308"])
+def test_a_saved_number_on_which_arithmetic_overflows_is_refused(here, number):
+    text = xfcost.analyze("swin", trace=False).to_json()
+    (here / "a.json").write_text(text.replace('"seconds": null', f'"seconds": {number}', 1), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"a\.json: is not a report of .* is beyond every figure of a run"):
+        diff("a.json", "swin")
+
+
 def test_two_saved_runs_take_no_options(here):
     first, second = saved("swin", here / "a.json"), saved("swin", here / "b.json")
     with pytest.raises(UsageError, match="--batch, --set: both sides are saved"):

@@ -105,6 +105,8 @@ def test_parameters_come_from_the_most_and_costs_from_the_least():
 def test_families_and_sizes():
     assert {row.family for row in xfcost.find(family=["swin", "vit"]).rows} == {"swin", "vit"}
     # a spectrogram is no picture
+    with pytest.raises(UsageError, match="--family gpt: none of performer, mobilevit-xs is of it; leave it out"):
+        xfcost.find("performer", "mobilevit-xs", family="gpt")
     left_out = xfcost.find("conformer-m", size=512).left_out
     assert "folded into the width" in left_out[0].reason
 

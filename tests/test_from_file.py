@@ -276,12 +276,21 @@ def test_a_file_without_rows_or_of_another_tool_is_an_error(tmp_path):
         header: "has no rows; `xfcost measure SYSTEM",
         other: "is not a file of measurements",
         newer: "is of version 99 of the format",
-        tmp_path / "none.jsonl": "can't be read: No such file",
+        tmp_path / "none.jsonl": "no such file; `xfcost measure SYSTEM",
     }
     for path, message in messages.items():
         for command in ("compare", "plot"):
             said = error_of(command, "--from", path, cwd=tmp_path)
             assert said.startswith(f"error: {path}: {message}"), said
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [(form, "no measured N in common") for form in ("table", "markdown", "latex")] + [("json", '"ratios": []')],
+)
+def test_series_that_share_no_n_have_no_ratios(tmp_path, form, said):
+    runs = written(tmp_path, rows_of(tmp_path, "A", {64: 1.0}) + rows_of(tmp_path, "B", {256: 1.0}))
+    assert said in stdout_of("compare", "--from", runs, "--format", form)
 
 
 def test_rows_that_were_all_skipped_are_an_error_with_the_reason(tmp_path):

@@ -23,7 +23,7 @@ def fuzz() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("kind", ["spec", "config", "arguments"])
+@pytest.mark.parametrize("kind", ["spec", "config", "saved", "runs", "toml", "arguments"])
 def test_every_item_is_answered_or_refused(fuzz: ModuleType, kind: str, tmp_path: Path) -> None:
     """Times are the script's to judge: nothing here depends on the machine's speed."""
     for number in range(_EACH):

@@ -36,6 +36,7 @@ NO_JSON = [
     ('{"model_type": "bert"\n "x": 1}', "config.json:2:2 is not valid JSON: expecting ',' delimiter"),
     ("{'model_type': 'bert'}", "config.json:1:2 is not valid JSON: expecting property name enclosed in double quotes"),
     ('{"model_type": "bert"} {}', "config.json:1:24 is not valid JSON: extra data"),
+    ('{"x": ["\\ud800"]}', "config.json: has half a character, as \\ud800 is; expected a config.json"),
     ("model_type: bert", "config.json:1:1 is not valid JSON: expecting value"),
     ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "config.json: is nested too deeply"),
     ('{"vocab_size": 1, "vocab_size": 2}', "vocab_size: duplicate field (first at line 1); keep one"),

@@ -320,7 +320,9 @@ def test_a_machine_gets_one_row_at_a_time_however_many_workers_it_has(workers: l
 
 
 @pytest.mark.rest
-def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_do_not_come_back_end_the_sweep(
+    file: RunsFile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from distributed import LocalCluster
 
     monkeypatch.setattr("xfcost.api.measuring.cluster._LOOK_SECONDS", 0.05)
@@ -335,4 +337,7 @@ def test_workers_that_do_not_come_back_end_the_sweep(file: RunsFile, monkeypatch
         local.sync(local.workers[0].close)
         with pytest.raises(DeviceError, match=r"its workers were killed, and none has come back$"):
             sweep(file).run(rows, SweepLines())
+        with pytest.raises(DeviceError, match=r"its workers were killed, and none has come back$"):
+            list(cluster.each(str, [1, 2]))
     assert names(file) == []
+    assert capsys.readouterr().err.count("its workers are gone; waiting 0.05 s for one to be back …") == 2

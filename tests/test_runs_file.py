@@ -2,8 +2,11 @@
 
 import errno
 import os
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -207,8 +210,41 @@ def test_a_read_only_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_file_that_is_not_there_can_t_be_read(tmp_path: Path) -> None:
-    with pytest.raises(XfcostError, match="can't be read: No such file or directory"):
+    with pytest.raises(XfcostError, match="no such file; `xfcost measure SYSTEM"):
         read_runs(tmp_path / "runs.jsonl")
+
+
+def test_a_pipe_is_waited_for_after_a_line_that_says_so(tmp_path: Path) -> None:
+    pipe, said = tmp_path / "pipe.jsonl", list[str]()
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="is a pipe or a device"):
+        read_runs(pipe)
+    content = b"".join(msgspec.json.encode(one) + b"\n" for one in (HEADER, row()))
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pipe.write_bytes, content)
+        assert read_runs(pipe, said.append).rows == [row()]
+    assert said == [f"{pipe}: is a pipe; waiting until its writer closes it …"]
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", ".", "socket"])
+def test_what_could_be_read_for_ever_or_is_no_file_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with closing(socket.socket(socket.AF_UNIX)) as server:
+        server.bind("socket")
+        with pytest.raises(UsageError, match=r"is a pipe or a device, which could|is a directory; expected a file"):
+            read_runs(Path(name), lambda _: None)
+
+
+def test_a_file_has_a_largest_size(tmp_path: Path) -> None:
+    large = tmp_path / "large.jsonl"
+    with large.open("wb") as stream:
+        stream.truncate(256_000_001)  # without a byte on the disk
+    with pytest.raises(UsageError, match="is larger than 256,000,000 bytes; a row is a few kilobytes"):
+        read_runs(large)
+    with pytest.raises(OutputError, match="is larger than 256,000,000 bytes; take another file"):
+        opened(large)
 
 
 def edited(content: bytes, path: tuple[str, ...], value: Any) -> bytes:

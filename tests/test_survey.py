@@ -54,6 +54,11 @@ def lines():
     return {line.preset: line for line in survey_lines(Run())}
 
 
+def test_a_system_keeps_its_line():
+    with pytest.raises(UsageError, match="--set survey=null: every system needs its line of the survey"):
+        survey_lines(Run(), ["survey=null"])
+
+
 @pytest.mark.parametrize("preset", BY_HAND)
 def test_orders_and_decoding(preset, lines):
     line = lines[preset]

@@ -1,4 +1,4 @@
-"""Fuzzing: mutated specs, configs and command lines through load, count and report.
+"""Fuzzing: mutated specs, configs, saved files, TOML and command lines through load, count and report.
 
     python tools/fuzz.py --items 100000 --processes 2
     python tools/fuzz.py --item spec:1234      # repeats one item, with its traceback
@@ -25,23 +25,26 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import product
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import yaml
 
-from xfcost.api.analysis import account
+from xfcost.api.analysis import account, analyze
 from xfcost.api.runs import make_run
 from xfcost.counting.forward import count
 from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.measurements import Header, Machine
 from xfcost.report.table import document
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.placement import place
 
 ROOT: Final = Path(__file__).parents[1]
-KINDS: Final = ("spec", "config", "arguments")
+KINDS: Final = ("spec", "config", "saved", "runs", "toml", "arguments")
 MAX_SECONDS: Final = 5.0
 MAX_BYTES: Final = 500_000_000
 # Fractions of items: mutated in numbers only, and with broken text.
@@ -191,18 +194,137 @@ _FLAGS: Final = (
 )  # fmt: skip
 
 
+@cache
+def reports() -> list[dict[str, Any]]:
+    """Reports as `analyze -o report.json` saves them."""
+    runs: tuple[dict[str, Any], ...] = ({}, {"mode": "train"}, {"mode": "decode"}, {"on": "h100-sxmx8"})
+    texts = [analyze("gpt2", trace=False, N=64, **options).to_json() for options in runs]
+    return [json.loads(text) for text in texts]
+
+
+_MACHINE: Final[dict[str, Any]] = {"host": "a", "processor": "P", "cores": 4}
+_VERSIONS: Final = {"xfcost": "0.1.0", "torch": "2.7.0", "python": "3.11.0"}
+
+
+@cache
+def measurements() -> list[dict[str, Any]]:
+    """Rows as `measure --save` writes them."""
+    rows = []
+    for name, n, seconds in product(("common-full", "common-performer"), (64, 128, 256), (0.5, 0.7)):
+        configuration = {"system": name, "target": name, "spec_hash": "a" * 16, "N": n, "device": "cpu", "threads": 4}
+        timing = {"device": "cpu", "machine": "P", "seconds": seconds * n, "spread": 0.1, "runs": 9, "threads": 4}
+        timing |= {"interval": [0.9 * seconds * n, 1.1 * seconds * n], "precision": 0.1}
+        outcome = {"status": "measured", "timing": timing, "memory": {"predicted": 60, "measured": 64 * n}}
+        counted = {"params": 10, "macs": n * n, "flops": 2 * n * n, "attention_entries": 4, "attention_bytes": 16}
+        rows.append(
+            {"configuration": configuration, "outcome": outcome, "counted": counted | {"by_mixing": {}},
+             "machine": _MACHINE, "device_name": "P", "versions": _VERSIONS, "process_seconds": 1.0,
+             "ended": "2025-01-31T12:00:01Z"}
+        )  # fmt: skip
+    return rows
+
+
+def _broken(text: str, rng: random.Random) -> bytes:
+    """The text, of some with something put into it, cut or with a byte changed."""
+    place, content = rng.randrange(len(text)), text.encode()
+    before, after = content[:place], content[place + 1 :]
+    put = rng.choice(("{", "]", "\\ud800", '"', "\x00", "9" * 4400, "1e308", "[" * 3000)).encode()
+    changed = (before + put + after, before, before + bytes([rng.randrange(256)]) + after)
+    return rng.choice(changed) if rng.random() < 2 * BROKEN_TEXT else content
+
+
+def try_saved(rng: random.Random, folder: Path) -> None:
+    """A mutated report, compared with another and checked against it."""
+    file, other = folder / "a.json", folder / "b.json"
+    changed = _mutated(reports(), rng)
+    file.write_bytes(_broken(json.dumps(changed), rng))
+    alike = next((one for one in reports() if one.get("mode") == changed.get("mode")), reports()[0])
+    other.write_text(json.dumps(alike), "utf-8")
+    pair = rng.sample((str(file), str(other)), 2)
+    if rng.random() < NUMBERS_ONLY:
+        _invoked(["diff", *pair, "--format", rng.choice(FORMS)])
+    else:
+        words = ["check", "gpt2", "--N", "64", "--against", str(file), "--max-increase", "5%"]
+        mode = changed.get("mode")
+        words += ["--mode", mode] if mode in ("train", "decode") else []
+        _invoked([*words, "--format", rng.choice(("table", "json"))])
+
+
+def try_runs(rng: random.Random, folder: Path) -> None:
+    """Mutated rows of measurements, compared, drawn and held against others."""
+    file, other = folder / "a.jsonl", folder / "b.jsonl"
+    header = Header(machine=Machine(**_MACHINE), versions=_VERSIONS, started="2025-01-31T12:00:00Z")
+    whole = [json.dumps(one) for one in (msgspec.to_builtins(header), *measurements())]
+    rows = [json.dumps(_mutated(measurements(), rng)) for _ in range(rng.choice((1, 2, 4)))]
+    before = "".join(f"{one}\n" for one in (whole[0], *rng.sample(whole[1:], rng.randrange(6))))
+    file.write_bytes(before.encode() + _broken("".join(f"{one}\n" for one in rows), rng))
+    other.write_text("\n".join(whole) + "\n", "utf-8")
+    words = rng.choice(
+        (["compare", "--from"], ["plot", "--from"], ["roofline", "--from"], ["survey", "--from"], ["diff", str(other)])
+    )
+    options = {"compare": ["--format", rng.choice(FORMS)], "diff": ["--format", rng.choice(FORMS)]}
+    metric = rng.choice(("time", "mixing-time", "memory", "activations"))
+    options["plot"] = ["-o", str(folder / rng.choice(("x.csv", "x.svg"))), "--force", "--metric", metric]
+    options["roofline"] = ["--on", "h100-sxm", "--format", "json"]
+    _invoked([*words, str(file), *options.get(words[0], [])])
+
+
+_TABLES: Final = (
+    {"max-macs": "5G", "batch": 1, "target": "vit"}, {"target": "gpt2", "mode": "decode", "max-kv-cache": "1GiB"},
+    {"target": "swin", "max-params": 3e7, "set": ["stages.0.depth=1"], "dtype": "float16", "N": 784},
+)  # fmt: skip
+
+
+def try_toml(rng: random.Random, folder: Path) -> None:
+    """A mutated [tool.xfcost] of a pyproject.toml, checked."""
+    tables = [{"tool": {"xfcost": {"max-macs": "9G", "check": list(_TABLES)}}}]
+    file = folder / "pyproject.toml"
+    file.write_bytes(_broken(f"tool = {_toml(_mutated(tables, rng).get('tool', 1))}\n", rng))
+    _invoked(["check", "--config", str(file)])
+
+
+def _toml(value: Any) -> str:
+    """As TOML writes it; what it can't write is written as Python does, which is no TOML."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(str(key))} = {_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value) if isinstance(value, str | bool) else str(value)
+
+
 def try_arguments(rng: random.Random, folder: Path) -> None:
     """A random command line without tracing, running a model or drawing, which are slow."""
-    from xfcost.cli import app
-
     names = ["vit", "swin-t", "gpt2", "t5-small", "mamba2-130m", "mistral-7b", "common-*", "nothing", "../x"]
     names.append(str(folder))
-    command = rng.choice(("analyze", "analyze", "compare", "glance", "diagram", "show", "import", "list", "schema"))
+    command = rng.choice(
+        (
+            "analyze",
+            "analyze",
+            "compare",
+            "glance",
+            "diagram",
+            "show",
+            "import",
+            "list",
+            "schema",
+            "find",
+            "survey",
+            "layers",
+            "devices",
+        )
+    )
     words = [command, *rng.choices(names, k=rng.choice((1, 1, 2, 3)))]
     for _ in range(rng.randrange(5)):
         words += [rng.choice(_FLAGS), rng.choice(_VALUES)][: rng.choice((1, 2, 2, 2, 2))]
     if command == "analyze":
         words.append("--no-trace")
+    _invoked(words)
+
+
+def _invoked(words: list[str]) -> None:
+    """A command line in this process; what typer refuses, and exit codes, are answers."""
+    from xfcost.cli import app
+
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
             app(words, standalone_mode=False)
@@ -216,6 +338,9 @@ def try_arguments(rng: random.Random, folder: Path) -> None:
 TESTS: Final[dict[str, Callable[[random.Random, Path], None]]] = {
     "spec": try_spec,
     "config": try_config,
+    "saved": try_saved,
+    "runs": try_runs,
+    "toml": try_toml,
     "arguments": try_arguments,
 }
 

@@ -542,12 +542,13 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
 
 def _config_values(path: str) -> dict[str, Any] | None:
     """The values of a JSON file; None where it has none."""
-    if not os.path.isfile(path):
-        return None
-    try:
-        import json  # specs and modules need none
+    import json  # specs and modules need none
 
-        values = json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
+    from xfcost.importing.family import CONFIG
+    from xfcost.spec.reader import read_file
+
+    try:
+        values = json.loads(read_file(Path(path), path, CONFIG))
+    except (SpecError, ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None

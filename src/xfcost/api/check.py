@@ -55,10 +55,11 @@ from xfcost.counting.checking import (
 from xfcost.counting.differences import Change, changes, grown, other_runs
 from xfcost.ledger.budgets import BUDGETS, INCREASE, Budget
 from xfcost.ledger.errors import AbsentError, UsageError, XfcostError, nearest, printable, shown
+from xfcost.ledger.files import Expected
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.saved_report import Report, report_of
 from xfcost.spec.load import is_path
-from xfcost.spec.reader import Expected, read_file
+from xfcost.spec.reader import read_file
 from xfcost.spec.targets import module_target
 
 if TYPE_CHECKING:
@@ -368,7 +369,9 @@ def _toml(text: str, name: str) -> dict[str, Any]:
         import tomli as tomllib
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UsageError(f"{name}: is nested too deeply to be a pyproject.toml") from None
+    except ValueError as error:  # TOMLDecodeError, and what int() and datetime refuse
         raise UsageError(f"{name}: is not valid TOML: {printable(str(error), 200)}") from None
 
 

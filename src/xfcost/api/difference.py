@@ -17,11 +17,12 @@ from xfcost.api.runs import refuse
 from xfcost.counting.differences import Diff, difference, other_runs
 from xfcost.counting.measured_differences import RunsDiff, runs_difference
 from xfcost.ledger.errors import SpecError, UsageError, printable
+from xfcost.ledger.files import Expected
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.runs_file import read_runs
 from xfcost.ledger.saved_report import Report, read_report, report_of
-from xfcost.spec.reader import Expected, read_file
+from xfcost.spec.reader import read_file
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

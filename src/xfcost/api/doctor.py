@@ -11,8 +11,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.ledger.calibration import CalibratedMachine, folder, read_calibration, shipped_devices
+from xfcost.ledger.calibration import EXPECTED_CALIBRATION, CalibratedMachine, folder, read_calibration, shipped_devices
 from xfcost.ledger.errors import UsageError, XfcostError, printable
+from xfcost.ledger.files import read_bytes
 from xfcost.ledger.units import number_of
 
 # Can it be used? If not, can xfcost do without it?
@@ -129,7 +130,7 @@ def _calibrations() -> Iterator[Prerequisite]:
         from xfcost.torch_models.predicting.calibrate import this_machine
 
         try:
-            kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+            kept = msgspec.json.decode(read_bytes(path, path.name, EXPECTED_CALIBRATION), type=_Kept)
             machine = kept.machine
             here = msgspec.structs.replace(this_machine(machine.device, machine.dtype), threads=machine.threads)
             read_calibration(path, here)

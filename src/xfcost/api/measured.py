@@ -109,7 +109,7 @@ def rows_of_file(path: Path, say: Say) -> list[Measurement]:
     Raises:
         UsageError: it can't be read, or has no rows.
     """
-    runs = read_runs(path)
+    runs = read_runs(path, say)
     if (torn := path.stat().st_size - runs.whole_bytes) > 0:  # a pipe has no size
         say(f"{shown(path, 200)}: its last line is torn; the {torn:,} bytes of it are not read")
     if not runs.rows:

@@ -18,14 +18,15 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.ledger import calibration
-from xfcost.ledger.calibration import FORMAT, VERSION, Baseline, CalibratedMachine
+from xfcost.ledger.calibration import EXPECTED_CALIBRATION, FORMAT, VERSION, Baseline, CalibratedMachine
 from xfcost.ledger.device import PEAK_DTYPES, THIS_MACHINE, Device, DeviceFigure, DeviceGroup, DeviceSource, Link
 from xfcost.ledger.errors import MOST_NAMES, SpecError, UsageError, near_names, nearest, printable, shown
 from xfcost.ledger.execution import MOST_DEVICES
+from xfcost.ledger.files import Expected, read_bytes
 from xfcost.ledger.quantities import read_number, whole_number
 from xfcost.ledger.roofs import roofs_of
 from xfcost.ledger.units import number_of
-from xfcost.spec.reader import Expected, YamlPath, read, read_file, shown_value
+from xfcost.spec.reader import YamlPath, read, read_file, shown_value
 
 _NEEDED: Final = ("bandwidth", "peaks")
 _MOST_PRICE: Final = 1e9
@@ -282,8 +283,8 @@ def _calibrations(where: Path) -> dict[str, list[_Calibrated]]:
     found: dict[str, list[_Calibrated]] = {}
     for path in sorted(where.glob("calibration-*.json")):
         try:
-            one = msgspec.json.decode(path.read_bytes(), type=_Calibrated)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            one = msgspec.json.decode(read_bytes(path, path.name, EXPECTED_CALIBRATION), type=_Calibrated)
+        except (UsageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
         if (one.format, one.version) == (FORMAT, VERSION):
             found.setdefault(one.machine.device, []).append(one)

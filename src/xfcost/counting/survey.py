@@ -206,11 +206,13 @@ def survey_lines(run: Run, settings: Sequence[str] = (), time: TimeRatio = lambd
     """The lines of all presets that have one, full attention first, then class by class.
 
     Raises:
-        XfcostError: one of `settings`, as after `--set`, fits not every system.
+        XfcostError: one of `settings`, as after `--set`, fits not every system, or leaves it without its line.
     """
     loaded = [load(name, settings) for name in presets_with("survey")]
     full = _at_both(load(FULL_ATTENTION, settings), run)
     lines = [_line(one, one.spec.survey, full, run, time) for one in loaded if one.spec.survey is not None]
+    if len(lines) < len(loaded):
+        raise UsageError("--set survey=null: every system needs its line of the survey; leave the setting out")
     order = ("FP", "CP", "LP", "M", "LR", "KR", "RC", "DS", "Sparse")  # as the survey's text has them
 
     def rank(line: SurveyLine) -> tuple[bool, int, str]:

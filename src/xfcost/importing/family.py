@@ -17,12 +17,13 @@ from msgspec.inspect import LiteralType, StructType, UnionType, type_info
 
 from xfcost.formulas.component import ActKind, Rows
 from xfcost.ledger.errors import ComponentError, SpecError, divisors_text, nearest, printable
+from xfcost.ledger.files import Expected
 from xfcost.spec.grammar import split_path
 from xfcost.spec.grammar_errors import expected, path_of
-from xfcost.spec.reader import Expected, path_text, read_file, shown_value, value_at
+from xfcost.spec.reader import path_text, read_file, shown_value, value_at
 
 # The names of 21,841 classes, twice, are two megabytes.
-_CONFIG: Final = Expected(
+CONFIG: Final = Expected(
     what="a config.json of transformers",
     missing="`xfcost import` reads a local file and fetches none",
     large="a config is a page of JSON",
@@ -53,8 +54,8 @@ def read_config(path: Path, name: str) -> ConfigFile:
         SpecError: the file can't be read or is not one JSON object; or a field is a duplicate or has no plain value.
     """
     if path.is_dir() and (path / "config.json").is_file():
-        raise SpecError(f"{name}: is a directory; expected {_CONFIG.what}: {name.rstrip('/')}/config.json")
-    text = read_file(path, name, _CONFIG)
+        raise SpecError(f"{name}: is a directory; expected {CONFIG.what}: {name.rstrip('/')}/config.json")
+    text = read_file(path, name, CONFIG)
     _check_syntax(text, name)
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
@@ -67,17 +68,20 @@ def read_config(path: Path, name: str) -> ConfigFile:
 
 def _check_syntax(text: str, name: str) -> None:
     if not text.strip():
-        raise SpecError(f"{name}:1 is empty; expected {_CONFIG.what}")
+        raise SpecError(f"{name}:1 is empty; expected {CONFIG.what}")
     try:
         content = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str).decode(text)
+        json.dumps(content, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         message = error.msg[:1].lower() + error.msg[1:]
         raise SpecError(f"{name}:{error.lineno}:{error.colno} is not valid JSON: {message}") from None
     except RecursionError:
-        raise SpecError(f"{name}: is nested too deeply to be {_CONFIG.what}") from None
+        raise SpecError(f"{name}: is nested too deeply to be {CONFIG.what}") from None
+    except UnicodeEncodeError:
+        raise SpecError(f"{name}: has half a character, as \\ud800 is; expected {CONFIG.what}") from None
     if not isinstance(content, dict):
         kind = "a list" if isinstance(content, list) else "a single value"
-        raise SpecError(f"{name}:1 {kind} at top level; expected the object of {_CONFIG.what}")
+        raise SpecError(f"{name}:1 {kind} at top level; expected the object of {CONFIG.what}")
 
 
 class _NotPlainError(Exception):

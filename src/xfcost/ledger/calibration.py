@@ -18,6 +18,7 @@ import msgspec
 
 from xfcost.ledger import notebook, units
 from xfcost.ledger.errors import OutputError, UsageError, printable
+from xfcost.ledger.files import Expected, read_bytes
 from xfcost.ledger.units import Rate, Seconds, Spent, number_of
 
 FORMAT: Final = "xfcost calibration"
@@ -25,6 +26,12 @@ VERSION: Final = 4
 _THIS: Final = (FORMAT, VERSION)
 _SHIPPED: Final = files("xfcost") / "recorded_calls"
 _NONE: Final = "no calibration of xfcost"
+EXPECTED_CALIBRATION: Final = Expected(
+    what="a calibration of xfcost",
+    missing="`xfcost calibrate` measures one",
+    large="a calibration is a few megabytes",
+    most_bytes=64_000_000,
+)
 
 # The calls of a network take its whole time but for what it spends outside them: a quarter of it at most.
 _FAR_APART: Final = 0.3
@@ -207,16 +214,14 @@ def read_calibration(path: Path, machine: CalibratedMachine) -> Calibration:
             clock. Its message begins with the machine or the file.
     """
     mend = f"measure this one: {_command(machine)}"
-    try:
-        content = path.read_bytes()
-        kind = msgspec.json.decode(content, type=_DispatchKind)
-        found = msgspec.json.decode(content, type=Calibration) if (kind.format, kind.version) == _THIS else None
-    except FileNotFoundError:
+    if not os.path.exists(path):
         raise UsageError(
             f"{machine.name} ({units.number_of(machine.threads, 'thread')}, {machine.dtype}) is not calibrated; {mend}"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"{printable(str(path), 200)} can't be read ({error.strerror}); {mend}") from None
+        )
+    content = read_bytes(path, printable(str(path), 200), EXPECTED_CALIBRATION)
+    try:
+        kind = msgspec.json.decode(content, type=_DispatchKind)
+        found = msgspec.json.decode(content, type=Calibration) if (kind.format, kind.version) == _THIS else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise UsageError(f"{printable(str(path), 200)} is {_NONE}; {mend}") from None
     if found is None:

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
 from xfcost.ledger.errors import OutputError, UsageError, printable, shown
+from xfcost.ledger.files import Expected, Say, fault_of_numbers, read_bytes
 from xfcost.ledger.measurements import FORMAT, VERSION, Header, Machine, Measurement, fault_of, latest
 
 # How every header starts: the fields of `Header` in their order.
 _START: Final = f'{{"tool":"xfcost","format":"{FORMAT}",'.encode()
+# A number beyond 1e100 or below 1e-100 has many digits or a large exponent; others are not looked at one by one.
+_UNUSUAL: Final = re.compile(rb"\d{40}|[eE][+-]?(0*[6-9]\d|\d{3})")
 _NO_RUNS: Final = "is not a file of measurements and stays unchanged; expected one that `xfcost measure --save` wrote"
-
-Say = Callable[[str], None]
+_EXPECTED: Final = Expected(
+    what="a file that `xfcost measure --save` wrote",
+    missing="`xfcost measure SYSTEM … --N 64:4096 --save FILE` writes one",
+    large="a row is a few kilobytes; expected fewer rows",
+    most_bytes=256_000_000,
+)
 
 
 class Runs(NamedTuple):
@@ -37,17 +44,13 @@ class Runs(NamedTuple):
     """The length of its whole lines; what follows them is torn."""
 
 
-def read_runs(path: Path) -> Runs:
-    """The measurements in a file; a torn last line is not one of them.
+def read_runs(path: Path, say: Say | None = None) -> Runs:
+    """The measurements in a file, or with `say` in a pipe; a torn last line is not one of them.
 
     Raises:
         UsageError: the file can't be read, is of another tool or version, or has a broken line.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{shown(path, 200)}: can't be read: {error.strerror or error}") from None
-    return _runs_in(content, shown(path, 200))
+    return _runs_in(read_bytes(path, shown(path, 200), _EXPECTED, say), shown(path, 200))
 
 
 def _runs_in(content: bytes, name: str) -> Runs:
@@ -93,6 +96,8 @@ def _row(line: bytes, number: int, name: str) -> Measurement:
     try:
         row = msgspec.json.decode(line, type=Measurement)
         fault = fault_of(row)
+        if fault is None and _UNUSUAL.search(line):
+            fault = fault_of_numbers(msgspec.json.decode(line))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         fault = printable(str(error), 120)
     if fault is not None:
@@ -163,7 +168,11 @@ class RunsFile:
     def _checked(self, header: Header, say: Say) -> list[Measurement]:
         """Its rows; what is torn is cut off, and an empty file gets its header."""
         with open(self._descriptor, "rb", closefd=False) as stream:
-            content = stream.read()
+            content = stream.read(_EXPECTED.most_bytes + 1)
+        if len(content) > _EXPECTED.most_bytes:
+            raise OutputError(
+                f"{self._name}: is larger than {_EXPECTED.most_bytes:,} bytes; take another file for more rows"
+            )
         found = _runs_in(content, shown(self.path, 200))
         if torn := len(content) - found.whole_bytes:
             say(f"{shown(self.path, 200)}: its last line was torn; {torn:,} bytes of it are cut off")

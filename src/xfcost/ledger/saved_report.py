@@ -11,6 +11,7 @@ import msgspec
 
 from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.files import fault_of_numbers
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.measurements import fault_of_timing
@@ -226,7 +227,7 @@ def read_report(text: str, name: str) -> Report:
         report = msgspec.convert(fields, Report)
     except msgspec.ValidationError as error:
         raise UsageError(f"{name}: {_NO_REPORT}: {printable(str(error), 120)}") from None
-    fault = fault_of_timing(report.timing)
+    fault = fault_of_numbers(fields) or fault_of_timing(report.timing)
     if report.dtype not in BYTES_PER_ELEMENT:
         fault = f"there is no dtype {printable(report.dtype)}"
     if fault is not None:

@@ -21,6 +21,8 @@ from xfcost.report.style import INDEXED, PLAIN_WIDTH
 
 # Characters of a line in notebooks and pictures.
 _WIDE: Final = PLAIN_WIDTH + 20
+# A report needs these; a terminal with fewer wraps its lines.
+_LEAST_WIDTH: Final = 20
 # No text is read as colours or pictures.
 _PLAIN: Final[dict[str, Any]] = {"highlight": False, "emoji": False, "markup": False}
 
@@ -50,6 +52,7 @@ def show(render: Callable[[int], RenderableType]) -> None:
     """Print to stdout, as wide as the terminal; a pipe gets 100 columns (or COLUMNS) and no trailing blanks."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
     console = _Lines(width=width, **_PLAIN)
+    console.width = max(console.width, _LEAST_WIDTH)
     if console.is_terminal:
         console.print(Visible(render(console.width)))
         return

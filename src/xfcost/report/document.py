@@ -210,7 +210,7 @@ def notes(texts: Iterable[str], *, verbose: bool) -> Iterator[TextLines]:
 def table_of(
     rows: Sequence[dict[str, str]], text: Mapping[str, int] = {}, hidden_first: Sequence[str] = (), **more: Any
 ) -> DataTable:
-    """A table of rows under their keys.
+    """A table of rows under their keys; of no rows one without columns, which no format shows.
 
     `text` has the columns of text, and down to how many characters they are wrapped (0: never); others are numbers. A
     narrow terminal leaves out `hidden_first`, in this order. A column without a heading is named `change` in papers.
@@ -218,7 +218,7 @@ def table_of(
     ranks = {head: rank for rank, head in enumerate(hidden_first)}
     columns = [
         TableColumn(head, head not in text, text.get(head, 0), ranks.get(head), named="" if head else "change")
-        for head in rows[0]
+        for head in next(iter(rows), ())
     ]
     return DataTable(columns, [list(row.values()) for row in rows], **more)
 
@@ -285,6 +285,8 @@ def _drawn_table(table: DataTable, width: int) -> Iterator[RenderableType]:
     """The table with the columns that fit; as several tables where the width is short of columns that must be there."""
     from rich.text import Text
 
+    if not table.columns:
+        return
     natural, least = table.widths()
     room = table.room(width)
     cells = [wide if column.fold else low for column, wide, low in zip(table.columns, natural, least, strict=True)]
@@ -406,6 +408,8 @@ def _longest(text: str) -> int:
 def _blocks(part: Part, form: Format, *, prose: bool) -> Iterator[str]:
     written = _latex if form == "latex" else _markdown
     if isinstance(part, DataTable):
+        if not part.columns:
+            return
         if part.title:
             yield f"% {_latex(part.title)}" if form == "latex" else f"{part.title}:"
         yield to_markup(part, form).rstrip("\n")

@@ -55,7 +55,9 @@ def _parts(found: MeasuredSeries) -> Iterator[Part]:
             yield from (Gap(), TextLines([one.name], "bold", only="terminal"), _series_table(one))
             yield TextLines(list(_upper_texts(one)), only="terminal")
     yield from (Gap(), TextLines(list(_notes(found)), only="terminal"))
-    yield table_of(_points(found), only="paper")
+    points = _points(found)
+    none = f"the series have no measured {found.axis.word} in common"
+    yield table_of(points, only="paper") if points else TextLines([none], only="paper")
 
 
 def _points(found: MeasuredSeries) -> list[dict[str, str]]:

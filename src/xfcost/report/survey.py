@@ -46,7 +46,7 @@ def _parts(found: Survey, *, verbose: bool) -> Iterator[Part]:
             for system, one in times
         ]
     for title, rows in tables.items():
-        text = _TEXT if "derived" in rows[0] else _TEXT | {"system": 0}
+        text = _TEXT if rows and "derived" in rows[0] else _TEXT | {"system": 0}
         yield from (table_of(rows, text, title=title), Gap())
     yield TextLines(list(notes(found)), ended=True)
     if verbose:

@@ -23,10 +23,11 @@ from xfcost.ledger.errors import (
     printable,
     shown,
 )
+from xfcost.ledger.files import Expected
 from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.models import config_of, models
 from xfcost.spec.overrides import apply_file_settings, apply_settings
-from xfcost.spec.reader import Expected, Source, YamlPath, check_inside, read, read_file, shown_value
+from xfcost.spec.reader import Source, YamlPath, check_inside, read, read_file, shown_value
 from xfcost.spec.targets import module_target
 
 # Keys that describe a file itself, and not the files that extend it.

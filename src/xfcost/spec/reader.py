@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,22 +18,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
 import yaml
 
 from xfcost.ledger.errors import SpecError, UsageError, printable
-
-# Some systems lack some of these flags.
-_READ: Final = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"))
-
-
-class Expected(msgspec.Struct, frozen=True):
-    """What kind of file is expected, in the words of error messages."""
-
-    what: str = "a YAML file"
-    missing: str = "`xfcost list` shows the presets, `xfcost show vit` one to start from"
-    large: str = "a spec is a page of YAML"
-    most_bytes: int = 1_000_000
+from xfcost.ledger.files import Expected, read_bytes
 
 
 def read_file(file: Path, name: str, expected: Expected = Expected()) -> str:  # noqa: B008 - immutable
@@ -44,28 +31,11 @@ def read_file(file: Path, name: str, expected: Expected = Expected()) -> str:  #
         SpecError: it is missing, a directory, a pipe or a device, too large, not readable or not UTF-8 text.
     """
     try:
-        _check_regular(os.stat(file), name, expected)
-        with os.fdopen(os.open(file, _READ), "rb") as stream:
-            _check_regular(os.fstat(stream.fileno()), name, expected)
-            raw = stream.read(expected.most_bytes + 1) or b""
-    except (FileNotFoundError, NotADirectoryError):
-        raise SpecError(f"{name}: no such file; {expected.missing}") from None
-    except (OSError, ValueError) as error:
-        raise SpecError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > expected.most_bytes:
-        raise SpecError(f"{name}: is larger than {expected.most_bytes:,} bytes; {expected.large}")
-    try:
-        return raw.decode("utf-8-sig")
+        return read_bytes(file, name, expected).decode("utf-8-sig")
+    except UsageError as error:
+        raise SpecError(str(error)) from None
     except UnicodeDecodeError as error:
         raise SpecError(f"{name}: is not UTF-8 text (byte {error.start}); expected {expected.what}") from None
-
-
-def _check_regular(status: os.stat_result, name: str, expected: Expected) -> None:
-    """Checked before a file is opened (a pipe would block) and again of the opened file."""
-    if stat.S_ISDIR(status.st_mode):
-        raise SpecError(f"{name}: is a directory; expected {expected.what}")
-    if not stat.S_ISREG(status.st_mode):
-        raise SpecError(f"{name}: is a pipe or a device, which could be read for ever; expected {expected.what}")
 
 
 _ALLOW_OUTSIDE: ContextVar[bool] = ContextVar("_ALLOW_OUTSIDE", default=False)

@@ -30,6 +30,7 @@ from xfcost.ledger.errors import DeviceError, UsageError, XfcostError, printable
 from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.runs_file import lock
 from xfcost.ledger.timing_plan import TimingPlan
+from xfcost.report.messages import say
 from xfcost.spec.load import Loaded
 from xfcost.spec.targets import module_target
 
@@ -43,7 +44,7 @@ _LAST_SECONDS: Final = 3.0
 # So long a worker may take to be there again after one was killed.
 _BACK_SECONDS: Final = 60.0
 # So often it is looked whether there still is a worker.
-_LOOK_SECONDS: Final = 20.0
+_LOOK_SECONDS: Final = 5.0
 # Tasks of a search per worker that are sent before the first answers.
 _AHEAD: Final = 4
 
@@ -163,21 +164,41 @@ class Cluster:
         Raises:
             DeviceError: a worker failed, or was killed several times, or the scheduler is gone.
         """
-        from distributed import as_completed
+        from distributed import TimeoutError as LateError
+        from distributed import wait
 
+        self.await_worker()
         there = self.client.scatter(work, broadcast=True, hash=False)
-        waiting = iter(tasks)
-        first = [
-            self.client.submit(_called, there, task, pure=False) for task in islice(waiting, _AHEAD * len(self.workers))
-        ]
-        running = as_completed(first, loop=self.client.loop)
-        for future in running:
+        sent = (self.client.submit(_called, there, task, pure=False) for task in tasks)
+        running = set(islice(sent, _AHEAD * len(self.workers)))
+        while running:
             try:
-                yield future.result()
-            except Exception as error:  # whatever a worker raised
-                raise self.error(f"a worker failed: {_text(error)}") from error
-            for task in islice(waiting, 1):
-                running.add(self.client.submit(_called, there, task, pure=False))
+                with self.client.as_current():
+                    done, running = wait(running, timeout=_LOOK_SECONDS, return_when="FIRST_COMPLETED")
+            except LateError:
+                self.await_worker()
+                continue
+            for future in done:
+                try:
+                    yield future.result()
+                except Exception as error:  # whatever a worker raised
+                    raise self.error(f"a worker failed: {_text(error)}") from error
+                running |= set(islice(sent, 1))
+
+    def await_worker(self) -> None:
+        """Wait for a worker where none is left, after a line that says so.
+
+        Raises:
+            DeviceError: none comes back.
+        """
+        from distributed import TimeoutError as LateError  # not Python's own before 3.11
+
+        if not self.client.scheduler_info()["workers"]:
+            say(f"--scheduler {self.address}: its workers are gone; waiting {_BACK_SECONDS:g} s for one to be back …")
+        try:
+            self.client.wait_for_workers(1, timeout=_BACK_SECONDS)
+        except LateError:
+            raise self.error("its workers were killed, and none has come back") from None
 
     def _checked(self, seconds: float) -> list[str]:
         """The addresses of the workers.
@@ -359,10 +380,7 @@ class ClusterRows:
                 with suppress(LateError):
                     future.exception(timeout=_LOOK_SECONDS)
                     break
-                try:
-                    client.wait_for_workers(1, timeout=_BACK_SECONDS)
-                except LateError:
-                    raise self._cluster.error("its workers were killed, and none has come back") from None
+                self._cluster.await_worker()
             failure = future.exception()
         except (CancelledError, OSError, RuntimeError):
             raise self._cluster.error("the scheduler is gone") from None

@@ -455,7 +455,7 @@ def presets_of(names: Sequence[str], families: Collection[str]) -> list[str]:
     """The presets called `names` (all, where there are none), of some families.
 
     Raises:
-        UsageError: there is no such preset or family.
+        UsageError: there is no such preset or family, or none that is both.
     """
     files = preset_files()
     known = {file.parent.name for file in files.values()}
@@ -463,7 +463,10 @@ def presets_of(names: Sequence[str], families: Collection[str]) -> list[str]:
         if family not in known:
             raise UsageError(f"--family {shown(family)}: {nearest(family, known)}")
     chosen = expanded(names, models()) if names else list(files)
-    return [name for name in chosen if not families or _family(name) in families]
+    found = [name for name in chosen if not families or _family(name) in families]
+    if not found:
+        raise UsageError(f"--family {','.join(families)}: none of {shown(', '.join(chosen))} is of it; leave it out")
+    return found
 
 
 def _family(name: str) -> str | None:

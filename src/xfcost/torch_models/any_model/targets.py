@@ -31,6 +31,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from xfcost.importing.family import CONFIG
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, XfcostError, nearest, printable
 from xfcost.ledger.execution import Execution
 from xfcost.ledger.ledger import Ledger
@@ -38,7 +39,7 @@ from xfcost.ledger.measurements import MeasuredMemory
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.process_end import refuse_sudden_ends
 from xfcost.ledger.training import RunPlan
-from xfcost.spec.reader import read_value
+from xfcost.spec.reader import read_file, read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers
 from xfcost.torch_models.any_model.inputs import (
@@ -60,7 +61,7 @@ from xfcost.torch_models.any_model.offline import left_out_note, offline, withou
 from xfcost.torch_models.any_model.run import run
 from xfcost.torch_models.any_model.user_errors import (
     OwnError,
-    check_initialised,
+    check_modules,
     is_own,
     is_users,
     own_line,
@@ -469,7 +470,7 @@ def as_a_script(target: ModuleTarget) -> Iterator[None]:
     """
     arguments, errors = sys.argv, sys.stderr
     sys.argv = [target.place]
-    undo = refuse_sudden_ends()
+    undo, process = refuse_sudden_ends(), os.getpid()
     try:
         folder = os.getcwd()
     except FileNotFoundError:  # it was deleted
@@ -484,6 +485,8 @@ def as_a_script(target: ModuleTarget) -> Iterator[None]:
             raise
         raise UsageError(f"{printable(target.text, 200)}: its code raised {_told(error)}") from error
     finally:
+        if os.getpid() != process:  # it forked: the report is that of the first process
+            os._exit(0)
         undo()
         sys.argv, sys.stderr = arguments, errors
         with contextlib.suppress(OSError):
@@ -504,7 +507,7 @@ def built(value: Any, arguments: Mapping[str, Any], device: str, shown: str) -> 
         made = value(**arguments)
     if not isinstance(made, nn.Module):
         raise UsageError(f"{shown}: expected a torch module from it, got {type(made).__name__}")
-    check_initialised(made)
+    check_modules(made)
     return made.eval()
 
 
@@ -570,7 +573,7 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
 
 def _read(path: str) -> tuple[dict[str, Any], list[str]]:
     """The fields of a config, and the names of those that are left out."""
-    return without_hub(json.loads(Path(path).read_text(encoding="utf-8-sig"), object_hook=_numbers))
+    return without_hub(json.loads(read_file(Path(path), printable(path, 200), CONFIG), object_hook=_numbers))
 
 
 def _numbers(values: dict[str, Any]) -> Any:

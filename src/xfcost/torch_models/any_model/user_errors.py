@@ -31,7 +31,7 @@ def original(model: Any) -> nn.Module:
         raise UsageError(f"expected a torch module, got the class {model.__name__}; make a module of it")
     if not isinstance(model, nn.Module):
         raise UsageError(f"expected a torch module, got {type(model).__name__}")
-    check_initialised(model)
+    check_modules(model)
     while is_compiled(model):
         model = compiled_from(model)
     for name, module in model.named_modules():
@@ -43,12 +43,26 @@ def original(model: Any) -> nn.Module:
     return model
 
 
-def check_initialised(model: nn.Module) -> None:
-    """Refuse a module whose constructor left torch's own out."""
+def check_modules(model: nn.Module) -> None:
+    """Refuse a module whose constructor left torch's own out, or that is a part of itself, where torch recurses."""
     try:
         list(nn.Module.children(model))
     except AttributeError:
         raise UsageError(f"{type(model).__name__}: its __init__ does not call super().__init__()") from None
+    _check_tree(model, "", {}, set())
+
+
+def _check_tree(module: nn.Module, path: str, above: dict[int, str], seen: set[int]) -> None:
+    """Refuse a module inside one of those `above` it, which is the same; `seen` ones have been looked through."""
+    if id(module) in above:
+        raise UsageError(
+            f"{path} ({type(module).__name__}) is the module that it is a part of, and torch recurses there without "
+            "end; keep it out of the parts, as in self.parent = (parent,)"
+        )
+    if id(module) not in seen:
+        seen.add(id(module))
+        for name, part in nn.Module.named_children(module):
+            _check_tree(part, f"{path}.{name}".lstrip("."), above | {id(module): path}, seen)
 
 
 class OwnError(UsageError):
