@@ -15,6 +15,8 @@ from helpers import csv_of, error_of, stdout_of, table_of, xf
 from xfcost.counting.choosing import at_batch
 from xfcost.counting.devices import device_names, read_devices, read_several
 from xfcost.counting.on_devices import memory_need, step_bound
+from xfcost.ledger import calibration
+from xfcost.ledger.choosing import choice_record
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 
@@ -116,6 +118,34 @@ def test_the_largest_batch_at_a_rate_by_hand() -> None:
     assert rate.by_memory == (8 * H100 - PARAMS * 2) // (CACHE + 256) == 51
     assert (rate.batch, rate.limit) == (51, "memory")
     assert rate.outputs_per_second == pytest.approx(51 * 8 * 3350e9 / read(51))
+
+
+def test_a_record_by_hand() -> None:
+    """Every figure of a row of the CSV, of devices that hold the run and of some that do not."""
+    options = {"batch": 1, "tokens_per_user": 30, "price": {"h100-sxm": 2.5, "l40s": 0.8}, "mbu": 0.5}
+    found = {name: choice_record(one) for name, one in choices(on="h100-sxmx8,l40s", **options).items()}
+    least, many = read(1) / (8 * 3350e9), 2 * read(29) / (8 * 3350e9)  # the largest batch, at half of the bandwidth
+    assert found["h100-sxm x8"] == {
+        "device": "h100-sxm", "count": 8, "fits": True, "takes": 2, "memory_kind": "usable", "devices": 8,
+        "dtype": "bfloat16", "memory_bytes": 8 * H100, "needed_bytes": PARAMS * 2 + CACHE + 256,
+        "bound": "memory-bound", "least_seconds": pytest.approx(least), "expected_seconds": pytest.approx(least),
+        "tf32_least_seconds": None, "mfu": None, "mbu": 0.5, "estimated_seconds": pytest.approx(2 * least),
+        "price_per_hour": 20, "outputs_per_second": pytest.approx(29 / many),
+        "outputs_per_price": pytest.approx(29 / many * 3600 / 20), "tokens_per_user": 30,
+        "largest_batch": 29, "limit": "rate", "largest_batch_by_rate": 29, "largest_batch_by_memory": 51,
+        "largest_batch_seconds": pytest.approx(many), "reason": None,
+    }  # fmt: skip
+    few = found["l40s"]
+    assert (few["count"], few["fits"], few["takes"], few["devices"], few["price_per_hour"]) == (1, False, 4, 4, 3.2)
+    assert few["least_seconds"] == pytest.approx(read(1) / (4 * 864e9))
+
+
+def test_a_price_of_one_device_leaves_those_of_the_user_s_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "folder", lambda: tmp_path)
+    (tmp_path / "devices.yaml").write_text("devices: {l40s: {price_per_hour: 0.8}, h100-sxm: {price_per_hour: 9}}")
+    for price, prices in (({"h100-sxm": 2.5}, [20, 1.6, None]), (2.0, [16, 4, 2]), (None, [72, 1.6, None])):
+        found = choices(on="h100-sxmx8,l40sx2,t4", price=price, dtype="float16")
+        assert [found[name].asked.price_per_hour for name in ("h100-sxm x8", "l40s x2", "t4")] == prices
 
 
 def test_a_faster_rate_or_a_lower_share_is_the_limit() -> None:

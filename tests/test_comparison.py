@@ -3,11 +3,12 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -19,9 +20,9 @@ from helpers import report_text
 from specs import architecture_of, counted
 from strategies import as_yaml
 from xfcost.counting.comparison import Comparison
-from xfcost.counting.crossovers import SearchLine, SearchPoints, search
+from xfcost.counting.crossovers import QUICK, THOROUGH, SearchLine, SearchPoints, search, token_crossovers
 from xfcost.counting.forward import count
-from xfcost.counting.sweep import PossibleSizes
+from xfcost.counting.sweep import PossibleSizes, SizedSystem
 from xfcost.counting.system import CURVES, first_scores
 from xfcost.mechanisms.window import Window
 from xfcost.spec.grammar import converted
@@ -338,6 +339,39 @@ def test_every_order_is_that_of_its_points(signs: list[int]) -> None:
     assert [(one["last_below"], one["N"]) for one in searched.crossovers()] == [
         (before.last, after.first) for before, after in pairwise(told) if before.cheaper != after.cheaper
     ]
+
+
+class Text:
+    """A system of texts with given costs."""
+
+    has_tokens, has_images = True, False
+
+    def __init__(self, cost: Callable[[int], int]) -> None:
+        self.cost = cost
+
+    def axes(self, _run: Run) -> int:
+        return 1
+
+    def time_steps(self) -> int:
+        return 1
+
+    def input_key(self, run: Run) -> object:
+        return run.tokens
+
+    def costs(self, run: Run) -> tuple[int, dict[str, int]]:
+        (n,) = run.tokens or (0,)
+        return n, {"macs": self.cost(n)}
+
+
+def test_beside_whole_blocks_every_change_of_order_is_found() -> None:
+    """Whole blocks of 64 tokens cost more than N + 60 at the first three tokens of each, and as much at the fourth."""
+    systems: Any = [SizedSystem(Text(cost), Run()) for cost in (lambda n: 64 * -(-n // 64), lambda n: n + 60)]  # type: ignore[arg-type]
+    ledgers: Any = [SimpleNamespace(metadata=SimpleNamespace(grid_tokens=960))] * 2
+    thorough, quick = (token_crossovers(SYSTEMS, systems, ledgers, density) for density in (THOROUGH, QUICK))
+    changes = [5, *(block + after for block in range(64, 1024, 64) for after in (1, 5))]
+    assert [one["N"] for one in thorough.crossovers if one["N"] < 1024] == changes
+    # of a quick search eight points, 2⁴ to 2¹⁹ and the last one
+    assert [one.points for one in quick.searches] == [8 + 16 + 1]
 
 
 # What `compare` prints of crossovers, held against the count: at every N of a named range, at every named point

@@ -2,12 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
 
-from helpers import csv_of, error_of, stdout_of, xf
+from helpers import csv_of, error_of, stdout_of, table_of, xf
 from xfcost.counting import devices
 from xfcost.counting.devices import OWN, DeviceFile
 from xfcost.ledger import calibration as files
@@ -78,6 +79,40 @@ def test_a_figure_without_source_is_refused():
     unknown = text.replace("value: 320 GB/s, sources: [epoch", "value: 320 GB/s, sources: [epoc")
     with pytest.raises(SpecError, match=r"'epoc' is not in `sources`; did you mean 'epoch'\?"):
         DeviceFile(unknown, "devices.yaml", own=False).device("t4")
+
+
+# Read apart from the list of the package (Epoch AI's table, Composer, torchtitan, ml-engineering, vendors' pages):
+# memory, GB/s, dense TFLOP/s, one direction of links in GB/s. A cell is empty where that source has no figure.
+READ_AGAIN = table_of(Path(__file__).with_name("data") / "devices.csv")
+
+
+def read_again(line):
+    """Name of a figure -> its value in SI units."""
+    size, unit = line["memory"].split()
+    giga = ("bandwidth", "link", "network")
+    rates = {name: float(line[name]) * 1e9 for name in giga if line[name]}
+    return {
+        "memory": float(size) * {"GB": 10**9, "GiB": 2**30}[unit],
+        **rates,
+        **{dtype: float(line[dtype]) * 1e12 for dtype in PEAK_DTYPES if line[dtype]},
+        **{name: int(line[name]) for name in ("year", "node") if line[name]},
+    }
+
+
+def test_every_device_was_read_again():
+    assert [line["device"] for line in READ_AGAIN] == list(devices.device_names())
+
+
+@pytest.mark.parametrize("line", READ_AGAIN, ids=lambda line: line["device"])
+def test_every_figure_is_that_of_a_second_reading(line):
+    one, second = devices.device(line["device"]), read_again(line)
+    links = {"link": one.link, "network": one.network}
+    ours = {"memory": one.memory_bytes, "bandwidth": one.bytes_per_second, "year": one.year, "node": one.node}
+    ours |= {name: link and link.rate.value for name, link in links.items()}
+    ours |= {dtype: figure.value for dtype, figure in one.peaks.items()}
+    ours = {name: value for name, value in ours.items() if value is not None}
+    # the same up to the digits that the two print: 1638 and 1640 GB/s, 66.9 and 67 TFLOP/s
+    assert ours == pytest.approx({name: second[name] for name in ours}, rel=2e-3)
 
 
 @pytest.mark.parametrize("name", SPARSE)

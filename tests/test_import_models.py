@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hugging_face import CONFIGS, ours, placed, theirs, write
 from strategies import exact
 from transformers_models import parameters, transformers
+from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
 from xfcost.importing.convert import FAMILIES, family_of
 from xfcost.importing.family import COST_FREE, SUPPORTED_VALUES
@@ -224,6 +225,18 @@ def test_no_field_is_both_supported_and_left_out(kind: str) -> None:
 
 def test_what_the_generation_of_text_needs_is_known() -> None:
     assert set(transformers.GenerationConfig._get_default_generation_params()) <= COST_FREE
+
+
+def test_heads_are_as_wide_as_the_config_says(tmp_path: Path) -> None:
+    """Mistral NeMo: 32 heads of 128 in a width of 5120; its checkpoint has 12,247,782,400 parameters."""
+    fields = {"hidden_size": 5120, "head_dim": 128, "vocab_size": 131_072, "num_hidden_layers": 40}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mistral", "sliding_window": None} | fields))
+    layer = 2 * 5120 * 32 * 128 + 2 * 5120 * 8 * 128 + 3 * 5120 * 14_336 + 2 * 5120
+    assert 40 * layer + 2 * 131_072 * 5120 + 5120 == 12_247_782_400
+    ledger = analyze(str(tmp_path / "config.json"), mode="decode", N=100, trace=False)
+    assert ledger.total("params") == 12_247_782_400
+    assert ledger.cache is not None
+    assert ledger.cache.bytes_per_token == 40 * 2 * 8 * 128 * ledger.bytes_per_element
 
 
 def numbers(*names: str, low: int = 1, high: int = 24) -> dict[str, st.SearchStrategy[Any]]:

@@ -17,7 +17,7 @@ from xfcost.ledger.achieved import reached
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_macs
 from xfcost.ledger.metadata import Timing
-from xfcost.ledger.on_devices import TimeBound
+from xfcost.ledger.on_devices import PhaseBound, TimeBound
 from xfcost.report.header import header
 
 GIB = 2**30
@@ -64,22 +64,50 @@ def test_compute_bound_work_is_estimated_by_mfu():
 
 
 @pytest.mark.parametrize(
-    ("compute", "memory", "mfu", "mbu", "seconds"),
+    ("compute", "memory", "mfu", "mbu", "seconds", "missing"),
     [
-        (2.0, 1.0, 0.5, None, 4.0),
-        (2.0, 1.0, None, 0.5, None),
-        (2.0, 1.0, None, 0.25, 4.0),
-        (2.0, 1.0, 0.5, 0.1, 10.0),
-        (1.0, 2.0, 0.9, None, None),
-        (1.0, 2.0, 0.25, None, 4.0),
-        (1.0, 2.0, None, None, None),
+        (2.0, 1.0, 0.5, None, 4.0, ()),
+        (2.0, 1.0, None, 0.5, None, ("--mfu",)),
+        (2.0, 1.0, None, 0.25, 4.0, ()),
+        (2.0, 1.0, 0.5, 0.1, 10.0, ()),
+        (1.0, 2.0, 0.9, None, None, ("--mbu",)),
+        (1.0, 2.0, 0.25, None, 4.0, ()),
+        (1.0, 2.0, None, None, None, ("--mbu",)),
+        (2.0, 1.0, None, None, None, ("--mfu",)),
     ],
 )
-def test_an_estimate_needs_the_share_of_what_bounds_it(compute, memory, mfu, mbu, seconds):
+def test_an_estimate_needs_the_share_of_what_bounds_it(compute, memory, mfu, mbu, seconds, missing):
     moved = int(memory * 100)
-    one = TimeBound(flops=int(compute * 1000), bytes=moved, expected_bytes=moved, peak=1000.0, bandwidth=100.0)
+    # of experts half as much is read at least
+    times = {"peak": 1000.0, "bandwidth": 100.0, "bytes": moved // 2, "expected_bytes": moved}
+    one = TimeBound(flops=int(compute * 1000), **times)
     found = one.at(mfu, mbu)
     assert (found and found.seconds) == (seconds and pytest.approx(seconds))
+    run = msgspec.structs.replace(decode().on, time=one, mfu=mfu, mbu=mbu)
+    assert (run.missing, run.estimate) == (missing, seconds and pytest.approx(seconds))
+    # beside a phase that products bound and one that memory does, twenty times as long
+    other = TimeBound(flops=40_000, **times), TimeBound(flops=1, **times | {"expected_bytes": 4000})
+    phases = tuple(PhaseBound(name="", time=time) for time in (one, *other))
+    both = tuple(option for option, share in (("--mfu", mfu), ("--mbu", mbu)) if share is None)
+    assert msgspec.structs.replace(run, phases=phases).missing == both
+
+
+@pytest.mark.parametrize(
+    ("compute", "memory", "link", "bound"),
+    [
+        (3, 2, 1, "compute-bound"), (2, 3, 1, "memory-bound"), (1, 2, 3, "link-bound"), (2, 1, 3, "link-bound"),
+        (1, 3, 2, "memory-bound"), (3, 1, 2, "compute-bound"), (2, 2, 1, "compute-bound"), (1, 2, 2, "memory-bound"),
+    ],
+)  # fmt: skip
+def test_the_longest_of_the_three_is_the_bound(compute, memory, link, bound):
+    time = TimeBound(flops=compute * 10, bytes=memory, expected_bytes=9, peak=10.0, bandwidth=1.0, link_seconds=link)
+    assert (time.bound, time.seconds) == (bound, max(compute, memory, link))
+    # the expected experts are read in nine seconds, and more tokens meet these elsewhere
+    assert (time.expected_bound, time.expected_seconds) == ("memory-bound", 9)
+    sent = msgspec.structs.replace(time, expected_link_seconds=10.0)
+    assert (sent.expected_bound, sent.expected_seconds) == ("link-bound", 10)
+    assert msgspec.structs.replace(time, expected_experts_seconds=11.0).expected_seconds == 11
+    assert msgspec.structs.replace(time, flops=120).expected_bound == "compute-bound"
 
 
 def test_masked_scores_need_not_be_computed():

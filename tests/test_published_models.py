@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from record_models import counts, runs_of, same, with_kinds, written
 
+NEW = {"new_tokens": 3}
 WITH_COUNTS = [name for name in models() if config_of(name).with_suffix(".counts.json").is_file()]
 TINY = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 1000, "hidden_size": 16,
@@ -138,6 +139,30 @@ def test_the_steps_of_a_generation_pass_the_end_of_a_window(name, window):
     steps = [model.at(tokens, "decode", 2).total("macs") for tokens in range(window - 19, window + 20)]
     assert ledger.generation.decode.macs == sum(steps)
     assert ledger.generation.prefill.macs == model.at(window - 20, "prefill", 2).total("macs")
+
+
+@pytest.mark.parametrize(("new_tokens", "beyond"), [(10, False), (11, True)])
+def test_a_generation_may_end_at_the_last_position(new_tokens, beyond):
+    """Qwen3 0.6B has 40,960 positions; the last new token is read by nobody."""
+    notes = analyze("qwen3-0.6b", mode="generate", N=40_951, new_tokens=new_tokens).metadata.notes
+    assert any("N = 40,961 is beyond the 40,960 positions" in note for note in notes) is beyond
+
+
+def test_every_batch_has_its_own_cache():
+    """Of one model, asked again: 28 layers of 8 heads of 128, twice, in two bytes."""
+    model = recorded("qwen3-0.6b")
+    for batch in (1, 8, 3):
+        assert model.at(1000, "decode", batch).cache.bytes == batch * 1000 * 28 * 2 * 8 * 128 * 2
+    # two replicas have four of eight samples each
+    shared = analyze("qwen3-0.6b", mode="decode", N=1000, batch=8, on="h100-sxmx2", tensor_parallel=1)
+    assert shared.on.memory.cache == 4 * 1000 * 28 * 2 * 8 * 128 * 2
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "qwen3-30b-a3b"])
+def test_a_generation_has_the_parameters_of_its_prompt(name):
+    prompt, whole = (analyze(name, mode=mode, N=8, **more) for mode, more in (("prefill", {}), ("generate", NEW)))
+    for quantity in ("params", "active_params"):
+        assert 0 < whole.total(quantity) == prompt.total(quantity)
 
 
 def test_a_comparison_of_generations_has_the_work_of_each():

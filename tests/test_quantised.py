@@ -9,10 +9,12 @@ import pytest
 
 import xfcost
 from helpers import csv_of, error_of, stdout_of, xf
+from xfcost.counting.devices import device
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.modes import CacheBytes
-from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightMatrix, quantised_cache
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.quantization import WEIGHT_FORMATS, StoredAs, WeightMatrix, quantised_cache
 
 DECODE = {"mode": "decode", "trace": False, "dtype": "bfloat16", "attention": "fused"}
 
@@ -131,7 +133,7 @@ def test_keys_and_values_have_a_byte_and_states_do_not():
 
 def test_products_of_quantised_operands_have_their_peak_where_the_device_has_one():
     def bound(on, **formats):
-        return xfcost.analyze("llama3.1-8b", N=4096, on=on, **DECODE | {"mode": "prefill"}, **formats).on.time
+        return xfcost.analyze("llama3.1-8b", N=4096, on=on, **DECODE | {"mode": "prefill"} | formats).on.time
 
     formats = {}, {"weights": "fp8"}, {"weights": "fp8", "cache": "fp8"}
     plain, weights, both = (bound("h100-sxm", **one) for one in formats)
@@ -142,6 +144,12 @@ def test_products_of_quantised_operands_have_their_peak_where_the_device_has_one
     assert (weights.quantised_flops, both.quantised_flops) == (of_matrices, of_matrices + of_pairs)
     assert weights.compute_seconds == pytest.approx(of_matrices / 1978.9e12 + (of_pairs + of_head) / 989.4e12, rel=1e-3)
     assert both.compute_seconds < weights.compute_seconds < plain.compute_seconds
+    # of quantised keys and values the pairs alone, eager or in one kernel
+    for attention in ("eager", "fused"):
+        assert bound("h100-sxm", cache="fp8", attention=attention).quantised_flops == of_pairs
+    # a kernel of a module whose mixing was not found too
+    kernel = Operation(path="attention", title="", fused=True)
+    assert StoredAs(2, cache_products="float8").peak(kernel, device("h100-sxm"), "bfloat16") == 1978.9e12
     # no float8 on an A100, and none of 4 bits: products are in bfloat16
     assert bound("a100-sxm-80", weights="fp8").compute_seconds == bound("a100-sxm-80").compute_seconds
     assert bound("h100-sxm", weights="int4").compute_seconds == plain.compute_seconds

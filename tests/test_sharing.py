@@ -52,6 +52,27 @@ def test_the_most_key_heads_of_a_device(heads, kv_heads, tensor, held):
     assert HeadSharing(heads, kv_heads).held(tensor) == held
 
 
+@pytest.mark.parametrize(("tensor", "pipeline"), [(1, 1), (4, 1), (2, 2), (1, 4)])
+def test_the_attention_matrices_of_a_device(tensor, pipeline):
+    """Scores and softmax of one layer are alive at once: of 4 samples, 32 heads and 1000 keys, in two bytes."""
+    degrees = {"tensor_parallel": tensor, "pipeline": pipeline, "batch": 4, "attention": "eager"}
+    found = on("llama3.1-8b", f"h100-sxmx{tensor * pipeline}", **degrees)
+    assert found.memory.attention == 2 * 4 * 32 * 1000 * 2 // tensor
+
+
+@pytest.mark.parametrize(("tensor", "replicas", "pipeline"), [(2, 4, 1), (8, 1, 1), (8, 1, 2), (8, 2, 1)])
+def test_the_cache_of_a_model_with_stored_counts(tensor, replicas, pipeline):
+    """Qwen3.5 27B: 16 layers cache four heads of keys and values, 256 wide; 48 have a state, which is never copied.
+
+    48 heads of 128·128 in float32, and the last four inputs of a convolution 10,240 wide.
+    """
+    degrees = {"tensor_parallel": tensor, "pipeline": pipeline, "batch": 8}
+    found = on("qwen3.5-27b", f"h100-sxmx{tensor * replicas * pipeline}", **degrees, attention=None)
+    keys, states = 1000 * 16 * 4 * 2 * 256 * 2, 48 * (48 * 128 * 128 * 4 + 4 * 10_240 * 2)
+    copies = max(1, tensor // 4)
+    assert found.memory.cache == 8 // replicas * (copies * keys + states) // (tensor * pipeline)
+
+
 def test_a_latent_is_held_by_every_device():
     # DeepSeek-V2-Lite: 27 layers of 2048, a latent of 512 + 64 that every device computes and caches; norms; 26 routers
     # of 64 experts
@@ -167,6 +188,8 @@ def test_experts_are_whole_on_their_devices():
     stages = on("mixtral-8x7b", "h100-sxmx8", **options).time
     sent = 2 * (1 - 6 / 28) * 16 * 4096 * 2 * 16 / 2
     assert stages.expected_link_bytes - stages.link_bytes == pytest.approx(2 * sent)
+    # inside a node everything is received at the full rate
+    assert stages.expected_link_seconds == pytest.approx(stages.expected_link_bytes / 450e9)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -384,6 +407,12 @@ def test_a_replica_holds_the_cache_of_its_samples_in_every_mode():
     read = 2 * (32 * LAYER + VOCABULARY // 2) + 2 * 16 * 1000 * 4096
     assert whole.time.bytes == pytest.approx(4 * norms + read + 16 * 1000 * 32 * 2048 * 2, rel=1e-3)
     assert part.time.bytes == pytest.approx(whole.time.bytes + read - 2 * 16 * 1000 * 4096, rel=1e-2)
+    # the first phase of a generation is that prefill, and its steps read the caches of all samples
+    options |= {"mode": "generate", "new_tokens": 3}
+    prompt, steps = (one.time for one in on("llama3.1-8b", "h100-sxmx4", **options).phases)
+    assert prompt == part.time
+    of_step = 2 * (read - 2 * 16 * 1000 * 4096) + 4 * norms + 2 * 16 * 4096
+    assert steps.bytes == 2 * of_step + 16 * (1001 + 1002) * 32 * 2048 * 2
 
 
 def test_systems_without_experts_ignore_their_degree_beside_others():

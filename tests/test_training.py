@@ -454,6 +454,24 @@ def test_lion_by_hand():
     assert weight.item() == pytest.approx((1.898) * 0.999 - 0.1)
 
 
+def test_lion_is_its_paper_s_algorithm():
+    """Chen et al. 2023, algorithm 2, number by number: β₁ = 0.9 in the update, β₂ = 0.99 in the average, λ = 0.01."""
+    torch.manual_seed(0)
+    gradients = torch.randn(40, 5, dtype=torch.float64).tolist()
+    weight = nn.Parameter(torch.ones(5, dtype=torch.float64))
+    lion = Lion([weight], lr=0.1)
+    for row in gradients:
+        weight.grad = torch.tensor(row, dtype=torch.float64)
+        lion.step()
+    for column, trained in zip(zip(*gradients, strict=True), weight.tolist(), strict=True):
+        w, m = 1.0, 0.0
+        for g in column:
+            c = 0.9 * m + 0.1 * g
+            w -= 0.1 * (math.copysign(1, c) + 0.01 * w)
+            m = 0.99 * m + 0.01 * g
+        assert trained == pytest.approx(w)
+
+
 def test_what_does_not_fit_is_refused_before_it_is_built():
     told = error_of("analyze", "gpt3-175b", "--mode", "train", "--no-trace", "--device", "cpu")
     assert re.search(r"for a step of training on cpu, and .+ leaves? [\d,]+ bytes", told)

@@ -369,6 +369,25 @@ def test_with_a_remedy_it_fits_and_no_option_that_was_given_is_taken_back(zero, 
         assert CHECKPOINTS.index(made["checkpoint"]) >= CHECKPOINTS.index(checkpoint)
 
 
+def test_the_first_remedy_is_the_first_way_that_fits():
+    """Tried one by one, with p = 4 stages: on more devices a step of 16 sequences has fewer micro-batches in flight."""
+    ways = [(zero, "none") for zero in (1, 2, 3)] + [(zero, "selective") for zero in (0, 1, 3)]
+    ways += [(zero, "full") for zero in range(4)]
+    options = {"pipeline": 4, "global_batch": 16 * N, "settings": ["input.vocabulary=1000"]}
+    for more in (4, 8):
+        memory = planned(on=group(8 * more), zero=3, checkpoint="full", **options).memory.known
+        plan = planned(on=group(8, memory=memory), **options)
+        tried = ((times, *way) for times in (1, 2, 4, 8) for way in ways)
+        first = next(
+            (times, zero, checkpoint)
+            for times, zero, checkpoint in tried
+            if planned(on=group(8 * times, memory=memory), zero=zero, checkpoint=checkpoint, **options).fits
+        )
+        found = dict(one.removeprefix("--").split() for one in plan.remedies)
+        count = int(found.get("on", "onex8").removeprefix("onex"))
+        assert (count // 8, int(found.get("zero", 0)), found.get("checkpoint", "none")) == first
+
+
 def test_a_remedy_adds_to_what_is_given():
     # states of 1.3 G parameters: 2.45 GiB with --zero 3; the matrices of 24 layers, 24 · 2 · 16 · 2048² bytes, 3 GiB
     tight = planned(on=group(memory=8 * GIB), zero=3)
