@@ -24,6 +24,11 @@ class Module(nn.Module):
 SEQUENCE, IMAGE = (1, 6, D), (1, 3, 8, 8)
 
 
+def kernel_and_residual(taps: int, before: int, after: int) -> Callable[..., Tensor]:
+    """A token and what a kernel makes of it and of so many tokens on either side."""
+    return lambda linear, x: x + F.conv1d(F.pad(x.mT, (before, after)), x.new_ones(D, D, taps)).mT
+
+
 def causal_mask(n: int) -> Tensor:
     return torch.full((n, n), float("-inf")).triu(1)
 
@@ -294,6 +299,13 @@ OF_SEQUENCES: Cases = {
     "a correlation by spectra": (
         lambda linear, x: torch.fft.irfft(spectrum(linear(x)) * spectrum(x).conj(), n=x.shape[1], dim=1),
         [("_fft_r2c", "global", 6, False)] * 2 + [("_fft_c2r", "global", 6, False)],
+    ),
+    # of a kernel's taps that one is the token itself which every output has: the middle one, the last, the first
+    "a residual around a centred convolution": (kernel_and_residual(5, 2, 2), [("convolution", "local", 5, False)]),
+    "a residual around a causal convolution": (kernel_and_residual(4, 3, 0), [("convolution", "local", 4, False)]),
+    "a residual around a convolution of later tokens": (
+        kernel_and_residual(4, 0, 3),
+        [("convolution", "local", 4, False)],
     ),
     "columns laid side by side": (folded, []),
     "columns that overlap": (

@@ -18,6 +18,7 @@ from xfcost.ledger.operation import Operation
 N: Final = 40
 INF: Final = float("-inf")
 LEAST: Final = torch.finfo(torch.float32).min
+LEARNED: Final = nn.Parameter(torch.randn(8 * N, D))
 
 
 class Masked(nn.Module):
@@ -164,6 +165,20 @@ def test_a_mask_after_the_softmax_leaves_its_sums_over_all() -> None:
     kinds = [(row.mixing, row.reads_tokens) for row in products(late, torch.randn(1, N, D))]
     assert kinds == [("global", N), ("local", 4)]
     assert int(tokens_read(Masked(late), torch.randn(1, N, D)).max()) == N
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_learned_values_of_positions_are_read_where_the_mask_keeps_them(*, turned: bool) -> None:
+    def of_positions(q: nn.Linear, x: Tensor) -> Tensor:
+        weights = scores(q, x).masked_fill(~before(x, 4), INF).softmax(-1)
+        table = LEARNED[: x.shape[1]]
+        return (table.T @ weights.mT).mT if turned else weights @ table
+
+    found = products(of_positions, torch.randn(1, N, D))
+    numbers = [
+        (row.mixing, row.reads_tokens, row.figure("computed_tokens"), row.figure("kept_tokens")) for row in found
+    ]
+    assert numbers == [("local", 4, N, 4)] * 2
 
 
 def test_without_a_mask_no_row_has_the_two_numbers() -> None:

@@ -152,6 +152,29 @@ def test_a_grouped_product_feeds_the_next_operation(left, right, ends, macs, dev
     assert (ledger.total("macs"), ledger.total("flops")) == (macs, 2 * macs + 96)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "experts", "read"),
+    [(2, 8, 6), (2, 5, 5), (1, 8, 3), (8, 8, 8), (3, 3, 3)],
+)
+def test_experts_that_no_token_chose_idle_and_at_most_one_per_choice_is_read(chosen, experts, read):
+    """3 tokens choose so many experts of 16·4 weights each; their rows are sorted by expert."""
+
+    class Experts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.weight = nn.Embedding(9, 16), nn.Parameter(torch.zeros(experts, 16, 4))
+
+        def forward(self, input_ids):
+            ends = torch.full((experts,), 3 * chosen, dtype=torch.int32, device=input_ids.device)
+            return F.grouped_mm(self.words(input_ids).repeat_interleave(chosen, 1)[0], self.weight, offs=ends)
+
+    ids = {"input_ids": torch.ones(1, 3, dtype=torch.long)}
+    ledger = xfcost.analyze(Experts(), example_inputs=ids, trace=False, mixing=False)
+    row = next(one for one in ledger.rows if "grouped" in one.path)
+    assert (row.params, row.idle_params) == (experts * 64, (experts - chosen) * 64)
+    assert row.weights_read.elements == read * 64
+
+
 # Modules of `transformers`, from small configs, as they come: MACs are torch's own on `meta`, where that runs ─────────
 
 VOCABULARY = 29

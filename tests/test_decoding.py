@@ -21,10 +21,12 @@ from xfcost.api.analysis import analyze
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.sliding import Sliding
 from xfcost.report.table import document
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
@@ -293,6 +295,19 @@ def test_a_full_window_grows_no_more() -> None:
     assert small.cache is not None
     assert (small.cache.bytes_per_token, small.cache.state_bytes) == (0, small.cache.bytes)
     assert small.total("macs") == large.total("macs")
+
+
+@pytest.mark.parametrize("tokens", range(1, 15))
+def test_a_dilated_window_keeps_the_last_of_every_residue_class(tokens: int) -> None:
+    """Every third token is read, four in all; each class has as many rows as the fullest one needs."""
+    place = Place(grid=Grid((tokens,)), dim=6, out_dim=6)
+    rows = {row.path: row for row in Sliding(heads=2, window=4, dilation=3, causal=True).step(place)}
+    classes = [[token for token in range(tokens) if token % 3 == residue][-4:] for residue in range(3)]
+    read = len(classes[(tokens - 1) % 3])
+    assert rows["scores"].pairs == read
+    assert rows["scores"].macs == rows["weighted_sum"].macs == read * 6
+    # keys and values, 6 wide; the token's own are written
+    assert (rows["cache"].cached, rows["cache"].moved) == (3 * max(map(len, classes)) * 2 * 6, 2 * 6)
 
 
 @pytest.mark.parametrize("preset", ["gpt3-175b-banded", "mistral-7b-sliding", "llama3-8b", "mamba-130m"])

@@ -38,6 +38,10 @@ from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.full import Cross, Full
+from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.mamba import Mamba2
+from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
@@ -185,6 +189,25 @@ def test_pairs_of_a_shifted_window_by_hand() -> None:
     assert component.pairs(row) == 14
     # On 6×6 a window is a product of two runs: 14² pairs.
     assert component.pairs(Grid((6, 6))) == 196
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 4, 5, 10, 16])
+@pytest.mark.parametrize(
+    "component",
+    [Retention(heads=2, form="chunkwise", chunk=4), Mamba2(head_dim=2, chunk=4), Kernel(heads=2, causal=True, chunk=4)],
+    ids=tag_of,
+)
+def test_pairs_of_chunks_are_those_of_every_token_with_its_chunk_so_far(component: Mixer, tokens: int) -> None:
+    rows = component.operations(place_for(component, Grid((tokens,))))
+    assert {row.pairs for row in rows if row.pairs} == {sum(token % 4 + 1 for token in range(tokens))}
+
+
+def test_biases_of_three_axes_are_added_from_the_last_on() -> None:
+    # 2 heads of 24 queries: 3·4 sums of the last two axes' terms, then 2·3·4 with the first's
+    for keys_stride, added in ((1, 12 + 24), ([1, 3, 2], 2 + 4)):
+        component = Pooling(heads=2, q_size=1, kv_size=1, kv_stride=keys_stride, bias="decomposed")
+        rows = {row.path: row for row in component.operations(place_for(component, Grid((2, 3, 4))))}
+        assert (rows["spread"].flops, rows["spread"].moved) == (2 * 24 * added, 0)
 
 
 # 3, 4 ── parameters and MACs, row by row ─────────────────────────────────────────────────────────────────────────────

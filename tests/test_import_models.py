@@ -143,6 +143,64 @@ def test_a_tiny_config_has_their_parameters_and_macs(kind: str, architecture: st
         assert ledger.total("macs") == their_macs(model, values, run)
 
 
+# Many fields at once, each with a number of its own, beside TINY's.
+_OTHER_BERT = {
+    "hidden_size": 10, "num_attention_heads": 2, "intermediate_size": 23, "num_hidden_layers": 3, "vocab_size": 31,
+}  # fmt: skip
+_OTHER_LLAMA = {
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 10, "intermediate_size": 23, "vocab_size": 31,
+    "num_hidden_layers": 3, "tie_word_embeddings": True,
+}  # fmt: skip
+_OTHER_DEEPSEEK = {
+    "num_hidden_layers": 4, "first_k_dense_replace": 2, "q_lora_rank": None, "kv_lora_rank": 10, "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4, "v_head_dim": 8, "n_routed_experts": 6, "n_shared_experts": 3, "num_experts_per_tok": 2,
+    "n_group": 3, "topk_group": 1, "moe_intermediate_size": 5, "attention_bias": True, "tie_word_embeddings": True,
+}  # fmt: skip
+# its last stage has 15/2, rounded up: 8·8 tokens; 6·2.25 is rounded down
+_OTHER_SWIN = {"image_size": 30, "window_size": 6, "mlp_ratio": 2.25, "qkv_bias": False, "depths": [1, 4]}
+OTHER: dict[str, dict[str, Any]] = {
+    "bert": _OTHER_BERT | {"type_vocab_size": 3},
+    "roberta": _OTHER_BERT | {"type_vocab_size": 3, "tie_word_embeddings": False},
+    "distilbert": {"dim": 10, "n_heads": 2, "hidden_dim": 23, "n_layers": 3, "sinusoidal_pos_embds": True},
+    "gpt2": {"n_inner": 23, "n_embd": 10, "n_head": 2, "n_layer": 3, "tie_word_embeddings": False},
+    "bloom": {"hidden_size": 10, "n_head": 2, "n_layer": 3, "tie_word_embeddings": False},
+    "t5": {
+        "d_kv": 7, "num_heads": 2, "num_layers": 3, "num_decoder_layers": 1, "feed_forward_proj": "gated-gelu",
+        "relative_attention_num_buckets": 10, "tie_word_embeddings": False,
+    },
+    "llama": _OTHER_LLAMA | {"attention_bias": True, "mlp_bias": True},
+    "mistral": _OTHER_LLAMA | {"sliding_window": 40},
+    "qwen2": _OTHER_LLAMA,
+    "mixtral": _OTHER_LLAMA | {"num_local_experts": 5, "num_experts_per_tok": 3},
+    "deepseek_v2": _OTHER_DEEPSEEK | {"topk_method": "greedy"},
+    "deepseek_v3": _OTHER_DEEPSEEK | {"norm_topk_prob": False},
+    "mamba": {"state_size": 7, "expand": 3, "conv_kernel": 3, "time_step_rank": "auto"},
+    "mamba2": {"state_size": 7, "conv_kernel": 3, "n_groups": 3, "tie_word_embeddings": True},
+    "rwkv": {"hidden_size": 10, "intermediate_size": None, "tie_word_embeddings": True},
+    "vit": {"qkv_bias": False, "intermediate_size": 23, "patch_size": 2, "image_size": [6, 8], "num_hidden_layers": 3},
+    "pvt": {
+        "depths": [1, 2, 1, 3], "mlp_ratios": [3, 2, 5, 4], "sequence_reduction_ratios": [4, 2, 1, 1],
+        "patch_sizes": [4, 2, 2, 2], "strides": [4, 2, 2, 2],
+    },
+    "poolformer": {"mlp_ratio": 1.5, "depths": [1, 2, 1, 3], "use_layer_scale": False},
+    "convnext": {"depths": [2, 1, 3], "hidden_sizes": [5, 6, 9], "patch_size": 2, "layer_scale_init_value": 0.0},
+    "resnet": {"layer_type": "basic", "depths": [2, 1, 3], "downsample_in_first_stage": True},
+    "swin": _OTHER_SWIN | {"window_size": 8},  # the whole of it
+    "swinv2": _OTHER_SWIN,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OTHER)
+def test_other_fields_have_their_parameters_and_macs(kind: str, tmp_path: Path) -> None:
+    architecture = family_of(kind).architectures[0]
+    path, values = config(tmp_path, kind, architecture, **OTHER[kind])
+    run = run_of(kind, architecture)
+    ledger, model = ours(path, run), theirs(values, architecture, "cpu")
+    assert ledger.total("params") == parameters(model)
+    if kind not in SCANS:
+        assert ledger.total("macs") == their_macs(model, values, run)
+
+
 # One architecture of every family, and all of those whose heads differ.
 TRACED = [
     (kind, name) for kind, name in EACH if kind in ("bert", "gpt2", "vit") or name == family_of(kind).architectures[0]
@@ -421,6 +479,18 @@ def test_windows_are_shifted_as_theirs_are(size: int, tmp_path: Path) -> None:
     values = {"model_type": "swin"} | TINY["swin"] | {"window_size": size}
     blocks = [block for layer in theirs(values, name).swin.encoder.layers for block in layer.blocks]
     assert {one.shift for one in ours_ if hasattr(one, "shift")} == {block.shift_size for block in blocks}
+
+
+def test_windows_that_theirs_clips_to_an_odd_grid_halved_are_refused(tmp_path: Path) -> None:
+    """15 tokens along an axis become 8, and theirs are cut into windows of 15 // 2, padded."""
+    name, fields = "Swinv2ForImageClassification", {"image_size": 30, "window_size": 8}
+    model = theirs({"model_type": "swinv2"} | TINY["swinv2"] | fields, name)
+    assert model.swinv2.encoder.layers[1].blocks[0].window_size == 7
+    with pytest.raises(SpecError, match=r"window_size: expected less than 7, for stage 1 has 8 tokens .* got 8"):
+        _components("swinv2", name, tmp_path, **fields)
+    with pytest.raises(SpecError, match="expected less than 7"):
+        _components("swinv2", name, tmp_path, **fields | {"window_size": 7})
+    assert _components("swinv2", name, tmp_path, **fields | {"window_size": 6})
 
 
 @pytest.mark.parametrize("fields", [{}, {"scale_attn_weights": False}, {"scale_attn_weights": True}])

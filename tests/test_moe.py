@@ -76,6 +76,15 @@ def test_macs_are_half_of_what_torch_s_own_counter_says_and_backward_twice_as_ma
     assert all(parameter.grad is not None for parameter in module.parameters())
 
 
+@pytest.mark.parametrize(
+    ("normalize", "scale", "each"), [(False, None, 0), (True, None, 2), (False, 2.5, 1), (True, 2.5, 3)]
+)
+def test_weights_of_the_chosen_by_hand(*, normalize: bool, scale: float | None, each: int) -> None:
+    """7 tokens choose 3 experts each: a number of their sum and a quotient, a product with the scale."""
+    rows = rows_of(Moe(active=3, normalize=normalize, scale=scale), at())
+    assert (rows["weights"].flops, rows["weights"].moved) == (7 * 3 * each, 7 * 3)
+
+
 # What runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

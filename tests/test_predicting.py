@@ -333,6 +333,15 @@ def test_an_interval_holds_nine_in_ten_errors(errors):
     assert low == pytest.approx(1 / high)
 
 
+@pytest.mark.parametrize(
+    ("errors", "widest"), [(1, 1), (8, 8), (9, 9), (10, 10), (18, 18), (19, 18), (20, 19), (29, 27)]
+)
+def test_an_interval_ends_at_nine_tenths_of_one_error_more(errors, widest):
+    """Of n errors, in either direction, the ⌈0.9·(n + 1)⌉-th, and at most the last."""
+    low, high = interval_of([number / 100 * (-1) ** number for number in range(1, errors + 1)])
+    assert (math.log(low), math.log(high)) == (pytest.approx(-widest / 100), pytest.approx(widest / 100))
+
+
 def test_what_is_unknown_widens_the_interval():
     predictor = Predictor(calibration())
     from xfcost.torch_models.predicting.predict import Seconds

@@ -157,6 +157,9 @@ def points(*shape: int) -> Tensor:
         (lambda x: x.new_zeros(2, 9, 6).index_copy(1, torch.arange(5), x), (2, 5, 6), {"moved": 60}),
         (lambda x: x.new_zeros(2, 9, 6).scatter_add(1, torch.zeros(2, 5, 6, dtype=torch.long), x), (2, 5, 6),
          {"moved": 60, "flops": 60}),
+        # two rows of 6 are written into 5, or added to them
+        (lambda x: x.index_put((torch.tensor([1, 3]),), x[:2]), (5, 6), {"moved": 12}),
+        (lambda x: x.index_put((torch.tensor([1, 1]),), x[:2], accumulate=True), (5, 6), {"moved": 12, "flops": 12}),
         (lambda x: x.transpose(1, 2).flatten(1), (2, 5, 6), {}),
         (lambda x: x // 3.0, (4, 5), {"flops": 20}),
         # x²·x²·x of 4·4 matrices: three products of 64

@@ -13,6 +13,7 @@ from xfcost.ledger.device import Device, DeviceFigure, DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.execution import CHECKPOINTS
 from xfcost.ledger.training import Mesh
+from xfcost.report.training import days_text, device_days_text
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 
@@ -416,6 +417,24 @@ def test_the_answer_is_in_the_first_ten_lines():
     assert ": fits, " in first
     assert "sustained" not in text.stdout
     assert "tracing" not in text.stderr
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words", "devices", "short"),
+    [
+        (129_600, "1.5 days", "1.5 device-days", "1.5"),
+        (86_400, "1 day", "1 device-days", "1"),
+        (86_399, "24 hours", "24 device-hours", "24 h"),
+        (5400, "1.5 hours", "1.5 device-hours", "1.5 h"),
+        (3599, "59.98 minutes", "59.98 device-minutes", "59.98 min"),
+        (90, "1.5 minutes", "1.5 device-minutes", "1.5 min"),
+        (60, "1 minute", "1 device-minutes", "1 min"),
+        (30, "30.0 s", "30.0 s of one device", "30.0 s"),
+    ],
+)
+def test_a_time_is_in_the_largest_unit_that_is_not_longer(seconds, words, devices, short):
+    days = seconds / 86_400
+    assert (days_text(days), device_days_text([days]), days_text(days, "")) == (words, devices, short)
 
 
 def test_a_range_money_and_a_lack_of_memory_in_words():

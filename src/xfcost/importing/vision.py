@@ -455,7 +455,15 @@ class Swinv2(Swin, frozen=True, kw_only=True):
             raise ComponentError("use_absolute_embeddings", "expected false: transformers has one position too many")
 
     def check_window(self) -> None:
-        """Any window: a network computes the biases, and the window is clipped to the grid."""
+        """Any window that is not clipped to an odd grid: transformers clips to half of that rounded down, and pads."""
+        for stage in range(1, self.stages):
+            for tokens, side in zip(self.grid(0), self.grid(stage), strict=True):
+                if tokens // 2**stage < min(side, self.window_size + 1):
+                    raise ComponentError(
+                        "window_size",
+                        f"expected less than {tokens // 2**stage}, for stage {stage} has {side} tokens along an axis, "
+                        f"an odd number of them halved, got {self.window_size}: transformers clips and pads windows",
+                    )
 
     def window(self, heads: int) -> dict[str, Any]:
         biases = {"key_bias": False} if self.qkv_bias else {"projection_bias": False, "output_bias": True}
