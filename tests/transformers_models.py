@@ -5,6 +5,7 @@ Theirs run eager, for their default attention is one that counters miss.
 
 import logging
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from xfcost.torch_models.build import BuiltModel, build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
+# What its models call their cache: `cache` since 5.24.
+CACHE = next(
+    name for name in ("cache", "past_key_values") if name in signature(transformers.GPT2Model.forward).parameters
+)
 
 CLASSES, EPS = 7, 1e-5  # the norm's epsilon costs nothing; ours is PyTorch's own
 
