@@ -6,9 +6,10 @@ References run the model itself on the CPU, with real numbers and attention as p
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Optional
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from helpers import report_text, xf
-from transformers_models import transformers
+from transformers_models import cache_name, transformers
 from xfcost.api.accounts import as_built, module_account, named_module
 from xfcost.api.analysis import account_options
 from xfcost.api.roofline import bounded_rooflines
@@ -128,7 +129,7 @@ def ran(name: str, tokens: int) -> tuple[int, int]:
     ids = torch.randint(3, 29, (B, tokens), generator=torch.Generator().manual_seed(0))
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         first = model(input_ids=ids[:, :-1], use_cache=True)
-        key = next(one for one in ("past_key_values", "cache_params") if first.get(one) is not None)
+        key = next(one for one in (cache_name(), "cache_params") if first.get(one) is not None)
         with FlopCounterMode(display=False) as counter:
             second = model(input_ids=ids[:, -1:], use_cache=True, **{key: first[key]})
     return counter.get_total_flops() // 2, sum(one.nbytes for one in tensors_of(second[key], set()))
@@ -199,10 +200,10 @@ def test_a_step_reads_the_codes_of_every_codebook(name: str, tmp_path: Path) -> 
     ids, text = torch.randint(3, 10, (B, N, codes)), {"input_ids": torch.randint(3, 29, (B, N))} if encodes else {}
     of_ids = "decoder_input_ids" if encodes else "input_ids"
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        cache = model(**text, **{of_ids: ids[:, :-1]}, use_cache=True).past_key_values
+        cache = model(**text, **{of_ids: ids[:, :-1]}, use_cache=True)[cache_name()]
         states = {"encoder_outputs": (model.get_encoder()(**text)[0],)} if encodes else {}
         with FlopCounterMode(display=False) as counter:
-            model(**states, **{of_ids: ids[:, -1:]}, use_cache=True, past_key_values=cache)
+            model(**states, **{of_ids: ids[:, -1:]}, use_cache=True, **{cache_name(): cache})
     assert ledger.total("macs") == counter.get_total_flops() // 2
     assert ledger.cache is not None
     assert ledger.cache.bytes == sum(one.nbytes for one in tensors_of(cache, set()))
@@ -352,9 +353,9 @@ def test_a_step_in_chunks_reads_the_keys_of_its_chunk(
     model = real("Llama4ForCausalLM", **more)
     ids = torch.randint(3, 29, (1, tokens), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        cache = model(input_ids=ids[:, :-1], use_cache=True).past_key_values
+        cache = model(input_ids=ids[:, :-1], use_cache=True)[cache_name()]
         monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", noted)
-        model(input_ids=ids[:, -1:], use_cache=True, past_key_values=cache)
+        model(input_ids=ids[:, -1:], use_cache=True, **{cache_name(): cache})
     # 4 heads in groups of 2, keys and values of width 4 in 2 bytes
     of_token, reads = B * 2 * 2 * 4 * 2, [row for row in ledger.rows if row.fused for _ in range(row.times)]
     assert ([row.pairs or tokens for row in reads], {row.heads for row in reads}) == (kept, {4})
@@ -474,6 +475,46 @@ def test_a_cache_of_another_name(mode: Mode) -> None:
     assert found.on is not None
     assert usual.on is not None
     assert (found.on.time, found.on.memory) == (usual.on.time, usual.on.memory)
+
+
+class Typed(nn.Module):
+    """Its cache is a `Cache` of transformers; the parameter's name and annotation, and what it returns, may be any."""
+
+    def __init__(self, takes: str, annotation: Any, returns: Any) -> None:
+        super().__init__()
+        self.table, self.map, self.returns = nn.Embedding(5, 4), nn.Linear(4, 4), returns
+        forward = lambda self, input_ids, use_cache=False, **named: self.decode(input_ids, **named)  # noqa: E731
+        names = ("self", "input_ids", "use_cache", takes)
+        given = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        given[-1] = given[-1].replace(annotation=annotation, default=None)
+        forward.__signature__ = inspect.Signature(given)
+        self.forward = forward.__get__(self)
+
+    def decode(self, input_ids: torch.Tensor, **named: Any) -> Any:
+        cache = next(iter(named.values()), None) or transformers.DynamicCache()
+        keys, _ = cache.update(*[self.map(self.table(input_ids))[:, None]] * 2, 0)
+        return self.returns(keys @ keys.mT, cache)
+
+
+OPTIONAL = transformers.DynamicCache | None
+
+
+@pytest.mark.parametrize(
+    ("takes", "annotation", "returns"),
+    [
+        ("memory", OPTIONAL, lambda y, cache: {"logits": y, "memory": cache}),
+        ("memory", "Cache | None", lambda y, cache: {"logits": y, "memory": cache}),
+        ("memory", Optional["transformers.Cache"], lambda y, cache: {"logits": y, "kept": cache}),
+        ("memory", OPTIONAL, lambda y, cache: (y, cache)),
+        ("memory", inspect.Parameter.empty, lambda y, cache: {"logits": y, "memory": cache}),
+        ("cache", inspect.Parameter.empty, lambda y, cache: {"past_key_values": y, "cache": cache}),
+    ],
+)
+def test_a_cache_is_found_by_its_type(takes: str, annotation: Any, returns: Any) -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    found = xfcost.analyze(Typed(takes, annotation, returns), example_inputs=inputs, N=N, mode="decode", mixing=False)
+    assert found.cache is not None
+    assert (found.cache.bytes, found.cache.bytes_per_token) == (B * N * 2 * 4 * 4, 2 * 4 * 4)  # 2 of width 4, float32
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from transformers_models import transformers
+from transformers_models import cache_name, transformers
 from xfcost.torch_models.running.surroundings import known_numbers, with_numbers
 
 B, N = 2, 80
@@ -139,12 +139,12 @@ def stepped(model: Any, prompt: dict[str, Any]) -> tuple[int, int]:
     ids = "decoder_input_ids" if "decoder_input_ids" in prompt else "input_ids"
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         first = model(**prompt, use_cache=True)
-        step = {ids: prompt[ids][:, -1:], "past_key_values": first.past_key_values}
+        step = {ids: prompt[ids][:, -1:], cache_name(): first[cache_name()]}
         if ids == "decoder_input_ids":
             step["encoder_outputs"] = model.get_encoder()(**{key: one for key, one in prompt.items() if key != ids})
         with FlopCounterMode(display=False) as counter:
             second = model(**step, use_cache=True)
-    return counter.get_total_flops() // 2, bytes_in(second.past_key_values, set())
+    return counter.get_total_flops() // 2, bytes_in(second[cache_name()], set())
 
 
 def bytes_in(value: Any, seen: set[int]) -> int:
@@ -191,7 +191,7 @@ def test_a_prompt_with_an_image_is_that_of_the_real_model(name: str, tmp_path: P
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         found = real(name, IMAGES[name])(**prompt_of(name, N), use_cache=True, logits_to_keep=1)
     assert ledger.module.tensors == ("real" if name.startswith("Idefics") else "meta")  # which looks at the pixels
-    assert ledger.cache.bytes == bytes_in(found.past_key_values, set())
+    assert ledger.cache.bytes == bytes_in(found[cache_name()], set())
     assert ledger.total("macs") == counter.get_total_flops() // 2
 
 

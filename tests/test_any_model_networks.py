@@ -15,7 +15,7 @@ from any_models import Takes, X
 from modules import Call
 from small_networks import NETWORKS
 from specs import architecture_of
-from transformers_models import parameters, transformers
+from transformers_models import cache_name, parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import IncompleteError, UsageError
 from xfcost.torch_models.any_model.ledger import module_ledger
@@ -300,8 +300,8 @@ def test_a_mask_that_is_looked_at_changes_no_macs():
 def test_a_step_with_a_cache_reads_it_and_leaves_it():
     model = built("GPT2LMHeadModel")
     with torch.no_grad():
-        past = model(tokens()).past_key_values
-    ledger = module_ledger(model, (), {"input_ids": tokens(1), "past_key_values": past})
+        past = model(tokens())[cache_name()]
+    ledger = module_ledger(model, (), {"input_ids": tokens(1), cache_name(): past})
     # per layer and sample 12·d² for one token, and d·(N + 1) twice; the logits
     assert ledger.total("macs") == B * (3 * (12 * 256 + 2 * 16 * (N + 1)) + 16 * VOCABULARY)
     assert past.get_seq_length() == N

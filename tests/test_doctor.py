@@ -5,16 +5,18 @@ import os
 import platform
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
-import torch
 
+import xfcost
 from calibrated import calibration, keep_calibration
 from helpers import environment, stdout_of, xf
 from xfcost.api import doctor as module
 from xfcost.api.doctor import doctor
+from xfcost.ledger import tested
 from xfcost.ledger.calibration import write_calibration
+from xfcost.ledger.tested import TESTED, Releases
 
 
 def state_of(what):
@@ -27,14 +29,14 @@ def test_versions_are_those_that_run(tmp_path):
         row["what"]: row for row in json.loads(stdout_of("doctor", "--format", "json", XDG_CONFIG_HOME=str(tmp_path)))
     }
     assert (rows["Python"]["found"], rows["Python"]["state"]) == (platform.python_version(), "ok")
-    assert rows["torch"]["found"] == torch.__version__
+    assert rows["torch"]["found"] == version("torch")
     assert rows["calibration"] == {
         "what": "calibration", "found": "", "state": "optional", "get": "xfcost calibrate",
         "use": f"for --predict; kept in {tmp_path / 'xfcost'}",
     }  # fmt: skip
     lines = stdout_of("doctor", COLUMNS="300", XDG_CONFIG_HOME=str(tmp_path)).splitlines()
     assert len(lines) == len(rows)
-    assert f"ok       torch {torch.__version__}, tested with 2.11.0 to 2.14.1" in lines
+    assert f"ok       torch {version('torch')}, tested with 2.11.0 to 2.14.1" in lines
 
 
 def test_a_missing_program_says_where_to_get_it(tmp_path):
@@ -67,6 +69,26 @@ def test_torch_is_held_against_the_versions_of_the_tests(monkeypatch, number, st
     monkeypatch.setattr(module, "version", lambda name: number)
     monkeypatch.setattr(module, "requires", lambda name: [])
     assert state_of("torch") == (number, state)
+
+
+def test_a_release_that_was_not_tested_says_which_were(monkeypatch):
+    monkeypatch.setattr(module, "version", {"transformers": "5.99.0", "rich": "13.7.0", "torch": "2.99"}.get)
+    monkeypatch.setattr(module, "requires", lambda name: ["rich", "transformers; extra == 'test'"])
+    monkeypatch.setattr(tested, "TESTED", TESTED | {"transformers": Releases("4.57.0", "5.23.0")})
+    rows = {row.what: row for row in doctor()}
+    assert rows["transformers"][1:4] == ("5.99.0", "optional", "not tested (tested: 4.57 to 5.23)")
+    assert rows["torch"].use == f"not tested (tested: {TESTED['torch'].text})"
+    assert (rows["libraries"].found, "rich" in rows) == ("rich 13.7.0", False)
+
+
+def test_a_report_has_one_note_of_a_release_that_was_not_tested(monkeypatch):
+    monkeypatch.setattr(tested, "TESTED", {"torch": Releases("1.0", "1.5.0")})
+    for options in ({}, {"mode": "decode"}):
+        ledger = xfcost.analyze("vit" if not options else "gpt2", N=16, **options)
+        note = f"torch {version('torch')}: not tested (tested: 1 to 1.5)"
+        assert ledger.metadata.notes.count(note) == 1
+    monkeypatch.undo()
+    assert not any("not tested" in note for note in ledger.run_with("torch").metadata.notes)
 
 
 def test_calibrations_are_listed_with_their_age_or_why_they_are_of_no_use(tmp_path, monkeypatch):

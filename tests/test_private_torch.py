@@ -39,7 +39,13 @@ def _own(node: ast.expr) -> bool:
 TORCHS = {
     *(
         name
-        for one in (nn.Module(), torch.eye(1), torch.eye(1).untyped_storage(), torch.ops.aten.mm)
+        for one in (
+            nn.Module(),
+            torch.eye(1),
+            torch.eye(1).untyped_storage(),
+            torch.ops.aten.mm,
+            private_torch.TorchDispatchMode,
+        )
         for name in dir(one)
     ),
     *(path.name for path in Path(torch.__file__).parent.iterdir()),
@@ -53,7 +59,7 @@ def _named(text: str) -> bool:
 
 
 def private_names(source: str) -> list[str]:
-    """Each private name of torch that a file takes: out of an import, as another object's attribute, or as a string."""
+    """Each private name of torch that a file takes: by an import, an attribute, a string, or a method of that name."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "torch":
@@ -65,6 +71,9 @@ def private_names(source: str) -> list[str]:
             found += [] if _own(node.value) else [f"{node.lineno}: {ast.unparse(node)}"]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _named(node.value):
             found.append(f"{node.lineno}: {node.value!r}")
+        elif isinstance(node, ast.ClassDef) and node.bases:
+            own = (one for one in node.body if isinstance(one, ast.FunctionDef) and _private(one.name))
+            found += [f"{one.lineno}: def {one.name}" for one in own if one.name in TORCHS]
     return found
 
 
@@ -83,9 +92,11 @@ getattr(tensor, "_base")
 names = {"_inductor"}
 compiled, "_orig_mod"
 aten, "_softmax"
+class Mode(Other):
+    def _should_skip_dynamo(cls): ...
 self._own, cls._own, super()._own, struct._replace(a=1), torch.public, torch.__version__
 """
-    assert {int(one.partition(": ")[0]) for one in private_names(source)} == set(range(2, 14))
+    assert {int(one.partition(": ")[0]) for one in private_names(source)} == {*range(2, 14), 16}
 
 
 @pytest.mark.rest
@@ -220,6 +231,7 @@ COMMANDS = {
     "torch.autograd.graph.Node._sequence_nr": _trained,
     "torch.autograd.graph._engine_run_backward": _trained,
     "torch._disable_dynamo": None,
+    "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": None,
     "torch.UntypedStorage._cdata": _trained,
     "torch.Tensor._base": _view,
     "torch.Tensor._is_view": _view,

@@ -5,6 +5,8 @@ Theirs run eager, for their default attention is one that counters miss.
 
 import logging
 from collections.abc import Callable
+from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,14 @@ class Transformers:
 
 
 transformers = Transformers()
+
+
+@cache
+def cache_name() -> str:
+    """What its models call their cache: `cache` since 5.24."""
+    takes = signature(transformers.GPT2Model.forward).parameters
+    return next(name for name in ("cache", "past_key_values") if name in takes)
+
 
 CLASSES, EPS = 7, 1e-5  # the norm's epsilon costs nothing; ours is PyTorch's own
 

@@ -41,6 +41,7 @@ from xfcost.spec.models import config_of, models
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.inputs import Lengths, text_tokens
 from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.run import cache_parameter
 from xfcost.torch_models.any_model.targets import NamedModule
 from xfcost.torch_models.shared.environment import collector_paused
 
@@ -511,7 +512,7 @@ def _model_of(module: NamedModule) -> Any:
 def sizes_of(model: Any, positions: int | None) -> tuple[int, int, int | None, bool]:
     """N where none is given (0: of images alone), its least and most (None: without end), and whether it generates."""
     takes = inspect.signature(model.forward).parameters
-    generates = bool({"past_key_values", "cache_params"} & takes.keys())
+    generates = cache_parameter(model) is not None
     tokens = text_tokens(model, None) or (min(_DECODED, positions or _DECODED) if "decoder_input_ids" in takes else 0)
     learned = any("position" in name and one.shape[0] == positions for name, one in model.named_parameters())
     last = 0 if not tokens else positions if learned else None

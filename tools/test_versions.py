@@ -1,35 +1,37 @@
-"""Run the quick tier of the tests with every advertised version: the oldest and the newest torch, and each Python.
+"""Run tests and commands with the oldest and the newest releases of all libraries, and with each Python.
 
-`make test-versions` runs it. An environment is made per version, under the folder of `--folder`, and kept there:
-torch's wheels for CUDA are 3 GB, and import without a GPU.
+`make test-versions`, `make test-newest` and `make test-oldest` run it. An environment is made per setting, under the
+folder of `--folder`, and kept there: torch's wheels for CUDA are 3 GB, and import without a GPU. The oldest releases
+are those that src/xfcost/ledger/tested.py records, and the newest those that the registry serves.
 
-With `--smoke` commands run instead of tests: twenty of them, in a minute. Each must end with its exit code and print a
-figure or a sentence that could be another. `make release-check` runs them from a built wheel and from the sdist
-(`--built dist/*`), each in an environment that has nothing else: every Python with the pinned torch.
+A table of versions is printed. Where something fails, the exit code is 1, unless a release is newer than every one that
+is recorded: the table says so. A newer release that passes is recorded by the next change.
+
+With `--smoke` commands run instead of tests, in a minute or two. Each must end with its exit code and print a figure or
+a sentence that could be another. `make release-check` runs them from a built wheel and from the sdist (`--built
+dist/*`), each in an environment that has nothing else: every Python with the pinned releases.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PINS: Final = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-PINNED: Final = next(pin.partition("==")[2] for pin in PINS if pin.startswith("torch=="))
-
-
-def _torches() -> list[str]:
-    """The oldest and the newest torch of the range that the package states."""
-    text = (ROOT / "src/xfcost/torch_models/shared/private_torch.py").read_text(encoding="utf-8")
-    return re.findall(r'^(?:OLDEST|NEWEST): Final = "([\d.]+)"', text, re.MULTILINE)
+TESTED: Final = runpy.run_path(str(ROOT / "src/xfcost/ledger/tested.py"))["TESTED"]
+# The libraries whose releases change what xfcost reads or prints; with the newest, the tests that name one run.
+_WATCHED: Final = ("transformers", "fvcore", "typer", "rich", "pandas")
 
 
 def _pythons() -> list[str]:
@@ -37,11 +39,22 @@ def _pythons() -> list[str]:
     return re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-class Versions(NamedTuple):
-    """A Python and a torch."""
+class Setting(NamedTuple):
+    """A Python, and which releases of libraries."""
 
     python: str
-    torch: str
+    releases: Literal["oldest", "newest", "pinned"]
+
+    def __str__(self) -> str:
+        return f"Python {self.python}, the {self.releases} releases"
+
+    @property
+    def pins(self) -> str:
+        """What pip is held to."""
+        if self.releases == "pinned":
+            return (ROOT / "constraints.txt").read_text(encoding="utf-8")
+        oldest = self.releases == "oldest"
+        return "".join(f"{name}=={tested.oldest}\n" for name, tested in TESTED.items()) if oldest else ""
 
 
 class Command(NamedTuple):
@@ -105,28 +118,39 @@ SMOKE: Final = (
     Command("analyze model.py:Branches --input 8x8", "512 MACs"),  # x @ x
     Command("analyze no-such-preset", "there is no preset 'no-such-preset'", code=2),
 )
+# Keys and values of a token are 2·2·4 numbers of 4 bytes; the head has 16·29 MACs for a token, of a prompt's last alone.
+CONFIG: Final = """
+{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 16, "num_hidden_layers": 1, "head_dim": 4,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 29}
+"""
+_OF_CONFIG: Final = "analyze qwen3.json --N 8 --dtype float32 --format json --mode"
+CONFIGS: Final = (
+    Command(f"{_OF_CONFIG} forward", f'"macs": {8 * 16 * 29},'),
+    Command(f"{_OF_CONFIG} prefill", f'"bytes": {8 * 2 * 2 * 4 * 4},'),
+    Command(f"{_OF_CONFIG} decode", f'"bytes": {8 * 2 * 2 * 4 * 4},'),
+    Command(f"{_OF_CONFIG} generate --new-tokens 2", f'"bytes": {9 * 2 * 2 * 4 * 4},'),  # the last token is not kept
+)
 
 
-def environment(versions: Versions, folder: Path, what: Sequence[str]) -> Path | None:
-    """The Python of a virtual environment with these versions and `what` pip installs; None where none can be made."""
-    base = _pyenv(versions.python) or shutil.which(f"python{versions.python}")
+def environment(setting: Setting, folder: Path, what: Sequence[str]) -> Path | None:
+    """The Python of a virtual environment with these releases and `what` pip installs; None where none can be made."""
+    base = _pyenv(setting.python) or shutil.which(f"python{setting.python}")
     if base is None:
-        print(f"not run: there is no Python {versions.python} on this machine", flush=True)
+        print(f"not run: there is no Python {setting.python} on this machine", flush=True)
         return None
-    place = folder / f"python{versions.python}-torch{versions.torch}"
-    python = place / "bin" / "python"
-    pins = place / "constraints.txt"
+    place = folder / f"python{setting.python}-{setting.releases}"
+    python, pins = place / "bin" / "python", place / "constraints.txt"
     try:
         if not python.exists():
             subprocess.run([base, "-m", "venv", str(place)], check=True)
-        pins.write_text(
-            "\n".join(pin for pin in PINS if not pin.startswith("torch==")) + f"\ntorch=={versions.torch}\n"
-        )
-        install = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-q", "-c", str(pins)]
-        subprocess.run([*install, "torch"], check=True)
+        pins.write_text(setting.pins)
+        install = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "-qq", "-c", str(pins)]
+        if setting.releases == "newest":
+            install += ["--upgrade", "--upgrade-strategy", "eager"]
+        subprocess.run([*install, "torch"], check=True)  # first and by name: another build of it could be fetched
         subprocess.run([*install, *what], check=True)
     except subprocess.CalledProcessError as error:
-        print(f"not run: no environment of {_named(versions)} can be made: {error}", flush=True)
+        print(f"not run: no environment of {setting} can be made: {error}", flush=True)
         return None
     return python
 
@@ -137,59 +161,107 @@ def _pyenv(python: str) -> str | None:
     return str(found[-1]) if found else None
 
 
-def _named(versions: Versions) -> str:
-    return f"Python {versions.python}, torch {versions.torch}"
+_VERSIONS: Final = """
+import json
+from importlib.metadata import PackageNotFoundError, version
+from xfcost.ledger.tested import TESTED, untested
+found = {}
+for name in TESTED:
+    try:
+        found[name] = version(name), untested(name, version(name))
+    except PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
 
 
-def smoke(python: Path) -> list[str]:
-    """What the commands of `SMOKE` do otherwise than they should, in a folder of their own."""
-    failed = []
-    with tempfile.TemporaryDirectory() as folder:
+def versions(python: Path) -> dict[str, tuple[str, str | None]]:
+    """Library -> its release in an environment, and what is said of one that is not recorded as tested."""
+    done = subprocess.run([str(python), "-c", _VERSIONS], check=True, capture_output=True, text=True)
+    found: dict[str, tuple[str, str | None]] = json.loads(done.stdout)
+    return found
+
+
+def table(found: Mapping[str, tuple[str, str | None]]) -> str:
+    """A line of every library."""
+    return "\n".join(f"  {name:13} {release:20} {why or ''}".rstrip() for name, (release, why) in found.items())
+
+
+def verdict(found: Mapping[str, tuple[str, str | None]], *, failed: bool) -> tuple[int, str]:
+    """The exit code, and what is to be done about releases that are not recorded."""
+    strange = ", ".join(f"{name} {release}" for name, (release, why) in found.items() if why)
+    if not strange:
+        return (1, "failed") if failed else (0, "passed")
+    if failed:
+        return 0, f"failed, with releases that were not tested: {strange}; the next change mends it and records them"
+    return 0, f"passed, with releases that were not tested: {strange}; record them in src/xfcost/ledger/tested.py"
+
+
+def smoke(python: Path, commands: Sequence[Command]) -> list[str]:
+    """What commands do otherwise than they should, in a folder of their own; two run at a time."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         (Path(folder) / "model.py").write_text(MODEL)
-        for command in SMOKE:
-            words = [str(python), "-m", "xfcost", *command.words.split()]
-            environ = os.environ | {"COLUMNS": "200"}
-            done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, check=False)
-            if done.returncode != command.code or command.prints not in done.stdout + done.stderr:
-                last = (done.stderr.splitlines() or [""])[-1]
-                expected = f"expected exit code {command.code} and {command.prints!r}"
-                failed.append(f"xfcost {command.words}: {expected}, got exit code {done.returncode}: {last}")
-    return failed
+        (Path(folder) / "qwen3.json").write_text(CONFIG)
+        return [one for one in pool.map(lambda command: _wrong(python, command, folder), commands) if one]
 
 
-def main() -> int:
-    """One environment after another; 1 where one fails, or where tests can't run for want of one."""
-    oldest, newest = _torches()
-    middle = f"{sys.version_info.major}.{sys.version_info.minor}"
-    others = (Versions(python, PINNED) for python in _pythons() if python != middle)
-    runs = [Versions(middle, oldest), Versions(middle, newest), *others]
-    every = [Versions(python, PINNED) for python in _pythons()]
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--folder", type=Path, default=ROOT / ".venv-versions", help="where environments are kept")
-    options.add_argument("--smoke", action="store_true", help="run commands instead of tests")
-    options.add_argument("--oldest", action="store_true", help="with the oldest torch alone")
-    options.add_argument("--built", type=Path, nargs="+", metavar="FILE", help="run commands from this wheel or sdist")
-    options.add_argument("tests", nargs="*", help="files and options of pytest; the whole quick tier without")
-    given = options.parse_args()
-    code = 0
-    for what in given.built or [None]:
-        install = ["-e", f"{ROOT}[test]"] if what is None else [str(what.resolve())]
-        for versions in every if what else runs[:1] if given.oldest else runs:
-            print(f"== {_named(versions)}{f', {what.name}' if what else ''}", flush=True)
-            python = environment(versions, given.folder.resolve() / (what.name if what else ""), install)
-            if python is None:
-                code |= what is not None or not given.smoke
-                continue
-            failed = smoke(python) if what or given.smoke else _tested(python, given.tests)
-            print("\n".join(f"{_named(versions)}: {one}" for one in failed or ["passed"]), flush=True)
-            code |= bool(failed)
-    return code
+def _wrong(python: Path, command: Command, folder: str) -> str | None:
+    words = [str(python), "-m", "xfcost", *command.words.split()]
+    environ = os.environ | {"COLUMNS": "200"}
+    done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode == command.code and command.prints in done.stdout + done.stderr:
+        return None
+    last = (done.stderr.splitlines() or [""])[-1]
+    expected = f"expected exit code {command.code} and {command.prints!r}"
+    return f"xfcost {command.words}: {expected}, got exit code {done.returncode}: {last}"
 
 
 def _tested(python: Path, tests: Sequence[str]) -> list[str]:
     words = [str(python), "-m", "pytest", "-n", "auto", "--tier", "quick", *tests]
     done = subprocess.run(words, cwd=ROOT, check=False)
     return [] if done.returncode == 0 else [f"pytest ended with {done.returncode}"]
+
+
+def _watched_tests() -> list[str]:
+    """The files of tests that name a library whose releases change what xfcost reads or prints."""
+    named = re.compile(rf"\b({'|'.join(_WATCHED)})")
+    files = sorted((ROOT / "tests").glob("test_*.py"))
+    return [str(file) for file in files if named.search(file.read_text(encoding="utf-8"))]
+
+
+def main() -> int:
+    """One environment after another; 1 where one fails, or where tests can't run for want of one."""
+    middle = f"{sys.version_info.major}.{sys.version_info.minor}"
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--folder", type=Path, default=ROOT / ".venv-versions", help="where environments are kept")
+    options.add_argument("--smoke", action="store_true", help="run commands instead of tests")
+    options.add_argument("--oldest", action="store_true", help="with the oldest releases alone")
+    options.add_argument("--newest", action="store_true", help="with the newest releases alone")
+    options.add_argument("--built", type=Path, nargs="+", metavar="FILE", help="run commands from this wheel or sdist")
+    options.add_argument("tests", nargs="*", help="files and options of pytest; the whole quick tier without")
+    given = options.parse_args()
+    ends = [Setting(middle, one) for one in ("oldest", "newest") if getattr(given, one)]
+    pinned = [Setting(python, "pinned") for python in _pythons()]
+    every = [Setting(middle, "oldest"), Setting(middle, "newest"), *(one for one in pinned if one.python != middle)]
+    code = 0
+    for what in given.built or [None]:
+        install = ["-e", f"{ROOT}[test]"] if what is None else [str(what.resolve())]
+        for setting in pinned if what else ends or every:
+            print(f"== {setting}{f', {what.name}' if what else ''}", flush=True)
+            python = environment(setting, given.folder.resolve() / (what.name if what else ""), install)
+            if python is None:
+                code |= what is not None or not given.smoke
+                continue
+            found = versions(python)
+            print(table(found), flush=True)
+            failed = smoke(python, SMOKE if what else (*SMOKE, *CONFIGS))
+            if not what and not given.smoke:
+                watched = _watched_tests() if ends == [Setting(middle, "newest")] else []
+                failed += _tested(python, given.tests or watched)
+            red, said = verdict(found, failed=bool(failed))
+            print("\n".join([*failed, f"{setting}: {said}"]), flush=True)
+            code |= red
+    return code
 
 
 if __name__ == "__main__":

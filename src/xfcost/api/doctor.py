@@ -14,6 +14,7 @@ import msgspec
 from xfcost.ledger.calibration import EXPECTED_CALIBRATION, CalibratedMachine, folder, read_calibration, shipped_devices
 from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.ledger.files import read_bytes
+from xfcost.ledger.tested import TESTED, untested
 from xfcost.ledger.units import number_of
 
 # Can it be used? If not, can xfcost do without it?
@@ -82,13 +83,18 @@ def _libraries() -> Iterator[Prerequisite]:
         except PackageNotFoundError:
             found = ""
         fits = bool(found) and one.specifier.contains(found, prereleases=True)
-        if one.name in optional:
-            yield Prerequisite(one.name, found, "ok" if fits else "optional", *_LIBRARIES[one.name])
-        elif fits:
-            there.append(f"{one.name} {found}")
-        else:
+        if not fits and one.name not in optional:
             command = f"pip install '{one.name}{one.specifier}'"
             yield Prerequisite(one.name, found, "wrong", f"expected {one.specifier}", command)
+            continue
+        # torch has a row of its own
+        if fits and one.name != "torch" and (told := untested(one.name, found)) is not None:
+            command = f"pip install '{one.name}>={TESTED[one.name].oldest},<={TESTED[one.name].newest}'"
+            yield Prerequisite(one.name, found, "optional", told, command)
+        elif one.name in optional:
+            yield Prerequisite(one.name, found, "ok" if fits else "optional", *_LIBRARIES[one.name])
+        if one.name not in optional:
+            there.append(f"{one.name} {found}")
     yield Prerequisite("libraries", ", ".join(there), "ok", f"{len(there)} of {len(required)} that it requires", "")
 
 
@@ -102,16 +108,17 @@ def _torch() -> Iterator[Prerequisite]:
         return
     try:
         check_torch_loads()
-        from xfcost.torch_models.shared.private_torch import NEWEST, OLDEST
         from xfcost.torch_models.timing.devices import accelerators
     except (ImportError, OSError, XfcostError) as error:
         yield Prerequisite("torch", "", "wrong", f"can't be imported: {printable(str(error), 200)}", _PYTORCH)
         return
     from packaging.version import Version
 
+    oldest, newest = TESTED["torch"]
     number = Version(Version(installed).base_version)
-    state: State = "wrong" if number < Version(OLDEST) else "optional" if number > Version(NEWEST) else "ok"
-    yield Prerequisite("torch", installed, state, f"tested with {OLDEST} to {NEWEST}", _PYTORCH)
+    state: State = "wrong" if number < Version(oldest) else "optional" if number > Version(newest) else "ok"
+    told = untested("torch", installed) or f"tested with {oldest} to {newest}"
+    yield Prerequisite("torch", installed, state, told, _PYTORCH)
     names, why = accelerators()
     for name in names or [""]:
         yield Prerequisite("GPU", name, "ok" if name else "optional", "for --device cuda or mps", why)

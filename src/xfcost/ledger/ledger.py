@@ -23,6 +23,7 @@ from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.probe import Probe
 from xfcost.ledger.quantization import CACHE_BYTES, StoredAs, quantised_cache, storage
 from xfcost.ledger.ran import ModuleRun
+from xfcost.ledger.tested import untested
 from xfcost.ledger.training import Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
 
@@ -101,6 +102,19 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     def with_note(self, note: str) -> Ledger:
         """This ledger with `note` before its other notes."""
         metadata = msgspec.structs.replace(self.metadata, notes=(note, *self.metadata.notes))
+        return msgspec.structs.replace(self, metadata=metadata)
+
+    def run_with(self, *libraries: str) -> Ledger:
+        """This ledger with the releases of `libraries` that are installed, and a note of each that was not tested."""
+        from importlib.metadata import version
+
+        versions = {library: version(library) for library in libraries}
+        notes = [f"{one} {release}: {why}" for one, release in versions.items() if (why := untested(one, release))]
+        metadata = msgspec.structs.replace(
+            self.metadata,
+            versions=self.metadata.versions | versions,
+            notes=tuple(dict.fromkeys((*notes, *self.metadata.notes))),
+        )
         return msgspec.structs.replace(self, metadata=metadata)
 
     def part(self, rows: Iterable[Operation]) -> Ledger:

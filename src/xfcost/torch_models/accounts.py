@@ -24,7 +24,6 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.running.by_row import dispatched_rows, train, trained_rows
 from xfcost.torch_models.running.record import RunRecord
 from xfcost.torch_models.running.recorder import Recorder
-from xfcost.torch_models.shared.environment import with_versions
 from xfcost.torch_models.shared.private_torch import no_compiler, pytree
 from xfcost.torch_models.tracing.trace import traced_rows
 
@@ -36,7 +35,7 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     """
     with within_torch(ledger), no_compiler():
         live = build(architecture)
-        joined = reconciled(with_versions(ledger), live.model, live.inputs, live.rows)
+        joined = reconciled(ledger.run_with("torch", "fvcore"), live.model, live.inputs, live.rows)
         if ledger.training is None:
             return joined
         live.model.train().requires_grad_()

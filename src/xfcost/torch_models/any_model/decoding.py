@@ -1,7 +1,8 @@
 """Prefill and decode step of a model with the signature of transformers: a cache comes out, and is given back.
 
-Such a model takes `use_cache` and a cache (`past_key_values`, `cache_params`), and returns a new one under the same
-name. A decode step at N is the call for the N-th token, on the cache that a run over N - 1 tokens gave.
+Such a model takes `use_cache` and a cache, and returns a new one: a `Cache`, under any name, or another object under
+the same name (`past_key_values`, `cache`, `mems`). A decode step at N is the call for the N-th token, on the cache that
+a run over N - 1 tokens gave.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from xfcost.torch_models.any_model.run import (
     RecordedModule,
     TensorKind,
     cache_in,
+    cache_parameter,
+    caches_in,
     copied_inputs,
     first_to_run,
     named_tensors,
@@ -86,15 +89,20 @@ def prompt_of(model: nn.Module, given: Given, names: CacheNames = USUAL_NAMES) -
     any_name = any(one.kind is one.VAR_KEYWORD for one in takes.values())
     if names.takes is not None and names.takes not in takes:
         raise OwnError(f"--cache-in {names.takes}: {nearest(names.takes, list(takes))}")
-    if names.takes is None and not ((any_name or "use_cache" in takes) and any(name in takes for name in CACHES)):
-        raise OwnError(
-            f"--mode: the forward of {type(model).__name__} takes no cache; expected parameters use_cache and "
-            f"{CACHES[0]}, as models of transformers that generate have, or --cache-in with the name of another one"
-        )
+    if names.takes is None and not ("use_cache" in takes or (any_name and cache_parameter(model))):
+        raise _takes_no_cache(model)
     if not any(isinstance(inputs.get(name), Tensor) for name in TOKEN_IDS):
         raise OwnError(f"--mode: {type(model).__name__} reads no token ids; expected input_ids, as in 1xN:int64")
     asked = {"use_cache": True} if names.takes is None or "use_cache" in takes else {}
     return Given((), inputs | asked | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
+
+
+def _takes_no_cache(model: nn.Module) -> OwnError:
+    return OwnError(
+        f"--mode: the forward of {type(model).__name__} takes no cache; expected parameters use_cache and "
+        f"{' or '.join(CACHES[:2])}, as models of transformers that generate have, or --cache-in with the name of "
+        "another one"
+    )
 
 
 def step_after(model: nn.Module, prompt: Given, names: CacheNames = USUAL_NAMES) -> Given:
@@ -120,7 +128,7 @@ def _step(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind, *
         )
     name = next(name for name in TOKEN_IDS if name in inputs)
     asked = {"use_cache": True} if "use_cache" in prompt.kwargs else {}
-    step: dict[str, Any] = {names.takes or _parameter_of(model): cache} | asked
+    step: dict[str, Any] = {names.takes or _parameter_of(model, outputs): cache} | asked
     step[name] = torch.zeros_like(inputs[name][:, -1:])  # images, masks and positions are of the prompt only
     if name == "decoder_input_ids":
         step["encoder_outputs"] = encoded[-1] if encoded else (outputs["encoder_last_hidden_state"],)
@@ -147,9 +155,13 @@ def _encoder_kept(model: nn.Module, outputs: list[Any]) -> Iterator[None]:
         hook.remove()
 
 
-def _parameter_of(model: nn.Module) -> str:
-    """The one that takes the cache of a model of transformers."""
-    return next(name for name in CACHES if name in inspect.signature(model.forward).parameters)
+def _parameter_of(model: nn.Module, outputs: Any) -> str:
+    """The one that takes the cache: by its type or its name, else one with a name under which a cache is returned."""
+    takes = inspect.signature(model.forward).parameters
+    found = cache_parameter(model) or next((name for name in caches_in(outputs) if name in takes), None)
+    if found is None:
+        raise _takes_no_cache(model)
+    return found
 
 
 def _outputs(
@@ -182,7 +194,7 @@ def _outputs(
     grown = _grown(caches[0], caches[1], tokens - _FEW_TOKENS)
     if grown is None:
         return first(None)
-    return {_parameter_of(model): grown}, prompt.kwargs
+    return {CACHES[0]: grown}, prompt.kwargs
 
 
 # A longer prompt that makes more calls, as one whose recurrences run token by token, is run for a few tokens.

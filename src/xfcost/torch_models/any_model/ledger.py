@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from importlib.metadata import version
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -302,7 +301,7 @@ def _of_run(  # noqa: PLR0913 - a run and what the ledger has of it
             attention="eager and fused" if eager and fused else "eager" if eager else "fused" if fused else "no",
             mode="train" if found.learned else "forward",
             source=f"{own_class.__module__}:{own_class.__qualname__}",
-            versions={"xfcost": __version__, "torch": version("torch")},
+            versions={"xfcost": __version__},
         ),
         rows=tuple(rows),
         agreement=Agreement(
@@ -322,7 +321,12 @@ def _of_run(  # noqa: PLR0913 - a run and what the ledger has of it
             eager_bytes=entries * element,
             fused_bytes=statistics * max(_STATISTIC_BYTES, element),
         ),
-    )
+    ).run_with("torch", *_libraries_of(own_class))
+
+
+def _libraries_of(own_class: type) -> list[str]:
+    """`transformers`, where a model's class is one of its or made from one."""
+    return ["transformers"] if any(one.__module__.startswith("transformers.") for one in own_class.__mro__) else []
 
 
 def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import torch
 from torch import Tensor, nn
@@ -294,17 +295,63 @@ def run_on(  # noqa: PLR0913 - options
     return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked)
 
 
-# The names under which models of transformers take a cache, and return it; the usual ones first.
-CACHES: Final = ("past_key_values", "cache_params", "mems", "state", "past_buckets_states")
+# The names under which models take a cache that is no `Cache` of transformers, and return it; the usual ones first.
+CACHES: Final = ("past_key_values", "cache", "cache_params", "mems", "state", "past_buckets_states")
+
+
+def cache_parameter(model: nn.Module) -> str | None:
+    """The parameter of its forward that takes a cache: by its type, else by its name; None where there is none."""
+    try:
+        takes = inspect.signature(model.forward, eval_str=True).parameters
+    except Exception:  # noqa: BLE001 - an annotation names what is imported for type checkers only
+        takes = inspect.signature(model.forward).parameters
+    typed = [name for name, one in takes.items() if _takes_cache(one)]
+    named = [name for name in CACHES if name in takes and get_origin(takes[name].annotation) is not dict]
+    return next((name for name in named if name in typed), next(iter(typed or named), None))
+
+
+def _takes_cache(parameter: inspect.Parameter) -> bool:
+    told = parameter.annotation
+    return _is_cache(parameter.default) or any(map(_is_cache_type, (told, *get_args(told))))
+
+
+def _is_cache(value: Any) -> bool:
+    return _is_cache_type(type(value))
+
+
+def _is_cache_type(kind: Any) -> bool:
+    """Is it transformers' class `Cache`, wherever that has it, or made from it? Or a text that names it?"""
+    text = getattr(kind, "__forward_arg__", kind)
+    if isinstance(text, str):
+        return "Cache" in re.findall(r"\w+", text)
+    return any(one.__name__ == "Cache" for one in getattr(kind, "__mro__", ()))
 
 
 def cache_in(outputs: Any, name: str | None = None) -> Any:
-    """The cache that a model returns, or takes, by its name or those of transformers; None where there is none."""
-    if name is not None and name.isdecimal() and isinstance(outputs, Sequence):
+    """The cache among what a model returns or takes: under `name`, else by its type, else under one of the usual names.
+
+    None where there is none.
+    """
+    if name is None:
+        return next(iter(caches_in(outputs).values()), None)
+    if name.isdecimal() and isinstance(outputs, Sequence):
         return outputs[int(name)] if int(name) < len(outputs) else None
-    named = outputs if isinstance(outputs, Mapping) else getattr(outputs, "__dict__", {})
-    names = CACHES if name is None else (name,)
-    return next((found for one in names if (found := named.get(one, getattr(outputs, one, None))) is not None), None)
+    found = outputs.get(name) if isinstance(outputs, Mapping) else None
+    return getattr(outputs, name, None) if found is None else found
+
+
+def caches_in(outputs: Any) -> dict[str, Any]:
+    """Name, or place, of every cache; the usual names first, and what is a `Cache` before anything else."""
+    if isinstance(outputs, Mapping):
+        named = dict(outputs.items())
+    elif isinstance(outputs, tuple | list) and not hasattr(outputs, "_fields"):
+        named = {str(place): one for place, one in enumerate(outputs)}
+    else:
+        own = outputs._asdict() if hasattr(outputs, "_fields") else getattr(outputs, "__dict__", {})
+        named = own | {name: getattr(outputs, name, None) for name in CACHES if name not in own}
+    usual = {name: named[name] for name in CACHES if named.get(name) is not None}
+    typed = {name: one for name, one in named.items() if _is_cache(one)}
+    return {name: one for name, one in usual.items() if name in typed} | typed | usual
 
 
 def storage_bytes(cache: Any) -> dict[str, int]:

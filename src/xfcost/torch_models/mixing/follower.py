@@ -27,7 +27,7 @@ from xfcost.torch_models.mixing.owners import (
 )
 from xfcost.torch_models.mixing.places import Places, Queries
 from xfcost.torch_models.mixing.rules import is_movement, is_new, is_pointwise, moves, rule_of
-from xfcost.torch_models.shared.private_torch import TorchDispatchMode, disable_current_modes, pytree
+from xfcost.torch_models.shared.private_torch import DispatchMode, disable_current_modes, pytree
 
 # ── tensors whose owners are lost: what an operation of unknown kind gives, and what is computed from that ──
 
@@ -140,7 +140,7 @@ def _spreads(noted: Noted) -> bool:
     return noted.name == "aten.add" and math.prod(noted.outputs[0]) > max(map(math.prod, noted.inputs))
 
 
-class Follower(TorchDispatchMode):
+class Follower(DispatchMode):
     """Notes every operation that runs, and what its outputs read.
 
     It can stand among other dispatch modes: they see the same operations, and none of its own. `running` holds the
@@ -148,11 +148,6 @@ class Follower(TorchDispatchMode):
     """
 
     supports_higher_order_operators = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here; torch would import its compiler, which takes a second."""
-        return False
 
     def __init__(self, clock: Clock = UNHURRIED) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 
 from xfcost.torch_models.shared.private_torch import (
-    TorchDispatchMode,
+    DispatchMode,
     aten_operation,
     pytree,
     schema_of,
@@ -50,7 +50,7 @@ class TooManyCallsError(Exception):
     """A run makes more calls than it may."""
 
 
-class RepeatedShapes(TorchDispatchMode):
+class RepeatedShapes(DispatchMode):
     """Operations on `meta` whose inputs have the shapes, strides and dtypes of a call before make such results again.
 
     Many of torch's shape formulas are written in Python and take 0.1 ms; a model calls them with the same shapes in
@@ -62,11 +62,6 @@ class RepeatedShapes(TorchDispatchMode):
         self._left = most
         self._layouts: dict[Any, list[Layout] | None] = {}
         """Operation and inputs -> how what it makes is laid out; None where it runs again."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here; torch would import its compiler, which takes a second."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._left -= 1

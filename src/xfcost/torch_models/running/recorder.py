@@ -46,7 +46,7 @@ from xfcost.torch_models.running.record import (
 )
 from xfcost.torch_models.running.surroundings import plain_branches, threads_recorded
 from xfcost.torch_models.shared.private_torch import (
-    TorchDispatchMode,
+    DispatchMode,
     aten_operation,
     base_of,
     disable_current_modes,
@@ -75,7 +75,7 @@ _READ_NUMBER: Final = aten_operation("_local_scalar_dense").default
 _BATCH_NORM: Final = ("input", "running_mean", "running_var", "weight", "bias", "training")
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(DispatchMode):
     """Adds what runs inside to a `Run`.
 
     Args:
@@ -129,11 +129,6 @@ class Recorder(TorchDispatchMode):
                     self.run.weights.add(self.storage(part, made=True))
         for tensor in inputs:
             self.storage(tensor, made=True)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled here; torch would import its compiler, which takes a second."""
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}

@@ -5,13 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
-
-import msgspec
-
-from xfcost.ledger.ledger import Ledger
 
 
 @contextmanager
@@ -63,10 +58,3 @@ def cgroup_folders(read: Read, controller: str) -> Iterator[Folder]:
         for root in roots:
             for group in (own, *own.parents):
                 yield Folder(f"{root}{group}".rstrip("/"), str(group), version)
-
-
-def with_versions(ledger: Ledger) -> Ledger:
-    """`ledger` with the versions of torch and fvcore."""
-    versions = {package: version(package) for package in ("torch", "fvcore")}
-    metadata = msgspec.structs.replace(ledger.metadata, versions=ledger.metadata.versions | versions)
-    return msgspec.structs.replace(ledger, metadata=metadata)

@@ -26,10 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.errors import VersionError
+from xfcost.ledger.tested import TESTED
 
-# The versions of torch that the tests were run with.
-OLDEST: Final = "2.11.0"
-NEWEST: Final = "2.14.1"
+OLDEST, NEWEST = TESTED["torch"]
 
 try:
     from torch.utils import _pytree as pytree
@@ -40,7 +39,7 @@ except ImportError as error:
         f"torch {torch.__version__} lacks what every run of a model needs ({error}); install torch {OLDEST} to {NEWEST}"
     ) from None
 
-__all__ = ["TorchDispatchMode", "disable_current_modes", "pytree"]
+__all__ = ["disable_current_modes", "pytree"]
 
 
 class Name(NamedTuple):
@@ -64,6 +63,7 @@ _OWNERS: Final = "the operations of a backward pass can't be attributed to modul
 _IDENTITY: Final = "memory that tensors share can't be told apart"
 _SPARSE: Final = "sparse tensors can't be counted"
 _STAND_IN: Final = "a model can't be run on copies of its parameters"
+_SLOWER: Final = "nothing: a run on `meta` imports torch's compiler, which takes about a second"
 _COMPILED: Final = "a compiled model can't be run as it was written"
 NAMES: Final[dict[str, Name]] = {
     "torch.utils._pytree": Name(_RUN),
@@ -81,7 +81,8 @@ NAMES: Final[dict[str, Name]] = {
     "torch._C._autograd._get_sequence_nr": Name(_OWNERS),
     "torch.autograd.graph.Node._sequence_nr": Name(_OWNERS),
     "torch.autograd.graph._engine_run_backward": Name("a backward pass can't be recorded"),
-    "torch._disable_dynamo": Name("nothing: a run on `meta` imports torch's compiler, which takes about a second"),
+    "torch._disable_dynamo": Name(_SLOWER),
+    "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": Name(_SLOWER),
     "torch.UntypedStorage._cdata": Name(_IDENTITY),
     "torch.Tensor._base": Name("what a view is a view of can't be found"),
     "torch.Tensor._is_view": Name("what a view is a view of can't be found"),
@@ -124,6 +125,14 @@ def _attribute(value: Any, path: str) -> Any:
 
 
 # --- the dispatcher and its operations
+
+
+class DispatchMode(TorchDispatchMode):
+    """A dispatch mode that torch calls without its compiler, which it would import: that takes a second."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
 class _Absent:

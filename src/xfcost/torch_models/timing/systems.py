@@ -33,7 +33,6 @@ from xfcost.torch_models.memory.peak import (
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.shared.cache import set_position
-from xfcost.torch_models.shared.environment import with_versions
 from xfcost.torch_models.shared.private_torch import no_compiler
 from xfcost.torch_models.timing.devices import Clock, check_device, on_device, waiting_clock
 from xfcost.torch_models.timing.kernels import RowSeconds, replayed
@@ -267,7 +266,9 @@ class SystemOnDevice:
             measured, predicted = composed(measured, times), None
             held = {path: nbytes * times.get(path, 1) for path, nbytes in held.items()}
         timing = timing_of(measured, self.device, peak, predicted, self.plan)
-        ledger = with_seconds(with_versions(counted), measured.row_seconds(), held, timing, measured.update)
+        ledger = with_seconds(
+            counted.run_with("torch", "fvcore"), measured.row_seconds(), held, timing, measured.update
+        )
         if ledger.generation is None:
             return ledger
         phases = {phase.name: phase.seconds for phase in timing.phases}
