@@ -365,7 +365,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         TOKENS,
         [
             ("sum", "local", 8, False),
-            ("cumsum", "global", 64, False),
+            *((name, "global", 64, False) for name in ("cumsum", "cumsum_2")),
             ("bmm", "global", 56, True),  # all products of `einsum`
         ],
     ),

@@ -98,6 +98,26 @@ def test_a_sparse_product_counts_its_stored_elements(layout):
     assert (ledger.module.tensors, ledger.module.complete) == ("real", True)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+def test_a_sparse_product_of_computed_entries_counts_those_that_are_stored_or_is_named(layout):
+    def multiplied(x: Tensor) -> Tensor:
+        return getattr(x.relu(), layout)() @ x
+
+    x = torch.tensor([[1.0, -1, -1], [1, 1, -1], [-1, -1, -1]])  # 3 entries above 0 meet 3 columns
+    ledger = xfcost.analyze(Call(multiplied), example_inputs=x, trace=False)
+    assert (ledger.total("macs"), ledger.module.tensors, ledger.module.complete) == (9, "real", True)
+    unknown = module_ledger(Call(multiplied), (x.to("meta"),), trace=False)
+    assert (unknown.total("macs"), sum(unknown.module.uncounted.values())) == (0, 1)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sampled_product_counts_its_stored_outputs():
+    mask = torch.eye(4).to_sparse_csr()
+    ledger = module_ledger(Call(torch.sparse.sampled_addmm), (mask, torch.ones(4, 3), torch.ones(3, 4)), trace=False)
+    assert (ledger.total("macs"), ledger.total("flops")) == (4 * 3, 2 * 4 * 3)
+
+
 class Quantised(nn.Module):
     """A quantised linear map, by its kernel."""
 

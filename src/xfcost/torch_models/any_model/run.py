@@ -163,6 +163,8 @@ class RecordedModule(NamedTuple):
     """In training, the elements of the logits that it returned for every token."""
     without_padding: bool = False
     """Was the model told that no token is padding?"""
+    stored_unknown: bool = False
+    """Did it multiply sparse tensors without numbers? What they store is not known then."""
 
 
 class CacheNames(NamedTuple):
@@ -190,7 +192,13 @@ def run(
     found, reason = first_to_run(
         model, args, kwargs, lambda how, numbers: run_on(how, model, args, kwargs, numbers=numbers, **options)
     )
+    if found.stored_unknown and not any(tensor.is_meta for tensor in _all_tensors(model, args, kwargs)):
+        found, reason = run_on("real", model, args, kwargs, **options), "what its sparse tensors store are numbers"
     return found._replace(reason=reason)
+
+
+def _all_tensors(model: nn.Module, args: Args, kwargs: Kwargs) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers(), *reached((args, kwargs))]
 
 
 _Found = TypeVar("_Found")
@@ -208,8 +216,7 @@ def first_to_run(
     Raises:
         UsageError: the module does not run on these inputs; an OwnError where real numbers would not help.
     """
-    everything = (*model.parameters(), *model.buffers(), *reached((args, kwargs)))
-    on_meta = any(tensor.is_meta for tensor in everything)
+    on_meta = any(tensor.is_meta for tensor in _all_tensors(model, args, kwargs))
     reason = needs_elements(model, (args, kwargs))
     attempts: list[tuple[TensorKind, bool]] = [("meta", False), ("meta", True), ("fake", False)]
     attempts = [("real", False)] if reason else attempts if on_meta else [*attempts, ("real", False)]
@@ -292,7 +299,8 @@ def run_on(  # noqa: PLR0913 - options
     outside.uncounted.update(operations.uncounted)
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     keys, ran = operations.keys, recorder.run.ran
-    return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked)
+    unknown = recorder.run.stored_unknown
+    return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked, unknown)
 
 
 # The names under which models take a cache that is no `Cache` of transformers, and return it; the usual ones first.

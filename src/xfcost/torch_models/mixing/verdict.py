@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from torch import Tensor
@@ -225,7 +225,7 @@ def _aligned(run: Follower, larger: Follower) -> list[Noted | None]:
     found: dict[int, Noted] = {}
     for site, here in sites[0].items():
         there = sites[1].get(site, [])
-        parts = [(here, there)]
+        parts: list[Sequence[list[Noted]]] = [(here, there)]
         if len(here) != len(there):
             mixing, alone = (
                 tuple(

@@ -204,6 +204,14 @@ def is_sparse(value: Any) -> bool:
     return isinstance(value, Tensor) and value.layout not in (torch.strided, torch.jagged)
 
 
+def stored_unknown(value: Any) -> bool:
+    """Is it a sparse tensor without numbers, made from a dense one? It stores nothing, whatever the numbers are."""
+    if not is_sparse(value) or not (value.is_meta or hasattr(value, "fake_mode")):
+        return False
+    with disable_current_modes():
+        return elements_stored(value) == 0
+
+
 def _stored(matrix: Tensor) -> int:
     """The stored elements of a sparse matrix."""
     if matrix.layout in (torch.sparse_bsr, torch.sparse_bsc):
@@ -213,15 +221,22 @@ def _stored(matrix: Tensor) -> int:
 
 # Operation -> the place of its first operand. torch writes a product as added to zeros: the term before it is none.
 SPARSE_PRODUCTS: Final[dict[str, int]] = {
-    **dict.fromkeys(("aten::mm", "aten::_sparse_mm", "aten::bmm", "aten::mv"), 0),
-    **dict.fromkeys(("aten::addmm", "aten::_sparse_addmm", "aten::baddbmm"), 1),
+    **dict.fromkeys(("aten::mm", "aten::_sparse_mm", "aten::bmm", "aten::mv", "aten::_sparse_mm_reduce_impl"), 0),
+    **dict.fromkeys(("aten::addmm", "aten::_sparse_addmm", "aten::baddbmm", "aten::sparse_sampled_addmm"), 1),
 }
 
 
 def sparse_costs(operation: str, args: tuple[Any, ...], result: Any) -> Costs | None:
-    """A product per stored element and column; None of two sparse operands."""
+    """A product per stored element and column; None of two sparse operands, or of numbers that are missing.
+
+    A sampled product is that of its stored outputs.
+    """
+    if any(map(stored_unknown, args)):
+        return None
     place = SPARSE_PRODUCTS[operation]
     left, right = args[place], args[place + 1]
+    if operation == "aten::sparse_sampled_addmm":
+        return contraction(result.values(), _stored(result) * left.shape[-1])
     if is_sparse(left) == is_sparse(right):
         return None
     if not is_sparse(left):

@@ -20,7 +20,14 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import flop_registry
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.torch_models.running.contractions import SPARSE_PRODUCTS, Costs, contraction, is_sparse, sparse_costs
+from xfcost.torch_models.running.contractions import (
+    SPARSE_PRODUCTS,
+    Costs,
+    contraction,
+    is_sparse,
+    sparse_costs,
+    stored_unknown,
+)
 from xfcost.torch_models.running.on_meta import attention_backward_macs
 from xfcost.torch_models.running.operation_costs import COSTS, FREE, is_float
 from xfcost.torch_models.running.registry import registered_costs
@@ -46,7 +53,7 @@ def operation_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
         return own
     if packet is None:  # a higher-order operator: flex attention, a loop, a branch
         return contraction(None, _by_torch(func, args, kwargs, result)) if func in flop_registry else None
-    if name in SPARSE_PRODUCTS and any(is_sparse(arg) for arg in args):
+    if any(map(is_sparse, args)) and (name in SPARSE_PRODUCTS or (name not in FREE and any(map(stored_unknown, args)))):
         with disable_current_modes():  # numbers of stored elements are operations too
             return sparse_costs(name, args, result)
     if packet in flop_registry:

@@ -146,6 +146,8 @@ class RunRecord:
     """Seconds of every call of `dispatched` that is not free, in runs that repeated this one."""
     ran: int = 0
     """How many ATen calls ran."""
+    stored_unknown: bool = False
+    """Did an operation take a sparse tensor whose stored elements only real numbers tell?"""
 
     def dispatched(self) -> Iterator[RecordedCall]:
         """ATen calls, and fused attention as one; other functions in their parts."""

@@ -21,7 +21,7 @@ from torch.autograd import function
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from xfcost.torch_models.running.contractions import Costs
+from xfcost.torch_models.running.contractions import Costs, stored_unknown
 from xfcost.torch_models.running.costs import (
     COMPLETE,
     OUTER,
@@ -169,6 +169,7 @@ class Recorder(DispatchMode):
             costs: Costs | None = Counter()
         else:
             costs = (backward_costs if phase == "backward" else operation_costs)(func, args, kwargs, result)
+        self.run.stored_unknown |= costs is None and any(map(stored_unknown, args))
         call = self._made(operation_name(func), func, args, kwargs, result, costs)
         call.phase, call.node, call.seconds = phase, node, spent
         if self.for_prediction and phase == "backward":
