@@ -267,3 +267,46 @@ def test_a_step_behind_speech_is_that_of_the_real_model(name: str, tmp_path: Pat
     assert ledger.cache.bytes == cache
     assert ledger.total("macs") == macs
     assert ledger.total("params") == sum(one.numel() for one in model.parameters())
+
+
+T5 = {"model_type": "t5", "num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads": 2, "d_kv": 8}
+CODES = {"num_hidden_layers": 1, "hidden_size": 16, "ffn_dim": 16, "num_attention_heads": 2, "vocab_size": 32}
+MUSIC = {"model_type": "musicgen_decoder", **CODES, "pad_token_id": 0, "bos_token_id": 0}
+WAVES = {"model_type": "encodec", "num_filters": 4, "hidden_size": 8, "codebook_size": 8, "upsampling_ratios": [2, 2]}
+SPEECH = {
+    "model_type": "speecht5", "hidden_size": 16, "num_mel_bins": 6,
+    "conv_dim": [4], "conv_stride": [5], "conv_kernel": [8],
+    "num_feat_extract_layers": 1, "num_conv_pos_embedding_groups": 2, "speech_decoder_prenet_units": 8,
+    **{f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in ("layers", "attention_heads", "ffn_dim")},
+}  # fmt: skip
+# Class -> its fields, and its inputs for 16 tokens.
+SOUNDS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = {
+    "MusicgenForCausalLM": (MUSIC, {"input_ids": (4, 16)}),
+    "MusicgenForConditionalGeneration": (
+        {"model_type": "musicgen", "text_encoder": T5, "audio_encoder": WAVES, "decoder": MUSIC},
+        {"input_ids": (1, 16), "decoder_input_ids": (4, 16)},
+    ),
+    "SpeechT5ForTextToSpeech": (SPEECH, {"input_ids": (1, 16), "decoder_input_values": (1, 16, 6)}),
+    "SpeechT5ForSpeechToSpeech": (SPEECH, {"input_values": (1, 16_000), "decoder_input_values": (1, 16, 6)}),
+    "SpeechT5ForSpeechToText": (SPEECH, {"input_values": (1, 16_000), "decoder_input_ids": (1, 16)}),
+    "SpeechT5Model": (SPEECH, {"input_values": (1, 16, 16), "decoder_input_values": (1, 16, 16)}),
+    "EncodecModel": (WAVES | {"audio_channels": 2}, {"input_values": (1, 2, 16)}),
+}
+
+
+@pytest.mark.parametrize("name", SOUNDS)
+def test_models_of_sound_get_inputs_on_which_they_run(name: str, tmp_path: Path) -> None:
+    fields, shapes = SOUNDS[name]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | {"architectures": [name]}))
+    ledger = xfcost.analyze(str(path), N=16, mixing=False, closed_form=False, trace=False)
+    config = transformers.AutoConfig.for_model(**fields)
+    model = getattr(transformers, name)(config).eval()
+    inputs = {
+        one: torch.zeros(shape, dtype=torch.int64) if one.endswith("ids") else torch.rand(shape)
+        for one, shape in shapes.items()
+    }
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(**inputs)
+    unseen = sum(row.times * row.macs for row in ledger.rows if "lstm" in row.path)  # by torch's counter
+    assert 2 * (ledger.total("macs") - unseen) == counter.get_total_flops()

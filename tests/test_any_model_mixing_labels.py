@@ -502,6 +502,33 @@ def test_distances_are_read_as_products_are() -> None:
     assert {row.mixing for row in ledger.rows} == {"per-token"}
 
 
+class NestedAttention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        is_jagged, heads = x.layout is torch.jagged, [2, D // 2]
+        q = self.qkv(x)
+        q = (q.unflatten(-1, heads) if is_jagged else q.view(x.size(0), -1, *heads)).transpose(1, 2)
+        q = q if is_jagged else q.contiguous()
+        y = F.scaled_dot_product_attention(q, q, q).transpose(1, 2)
+        return self.out(y.flatten(2) if is_jagged else y.contiguous().reshape(x.size(0), -1, D))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_attention_over_nested_tensors_costs_as_its_rows_do(layout: torch.layout) -> None:
+    rows = [torch.randn(5, D), torch.randn(7, D)]
+    nested = torch.nested.nested_tensor(rows, layout=layout)
+    model = nn.Sequential(NestedAttention(), nn.LayerNorm(D), nn.GELU())
+    model(nested)  # torch runs it
+    options = {"trace": False, "mixing": False, "strict": True}
+    whole, *apart = (xfcost.analyze(model, example_inputs=one, **options) for one in (nested, *(r[None] for r in rows)))
+    assert whole.total("macs") == 12 * 2 * D * D + 2 * (5 * 5 + 7 * 7) * D
+    assert whole.total("flops") == sum(one.total("flops") for one in apart)
+
+
 def test_a_jagged_tensor_is_counted_and_its_kinds_are_left_out_with_a_reason() -> None:
     rows = torch.nested.nested_tensor([torch.randn(5, D), torch.randn(7, D)], layout=torch.jagged)
     ledger = xfcost.analyze(nn.Linear(D, D), example_inputs=rows, mixing=True, trace=False)

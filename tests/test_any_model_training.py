@@ -1,6 +1,7 @@
 """A training step of any module: by hand, against torch's counter, against specs; and what a module may do in it."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -382,10 +383,17 @@ def test_a_run_of_a_module_on_devices_by_hand():
     assert shared.states == 2 * 64 * (2 + 2 + 4 + 8) // 4
 
 
-@pytest.mark.parametrize("options", [{"tensor_parallel": 2}, {"pipeline": 2}, {"checkpoint": "full"}])
+@pytest.mark.parametrize("options", [{"tensor_parallel": 2}, {"pipeline": 2}, {"sequence_parallel": True}])
 def test_devices_share_only_the_states_of_a_module(options):
-    with pytest.raises(UsageError, match="for specs only; every device runs all of a torch module, and"):
-        words(**options)
+    for run in (words, partial(trained, nn.Linear(4, 4), torch.ones(4))):
+        with pytest.raises(UsageError, match="for specs only; every device runs all of a torch module, and"):
+            run(**options)
+
+
+def test_a_module_is_recomputed_by_its_own_code_alone():
+    for run in (words, partial(trained, nn.Linear(4, 4), torch.ones(4))):
+        with pytest.raises(UsageError, match=r"full: for specs only; a module's .* where that calls torch"):
+            run(checkpoint="full")
 
 
 def test_a_run_over_tokens_needs_tokens():

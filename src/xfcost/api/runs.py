@@ -159,6 +159,18 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
             ("settings", "probe", *(name for name in OPTIONS if name not in _OF_MODULES)),
             "{value}: only specs take it; a module is counted as it is, on the inputs that it is given",
         ),
+        Refusal(
+            ("checkpoint",),
+            "{value}: for specs only; a module's training step is counted as its code runs it, recomputed where that "
+            "calls torch.utils.checkpoint",
+            _is_no_train,
+        ),
+        Refusal(
+            ("tensor_parallel", "pipeline", "sequence_parallel"),
+            "{first}: for specs only; every device runs all of a torch module, and --zero 1, 2 or 3 shares out its "
+            "optimizer states, gradients and parameters",
+            _is_no_train,
+        ),
         Refusal(("predict",), _ONE_FORWARD, _is_no_train),
         Refusal(
             ("cache_in", "cache_out"),

@@ -48,7 +48,7 @@ class Given(NamedTuple):
     def texts(self, model: nn.Module) -> list[str]:
         """`x: 1×3×224×224 float32` of every tensor."""
         return [
-            f"{name}: {'×'.join(map(str, tensor.shape)) or '()'} {str(tensor.dtype).removeprefix('torch.')}"
+            f"{name}: {_shape_text(tensor)} {str(tensor.dtype).removeprefix('torch.')}"
             for name, tensor in self.named(model)
         ]
 
@@ -67,6 +67,13 @@ class Lengths(NamedTuple):
     def letters(self) -> dict[str, int | None]:
         height, width = self.size or (None, None)
         return {"N": self.tokens, "H": height, "W": width}
+
+
+def _shape_text(tensor: Tensor) -> str:
+    """`2×3`; of a nested tensor, whose rows have shapes of their own, their number."""
+    if tensor.is_nested and tensor.layout is torch.strided:
+        return f"{tensor.size(0)} rows of {tensor.numel():,} elements together"
+    return "×".join(map(str, tensor.shape)) or "()"
 
 
 def letters_of(given: Any) -> frozenset[str]:
@@ -318,7 +325,8 @@ def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Giv
         UsageError: its main input is another, its part for images does not run, or N is not above an image's tokens.
     """
     config, main = model.config, getattr(model, "main_input_name", "input_ids")
-    decodes = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in _parameters(model.forward)
+    takes = _parameters(model.forward) if getattr(config, "is_encoder_decoder", False) else {}
+    decodes = next((name for name in ("decoder_input_ids", "decoder_input_values") if name in takes), None)
     if lengths.text_alone and not decodes and _has_features_in_text(model):
         return Given((), {"input_ids": _made("input_ids", model, samples, lengths.tokens, device)})
     if main not in {"input_ids", "pixel_values", "input_features", "input_values"}:
@@ -344,21 +352,30 @@ def usual_inputs(model: Any, lengths: Lengths, samples: int, device: str) -> Giv
     if decodes:
         start = getattr(config, "decoder_start_token_id", None) or 0
         tokens = tensors["input_ids"].shape[1] if "input_ids" in tensors else _tokens(model, lengths.tokens)
-        tensors["decoder_input_ids"] = torch.full((samples, tokens), start, dtype=torch.int64, device=device)
-    if (books := _codebooks(model)) is not None:
-        name = "decoder_input_ids" if decodes else "input_ids"
-        tensors[name] = tensors[name][..., None].repeat(1, 1, books)
-    return Given((), tensors)
+        tensors[decodes] = torch.full((samples, tokens), start, dtype=torch.int64, device=device)
+    if decodes == "decoder_input_values":  # SpeechT5, whose base model has no layers in front of both stacks
+        is_base = model.base_model is model
+        width = config.hidden_size if is_base else config.num_mel_bins
+        tensors[decodes] = noise((samples, tokens, width), device, model.dtype)
+        if is_base:
+            tensors[main] = noise((samples, tokens, width), device, model.dtype)
+    name = decodes or "input_ids"
+    return Given((), tensors | ({name: _of_codes(model, tensors[name])} if name in tensors else {}))
 
 
-def _codebooks(model: Any) -> int | None:
-    """The codes of each token of sound: its decoder has one embedding, with an offset for each of them."""
+def _of_codes(model: Any, ids: Tensor) -> Tensor:
+    """Token ids as a decoder takes them that reads several codes of sound for each token."""
     decoder = getattr(model, "get_decoder", lambda: None)()
-    parts = list(decoder.children()) if isinstance(decoder, nn.Module) else []
-    if any(isinstance(part, nn.Embedding) for part in parts):
-        return None
-    buffers = (one for part in parts for one in part.named_buffers(recurse=False))
-    return next((len(one) for name, one in buffers if name.endswith("offsets") and one.dim() == 1), None)
+    parts = [*decoder.modules()] if isinstance(decoder, nn.Module) else []
+    tables = (getattr(part, "embed_tokens", None) for part in parts)
+    if (books := next((one for one in tables if isinstance(one, nn.ModuleList)), None)) is not None:
+        return ids.repeat(len(books), 1)  # MusicGen: a table and a row of each
+    children = [*parts[0].children()] if parts else []
+    if any(isinstance(part, nn.Embedding) for part in children):
+        return ids
+    buffers = (one for part in children for one in part.named_buffers(recurse=False))
+    found = next((len(one) for name, one in buffers if name.endswith("offsets") and one.dim() == 1), None)
+    return ids if found is None else ids[..., None].repeat(1, 1, found)  # one embedding, with an offset for each
 
 
 def text_tokens(model: Any, tokens: int | None) -> int | None:
@@ -468,7 +485,7 @@ def _of(config: Any, *names: str) -> Any:
 def positions_of(model: Any) -> int | None:
     """The most tokens of a text that a model of transformers has positions for; None where its config does not say."""
     config = getattr(model, "config", None)
-    most = _of(config, "max_position_embeddings", "n_positions", "max_target_positions")
+    most = _of(config, "max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
     return most if isinstance(most, int) and most > 0 else None
 
 
@@ -519,5 +536,7 @@ def _made(name: str, model: Any, batch: int, tokens: int | None, device: str) ->
     else:  # a wave; a spectrogram where the model has a number of frequencies and no convolutions over a wave
         bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
         shape = (frames, bins) if bins and frames and not hasattr(config, "conv_kernel") else (tokens or _WAVE,)
+        if hasattr(config, "codebook_size"):  # EnCodec and its kin have an axis of channels
+            shape = (getattr(config, "audio_channels", 1), *shape)
     weights = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     return noise((batch, *shape), device, next(weights, torch.float32))

@@ -223,7 +223,7 @@ class RecordedOperations:
         self._add(work, call)
         if call.is_function:
             work.sequence += [part.number for part in call.parts]
-            if call.operation == ATTENTION:
+            if call.operation == ATTENTION and not any(one.is_nested for one in call.inputs):
                 note_fused(work, attention_operands(call.args, call.kwargs), self._lineages)
             return
         if call.func is None:  # a loop over tokens

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from itertools import repeat
 from math import prod
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.torch_models.running.contractions import (
     SPARSE_PRODUCTS,
     Costs,
+    Formula,
     contraction,
     is_sparse,
     sparse_costs,
@@ -49,6 +51,8 @@ def operation_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     """The costs of one call; None where no table knows the operation."""
     name, packet = operation_name(func), getattr(func, "overloadpacket", None)
     own = registered_costs(name, args, kwargs, result)
+    if own is None and any(map(is_nested, args)):
+        own = _by_row(lambda own, row: operation_costs(func, own, kwargs, row), args, result)
     if own is not None:
         return own
     if packet is None:  # a higher-order operator: flex attention, a loop, a branch
@@ -65,6 +69,25 @@ def operation_costs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
         return COSTS[name]((*args, *options), result)
     is_free = name in FREE or (func.namespace in _OF_TORCH and (_is_view(packet) or not _makes_floats(result)))
     return Counter() if is_free else None
+
+
+def is_nested(value: Any) -> bool:
+    """Is it a tensor whose rows have shapes of their own?"""
+    return isinstance(value, Tensor) and value.is_nested
+
+
+def _by_row(formula: Formula, args: tuple[Any, ...], result: Any) -> Costs | None:
+    """The sum over the rows of nested tensors, each as a batch of one."""
+    total: Costs = Counter()
+    made = result[0] if isinstance(result, tuple) else result
+    with disable_current_modes():
+        parts = ([row[None] for row in one.unbind()] if is_nested(one) else repeat(one) for one in (*args, made))
+        for *own, row in zip(*parts, strict=False):
+            costs = formula(tuple(own), row)
+            if costs is None:
+                return None
+            total.update(costs)
+    return total
 
 
 def _by_torch(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
@@ -121,7 +144,8 @@ def _whole(operation: str, *names: str) -> Whole:
 
     def costs(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs:
         given = (*args, *(kwargs.get(name) for name in names[len(args) :]))
-        return COSTS[f"aten::{operation}"](given, result) or Counter()
+        formula = COSTS[f"aten::{operation}"]
+        return (_by_row(formula, given, result) if any(map(is_nested, given)) else formula(given, result)) or Counter()
 
     return costs
 

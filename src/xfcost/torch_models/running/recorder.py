@@ -29,6 +29,7 @@ from xfcost.torch_models.running.costs import (
     backward_costs,
     is_composite,
     is_free,
+    is_nested,
     operation_costs,
     operation_name,
 )
@@ -134,7 +135,7 @@ class Recorder(DispatchMode):
         given = kwargs or {}
         if not self.for_prediction and any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a tensor made of others, as a jagged one is: it calls this mode with those
-        if not self.for_prediction and is_composite(func):
+        if not self.for_prediction and is_composite(func) and not any(map(is_nested, args)):
             with self:
                 return func.decompose(*args, **given)
         if self.again is not None:
