@@ -25,7 +25,10 @@ from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.pooling import Pooling, WindowPooling
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.window import Axial, Window
-from xfcost.spec.load import preset_names
+from xfcost.report.style import letters_text
+from xfcost.spec.load import load, preset_files, preset_names
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 ENLARGED = 2**30
 
@@ -176,8 +179,9 @@ MIXING = {
     "pvt-tiny": "O(N²·d), O(N²·d/R²), O(N·d²)",
     "pvt-v2-b2-li": "O(N·W²·C·d), O(N·W²·d), O(N·W²·d²), O(N·k·d)",
     "mvitv2-t": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N√N·d), O(N√N·d/l)",
-    "mvitv2-b-hwin": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N·W·d), O(N√N·d), O(N√N·d/l)",
-    "twins-svt-s": "O(N²·d), O(N²·d/R²), O(N·W²·d), O(N·d²)",
+    "mvitv2-b-hwin": "O(N²·d), O(N²·d/l²), O(N·K²·C·d), O(N·K²·d), O(N·K²·d/l²), O(N·W²·d), O(N·W·d), O(N√N·d), "
+    "O(N√N·d/l)",
+    "twins-svt-s": "O(N²·d), O(N²·d/R²), O(N·K²·d), O(N·W²·d), O(N·d²)",
     "cvt-13": "O(N²·d/R²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/R²), O(N·W²·d²)",
     "convnext-t": "O(N·W²·d)",
     "mixer-b16": "O(N·k·d)",
@@ -278,3 +282,28 @@ def test_comparisons_stand_where_they_outgrow_the_rest() -> None:
     assert order(Operation(path="row", title="Row", flops=n, comparisons=n * d)) == "O(N·d) comparisons"
     assert order(Operation(path="row", title="Row", comparisons=n)) == "O(N) comparisons"
     assert order(Operation(path="row", title="Row", macs=n, comparisons=n * d)) == "O(N)"
+
+
+WINDOWED = {"Window", "LocalAttention", "LocalRelation", "LocalRelationEmbed", "WindowPooling", "Blockwise"}
+
+
+@pytest.mark.parametrize("preset", preset_files())
+def test_a_letter_of_a_table_means_one_thing_and_a_thing_has_one_letter(preset: str) -> None:
+    """W, K and Y: sides of windows, sides of kernels, classes. Which a row has is told by its component and title."""
+    architecture = place(load(preset), Run())
+    components = {part.path: part.component for part, *_ in architecture.parts()}
+    found: dict[str, set[str]] = {}
+    for row in count(architecture).rows:
+        component = components.get(row.component)
+        names = {type(component).__name__, type(getattr(component, "spatial", None)).__name__}
+        thing = "window" if names & WINDOWED and not row.title.startswith("Pool ") else "kernel"
+        thing = "classes" if names & {"Classifier", "FlattenClassifier"} else thing
+        for letter in {"W", "K", "Y"} & set(f"{row.order} {row.reads}"):
+            found.setdefault(letter, set()).add(thing)
+    assert all(len(things) == 1 for things in found.values()), found
+    assert len({min(things) for things in found.values()}) == len(found), found
+
+
+def test_the_legend_names_what_a_letter_is_in_its_table() -> None:
+    assert letters_text(["O(N·W²·d)"]) == "N tokens, W side of a window or of a kernel, d width"
+    assert letters_text(["O(N·W²·d)", "K²"]) == "N tokens, W side of a window, K side of a kernel, d width"

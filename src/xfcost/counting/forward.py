@@ -38,10 +38,13 @@ def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
     """
     rows = [_table_row(name, architecture, orders=orders) for name in architecture.tables]
     letters = _input_width_letters(architecture) if orders else {}
+    windows = any(part.component.has_windows for part, *_ in architecture.parts())
     for labelled in architecture.parts():
         part_orders = _orders(labelled, architecture.mode, letters.get(labelled.part.path)) if orders else {}
         for row in part_rows(labelled, architecture.mode):
             placed = _placed(row, labelled, architecture.batch, part_orders.get(row.path))
+            if windows and not labelled.part.component.has_windows:
+                placed = _with_kernels(placed)
             rows.append(_with_traffic(placed, architecture))
     paths = Counter(row.path for row in rows)
     if len(paths) < len(rows):
@@ -155,6 +158,12 @@ def _placed(row: Operation, labelled: LabelledPart, batch: int, order: str | Non
         weight_matrices=row.weight_matrices if labelled.in_block else (),
         times=labelled.times * row.times,
     )
+
+
+def _with_kernels(row: Operation) -> Operation:
+    """A row beside windows, whose side is W: that of its kernel is K."""
+    texts = {name: text.replace("W", "K") for name in ("order", "reads") if (text := getattr(row, name)) is not None}
+    return msgspec.structs.replace(row, **texts)
 
 
 def batched(row: Operation, batch: int) -> Operation:

@@ -194,6 +194,11 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ComponentError("kind", f"--mode decode: {tag_of(type(self))!r} can't run token by token")
         return self.operations(single_token(place))
 
+    @property
+    def has_windows(self) -> bool:
+        """Is W, in its letters, the side of a window? Else it is that of a kernel."""
+        return False
+
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """The component and its place in letters, for orders: N tokens of width d, fields as annotated.
 

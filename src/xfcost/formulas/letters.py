@@ -36,6 +36,7 @@ LETTERS: Final[dict[str, str]] = {
     "N": "tokens",
     "M": "tokens of the memory (cross-attention)",
     "W": "side of a window or of a kernel",
+    "K": "side of a kernel",
     "w": "tokens of a sliding window or of a cluster",
     "b": "tokens of a block, chunk or bucket",
     "l": "stride of a pattern or of a pool",
@@ -53,10 +54,14 @@ LETTERS: Final[dict[str, str]] = {
     "C": "channels of the image",
     "V": "entries of the vocabulary",
     "L": "rows of a position table that is not as long as the input",
-    "K": "classes",
+    "Y": "classes",
     "d": "width",
     "dₖ": "width of a head or of a group of channels",
 }
+
+
+# Of a table whose W is the side of windows, where kernels have a letter of their own.
+W_WITH_K: Final = "side of a window"
 
 
 class Letter(NamedTuple):

@@ -52,7 +52,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     """Norm before the linear map."""
     norm_after_pool: bool = False
     """Whether the pooled vector is normalised instead of all N tokens."""
-    classes: Annotated[Rows, Letter("K")] = 1000
+    classes: Annotated[Rows, Letter("Y")] = 1000
     """Number of classes K."""
     bias: bool = True
     """Whether the linear map has a bias."""
@@ -126,7 +126,7 @@ class FlattenClassifier(Head, frozen=True, kw_only=True, tag="flatten_classifier
     """Widths H of the hidden layers, in order."""
     act: ActKind = "relu"
     """Activation function behind each hidden layer."""
-    classes: Annotated[Rows, Letter("K")] = 1000
+    classes: Annotated[Rows, Letter("Y")] = 1000
     """Number of classes K."""
 
     def check(self, place: Place) -> None:
@@ -176,7 +176,7 @@ class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
     """Output width d' of the linear map; d by default."""
     act: ActKind | Literal["tanh"] = "tanh"
     """Activation function after the linear map."""
-    classes: Annotated[Rows | None, Letter("K")] = None
+    classes: Annotated[Rows | None, Letter("Y")] = None
     """Number of classes K of a classifier after the pooler; none by default."""
 
     def operations(self, place: Place) -> Iterator[Operation]:

@@ -47,6 +47,10 @@ class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation")
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(side * self.stride for side in sides)
 
+    @property
+    def has_windows(self) -> bool:
+        return True
+
     def check(self, place: Place) -> None:
         self.layer.check(place)
 

@@ -70,6 +70,10 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     beside: Annotated[Columns, Letter("W")] = 0
     """Columns on either side of a query block that it reads, on a grid."""
 
+    @property
+    def has_windows(self) -> bool:
+        return isinstance(self.block, list)
+
     def check(self, place: Place) -> None:
         super().check(place)
         is_sequence = isinstance(self.block, int)

@@ -170,6 +170,10 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
     stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis, taken by average pooling after the attention."""
 
+    @property
+    def has_windows(self) -> bool:
+        return True
+
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
         self.windows(place.grid).check()
@@ -285,6 +289,10 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     """Channels m that share one aggregation weight."""
     stride: Annotated[Side, Letter(None)] = 1
     """Stride s along every axis."""
+
+    @property
+    def has_windows(self) -> bool:
+        return True
 
     def check(self, place: Place) -> None:
         self.windows(place.grid).check()

@@ -133,6 +133,10 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     """A mechanism that replaces the 3×3 convolution; the block sets its stride."""
 
     @property
+    def has_windows(self) -> bool:
+        return self.spatial is not None and bool(self.spatial_mixer.has_windows)
+
+    @property
     def spatial_mixer(self) -> Any:
         """The mixer that replaces the 3×3 convolution, with the block's stride; None by default."""
         if self.spatial is None:

@@ -180,6 +180,10 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     output_bias: bool | None = None
     """Whether W_O has a bias; as the other projections by default."""
 
+    @property
+    def has_windows(self) -> bool:
+        return True
+
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
         check_no_special_tokens(place.grid, "windows tile a grid")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from xfcost.formulas.letters import LETTERS
+from xfcost.formulas.letters import LETTERS, W_WITH_K
 from xfcost.ledger.operation import Mixing
 
 # Terminal styles: blue per-token, red global, green local.
@@ -43,4 +43,5 @@ def letters_text(orders: Iterable[str | None]) -> str:
     known = re.compile("|".join(sorted(map(re.escape, LETTERS), key=len, reverse=True)))
     bare = (re.sub(r"^O|log | parameters$| comparisons$", "", order) for order in orders if order)
     used = {letter for order in bare for letter in known.findall(order)}
-    return ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items() if letter in used)
+    meanings = LETTERS | ({"W": W_WITH_K} if "K" in used else {})
+    return ", ".join(f"{letter} {meaning}" for letter, meaning in meanings.items() if letter in used)
