@@ -125,6 +125,13 @@ def test_keys_and_values_have_a_byte_and_states_do_not():
     assert row_bound(core, quantised).least_bytes == 4 * (2 * 1000 * 1024 + 2 * 2 * 4096)
     states = [xfcost.analyze("mamba-130m", N=100, cache=cache, **DECODE).cache for cache in (None, "int8")]
     assert states[0] == states[1]
+    for name in ("mamba-130m", "retnet-1.3b"):  # nor are products with them faster
+        for mode in ("prefill", "decode"):
+            found = xfcost.analyze(name, N=64, cache="fp8", on="h100-sxm", **DECODE | {"mode": mode})
+            assert found.on.time.quantised_flops == 0
+    # Qwen3.5 27B: of 64 layers 16 read keys, 24 heads of 256; 64·65/2 pairs
+    hybrid = xfcost.analyze("qwen3.5-27b", N=64, cache="fp8", on="h100-sxm", mode="prefill")
+    assert hybrid.on.time.quantised_flops == 2 * 16 * 24 * 256 * 2 * 64 * 65 // 2
     written = [
         xfcost.analyze("llama3.1-8b", N=64, cache=cache, **DECODE | {"mode": "prefill"}) for cache in (None, "fp8")
     ]

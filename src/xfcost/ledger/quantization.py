@@ -90,6 +90,8 @@ class StoredAs(NamedTuple):
     experts_alone: bool = False
     """Are only experts quantised?"""
     cache_products: str | None = None
+    attention: frozenset[str] = frozenset()
+    """Components of softmax attention, whose keys and values a cache may quantise; a recurrent state stays as it is."""
 
     def quantised(self, row: Operation) -> tuple[WeightMatrix, ...]:
         """The matrices of one block's operation that are quantised; none of a table that it shares."""
@@ -114,10 +116,13 @@ class StoredAs(NamedTuple):
 
     def peak(self, row: Operation, device: Device, dtype: str) -> float:
         """FLOP/s of its products: of quantised operands in their dtype, where the device is faster there."""
-        of_cache = self.cache_products if row.content_dependent or row.fused else None
+        of_cache = self.cache_products if row.fused or (row.content_dependent and self._attends(row)) else None
         quantised = self.weights.products if self.weights is not None and self.quantised(row) else of_cache
         figure = device.peaks.get(quantised or dtype)
         return device.peak(dtype) if figure is None else max(figure.value, device.peak(dtype))
+
+    def _attends(self, row: Operation) -> bool:
+        return any(f"{row.component}.".startswith(f"{one}.") for one in self.attention)
 
 
 def storage(element: int, rows: Iterable[Operation], weights: str | None, cache: str | None) -> StoredAs:
@@ -125,7 +130,11 @@ def storage(element: int, rows: Iterable[Operation], weights: str | None, cache:
     found = None if weights is None else WEIGHT_FORMATS[weights]
     experts_alone = found is not None and found.experts_alone
     experts_alone = experts_alone and any(one.count > 1 for row in rows for one in row.weight_matrices)
-    return StoredAs(element, found, experts_alone, None if cache is None else CACHE_FORMATS[cache])
+    if cache is None:
+        return StoredAs(element, found, experts_alone)
+    softmax = (row for row in rows if row.fused or (row.content_dependent and "softmax" in row.operation))
+    attention = frozenset(row.component for row in softmax)
+    return StoredAs(element, found, experts_alone, CACHE_FORMATS[cache], attention)
 
 
 def quantised_cache(cache: CacheBytes, element: int) -> CacheBytes:
