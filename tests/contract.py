@@ -36,7 +36,7 @@ from xfcost.torch_models.layers.shift import ContextLayer, TokenOfMemory
 from xfcost.torch_models.mechanisms.full import DecoderCrossAttention
 from xfcost.torch_models.mechanisms.recurrent import Attending, RecurrentLayer
 from xfcost.torch_models.modules import MODULES, ModuleMaker
-from xfcost.torch_models.running.by_row import train, trained_rows
+from xfcost.torch_models.running.by_row import row_path, train, trained_rows
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, set_position
 
 
@@ -133,6 +133,36 @@ def agree(case: LayerCase) -> None:
         ledger = exact(reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"}))
         assert ledger.total("dispatched_flops") == ledger.total("traced_flops") == ledger.total("flops")
         assert sum(one.numel() for one in module.parameters()) == ledger.total("params")
+
+
+def in_order(rows: Iterable[Operation], module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Rows whose leaves run stand in the order in which these first run."""
+    leaves = [(name, leaf) for name, leaf in module.named_modules() if next(leaf.children(), None) is None]
+    began = dict[str | None, None]()
+    for name, leaf in leaves:
+        path = row_path(f"it.{name}", {"it": "it"})
+        leaf.register_forward_pre_hook(lambda *_, path=path: began.setdefault(path))
+    with torch.no_grad():
+        module(*inputs)
+    paths = [f"it.{row.path}" for row in rows]
+    assert [path for path in paths if path in began] == [path for path in began if path in paths]
+
+
+class Steps(nn.Module):
+    """A decode step, run for one token after the other: (B, N, D) -> (B, N, D)."""
+
+    def __init__(self, step: nn.Module) -> None:
+        super().__init__()
+        self.inner = step
+
+    def forward(self, x_BND: Tensor, *memory: Tensor) -> Tensor:
+        if memory:
+            cache_memory(self.inner, *memory)
+        answers = []
+        for token in range(x_BND.shape[1]):
+            set_position(self.inner, token)
+            answers.append(self.inner(x_BND[:, token : token + 1]))
+        return torch.cat(answers, dim=1)
 
 
 def driven_back(

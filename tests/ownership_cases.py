@@ -24,6 +24,19 @@ class Module(nn.Module):
 SEQUENCE, IMAGE = (1, 6, D), (1, 3, 8, 8)
 
 
+class Buffered(nn.Module):
+    """Attention whose keys are written into the first columns of a buffer, beside columns of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(1, 16, 2 * D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.keys[..., :D].index_copy_(1, torch.arange(x.shape[1]), x)
+        keys = self.keys[:, : x.shape[1], :D]
+        return (x @ keys.mT).softmax(-1) @ keys
+
+
 def kernel_and_residual(taps: int, before: int, after: int) -> Callable[..., Tensor]:
     """A token and what a kernel makes of it and of so many tokens on either side."""
     return lambda linear, x: x + F.conv1d(F.pad(x.mT, (before, after)), x.new_ones(D, D, taps)).mT
@@ -306,6 +319,10 @@ OF_SEQUENCES: Cases = {
     "a residual around a convolution of later tokens": (
         kernel_and_residual(4, 0, 3),
         [("convolution", "local", 4, False)],
+    ),
+    "keys written into a part of a buffer": (
+        Buffered(),
+        [("bmm", "global", 6, True), ("_softmax", "global", 6, True), ("bmm", "global", 6, True)],
     ),
     "columns laid side by side": (folded, []),
     "columns that overlap": (

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cases import CASES
 from cases.base import Case
-from contract import BATCH, cache_memory, logits_step_by_step
+from contract import BATCH, Steps, cache_memory, example, in_order, logits_step_by_step
 from helpers import PLAIN, report_text
 from modules import Holder
 from strategies import cases, exact
@@ -26,11 +26,15 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.mamba import Mamba, Mamba2
+from xfcost.mechanisms.recurrent import Gru, Lstm, Rnn
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.report.table import document
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.modules import MODULES, optional_arguments
+from xfcost.torch_models.probing.account import leaves_of, prepared
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Table
 
@@ -113,6 +117,55 @@ def test_the_counted_step_is_the_traced_one(case: Case) -> None:
     agreement = reconciled(counted, Holder(step), (x_B1D,), {"it": "it"}).agreement
     assert agreement is not None
     assert agreement.exact, agreement
+    in_order(case.component.decoding(case.place), step, (x_B1D,))
+
+
+def followed_otherwise(component: Mixer) -> set[str]:
+    """Rows that a run that is followed shows otherwise.
+
+    A state that a token updates is that token's, and a query that reads an encoder that of the state before. A kernel
+    without padding has its home in the middle of its taps.
+    """
+    match component:
+        case Kernel():
+            return {"read", "normaliser"}
+        case Mamba2(conv=1):
+            return {"read"}
+        case Mamba2():
+            return {"read", "inputs", "state", "gate"}
+        case Mamba() if component.conv > 1:
+            return {"scan", "gate"}
+        case Rnn() | Lstm() | Gru() if component.attend is not None:
+            return {"add_context", "recurrence"}
+    return set()
+
+
+@pytest.mark.parametrize("case", [case for case in decodable() if case.place.grid.total == 5], ids=str)
+def test_kinds_of_a_step_are_found_in_a_run_of_all_steps(case: Case) -> None:
+    """What each row reads, and whether content decides, at two numbers of tokens, run from the first to the last."""
+    places = [
+        msgspec.structs.replace(case.place, grid=Grid((tokens,)), memory=case.place.memory and Grid((tokens + 2,)))
+        for tokens in (11, 15)
+    ]
+    modules, given = [], []
+    for place in places:
+        torch.manual_seed(0)
+        step = MODULES[type(case.component)](
+            case.component, place, **tables(Case(case.component, place)), cache_batch=1
+        )
+        modules.append(prepared(Steps(step.double())))
+        given.append(example(place, 1))
+    followed = leaves_of(modules, given)
+    for rows in zip(*(case.component.decoding(place) for place in places), strict=True):
+        path = rows[0].path
+        leaves = [of_size[path] for of_size in followed if path in of_size]
+        if not leaves or path in followed_otherwise(case.component):
+            assert leaves or not any(row.mixes and row.flops for row in rows), f"{path} doesn't run"
+            continue
+        assert {leaf.mixing for leaf in leaves} == {row.mixing for row in rows}, path
+        if rows[0].mixes:
+            assert [leaf.numbers[0] for leaf in leaves] == [row.reads_tokens for row in rows], path
+            assert {leaf.content_dependent for leaf in leaves} == {row.content_dependent for row in rows}, path
 
 
 @every_step

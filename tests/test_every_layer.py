@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cases.layers import LAYER_CASES, LayerCase
 from compared import given, options_of, scattered
-from contract import LAYERS, agree, driven_back, on_meta
+from contract import LAYERS, agree, driven_back, in_order, on_meta
 from growth import orders_at
 from places import at
 from references import layers
@@ -63,6 +63,12 @@ def test_an_unknown_key_and_a_list_for_a_value_are_refused(layer: type[Component
 @every_case
 def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case: LayerCase) -> None:
     agree(case)
+
+
+@every_case
+def test_rows_stand_in_the_order_in_which_their_leaves_run(case: LayerCase) -> None:
+    module, inputs = on_meta(case, 2)
+    in_order(case.layer.operations(case.place), module.it, inputs)
 
 
 @every_case

@@ -21,7 +21,7 @@ from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
 from cases.local import kept
 from compared import answers_of, scattered
-from contract import LargestTensor, OneStage, example, joined, make
+from contract import LargestTensor, OneStage, example, in_order, joined, make
 from growth import exponent, orders_at
 from specs import architecture_of
 from strategies import answers, as_yaml, exact, examples, place_for, placed, same_rows, spec_of
@@ -222,6 +222,11 @@ def test_params_of_every_row_are_those_of_its_leaf(case: Case) -> None:
     }
     rows = {f"it.{row.path}": row.params for row in case.component.operations(case.place)}
     same_rows(rows, leaves, "parameters")
+
+
+@every_case
+def test_rows_stand_in_the_order_in_which_their_leaves_run(case: Case) -> None:
+    in_order(case.component.operations(case.place), make(case, "meta"), example(case.place, 2, "meta"))
 
 
 @every_case

@@ -404,6 +404,7 @@ class RelativeAttention(NamedTuple):
 
     def rows(self) -> Iterator[Operation]:
         """The rows from queries, keys and values to weighted sums."""
+        yield self._biased("content_bias", "Queries + u, for the content")
         project = linear("r", "Projection W_R of relative positions", self.encodings, self.dim, self.inner, bias=False)
         sinusoids = Tensor("sinusoids", (self.encodings, self.dim), once=True, held=True)
         tensors = Tensors((sinusoids,), (Tensor(OUTPUT, (self.encodings, self.inner)),))
@@ -430,13 +431,14 @@ class RelativeAttention(NamedTuple):
             return "mask"
         return self.terms[-1].path if self.terms else "position_shift"
 
+    def _biased(self, path: str, title: str) -> Operation:
+        bias: dict[str, Any] = {"params": 0 if self.share else self.inner, "shared": self.share, "of": ("q",)}
+        return elementwise(path, title, "add", self.queries * self.inner, **bias)
+
     def _position_scores(self) -> Iterator[Operation]:
-        """Q+u, Q+v, and (Q+v)(R·W_R)ᵀ brought to the places of its keys."""
+        """Q+v, and (Q+v)(R·W_R)ᵀ brought to the places of its keys."""
         elements, entries = self.queries * self.inner, self._position_entries
-        bias: dict[str, Any] = {"params": 0 if self.share else self.inner, "shared": self.share}
-        bias["of"] = ("q",)
-        yield elementwise("content_bias", "Queries + u, for the content", "add", elements, **bias)
-        yield elementwise("position_bias", "Queries + v, for the positions", "add", elements, **bias)
+        yield self._biased("position_bias", "Queries + v, for the positions")
         yield elementwise("position_scale", "Scale queries 1/√d_k, for the positions", "multiply", elements)
         kept = self.fused and not self.masked and not self.terms  # a fused kernel keeps its bias
         facts = {"heads": self.heads, "attention_entries": 0 if self.by_distance else entries}

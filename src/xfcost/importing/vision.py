@@ -456,13 +456,14 @@ class Swinv2(Swin, frozen=True, kw_only=True):
 
     def check_window(self) -> None:
         """Any window that is not clipped to an odd grid: transformers clips to half of that rounded down, and pads."""
-        for stage in range(1, self.stages):
-            for tokens, side in zip(self.grid(0), self.grid(stage), strict=True):
-                if tokens // 2**stage < min(side, self.window_size + 1):
+        for number in range(1, self.stages):
+            for tokens, side in zip(self.grid(0), self.grid(number), strict=True):
+                half = tokens // 2**number
+                if half < min(side, self.window_size + 1):
                     raise ComponentError(
                         "window_size",
-                        f"expected less than {tokens // 2**stage}, for stage {stage} has {side} tokens along an axis, "
-                        f"an odd number of them halved, got {self.window_size}: transformers clips and pads windows",
+                        f"expected less than {half}, for stage {number} has {side} tokens along an axis, an odd number "
+                        f"of them halved, got {self.window_size}: transformers clips and pads windows there",
                     )
 
     def window(self, heads: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from xfcost.formulas.component import Mixer, Operation, Place
 from xfcost.formulas.rows import elementwise, matmul, on_raw_input, with_gradient_operands
 from xfcost.formulas.tensors import copied, reading
+from xfcost.ledger.tensors import INPUT
 
 
 class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
@@ -27,11 +28,10 @@ class FourierMixing(Mixer, frozen=True, kw_only=True, tag="fourier_mixing"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         tensors = copied((n, d), (n, d))  # a product with a fixed matrix saves nothing of x
-        for part, title in (("cos", "Cosines over the width"), ("sin", "Sines over the width")):
-            row = matmul(f"{part}_width", title, n * d * d, tensors=tensors)
-            yield on_raw_input(with_gradient_operands(row, 1))
         mixing = {"mixing": "global", "reads": "N", "reads_tokens": n}
-        for part, title in (("cos", "Cosines over tokens"), ("sin", "Sines over tokens")):
-            row = matmul(f"{part}_tokens", title, n * n * d, tensors=tensors, **mixing)
-            yield reading(on_raw_input(with_gradient_operands(row, 1)), f"{part}_width")
+        for part, title in (("cos", "Cosines"), ("sin", "Sines")):
+            of_width = matmul(f"{part}_width", f"{title} over the width", n * d * d, tensors=tensors)
+            yield reading(on_raw_input(with_gradient_operands(of_width, 1)), INPUT)
+            of_tokens = matmul(f"{part}_tokens", f"{title} over tokens", n * n * d, tensors=tensors, **mixing)
+            yield on_raw_input(with_gradient_operands(of_tokens, 1))
         yield elementwise("real_part", "Real part", "add", n * d, of=("cos_tokens", "sin_tokens"))

@@ -419,10 +419,9 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
             linear("kv_down", "Latent of K, V, and shared key", n, d, self.latent, bias=self.projection_bias)
         )
         yield from norm("rms_norm", "kv_norm", n, self.kv_rank)
-        yield reading(rotary(n, h * self.rope_dim, self.rope_dim), self._last_query_row, "kv_down")
         maps = h * self.content(d) + values
-        kv_up = linear("kv_up", "K, V out of their latent", n, self.kv_rank, maps, bias=False)
-        yield reading(kv_up, "kv_norm")
+        yield linear("kv_up", "K, V out of their latent", n, self.kv_rank, maps, bias=False)
+        yield reading(rotary(n, h * self.rope_dim, self.rope_dim), self._last_query_row, "kv_down")
         content, turned, both = (n, h * self.content(d)), (n, h * self.rope_dim), (n, h * self.key_dim(d))
         parts = ((self._last_query_row, content), ("rotary", turned), ("kv_up", content), (ROTATED_KEYS, turned))
         reads = tuple(Tensor(name, shape) for name, shape in parts)

@@ -33,7 +33,7 @@ from xfcost.formulas.rows import elementwise, letter_power, linear, matmul, move
 from xfcost.formulas.tensors import copied, of_input, product, reading, saving_input
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.matrices import matrix
-from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, RESIDUAL, Tensor, Tensors
+from xfcost.ledger.tensors import INPUT, OUTPUT, RESIDUAL, Tensor, Tensors
 
 # Neighbourhoods on a grid: gathered windows of W positions along every axis, centred on each position.
 
@@ -214,6 +214,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
         n, d, windows = place.grid.tokens, place.dim, self.windows(place.grid)
         yield of_input(linear("qkv", "Q, K, V projections", n, d, 3 * d, bias=False))
         yield windows.gather("gather_keys", "Gather the windows' keys", d, "qkv")
+        yield windows.gather("gather_values", "Gather the windows' values", d, "qkv")
         if self.position == "relative":
             table = windows.places * d
             yield Operation(
@@ -228,7 +229,6 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
             summands = Tensor("gather_keys", (n, table)), Tensor("positions", (table,))
             attributes = windows.mixing | {"tensors": Tensors(summands, (Tensor(OUTPUT, (n, table)),))}
             yield elementwise("add_positions", "Add positions to keys", "add", n * table, **attributes)
-        yield windows.gather("gather_values", "Gather the windows' values", d, "qkv")
         yield from DenseAttention(
             queries=1,
             keys=windows.places,
@@ -329,9 +329,8 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         yield self._queries(leaving, d)
         yield on_raw_input(linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False))
         yield windows.gather("gather_keys", "Gather the windows' keys", groups, "k")
+        yield from self._weights(windows, groups, d)
         yield windows.gather("gather_values", "Gather the windows' values", d, INPUT, filled)
-        yield from self._prior(windows, d)
-        yield from self._weights(windows, groups)
         weights = Tensor("softmax", (leaving, groups, windows.places))
         values = Tensor("gather_values", (leaving, windows.places, filled))
         yield matmul(
@@ -367,7 +366,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         )
         yield from (msgspec.structs.replace(row, once=True) for row in rows)
 
-    def _weights(self, windows: Neighbourhood, groups: Number) -> Iterator[Operation]:
+    def _weights(self, windows: Neighbourhood, groups: Number, width: Number) -> Iterator[Operation]:
         entries = groups * windows.out.tokens * windows.places
         content: dict[str, Any] = windows.mixing | {"content_dependent": True}
         shape = (groups, windows.out.tokens, windows.places)
@@ -390,7 +389,8 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         local: dict[str, Any] = windows.mixing | {"matrix": second}
         facts = local | {"symbol": "mask", "tensors": copied(shape, shape)}
         yield Operation(path="mask", title="Mask over the border", **facts)
-        summands = Tensor(BEFORE, shape), Tensor("prior_fc2", (groups, windows.places))
+        yield from self._prior(windows, width)
+        summands = Tensor("mask", shape), Tensor("prior_fc2", (groups, windows.places))
         facts = local | {"tensors": Tensors(summands, (Tensor(OUTPUT, shape),))}
         yield elementwise("add_prior", "Add the geometry prior", "add", entries, **facts)
         yield elementwise("softmax", "Softmax", "softmax", entries, matrix=third, symbol="softmax", **content)

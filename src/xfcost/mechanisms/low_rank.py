@@ -214,17 +214,17 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         earlier = token_entries + landmark_entries
         facts = token_mixing | {"tensors": t.scores("landmarks", _SCALED_KEYS)}
         yield from _weights("key", "Q̃Kᵀ", token_entries, m * tokens * inner, facts, other_entries=earlier)
+        values = t.named("qkv")
+        weights = t.weights("key_softmax", t.landmarks, t.tokens)
+        tensors = product(weights, values, (t.landmarks, t.inner), None, t.merged(values))
+        facts = token_mixing | {"tensors": tensors}
+        yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **facts)
         yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, saved=True)})
         product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, saved=True)
         first = t.weights("query_softmax", t.tokens, t.landmarks)
         tensors = product(first, t.weights("inverse", t.landmarks, t.landmarks), first.shape)
         facts = landmark_mixing | {"matrix": product_matrix, "tensors": tensors}
         yield matmul("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, **facts)
-        values = t.named("qkv")
-        weights = t.weights("key_softmax", t.landmarks, t.tokens)
-        tensors = product(weights, values, (t.landmarks, t.inner), None, t.merged(values))
-        facts = token_mixing | {"tensors": tensors}
-        yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **facts)
         weights = t.weights("query_inverse", t.tokens, t.landmarks)
         tensors = product(weights, t.named("key_weighted_sum"), (t.tokens, t.inner))
         facts = landmark_mixing | {"symbol": "AV", "tensors": tensors}

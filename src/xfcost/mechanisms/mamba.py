@@ -204,6 +204,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         sizes = _Mamba2Sizes(n, self.chunks(place.grid), self.chunk, heads, inner, self.state, self.groups)
         yield from self._inputs(n, d)
         yield pad_to_chunks(n, sizes.padded, convolved + heads, tensors=sizes.pad)
+        yield _decay(heads)
         yield from _inside(sizes)
         yield from _between(sizes)
         both = ("local_weighted_sum", BEFORE)
@@ -215,10 +216,10 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         d = place.dim
         inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
         read = global_mixing(place.grid.total)
-        yield from decode_step(self._inputs(1, d), place.grid.total)
+        yield from decode_step((*self._inputs(1, d), _decay(heads)), place.grid.total)
         yield elementwise("inputs", "Inputs Δ∘u", "multiply", inner)
+        yield matmul("state", "What the token adds to the state", numbers)
         yield elementwise("rates", "Exponents ΔA", "multiply", heads)
-        yield matmul("state", "What the token adds to the state", numbers, **read)
         fade = heads * COSTS["exp"] + numbers * (COSTS["multiply"] + COSTS["add"])
         yield Operation(path="update", title="By the decay exp(ΔA), and added", flops=fade, **read)
         yield state_write("State for the next token", numbers, path="cache")
@@ -235,8 +236,6 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         shape = (n, heads)
         step = Tensors((Tensor("in_proj", shape),), (Tensor(OUTPUT, shape),), makes=(Tensor("biased", shape),))
         yield elementwise("step", "Step Δ = softplus(Δ + b)", "add + softplus", n * heads, params=heads, tensors=step)
-        facts = {"params": heads, "once": True, "tensors": exponential_of_weights(heads)}
-        yield elementwise("decay", "A = -exp(A_log)", "exp + multiply", heads, **facts)
 
     def _outputs(self, n: Number, d: Number) -> Iterator[Operation]:
         """Skip, gate, norm and output projection of n tokens."""
@@ -276,6 +275,11 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         )
 
 
+def _decay(heads: Number) -> Operation:
+    facts = {"params": heads, "once": True, "tensors": exponential_of_weights(heads)}
+    return elementwise("decay", "A = -exp(A_log)", "exp + multiply", heads, **facts)
+
+
 def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
     """The masked products inside the chunks."""
     entries = prod(sizes.entries)
@@ -289,12 +293,6 @@ def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
     # A running sum saves nothing
     tensors = Tensors((Tensor("rates", sizes.sums.shape),), (Tensor(OUTPUT, sizes.sums.shape),))
     yield elementwise("sums", title, "cumsum", sums, tensors=tensors, **static_weights(within_chunk))
-    # An exponential saves its output, and a mask itself
-    mask = Tensor("mask", (sizes.size, sizes.size), "bool", once=True)
-    tensors = Tensors((sizes.sums,), (Tensor(OUTPUT, sizes.entries),), (Saved(OUTPUT),), (mask,))
-    # the scores come first
-    decays = within_chunk | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
-    yield elementwise("local_decays", "Decays from token to token", "add + exp", entries, **decays)
     # CBᵀ; of several groups, both are repeated for every head before, which copies them
     mixed = sizes.part(sizes.mixed[1])
     writes = (Tensor(OUTPUT, sizes.entries),)
@@ -304,6 +302,11 @@ def _inside(sizes: _Mamba2Sizes) -> Iterator[Operation]:
         tensors = Tensors((mixed, mixed), writes, 2 * (sizes.repeated,))
     scored = within_chunk | {"matrix": matrix(entries, saved=True), "tensors": tensors}
     yield sizes.scores("local_", "Products CBᵀ", entries * sizes.state, **scored)
+    # An exponential saves its output, and a mask itself
+    mask = Tensor("mask", (sizes.size, sizes.size), "bool", once=True)
+    tensors = Tensors((sizes.sums,), (Tensor(OUTPUT, sizes.entries),), (Saved(OUTPUT),), (mask,))
+    decays = within_chunk | {"matrix": matrix(entries, entries, saved=True), "tensors": tensors}
+    yield elementwise("local_decays", "Decays from token to token", "add + exp", entries, **decays)
     tensors = product(Tensor("local_scores", sizes.entries), Tensor("local_decays", sizes.entries), sizes.entries)
     weighed = within_chunk | {"matrix": matrix(entries, 2 * entries, saved=True), "tensors": tensors}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)

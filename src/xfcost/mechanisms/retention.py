@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
+
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import (
     Grid,
@@ -299,7 +301,7 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
         elements = place.grid.total * place.dim
         cached = state_write("Token shift", place.dim, path="shift")
         tensors = copied((elements,), (elements,), INPUT)
-        yield move("shift", "Token shift", elements, in_decode=(cached,), tensors=tensors)
+        yield move("shift", "Token shift", elements, in_decode=(), tensors=tensors)
         work, title = "add" + uses * " + multiply + add", "Mix with the token before"
         params = uses * place.dim
         facts = {"params": params, "mixing": "local", "reads": "2", "reads_tokens": 2}
@@ -307,7 +309,8 @@ class TokenShiftMixer(AlwaysCausalMixer, frozen=True, kw_only=True):
         reads = tuple(Tensor(name, (elements,)) for name in (INPUT, "shift"))
         writes = tuple(Tensor(mixture(use) if use else OUTPUT, (elements,)) for use in range(uses))
         tensors = Tensors(reads, writes, makes=(Tensor("apart", (elements,)),))
-        yield elementwise("mix", title, work, elements, tensors=tensors, **facts)
+        mix = elementwise("mix", title, work, elements, tensors=tensors, **facts)
+        yield msgspec.structs.replace(mix, in_decode=(mix, cached))
 
     def gated(self, place: Place, name: str) -> Operation:
         """σ(r)∘x, x the row `name`."""
@@ -340,8 +343,11 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         yield from self.shift(place, uses=3)
-        for use, name in enumerate(("key", "value", "receptance")):
-            yield reading(linear(name, f"{name.capitalize()} projection", n, d, d, bias=False), mixture(use))
+        key, value, receptance = (
+            reading(linear(name, f"{name.capitalize()} projection", n, d, d, bias=False), mixture(use))
+            for use, name in enumerate(("key", "value", "receptance"))
+        )
+        yield from (key, value)
         facts = {"params": d, "once": True, "tensors": exponential_of_weights(d)}
         yield elementwise("decay", "Decay w = -exp(·)", "exp + multiply", d, **facts)
         # A step saves eight numbers of a channel, and the next step the three of the state; the first state is two
@@ -352,6 +358,7 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
         facts = {"params": d, "comparisons": 2 * n * d, "moved": n * d, "tensors": tensors}
         wkv = elementwise("wkv", "WKV recurrence", "wkv", n * d, **facts, **global_mixing(n))
         yield recurrence(wkv, n, 3 * d)  # numerator, denominator and largest exponent
+        yield receptance
         yield self.gated(place, "wkv")
         yield linear("output", "Output projection", n, d, d, bias=False)
 
@@ -391,11 +398,11 @@ class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"
         n, d = place.grid.total, place.dim
         hidden = self.inner(d)
         yield from self.shift(place, uses=2)
+        yield reading(linear("receptance", "Receptance projection", n, d, d, bias=False), mixture(1))
         yield reading(linear("key", "Key projection", n, d, hidden, bias=False), mixture(0))
         yield elementwise("act", "ReLU", "relu", n * hidden)
         read, written = Tensor(BEFORE, (n, hidden)), Tensor(OUTPUT, (n, hidden))
         squared = Tensors((read,), (written,), (Saved(BEFORE),))
         yield elementwise("square", "Square", "multiply", n * hidden, tensors=squared)
         yield linear("value", "Value projection", n, hidden, d, bias=False)
-        yield reading(linear("receptance", "Receptance projection", n, d, d, bias=False), mixture(1))
         yield self.gated(place, "value")

@@ -143,16 +143,16 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         n = place.grid.total
         tensors = padded((n, d), (p, d))
         yield move("pad", "Pad to whole windows", 0 if p == n else p * d, tensors=tensors)
-        projections = [*self.projections(p, d)]
+        raw = INPUT if p == n else "pad"
+        for row in self.projections(p, d):
+            yield row if row.path == "rotary" else of_cropped(on_raw_input(row), p, p, d, raw)
+        yield from self._local(place, p, inner)
         if self.own_projections:
+            own = linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias)
+            yield of_cropped(on_raw_input(own), g, p, d, raw)
             keys = p if g else 0
             own = linear("global_kv", "K, V projections for global tokens", keys, d, 2 * inner, bias=bias)
-            projections += [linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias), own]
-        for row in projections:
-            tokens = g if row.path == "global_q" else p
-            of_input = of_cropped(on_raw_input(row), tokens, p, d, INPUT if p == n else "pad")
-            yield row if row.path == "rotary" else of_input
-        yield from self._local(place, p, inner)
+            yield of_cropped(on_raw_input(own), p, p, d, raw)
         if g:
             yield from self._global(place, p, inner)
         yield linear("out", "Output projection W_O", p, inner, d, bias=bias)

@@ -355,11 +355,6 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         tensors = passed(read) if read == written else copied(read, written)
         yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n), tensors=tensors)
         yield from self._pooled(t)
-        if self.causal:
-            moved = (t.blocks + 1) * self.block * inner
-            for tensor in ("keys", "values"):
-                tensors = Tensors((t.own("pad"),), (t.in_blocks(OUTPUT, t.blocks + 1),))
-                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner, tensors=tensors)
         yield from self._sorted(t)
         *rows, last = self._attended(place, t)
         yield from [*rows, t.joined(last, masked=bool(self.causal) or self.padded(place.grid))]
@@ -378,12 +373,13 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         elements, cost, one = t.blocks * t.block * t.inner, FLOPS_PER_ELEMENT, t.pooled(OUTPUT)
         pooled = (one,) if self.causal else (one, t.pooled(_POOLED_KEYS))
         mixing = self._mixing("b", self.block, tensors=Tensors((t.own("pad"),) * len(pooled), pooled))
-        yield Operation(path="pool", title="Means of blocks", flops=len(pooled) * elements * cost["mean"], **mixing)
+        means = Operation(path="pool", title="Means of blocks", flops=len(pooled) * elements * cost["mean"], **mixing)
         if self.causal:
             running = elements * cost["cumsum"] + t.blocks * t.inner * cost["multiply"]
             mixing = self._mixing("N", t.blocks * t.block, mixing="global", tensors=Tensors((t.own("pad"),), (one,)))
             title = "Running means at the blocks' first tokens"
             yield Operation(path="pool_queries", title=title, flops=running, **mixing)
+        yield means
 
     def _mixing(self, reads: str, tokens: Number, **other_facts: Any) -> dict[str, Any]:
         return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | other_facts
@@ -411,6 +407,11 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             flops_per_entry = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
             order |= {"tensors": t.balance(self.iterations)}
             yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
+        if self.causal:
+            moved = t.candidates * t.block * t.inner
+            for tensor in ("keys", "values"):
+                tensors = Tensors((t.own("pad"),), (t.in_blocks(OUTPUT, t.candidates),))
+                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=t.inner, tensors=tensors)
         reordered = t.ordered * t.candidates * t.block * t.inner
         # The order times blocks, which are copied where they are parts of `pad`
         names = ("null_keys", "null_values") if t.causal else ("pad", "pad")

@@ -405,16 +405,15 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         grid, d = place.grid, place.dim
         inner, keys = self.inner(d), self.keys(grid)
         yield from self._projection("q", grid, place)
-        yield from self._projection("k", keys, place)
-        yield from self._projection("v", keys, place)
         yield elementwise(
             "scale",
             "Scale queries by the whole width, 1/√(h·d_k)",
             "multiply",
             grid.total * inner,
-            of=("q_linear",),
             symbol="",
         )
+        yield from self._projection("k", keys, place)
+        yield from self._projection("v", keys, place)
         reads = "N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}"
         # a key is made of several tokens, and makes no pair of tokens
         operands = ("scale", "k_linear", "v_linear")

@@ -230,10 +230,10 @@ class Chunked(NotCausal):
 
     def forward(self, q_BHGCF: Tensor, k_BHGCF: Tensor, v_BHGCK: Tensor) -> Tensor:
         near_BHGCK, near_BHGC1 = self.local(q_BHGCF, k_BHGCF, v_BHGCK)
-        states_BHGFK = self.prefix_sum(self.state(k_BHGCF, v_BHGCK))
-        sums_BHGF1 = self.prefix_sum(self.key_sum(k_BHGCF))
-        y_BHGCK = self.add(near_BHGCK, self.read(q_BHGCF, states_BHGFK))
-        return self.divide(y_BHGCK, self.add(near_BHGC1, self.normaliser(q_BHGCF, sums_BHGF1)))
+        states_BHGFK, sums_BHGF1 = self.state(k_BHGCF, v_BHGCK), self.key_sum(k_BHGCF)
+        states_BHGFK, sums_BHGF1 = self.prefix_sum(states_BHGFK), self.prefix_sum(sums_BHGF1)
+        y_BHGCK, weights_BHGC1 = self.read(q_BHGCF, states_BHGFK), self.normaliser(q_BHGCF, sums_BHGF1)
+        return self.divide(self.add(near_BHGCK, y_BHGCK), self.add(near_BHGC1, weights_BHGC1))
 
 
 class KernelRecurrence(nn.Module):

@@ -254,8 +254,8 @@ class Attending(nn.Module):
         return state_BNH if self.readout is None else self.readout(x_BND, state_BNH, context_BNE)
 
     def _one_step(self, x_B1D: Tensor, cache: MemoryCache, state: RecurrentState) -> Tensor:
-        before = state.past
-        y_B1H, context_B1E, last = self._step(self.input(x_B1D), before, *cache())
+        before, memory = state.past, cache()
+        y_B1H, context_B1E, last = self._step(self.input(x_B1D), before, *memory)
         if self.readout is not None:
             read_B1H = before[0].unsqueeze(1) if self.reads_state_before else y_B1H
             y_B1H = self.readout(x_B1D, read_B1H, context_B1E)

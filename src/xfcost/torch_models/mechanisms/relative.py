@@ -57,8 +57,8 @@ class RelativeCore(nn.Module):
         self.core = Core(inner // heads, fused=fused, biased=True, mask=mask)
 
     def forward(self, q_BNI: Tensor, k_BMI: Tensor, v_BMI: Tensor) -> Tensor:
-        bias_BHNM = self.bias(q_BNI)
         content_BHNK = split_heads(self.content_bias(q_BNI), self.heads)
+        bias_BHNM = self.bias(q_BNI)
         k_BHMK, v_BHMK = split_heads(k_BMI, self.heads), split_heads(v_BMI, self.heads)
         return join_heads(self.core(content_BHNK, k_BHMK, v_BHMK, bias_BHNM))
 

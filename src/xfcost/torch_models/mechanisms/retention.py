@@ -59,7 +59,8 @@ class MultiScaleRetention(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BHNK, k_BHNK, v_BHNV = (split_heads(part, self.heads) for part in self.qkv(x_BND).split(self.parts, dim=-1))
-        y_BHNV = self.core(self.rotary(q_BHNK), self.rotary(self.scale(k_BHNK)), v_BHNV)
+        k_BHNK = self.scale(k_BHNK)
+        y_BHNV = self.core(self.rotary(q_BHNK), self.rotary(k_BHNK), v_BHNV)
         y_BNE = self.norm(y_BHNV.transpose(1, 2)).flatten(2)
         return self.out(self.gate(y_BNE, self.gate_proj(x_BND)))
 

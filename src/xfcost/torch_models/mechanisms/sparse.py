@@ -272,8 +272,8 @@ class BothFactors(nn.Module):
     def forward(self, qkv_BPX: Tensor) -> Tensor:
         keys, _, values = self.widths
         q_BPQ, kv_BPX = qkv_BPX.split([keys, keys + values], dim=-1)
-        q_BPQ = self.scale(q_BPQ)
         k_BUHMK, v_BUHMK = self._split(self.memory_blocks(kv_BPX))
+        q_BPQ = self.scale(q_BPQ)
         k_BGHMK, v_BGHMK = self._split(self.layout.keys(kv_BPX))
         local_BUHLM = self.local_mask(self.local_scores(split_groups(self.rows.queries(q_BPQ), self.heads), k_BUHMK))
         long_BGHTM = self.long_mask(self.long_scores(split_groups(self.layout.queries(q_BPQ), self.heads), k_BGHMK))

@@ -249,6 +249,8 @@ class Follower(DispatchMode):
         kwargs = kwargs or {}
         answer = func(*args, **kwargs)
         with disable_current_modes():
+            if getattr(func, "is_view", False):  # what is written to a view of a buffer is the buffer's
+                self._owners.setdefault(args[0], self.owners(args[0]))
             self._look(func, args, kwargs, answer)
         return answer
 
