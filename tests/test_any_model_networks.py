@@ -88,6 +88,72 @@ def test_an_embedding_moves_rows_and_reads_no_more_than_those():
     assert (ledger.total("moved"), ledger.weights_read(), ledger.total("params")) == (20, 20, 40)
 
 
+class Experts(nn.Module):
+    """8 experts of 4 inputs and 6 outputs with biases; 2 for each token."""
+
+    def __init__(self, run: Callable[[Any, Tensor, Tensor], Tensor], choose: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.router = nn.Linear(4, 8, bias=False)
+        self.w, self.b = nn.Parameter(torch.ones(8, 4, 6)), nn.Parameter(torch.ones(8, 6))
+        self.run, self.choose = run, choose
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(self, x, self.choose(self.router(x)))
+
+
+def by_row(self: Any, x: Tensor, i: Tensor) -> Tensor:
+    return (x[:, None, None] @ self.w[i])[..., 0, :] + self.b[i]
+
+
+def by_selection(self: Any, x: Tensor, i: Tensor) -> Tensor:
+    w, b = (one.index_select(0, i.flatten()) for one in (self.w, self.b))
+    return torch.bmm(w.mT, x.repeat_interleave(2, 0)[..., None])[..., 0] + b
+
+
+def by_table(self: Any, x: Tensor, i: Tensor) -> Tensor:
+    return (x[:, None, None] @ F.embedding(i, self.w.flatten(1)).view(-1, 2, 4, 6))[..., 0, :] + F.embedding(i, self.b)
+
+
+def by_gathering(self: Any, x: Tensor, i: Tensor) -> Tensor:
+    w = self.w[None].expand(len(x), -1, -1, -1).gather(1, i[..., None, None].expand(-1, -1, 4, 6))
+    return (x[:, None, None] @ w)[..., 0, :] + torch.take_along_dim(self.b[None], i[..., None], 1)
+
+
+def one_by_one(self: Any, x: Tensor, i: Tensor) -> Tensor:
+    return sum((x[:, None] @ self.w[one])[:, 0] + self.b[one] for one in i.unbind(-1))
+
+
+@pytest.mark.parametrize("choose", [lambda x: x.topk(2).indices, lambda x: x.argsort(-1)[:, :2]], ids=["topk", "sort"])
+@pytest.mark.parametrize("run", [by_row, by_selection, by_table, by_gathering, one_by_one])
+def test_of_stacked_parameters_the_chosen_rows_are_read_and_active(run, choose):
+    for tokens in (1, 3):
+        ledger = module_ledger(nn.Sequential(Experts(run, choose)), (torch.ones(tokens, 4),), trace=False)
+        each = 4 * 6 + 6  # of the router 8·4; of 8 experts every token leaves 6, and 8·(1 - (6/8)^T) are read
+        assert (ledger.total("params"), ledger.total("active_params")) == (32 + 8 * each, 32 + 2 * each)
+        assert ledger.weights_read() == pytest.approx(32 + 8 * (1 - 0.75**tokens) * each)
+        stacked = [one for row in ledger.rows for one in row.weight_matrices if one.count > 1]
+        assert [(one.inputs, one.outputs, one.count) for one in stacked] == [(4, 6, 8)]
+
+
+@pytest.mark.parametrize(
+    ("run", "read"),
+    [
+        (lambda self, x: x @ self.w[0] @ self.w[2], 2 * 16),  # of 4 matrices
+        (lambda self, x: sum(x @ one for one in self.w), 4 * 16),
+        (lambda self, x: x + self.w.view(16, 4)[: len(x)], 3 * 4),  # positions
+        (lambda self, x: x + self.w.view(16, 4)[torch.arange(len(x))], 3 * 4),
+        (lambda self, x: x + self.w.view(16, 4)[x[:, 0].long()], 3 * 4),
+        (lambda self, x: x + self.w.view(16, 4)[torch.zeros(99, dtype=torch.long)].sum(0), 4 * 16),  # no more than all
+    ],
+    ids=["two", "all", "slice", "positions", "ids", "often"],
+)
+def test_of_a_parameter_the_parts_that_are_used_are_read(run, read):
+    module = Call(lambda x: run(module, x))
+    module.w = nn.Parameter(torch.ones(4, 4, 4))
+    ledger = xfcost.analyze(module, example_inputs=torch.ones(3, 4), trace=False)
+    assert (ledger.weights_read(), ledger.total("params"), ledger.total("active_params")) == (read, 64, 64)
+
+
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
 def test_a_sparse_product_counts_its_stored_elements(layout):

@@ -22,7 +22,7 @@ from xfcost.report.header import header
 
 GIB = 2**30
 BF16 = {"dtype": "bfloat16", "attention": "fused", "trace": False}
-LLAMA = ["analyze", "llama3-70b", "--mode", "decode", "--dtype", "bf16", "--attention", "fused", "--no-trace"]
+LLAMA = ["analyze", "llama3.1-70b", "--mode", "decode", "--dtype", "bf16", "--attention", "fused", "--no-trace"]
 
 
 def decode(spec="llama3-70b", on="h100-sxmx8", **options):

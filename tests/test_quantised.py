@@ -15,6 +15,7 @@ from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.modes import CacheBytes
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.quantization import WEIGHT_FORMATS, StoredAs, WeightMatrix, quantised_cache
+from xfcost.spec.models import config_of
 
 DECODE = {"mode": "decode", "trace": False, "dtype": "bfloat16", "attention": "fused"}
 
@@ -241,3 +242,163 @@ def test_a_published_checkpoint_has_as_many_bytes(layers, experts, in_print, gib
     found = xfcost.analyze(str(config), mode="decode", N=64, weights="mxfp4", on="h100-sxm")
     assert found.on.memory.weights == found.held_bytes == in_print
     assert round(in_print / 2**30, 1) == gib
+
+
+# The checkpoint's own format ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def config_with(tmp_path, quantization, name="qwen2.5-32b", **more):
+    """The config of a published model with another `quantization_config`."""
+    values = json.loads(config_of(name).read_text()) | {"quantization_config": quantization} | more
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    return str(path)
+
+
+def linear_bytes(bits, out_bits=0, group=None, per_input=0, matrix=0, kept=()):
+    """Bytes of Qwen2.5 32B by hand: 64 layers; the tables, norms and biases of Q, K and V are in 16 bits.
+
+    Q, K and V are one matrix: what is stored for each matrix or input is so once.
+    """
+    shapes = {"qkv": (5120, 5120 + 2 * 1024), "o": (5120, 5120)}
+    shapes |= {"gate": (5120, 27_648), "up": (5120, 27_648), "down": (27_648, 5120)}
+    found = 2 * 152_064 * 5120 * 16 + (64 * (2 * 5120 + 5120 + 2 * 1024) + 5120) * 16
+    for name, (inputs, outputs) in shapes.items():
+        scales = outputs * (inputs // group if group else 1) * out_bits
+        each = inputs * outputs * bits + scales + inputs * per_input + matrix
+        found += 64 * (16 * inputs * outputs if name in kept else each)
+    return found // 8
+
+
+GROUP = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
+FLOAT8 = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel", "group_size": None}
+SAME = {"targets": ["Linear"], "input_activations": None}
+CT = {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"]}
+ATTENTION = ("qkv", "o")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "name", "nbytes"),
+    [
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "4-bit AWQ", linear_bytes(4, 20, 128)),
+        (
+            {"quant_method": "awq", "bits": 4, "group_size": 64, "modules_to_not_convert": ["self_attn"]},
+            "4-bit AWQ",
+            linear_bytes(4, 20, 64, kept=ATTENTION),
+        ),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "8-bit GPTQ", linear_bytes(8, 24)),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True},
+            "4-bit GPTQ",
+            linear_bytes(4, 20, 128, per_input=32),
+        ),
+        ({"quant_method": "fp8"}, "FP8", linear_bytes(8, matrix=32)),
+        # blocks of 128×128: as many float32 as a scale of 32/128 bits for 128 inputs of each output
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "FP8", linear_bytes(8, 32 / 128, 128)),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+            "4-bit NF4",
+            linear_bytes(4.5),
+        ),
+        (
+            {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+            "4-bit NF4",
+            linear_bytes(4 + 8 / 64 + 32 / 64 / 256),
+        ),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "8-bit LLM.int8()", linear_bytes(8, 32)),
+        (CT | {"config_groups": {"group_0": SAME | {"weights": GROUP}}}, "INT4", linear_bytes(4, 16, 32)),
+        (
+            CT | {"config_groups": {"a": SAME | {"weights": GROUP | {"symmetric": False}}}, "ignore": ["re:.*k_proj"]},
+            "INT4",
+            linear_bytes(4, 20, 32),  # Q, K and V are one row, part of which is quantised
+        ),
+        (
+            CT | {"config_groups": {"a": SAME | {"weights": FLOAT8}}, "ignore": ["lm_head", "re:.*self_attn.*"]},
+            "FP8",
+            linear_bytes(8, 16, kept=ATTENTION),
+        ),
+        (
+            CT | {"config_groups": {"a": SAME | {"targets": ["re:.*mlp.*"], "weights": FLOAT8}}},
+            "FP8",
+            linear_bytes(8, 16, kept=ATTENTION),
+        ),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "NVFP4", linear_bytes(4.5, matrix=32)),
+    ],
+)
+def test_a_config_s_own_format_is_the_default_by_hand(quantization, name, nbytes, tmp_path):
+    found = xfcost.analyze(config_with(tmp_path, quantization), N=100, mode="decode", trace=False)
+    assert (found.metadata.weight_format.name, found.metadata.weight_format.published) == (name, True)
+    assert found.held_bytes == nbytes
+
+
+def test_layers_that_are_left_out_by_number_stay_in_the_dtype(tmp_path):
+    out = [f"model.layers.{layer}.mlp.{one}_proj" for layer in (0, 63) for one in ("gate", "up", "down")]
+    quantization = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": out}
+    found = xfcost.analyze(config_with(tmp_path, quantization), N=100, mode="decode", trace=False)
+    quantised, matrices = linear_bytes(8, 32), 3 * 5120 * 27_648
+    assert found.held_bytes == quantised + 2 * (matrices - 4 * (2 * 27_648 + 5120))
+
+
+# Bytes of the safetensors files on the model's pages, without the layer of multi-token prediction and the biases of the
+# experts' choice in float32.
+@pytest.mark.parametrize(
+    ("name", "form", "billions"),
+    [
+        ("gpt-oss-20b", "MXFP4", 13.76),
+        ("gpt-oss-120b", "MXFP4", 65.25),
+        ("deepseek-r1", "FP8", 673.2),
+        ("kimi-k2", "FP8", 1029.2),
+        ("kimi-k2-thinking", "INT4", 594.2),
+    ],
+)
+def test_published_models_have_their_own_format(name, form, billions):
+    found = xfcost.analyze(name, N=64, mode="decode", on="h100-sxm", trace=False)
+    assert found.metadata.weight_format.name == form
+    assert found.held_bytes / 1e9 == pytest.approx(billions, abs=0.05)
+    plain = xfcost.analyze(name, N=64, mode="decode", on="h100-sxm", trace=False, weights="none")
+    assert (plain.metadata.weight_format, plain.held_bytes) == (None, 2 * plain.total("params"))
+
+
+def test_a_format_that_is_given_wins_and_one_of_a_config_is_named_first(tmp_path):
+    path = config_with(tmp_path, {"quant_method": "awq", "bits": 4, "group_size": 128})
+    words = ["analyze", path, "--mode", "decode", "--N", "1k", "--on", "l40s", "--no-trace"]
+    told = " ".join(stdout_of(*words).split())
+    assert "fits, 26.4" in told  # 44.7 GiB without 18.0 of weights and 0.25 of the cache
+    assert "weights: 4-bit AWQ, as published: 18.00 GiB; 95.2 % of the parameters, the matrices of linear" in told
+    report = json.loads(stdout_of(*words, "--format", "json"))
+    assert report["quantised"] | {"weight_bytes": 0} == {
+        "weights": "4-bit AWQ", "as_published": True, "cache": None, "weight_bytes": 0,
+    }  # fmt: skip
+    assert "int8 weights: 31.9" in stdout_of(*words, "--weights", "int8")
+    assert "does not fit" in stdout_of(*words, "--weights", "none")
+    told = " ".join(stdout_of("compare", path, "llama3.1-8b", *words[2:]).split())
+    assert "18.00 GiB in 4-bit AWQ, as published; Llama 3.1 8B 14.96 GiB in bfloat16" in told
+    # neither a training step nor a forward without devices has another dtype than its own
+    for options in ({"mode": "train"}, {}):
+        assert xfcost.analyze(path, N=64, trace=False, **options).metadata.weight_format is None
+
+
+@pytest.mark.parametrize(
+    ("quantization", "why"),
+    [
+        ({"quant_method": "aqlm"}, "the method aqlm is not known"),
+        ({"quant_method": ["awq"]}, "the method ['awq'] is not known"),
+        ({"quant_method": "awq", "bits": "four"}, "its fields of the method awq are not known"),
+        (CT | {"config_groups": 3}, "its fields of the method compressed-tensors are not known"),
+        ("int4", "it is no mapping"),
+    ],
+)
+def test_a_format_that_is_not_known_is_said_first(quantization, why, tmp_path):
+    found = xfcost.analyze(config_with(tmp_path, quantization), N=64, mode="decode", trace=False)
+    said = f"quantization_config: {why}; weights are counted in the dtype, --weights sets a format"
+    assert (found.metadata.warnings, found.held_bytes) == ((said,), 2 * found.total("params"))
+
+
+def test_the_class_of_a_config_has_its_format_too(tmp_path):
+    small = {"num_hidden_layers": 2, "num_local_experts": 4, "layer_types": ["sliding_attention", "full_attention"]}
+    path = config_with(
+        tmp_path, {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "gpt-oss-20b", **small
+    )
+    found = xfcost.analyze(path, N=64, mode="decode", trace=False, mixing=False)
+    experts = 2 * 4 * 3 * 2880 * 2880
+    assert found.held_bytes == experts * 17 // 32 + 2 * (found.total("params") - experts)

@@ -547,6 +547,8 @@ def counts(config: Path, modes: Sequence[str] = MODES) -> dict[str, Any]:
         if mode != "decode":
             for words in numbers_of(values, ("vocab_size",)):
                 caps["V"] = ("B*N", words)
+        for positions in numbers_of(values, ("max_target_positions",)):  # a table of them is looked up
+            caps["T"] = (sorted_, positions)
         if any(numbers_of(values, ("index_topk",))):  # all tokens are sorted, to choose some
             logs["S"] = "N"
         letters = Letters(chunks, logs, caps)

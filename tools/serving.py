@@ -58,7 +58,9 @@ def _served(line: dict[str, str]) -> Served:
     options |= {"new_tokens": line["new_tokens"]} if generates else {}
     on = f"{line['device']}x{line['devices']}"
     settings = line["settings"].split()
-    ledger = xfcost.analyze(line["preset"], settings=settings, mode=line["mode"], on=on, trace=False, **options)
+    ledger = xfcost.analyze(
+        line["preset"], settings=settings, mode=line["mode"], on=on, trace=False, weights="none", **options
+    )
     found = ledger.on
     seconds = _seconds(found, line)
     in_print = float(line["value"]) / 1000 if line["unit"] == "ms" else float(line["value"])

@@ -54,10 +54,10 @@ FIRST: Final = {
 }
 QUESTIONS: Final = {
     "Does a 70B model fit on 8 H100 with a batch of 8 and 128k tokens, and how fast can it decode?": (
-        "analyze llama3-70b --mode decode --on h100-sxmx8 --N 128k --batch 8",
+        "analyze llama-3.3-70b --mode decode --on h100-sxmx8 --N 128k --batch 8",
     ),
     "Which devices serve a 70B model at 30 tokens/s per user, and how many users at once?": (
-        "analyze llama3-70b --mode decode --N 32k --on h100-sxmx8,h200-sxmx8,l40sx16 --tokens-per-user 30",
+        "analyze llama-3.3-70b --mode decode --N 32k --on h100-sxmx8,h200-sxmx8,l40sx16 --tokens-per-user 30",
     ),
     "How many days does a 1.3B model take to train on 300B tokens with 8 A100?": (
         "analyze gpt3-xl --mode train --tokens 300B --on a100-sxm-80x8",

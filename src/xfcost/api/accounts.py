@@ -25,6 +25,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
@@ -32,7 +33,7 @@ from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
 from xfcost.spec.models import counts_of, models
 from xfcost.spec.placement import place
-from xfcost.spec.run import Run, is_deployed, with_defaults
+from xfcost.spec.run import Run, is_deployed, weights_of, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
 
 if TYPE_CHECKING:
@@ -414,12 +415,18 @@ def module_on_devices(
     """The ledger of a module on the devices of the run; as it is without them."""
     from xfcost.torch_models.any_model.system import sizes_of
 
-    return sized_on_devices(ledger, run, lambda stored: sizes_of(of, stored, lengths, cache))
+    return sized_on_devices(ledger, run, lambda stored: sizes_of(of, stored, lengths, cache), of.weights)
 
 
-def sized_on_devices(ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], SizedRun]) -> Ledger:
-    """A ledger in the formats of the run, on its devices if it has some; `sizes_of` gives its run at other sizes."""
-    ledger = ledger.stored_as(run.weight_format, run.cache_format)
+def sized_on_devices(
+    ledger: Ledger, run: Run, sizes_of: Callable[[Ledger], SizedRun], published: WeightFormat | str | None
+) -> Ledger:
+    """A ledger in the formats of the run, on its devices if it has some; `sizes_of` gives its run at other sizes.
+
+    Of the weights that is the `published` format, where the run gives none.
+    """
+    weights, warnings = weights_of(run, published)
+    ledger = ledger.stored_as(weights, run.cache_format).with_warnings(warnings)
     if run.plan is not None:
         return with_training_plan(ledger, None, run.plan)
     if run.on is None and not run.choices:

@@ -33,6 +33,7 @@ from xfcost.ledger.calibration import shipped_devices
 from xfcost.ledger.device import THIS_MACHINE, DeviceGroup
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.quantization import UNQUANTISED
 from xfcost.spec.load import load
 from xfcost.spec.run import Run
 from xfcost.spec.targets import module_target
@@ -50,20 +51,25 @@ __all__ = ["account", "analyze", "build", "compare", "register", "trace"]
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 
-def _check_one(run: Run, how: AccountOptions) -> None:
-    """Refuse a timed run with a bound for several devices or another dtype: it runs on one device, in its own dtype.
+def _checked(run: Run, how: AccountOptions) -> Run:
+    """The run; what is timed or predicted has weights in its dtype, whatever its checkpoint has.
+
+    Refused is a timed run with a bound for several devices or another dtype: it runs on one device, in its own dtype.
 
     Raises:
         UsageError: there are several, or weights or cache are quantised.
     """
     device = how.device
     if device is not None or how.predict is not None:
-        refuse("a run on a device", {"weights": run.weight_format, "cache": run.cache_format})
+        given = None if run.weight_format == UNQUANTISED else run.weight_format
+        refuse("a run on a device", {"weights": given, "cache": run.cache_format})
+        run = run._replace(weight_format=UNQUANTISED)
     if device is not None and run.on is not None and run.on.count > 1:
         raise UsageError(
             f"--device {device} with --on {run.on.name}: one device is run and timed; give --on {run.on.device.name} "
             "for its bound, or leave --device out"
         )
+    return run
 
 
 def account_options(options: Mapping[str, Any]) -> AccountOptions:
@@ -116,7 +122,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
     how, examples = account_options(given), (given.get("example_inputs"), given.get("example_kwargs"))
     if not isinstance(spec, str | os.PathLike) and is_module(spec):
         run = choosing.applied(module_run(given, "given"))
-        _check_one(run, how)
+        run = _checked(run, how)
         module = given_module(spec, *examples)
         check_letters(module.inputs, given)
         return _with_roofs(module_account(module, given, how, run), how)
@@ -128,23 +134,23 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         found, own_run = recorded
         tokens, size = one_number(given.get("N")), read_option("size", given.get("size"))
         run = choosing.applied(own_run)._replace(tokens=None if tokens is None else (tokens,), size=size)
-        _check_one(run, how)
+        run = _checked(run, how)
         ledger = found.account(run, orders=given.get("closed_form") is not False)
-        return sized_on_devices(ledger, run, found.sizes)
+        return sized_on_devices(ledger, run, found.sizes, found.weights)
     loaded = imported(target, given, how.progress) if target is not None and target.kind == "config" else None
     if target is not None and loaded is None:
         inputs = given.get("inputs") or ()
         of_config = target.kind == "config"
         kind, place = ("config", target.place) if of_config else ("named", None)
         run = choosing.applied(module_run(given, kind, place))  # type: ignore[arg-type]
-        _check_one(run, how)
+        run = _checked(run, how)
         named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run)
         check_texts(inputs, given.get("N"))
         return _with_roofs(module_account(named, given, how, run), how)
     refuse("a spec", {name: given.get(name) for name in ("tokens_of", "cache_in", "cache_out", "inputs", "build")})
     loaded = loaded or load(name, settings_texts(settings))
     run = choosing.applied(make_run(**run_options(given)))
-    _check_one(run, how)
+    run = _checked(run, how)
     refuse("a spec", {"probe": given.get("probe"), "mixing": given.get("mixing")}, mode=run.mode)
     ledger = _with_roofs(account(loaded, run, how), how)
     if given.get("probe"):
@@ -188,7 +194,7 @@ def compare(
     if len(systems) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = shared_run(run, systems)._replace(compared=True)
-    _check_one(run, how)
+    run = _checked(run, how)
     check_mixing(systems, options)
     ledgers = system_ledgers(systems, run, how)
     degree = 1 if run.parallelism is None else run.parallelism.expert

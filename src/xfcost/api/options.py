@@ -17,7 +17,7 @@ from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.execution import CHECKPOINTS, MOST_BATCH, MOST_DEVICES, Checkpoint, Execution, Logits, Mode
 from xfcost.ledger.metadata import Lane
 from xfcost.ledger.quantities import whole_number
-from xfcost.ledger.quantization import CACHE_FORMATS, WEIGHT_FORMATS
+from xfcost.ledger.quantization import CACHE_FORMATS, UNQUANTISED, WEIGHT_FORMATS
 from xfcost.ledger.timing_plan import USUAL
 
 P = ParamSpec("P")
@@ -172,7 +172,13 @@ class DeviceOptions(TypedDict, total=False):
         ),
     ]
     weights: Annotated[
-        str | None, _choice("Quantise linear layers and experts: int4, fp8, mxfp4 or int8.", WEIGHT_FORMATS, "FORMAT")
+        str | None,
+        _choice(
+            "Quantise linear layers and experts: int4, fp8, mxfp4, int8 or none. Default: as the checkpoint is "
+            "published.",
+            (*WEIGHT_FORMATS, UNQUANTISED),
+            "FORMAT",
+        ),
     ]
     cache: Annotated[str | None, _choice("Quantise keys and values: fp8 or int8.", CACHE_FORMATS, "FORMAT")]
     tensor_parallel: Annotated[

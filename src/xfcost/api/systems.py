@@ -209,7 +209,7 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
         return account(system.loaded, run, how)
     check_options(system.name, run, device=how.device, predict=how.predict, modes=_COUNTED_MODES)
     if isinstance(system, RecordedModel):
-        return sized_on_devices(system.account(run, orders=how.orders), run, system.sizes)
+        return sized_on_devices(system.account(run, orders=how.orders), run, system.sizes, system.weights)
     module = cast("ModuleSystem", system)
     if how.mixing and run.mode != "decode":
         how.say(f"finding how the operations of {module.name} mix tokens …")

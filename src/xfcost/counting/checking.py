@@ -271,7 +271,7 @@ def _values(ledger: Ledger, quantity: str, param: int, *, held: bool) -> Iterato
             bound = row_bound(row, ledger)
             value = 0 if bound is None else bound.least_seconds * row.times
         elif held and quantity == "params":
-            value = stored.held_bytes(row) * row.times
+            value = stored.held_in_all(row)
         else:
             value = (row.times_over(quantity) or 0) * (param if quantity == "params" else 1)
             value += (row.times_over("backward_macs") or 0) if quantity == "macs" and ledger.training else 0

@@ -208,7 +208,7 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
 # Fields of the metadata that an architecture has by the same names.
 _RUN: Final = (
     "batch", "dtype", "attention", "mode", "logits", "weight_format", "cache_format", "memory_level", "source",
-    "settings",
+    "settings", "warnings",
 )  # fmt: skip
 
 

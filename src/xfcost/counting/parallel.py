@@ -200,7 +200,7 @@ class Shares(NamedTuple):
         ends = [Fraction(0), Fraction(0)]  # the first stage, and the last one
         seen = False
         for row in ledger.rows:
-            held = Fraction(stored.held_bytes(row) * row.times) * self.copies(row) / t
+            held = Fraction(stored.held_in_all(row)) * self.copies(row) / t
             if self.of_experts(row):  # some devices have an expert more
                 count = max(one.count for one in row.weight_matrices)
                 held *= Fraction(ceil_div(count, self.plan.expert) * self.plan.expert, count)

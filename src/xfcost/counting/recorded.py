@@ -8,11 +8,13 @@ experts. `tools/record_models.py` writes it, out of runs at several N and batche
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -33,10 +35,11 @@ from xfcost.ledger.metadata import Agreement, Metadata
 from xfcost.ledger.modes import CacheBytes
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
-from xfcost.ledger.quantization import WeightMatrix
+from xfcost.ledger.quantization import WeightFormat, WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
+from xfcost.spec.checkpoints import positions_of_config, published_weights
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
-from xfcost.spec.run import Run
+from xfcost.spec.run import Run, weights_of
 
 _HOLE: Final = re.compile('"\xab([^\xbb:]+)\xbb"|\xab([^\xbb:]+):(,?)\xbb')
 # The structs of a ledger, and of a row, that a run on `meta` has.
@@ -282,6 +285,19 @@ class RecordedModel:
     def _config(self) -> dict[str, Any]:
         return msgspec.json.decode(config_of(self.key).read_bytes(), type=dict[str, Any])
 
+    @cached_property
+    def weights(self) -> WeightFormat | str | None:
+        """The format of its checkpoint's weights, or what is not known of that."""
+        return published_weights(self._own_config)
+
+    @cached_property
+    def _own_config(self) -> dict[str, Any]:
+        """That of the file in whose place it answers."""
+        if self.config is None:
+            return self._config
+        values: dict[str, Any] = json.loads(Path(self.config).read_text(encoding="utf-8-sig"))
+        return values
+
     @property
     def has_tokens(self) -> bool:
         return self.counts.tokens > 0
@@ -336,7 +352,7 @@ class RecordedModel:
             )
         if (note := models()[self.key].step_note) and self.mode in ("decode", "generate"):
             ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))
-        return ledger.at_positions(last, self.counts.positions)
+        return ledger.at_positions(last, positions_of_config(self._own_config) if self.has_tokens else None)
 
     def sizes(self, ledger: Ledger) -> SizedRun:
         """The run of its ledger at other N, modes and batches."""
@@ -390,7 +406,7 @@ class RecordedModel:
     # ── as a system ──
 
     def ledger(self, run: Run) -> Ledger:
-        return self._at(self._tokens(run)).stored_as(run.weight_format, run.cache_format)
+        return self._at(self._tokens(run)).stored_as(weights_of(run, self.weights)[0], run.cache_format)
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
         found = {name: curve(self.ledger(run)) for name, curve in CURVES.items()}
@@ -432,7 +448,8 @@ class RecordedModel:
         if self.mode == "generate":
             ledger = self.ledger(run)
         with suppress(XfcostError):
-            more = self._at(2 * self._tokens(run)).stored_as(run.weight_format, run.cache_format)
+            formats = weights_of(run, self.weights)[0], run.cache_format
+            more = self._at(2 * self._tokens(run)).stored_as(*formats)
             return Grown(ledger, more, 2.0)
         return None
 

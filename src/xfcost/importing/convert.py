@@ -23,6 +23,8 @@ from xfcost.importing.family import (
     read_family,
 )
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined_message, nearest, printable
+from xfcost.ledger.quantization import WeightFormat
+from xfcost.spec.checkpoints import positions_of_config, published_weights
 from xfcost.spec.load import Loaded, checked
 from xfcost.spec.models import config_of, models
 from xfcost.spec.overrides import apply_settings
@@ -85,6 +87,10 @@ class ImportedSpec(NamedTuple):
     """Sentences: assumptions, and fields that change no count."""
     window: int | None
     """The tokens that its cache keeps in transformers, where that of the spec keeps all."""
+    weights: WeightFormat | str | None
+    """The format of its checkpoint's weights, or what is not known of that."""
+    positions: int | None
+    """The most tokens that it has positions for."""
 
 
 def import_config(path: Path, architecture: str | None = None, ignored: Collection[str] = ()) -> ImportedSpec:
@@ -121,7 +127,8 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
     source = f"Made by `xfcost import` from {file.name}: model_type {model_type}, architecture {chosen}."
     text = spec_text(data, (source, *remarks))
     place(_loaded(text, file.name), Run())  # checks every component in its place
-    return ImportedSpec(text, data, model_type, chosen, remarks, draft.window)
+    of_checkpoint = published_weights(file.values), positions_of_config(file.values)
+    return ImportedSpec(text, data, model_type, chosen, remarks, draft.window, *of_checkpoint)
 
 
 def _model_type(file: ConfigFile) -> str:
@@ -217,7 +224,8 @@ def loaded_config(path: Path, settings: Sequence[str] = (), cached: float = 0) -
     spec, name = import_config(path), printable(str(path), most=200)
     if spec.window is not None and cached >= spec.window and not settings:
         raise SpecError(f"{name}: its cache keeps a window of {spec.window} tokens, and that of a spec keeps all")
-    return _loaded(spec.text, name, settings)
+    loaded = _loaded(spec.text, name, settings)
+    return msgspec.structs.replace(loaded, weights=spec.weights, positions=spec.positions)
 
 
 # Beside those that no family counts: what a class of transformers, which makes its weights itself, does not read.

@@ -21,7 +21,7 @@ from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation
 from xfcost.ledger.on_devices import OnDevices
 from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.probe import Probe
-from xfcost.ledger.quantization import CACHE_BYTES, StoredAs, quantised_cache, storage
+from xfcost.ledger.quantization import CACHE_BYTES, StoredAs, WeightFormat, quantised_cache, storage
 from xfcost.ledger.ran import ModuleRun
 from xfcost.ledger.tested import untested
 from xfcost.ledger.training import Training
@@ -29,6 +29,11 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT, count, number_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def beyond_positions(last: int, most: int) -> tuple[str, ...]:
+    """A warning where the `last` token is beyond the `most` that the model has positions for."""
+    return (f"N = {last:,} is beyond the model's {most:,} positions",) if last > most else ()
 
 
 class ScoreCounts(NamedTuple):
@@ -205,9 +210,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     def held_bytes(self) -> int:
         """Bytes of all its parameters."""
         stored = self.storage
-        return sum(stored.held_bytes(row) * row.times for row in self.rows)
+        return sum(map(stored.held_in_all, self.rows))
 
-    def stored_as(self, weight_format: str | None, cache_format: str | None) -> Ledger:
+    def stored_as(self, weight_format: WeightFormat | None, cache_format: str | None) -> Ledger:
         """This ledger with weights and cache in quantised formats; a cache that has one keeps its bytes."""
         if (weight_format, cache_format) == (self.metadata.weight_format, self.metadata.cache_format):
             return self
@@ -222,10 +227,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return found if self.step is None else msgspec.structs.replace(found, step=found.decode_step())
 
     def at_positions(self, last: int, most: int | None) -> Ledger:
-        """This ledger, with a note where its `last` token is beyond the `most` positions of its config."""
-        if most is None or last <= most:
-            return self
-        return self.with_note(f"N = {last:,} is beyond the {most:,} positions of its config; it may not run")
+        """This ledger, with a warning where its `last` token is beyond the `most` positions of its model."""
+        return self.with_warnings(() if most is None else beyond_positions(last, most))
+
+    def with_warnings(self, warnings: tuple[str, ...]) -> Ledger:
+        """This ledger with `warnings` behind its own."""
+        metadata = msgspec.structs.replace(self.metadata, warnings=(*self.metadata.warnings, *warnings))
+        return msgspec.structs.replace(self, metadata=metadata) if warnings else self
 
     def weights_read(self) -> int | float:
         """Weights that this pass reads, each once for the whole batch: of tables the rows used, of experts as expected.

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.roofs import Roofs
 from xfcost.ledger.units import Seconds
 
@@ -29,7 +30,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "forward"
     logits: str | None = None
     """The positions whose logits are computed, `last` or `all`; None where no head predicts the next token."""
-    weight_format: str | None = None
+    weight_format: WeightFormat | None = None
     """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
     cache_format: str | None = None
     memory_level: int | None = None
@@ -39,6 +40,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     preset: bool = False
     """Is the source a preset?"""
     paper: str | None = None
+    warnings: tuple[str, ...] = ()
+    """Notes that stand first: more tokens than the model has positions for, a format that is not known."""
     notes: tuple[str, ...] = ()
     """What a reader must know: padding, clipped windows, tables of one resolution."""
     padded: bool = False

@@ -186,7 +186,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         **({"choices": [choice_record(choice) for choice in ledger.choices]} if ledger.choices else {}),
         "training": training_object(ledger),
         **probe_object(ledger),
-        "notes": list(metadata.notes),
+        "notes": [*metadata.warnings, *metadata.notes],
         "versions": metadata.versions,
         **({} if ledger.module is None else {"module": msgspec.to_builtins(ledger.module)}),
     }
@@ -194,9 +194,10 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
 
 def formats_object(ledger: Ledger) -> dict[str, Any]:
     """The key `quantised`: formats of weights and cache, and the bytes of all weights; {} where neither has one."""
-    metadata = ledger.metadata
-    formats = {"weights": metadata.weight_format, "cache": metadata.cache_format}
-    return {"quantised": formats | {"weight_bytes": ledger.held_bytes}} if any(formats.values()) else {}
+    metadata, weights = ledger.metadata, ledger.metadata.weight_format
+    formats = {"weights": None if weights is None else weights.name, "cache": metadata.cache_format}
+    published = {"as_published": True} if weights is not None and weights.published else {}
+    return {"quantised": formats | published | {"weight_bytes": ledger.held_bytes}} if any(formats.values()) else {}
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:

@@ -7,7 +7,8 @@ fp8    8 bits; a float32 scale for every block of 128×128 (DeepSeek-V3, §3.3.2
 int8   8 bits; a float32 scale for each output (LLM.int8(), Dettmers et al. 2022, §2.1)
 
 Quantised are the matrices of linear layers and experts inside the blocks. Embeddings, norms, biases, routers and the
-head stay in the run's dtype; with mxfp4, as in gpt-oss, attention too where there are experts.
+head stay in the run's dtype; with mxfp4, as in gpt-oss, attention too where there are experts. A checkpoint's own
+format (`spec/checkpoints.py`) has the bits, groups and left-out modules of its config.
 
 Keys and values have 8 bits each, in both formats of the cache, and one scale for all keys of a layer and one for its
 values, which are parameters of the model (vLLM, TensorRT-LLM): 8 bytes a layer, which are not counted. Recurrent states
@@ -16,6 +17,8 @@ stay in the run's dtype.
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -23,7 +26,7 @@ import msgspec
 from xfcost.ledger.units import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping, Sequence
 
     from xfcost.ledger.device import Device
     from xfcost.ledger.modes import CacheBytes
@@ -45,11 +48,12 @@ class WeightMatrix(msgspec.Struct, frozen=True, gc=False):
         return int(self.count * self.inputs * self.outputs)
 
 
-class WeightFormat(NamedTuple):
+class WeightFormat(msgspec.Struct, frozen=True):
     """A format of quantised weights."""
 
+    name: str
     bits: int
-    outputs: int
+    outputs: int | None
     """A scale is of so many outputs …"""
     inputs: int | None
     """… and so many inputs; None: of all."""
@@ -61,21 +65,46 @@ class WeightFormat(NamedTuple):
     """The dtype of products with it, where the device has a peak for it; None: the run's."""
     experts_alone: bool = False
     """Are in models with experts only these quantised?"""
+    flat: bool = False
+    """Is a scale of so many `inputs` of all elements in their order, across outputs?"""
+    nested: int | None = None
+    """So many scales share a float32."""
+    input_bits: int = 0
+    """For each input: of the index of its group."""
+    matrix_bits: int = 0
+    """For each matrix."""
+    left_out: tuple[str, ...] = ()
+    """Modules that stay in the model's dtype: parts of their names, with `*`, or regular expressions after `re:`."""
+    targets: tuple[str, ...] = ()
+    """Modules that alone are quantised; none: all linear layers."""
+    published: bool = False
+    """Is it that of the checkpoint, by its config?"""
 
     def bytes(self, matrix: WeightMatrix) -> int:
         """Of the matrices with their scales."""
         inputs, outputs = int(matrix.inputs), int(matrix.outputs)
-        scales = -(-outputs // self.outputs) * -(-inputs // (self.inputs or inputs))
-        bits = inputs * outputs * self.bits + scales * self.scale_bits
+        if self.flat:
+            inputs, outputs = inputs * outputs, 1
+        scales = -(-outputs // (self.outputs or outputs)) * -(-inputs // (self.inputs or inputs))
+        bits = inputs * outputs * self.bits + scales * self.scale_bits + self.matrix_bits
+        bits += -(-scales // self.nested) * 32 if self.nested else 0
+        bits += int(matrix.inputs) * self.input_bits
         return int(matrix.count) * -(-bits // _BYTE)
 
 
 WEIGHT_FORMATS: Final = {
-    "int4": WeightFormat(4, 1, 128, 16 + 4, "4 bits, and of 128 inputs a 16-bit scale and a 4-bit zero point (AWQ)"),
-    "fp8": WeightFormat(8, 128, 128, 32, "8 bits, and of 128×128 a float32 scale (DeepSeek-V3)", "float8"),
-    "mxfp4": WeightFormat(4, 1, 32, 8, "4 bits, and of 32 inputs an 8-bit scale (OCP MX)", experts_alone=True),
-    "int8": WeightFormat(8, 1, None, 32, "8 bits, and of an output a float32 scale (LLM.int8())", "int8"),
+    one.name: one
+    for one in (
+        WeightFormat(
+            "int4", 4, 1, 128, 16 + 4, "4 bits, and of 128 inputs a 16-bit scale and a 4-bit zero point (AWQ)"
+        ),
+        WeightFormat("fp8", 8, 128, 128, 32, "8 bits, and of 128×128 a float32 scale (DeepSeek-V3)", "float8"),
+        WeightFormat("mxfp4", 4, 1, 32, 8, "4 bits, and of 32 inputs an 8-bit scale (OCP MX)", experts_alone=True),
+        WeightFormat("int8", 8, 1, None, 32, "8 bits, and of an output a float32 scale (LLM.int8())", "int8"),
+    )
 }
+# Weights in the run's dtype, whatever the checkpoint has.
+UNQUANTISED: Final = "none"
 # Format of a cache -> dtype of products with it, where the device has a peak for it. Both have a byte per element.
 CACHE_FORMATS: Final = {"fp8": "float8", "int8": "int8"}
 CACHE_BYTES: Final = 1
@@ -92,27 +121,42 @@ class StoredAs(NamedTuple):
     cache_products: str | None = None
     attention: frozenset[str] = frozenset()
     """Components of softmax attention, whose keys and values a cache may quantise; a recurrent state stays as it is."""
+    left_out: Mapping[str, int] = {}
+    """Path of a row -> how many of its blocks stay in the dtype."""
+
+    def blocks(self, row: Operation) -> int:
+        """Of an operation's blocks those whose matrices are quantised."""
+        if self.weights is None or not row.params or not self._of(row):
+            return 0
+        return row.times - self.left_out.get(row.path, 0)
+
+    def _of(self, row: Operation) -> tuple[WeightMatrix, ...]:
+        return tuple(one for one in row.weight_matrices if one.count > 1 or not self.experts_alone)
 
     def quantised(self, row: Operation) -> tuple[WeightMatrix, ...]:
         """The matrices of one block's operation that are quantised; none of a table that it shares."""
-        if self.weights is None or not row.params:
-            return ()
-        return tuple(one for one in row.weight_matrices if one.count > 1 or not self.experts_alone)
+        return self._of(row) if self.blocks(row) else ()
 
-    def held_bytes(self, row: Operation) -> int:
-        """Bytes of the parameters of one block's operation."""
-        matrices = self.quantised(row)
-        if self.weights is None or not matrices:
-            return row.params * self.element
-        others = row.params - sum(one.elements for one in matrices)
-        return sum(map(self.weights.bytes, matrices)) + others * self.element
+    def held_in_all(self, row: Operation) -> int:
+        """Bytes of the parameters of all blocks of an operation."""
+        plain = row.params * self.element
+        if self.weights is None or not (blocks := self.blocks(row)):
+            return row.times * plain
+        matrices = self._of(row)
+        fewer = sum(self.weights.bytes(one) - one.elements * self.element for one in matrices)
+        return row.times * plain + blocks * fewer
+
+    def held_bytes(self, row: Operation) -> int | Fraction:
+        """Bytes of the parameters of one block's operation: the mean, where some blocks are quantised and some not."""
+        held = Fraction(self.held_in_all(row), row.times)
+        return int(held) if held.denominator == 1 else held
 
     def read_bytes(self, row: Operation, elements: float) -> int | float:
         """Bytes of `elements` of its weights: of experts, which are stored alike, in proportion."""
         if not self.quantised(row):
             return elements * self.element
         held = self.held_bytes(row)
-        return elements * held // row.params if isinstance(elements, int) else elements / row.params * held
+        return int(elements * held // row.params) if isinstance(elements, int) else float(elements / row.params * held)
 
     def peak(self, row: Operation, device: Device, dtype: str) -> float:
         """FLOP/s of its products: of quantised operands in their dtype, where the device is faster there."""
@@ -125,16 +169,94 @@ class StoredAs(NamedTuple):
         return any(f"{row.component}.".startswith(f"{one}.") for one in self.attention)
 
 
-def storage(element: int, rows: Iterable[Operation], weights: str | None, cache: str | None) -> StoredAs:
+def storage(element: int, rows: Sequence[Operation], weights: WeightFormat | None, cache: str | None) -> StoredAs:
     """How a run with these rows is stored in formats that may be None."""
-    found = None if weights is None else WEIGHT_FORMATS[weights]
-    experts_alone = found is not None and found.experts_alone
+    experts_alone = weights is not None and weights.experts_alone
     experts_alone = experts_alone and any(one.count > 1 for row in rows for one in row.weight_matrices)
+    left_out = {} if weights is None or not (weights.left_out or weights.targets) else _left_out(rows, weights)
     if cache is None:
-        return StoredAs(element, found, experts_alone)
+        return StoredAs(element, weights, experts_alone, left_out=left_out)
     softmax = (row for row in rows if row.fused or (row.content_dependent and "softmax" in row.operation))
     attention = frozenset(row.component for row in softmax)
-    return StoredAs(element, found, experts_alone, CACHE_FORMATS[cache], attention)
+    return StoredAs(element, weights, experts_alone, CACHE_FORMATS[cache], attention, left_out)
+
+
+def _left_out(rows: Sequence[Operation], weights: WeightFormat) -> dict[str, int]:
+    """Path of a row -> how many of its blocks the format leaves out."""
+    known = dict[str, bool]()
+
+    def quantised(name: str) -> bool:
+        if name not in known:
+            out = any(matches_module(one, name) for one in weights.left_out)
+            known[name] = not out and (not weights.targets or any(matches_module(one, name) for one in weights.targets))
+        return known[name]
+
+    names = module_names(rows)
+    return {path: sum(not any(map(quantised, one)) for one in blocks) for path, blocks in names.items()}
+
+
+def matches_module(pattern: str, name: str) -> bool:
+    """Does an entry of `modules_to_not_convert` or `ignore` mean the module of this name?
+
+    It is a regular expression after `re:`, or else the name of a module, of one around it, or of several, with `*`.
+    """
+    if pattern.startswith("re:"):
+        return re.match(pattern[3:], name) is not None
+    if "*" in pattern:
+        parts = ".*".join(map(re.escape, pattern.split("*")))
+        return re.search(rf"(^|\.){parts}(\.|$)", name) is not None
+    return f".{pattern}." in f".{name}." or f".{pattern}".endswith(f".{name}")
+
+
+# The operations of a spec -> what classes of transformers call the modules.
+_MODULES: Final = {
+    "qkv": ("q_proj", "k_proj", "v_proj"), "q": ("q_proj",), "kv": ("k_proj", "v_proj"), "k": ("k_proj",),
+    "v": ("v_proj",), "out": ("o_proj",), "q_down": ("q_a_proj",), "q_up": ("q_b_proj",),
+    "kv_down": ("kv_a_proj_with_mqa",), "kv_up": ("kv_b_proj",), "gate": ("gate_proj",), "up": ("up_proj",),
+    "down": ("down_proj",), "fc1": ("up_proj",), "fc2": ("down_proj",),
+}  # fmt: skip
+_GROUP: Final = re.compile(r"(?<=\.)(\*|\d[\d,:-]*)(?=\.|$)")
+
+
+def module_names(rows: Sequence[Operation]) -> dict[str, list[tuple[str, ...]]]:
+    """Path of a row with matrices -> for each of its blocks, what transformers calls the modules that have them."""
+    mixers = {row.component for row in rows if row.mixes or row.fused}
+    found: dict[str, list[tuple[str, ...]]] = {}
+    layers: dict[str, int] = {}  # a block of a spec -> the number of its first layer
+    reached = 0
+    for row in rows:
+        if not row.weight_matrices:
+            continue
+        if row.ran is not None:
+            stacked = ".0.up_proj" if any(one.count > 1 for one in row.weight_matrices) else ""
+            numbers = _numbers(row)
+            names = [_GROUP.sub(str(one), row.component, count=1) + stacked for one in numbers]
+            found[row.path] = [(name,) for name in names]
+            continue
+        block = row.component.rpartition(".")[0]
+        if block not in layers:
+            layers[block], reached = reached, reached + row.times
+        around, _, own = row.operation.rpartition("_") if row.operation not in _MODULES else ("", "", row.operation)
+        inside = {"experts": "mlp.experts.0", "shared": "mlp.shared_experts"}.get(around)
+        inside = inside or ("self_attn" if row.component in mixers else "mlp")
+        modules = tuple(f"{inside}.{one}" for one in _MODULES.get(own, (own,)))
+        found[row.path] = [
+            tuple(f"model.layers.{layers[block] + one}.{module}" for module in modules) for one in range(row.times)
+        ]
+    return found
+
+
+def _numbers(row: Operation) -> list[int]:
+    """The numbers of its blocks: of `*` all from 0, of `1-23:2` every second."""
+    group = _GROUP.search(row.component)
+    if group is None or group[0] == "*":
+        return list(range(row.times))
+    numbers: list[int] = []
+    for part in group[0].split(","):
+        ends, _, step = part.partition(":")
+        first, _, last = ends.partition("-")
+        numbers += range(int(first), int(last or first) + 1, int(step or 1))
+    return numbers
 
 
 def quantised_cache(cache: CacheBytes, element: int) -> CacheBytes:

@@ -11,7 +11,15 @@ from xfcost.ledger.on_devices import output_word
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines, notes
 from xfcost.report.header import agreement_texts, run_texts
 from xfcost.report.input_description import default_notes
-from xfcost.report.on_devices import EXPECTED, WITHOUT_TF32, cache_answers, cache_name, memory_text, rate_basis
+from xfcost.report.on_devices import (
+    EXPECTED,
+    WITHOUT_TF32,
+    cache_answers,
+    cache_name,
+    memory_text,
+    rate_basis,
+    weights_texts,
+)
 
 # Columns that a narrow screen has no room for, the first ones hidden first.
 _HIDDEN_FIRST = ("bound by", "memory", "with TF32", "of each", "lower bound", "expected", "takes", "limit")
@@ -30,6 +38,7 @@ def document(ledger: Ledger, *, verbose: bool = False) -> Document:
 def _parts(ledger: Ledger, *, verbose: bool) -> Iterator[Part]:
     yield from run_texts(ledger.metadata)
     yield from cache_answers(ledger)
+    yield from weights_texts(ledger)
     found = next((choice.found for choice in ledger.choices if choice.found is not None), None)
     if found is not None:
         yield memory_text(ledger, found.memory)

@@ -84,8 +84,17 @@ def header(comparison: Comparison) -> Iterator[Part]:
     run = f"{of_specs}{run_text(specs)}".split("\n") if specs else []
     tail = f"   {COUNTED_ONLY}" if all(ledger.agreement is None for ledger in comparison.ledgers) else ""
     yield TextLines(run or [""] * bool(tail), tail=tail)
+    if any(one.weight_format is not None and one.weight_format.published for one in metadata):
+        yield line("; ".join(map(_weights_of, comparison.names, comparison.ledgers)), head="weights: ")
     warnings = input_warnings(dict(zip(comparison.names, metadata, strict=True)))
     yield TextLines(list(warnings), "bold yellow")
+
+
+def _weights_of(name: str, ledger: Ledger) -> str:
+    """`gpt-oss 20B 12.82 GiB in MXFP4, as published`."""
+    form, dtype = ledger.metadata.weight_format, ledger.metadata.dtype
+    words = dtype if form is None else form.name + (", as published" if form.published else "")
+    return f"{name} {units.size(ledger.held_bytes)} in {words}"
 
 
 def _named_rows(rows: Mapping[str, str], first: TableColumn, gap: int = 2) -> DataTable:

@@ -35,9 +35,10 @@ def header(ledger: Ledger) -> list[TextLines]:
 
 
 def run_texts(metadata: Metadata) -> list[TextLines]:
-    """The system's name, and its run."""
+    """The system's name, its run, and what a reader must know first."""
     title = TextLines([""], head=metadata.name, tail=f"   {metadata.paper}" if metadata.paper else "")
-    return [title, *map(line, circumstances(metadata).split("\n"))]
+    warnings = (line(one, "bold yellow") for one in metadata.warnings)
+    return [title, *map(line, circumstances(metadata).split("\n")), *warnings]
 
 
 def active_params(ledger: Ledger) -> int | None:

@@ -53,7 +53,8 @@ def run_text(systems: Sequence[Metadata]) -> str:
     attention = f"   {metadata.attention} attention" if any(one.attends for one in systems) else ""
     one = " (one step)" if metadata.mode in ("decode", "train") else ""
     mode = "" if metadata.mode == "forward" else f"   mode {metadata.mode}{one}"
-    formats = {"weights": metadata.weight_format, "cache": metadata.cache_format}
+    weights = {None if one.weight_format is None else one.weight_format.name for one in systems}
+    formats = {"weights": weights.pop() if len(weights) == 1 else None, "cache": metadata.cache_format}
     dtype = "   ".join([metadata.dtype, *(f"{name} {what}" for what, name in formats.items() if name is not None)])
     run = f"batch {metadata.batch}   {dtype}{attention}{mode}"
     if metadata.logits is not None and metadata.mode in PROMPTED:
@@ -116,6 +117,11 @@ def input_warnings(systems: Mapping[str, Metadata], *, options: bool = True) -> 
         sized = options and all(metadata.image for metadata in systems.values())
         mend = "; --size compares equal images" if sized else ""
         yield f"images differ: {sizes}{mend}"
+    told_of: dict[str, list[str]] = {}
+    for name, metadata in systems.items():
+        for warning in metadata.warnings:
+            told_of.setdefault(warning, []).append(name)
+    yield from (f"{names_text(names)}: {warning}" for warning, names in told_of.items())
 
 
 def names_text(names: list[str]) -> str:

@@ -147,7 +147,7 @@ def _rows_by(ledger: Ledger, by: AnyView | Literal["path"], names: Sequence[str]
 def _memory(ledger: Ledger, rows: Sequence[Operation]) -> int:
     """Bytes of the weights, the cache, and saved activations in training, else the attention matrices of one block."""
     stored = ledger.storage
-    held = sum(stored.held_bytes(row) * row.times + ledger.cached_bytes_of(row) for row in rows)
+    held = sum(stored.held_in_all(row) + ledger.cached_bytes_of(row) for row in rows)
     part = ledger.part(rows)
     return held + ((part.total("kept_bytes") or 0) if ledger.training else part.attention_memory()["peak"])
 

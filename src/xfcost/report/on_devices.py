@@ -12,7 +12,7 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import CacheBytes, DecodeStep, Generation, PassWork
 from xfcost.ledger.on_devices import ComputeBoundBatch, MemoryNeed, OnDevices, output_word
 from xfcost.ledger.parallelism import Exchange, Parallelism
-from xfcost.ledger.quantization import CACHE_FORMATS, WEIGHT_FORMATS
+from xfcost.ledger.quantization import CACHE_FORMATS
 from xfcost.ledger.roofs import Bound
 from xfcost.report.document import DataTable, TextLines, line, numbers
 
@@ -35,21 +35,21 @@ def cache_answers(ledger: Ledger) -> Iterator[TextLines]:
 
 def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
     """How quantised weights are stored, and which ones are."""
-    name = ledger.metadata.weight_format
-    if name is None:
+    weights = ledger.metadata.weight_format
+    if weights is None:
         return
     stored, dtype = ledger.storage, ledger.metadata.dtype
-    matrices = sum(one.elements * row.times for row in ledger.rows for one in stored.quantised(row))
+    found = [(one, stored.blocks(row)) for row in ledger.rows for one in stored.quantised(row)]
+    matrices = sum(one.elements * blocks for one, blocks in found)
     params = ledger.total("params") or 0
-    which = (
-        "experts"
-        if stored.experts_alone
-        else "linear layers"
-        + (" and experts" if any(one.count > 1 for row in ledger.rows for one in row.weight_matrices) else "")
-    )
+    kinds = {"experts" if one.count > 1 else "linear layers" for one, _ in found}
+    which = " and ".join(sorted(kinds, reverse=True)) or "none"
     words = f"{units.size(ledger.held_bytes)}; {units.percent(matrices, params)} of the parameters, the matrices of "
-    words += f"{which}, in {WEIGHT_FORMATS[name].words}; others in {dtype}"
-    yield line(words, head=f"{name} weights: ")
+    words += f"{which}, in {weights.words}; others in {dtype}"
+    if weights.published:
+        yield line(f"{weights.name}, as published: {words}", head="weights: ")
+    else:
+        yield line(words, head=f"{weights.name} weights: ")
 
 
 def step_answers(ledger: Ledger) -> Iterator[TextLines]:
@@ -388,9 +388,10 @@ def _assumed(found: OnDevices, ledger: Ledger) -> str:
 def _quantised_words(found: OnDevices, ledger: Ledger) -> str:
     """`fp8 weights and fp8 cache`: those whose products the device computes faster."""
     metadata, device = ledger.metadata, found.on.device
-    weights = None if metadata.weight_format is None else WEIGHT_FORMATS[metadata.weight_format].products
+    weights = None if metadata.weight_format is None else metadata.weight_format.products
     cache = None if metadata.cache_format is None else CACHE_FORMATS[metadata.cache_format]
-    known = ((weights, f"{metadata.weight_format} weights"), (cache, f"{metadata.cache_format} cache"))
+    name = metadata.weight_format and metadata.weight_format.name
+    known = ((weights, f"{name} weights"), (cache, f"{metadata.cache_format} cache"))
     peak = device.peak(found.dtype)
     return " and ".join(words for dtype, words in known if dtype in device.peaks and device.peak(dtype) > peak)
 

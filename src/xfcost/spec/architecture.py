@@ -15,6 +15,7 @@ import msgspec
 from xfcost.formulas.component import Component, Enter, Head, Joining, Mixer, Place
 from xfcost.ledger.execution import Execution, Logits, Mode
 from xfcost.ledger.grid import Grid
+from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.grammar import AnyInput, Group, Spec, StageSpec
 from xfcost.spec.reader import Source, YamlPath
 
@@ -294,9 +295,10 @@ class Architecture(msgspec.Struct, frozen=True):
     dtype_note: str | None = None
     """The same of the dtype only, for a system without attention."""
     mode: Mode = "forward"
-    weight_format: str | None = None
+    weight_format: WeightFormat | None = None
     """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
     cache_format: str | None = None
+    warnings: tuple[str, ...] = ()
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for."""
     settings: tuple[str, ...] = ()

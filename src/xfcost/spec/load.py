@@ -24,6 +24,7 @@ from xfcost.ledger.errors import (
     shown,
 )
 from xfcost.ledger.files import Expected
+from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.grammar import Spec, converted
 from xfcost.spec.models import config_of, models
 from xfcost.spec.overrides import apply_file_settings, apply_settings
@@ -77,6 +78,10 @@ class Loaded(msgspec.Struct, frozen=True):
     source: Source
     name: str
     settings: tuple[str, ...] = ()
+    weights: WeightFormat | str | None = None
+    """Of a config.json: the format of its checkpoint's weights, or what is not known of that."""
+    positions: int | None = None
+    """Of a config.json: the most tokens that it has positions for."""
 
 
 class Written(msgspec.Struct, frozen=True):

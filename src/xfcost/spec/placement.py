@@ -13,6 +13,7 @@ from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import ComponentError, SpecError, combined
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.ledger import beyond_positions
 from xfcost.spec.architecture import Architecture, Block, BlockOrder, Part, Stage, Stream, labels, schedule, widens
 from xfcost.spec.checks import (
     check_block,
@@ -28,7 +29,7 @@ from xfcost.spec.checks import (
 from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput, grid_of
 from xfcost.spec.inputs import Inputs, streams_of
 from xfcost.spec.reader import Source, YamlPath
-from xfcost.spec.run import Chosen, Run, chosen_for
+from xfcost.spec.run import Chosen, Run, chosen_for, is_language_model, weights_of
 
 if TYPE_CHECKING:
     from xfcost.spec.load import Loaded
@@ -199,6 +200,7 @@ class Placement:
         written = ((getattr(spec, stream.name).input if stream.name else None) or spec.input for stream in streams)
         own_size = all(own.sides == stream.input.sides for own, stream in zip(written, streams, strict=True))
         settings = self.loaded.settings
+        weight_format, warnings = weights_of(run, self.loaded.weights)
         return Architecture(
             spec=spec,
             source=self.loaded.name,
@@ -209,13 +211,23 @@ class Placement:
             batch=run.batch,
             **self.chosen._asdict(),
             mode=run.mode,
-            weight_format=run.weight_format,
+            weight_format=weight_format,
+            warnings=(*warnings, *self._beyond_positions(last)),
             cache_format=run.cache_format,
             memory_level=run.memory_level,
             settings=settings,
             own_size=own_size,
             as_written=own_size and not settings and run.batch == 1 and run.mode in _PUBLISHED,
         )
+
+    def _beyond_positions(self, stream: Stream) -> tuple[str, ...]:
+        """A warning where a language model is given more tokens than it has positions for: its own `length`."""
+        stated = self.loaded.data.get("input")
+        own = stated.get("length") if isinstance(stated, dict) and is_language_model(self.spec) else None
+        most = self.loaded.positions or own
+        if most is None or not isinstance(stream.input, TokenInput):
+            return ()
+        return beyond_positions(stream.input.length + self.run.new_tokens - 1, most)
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
         entry, embed, shape = self.stem(path, stream, number)

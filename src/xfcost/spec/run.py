@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
 from xfcost.ledger.parallelism import Parallelism
+from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightFormat
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.grammar import Spec, TokenInput
 
@@ -28,7 +29,7 @@ class Run(NamedTuple):
     memory_level: int | None = None
     """Bytes of on-chip memory for which the main-memory traffic of attention is computed."""
     weight_format: str | None = None
-    """The quantised format of weights and that of the cache (`ledger.quantization`); None: the dtype."""
+    """The quantised format of weights that is given (`ledger.quantization`), or `none`; None: as in the checkpoint."""
     cache_format: str | None = None
     mode: Mode = "forward"
     new_tokens: int = 1
@@ -56,6 +57,20 @@ class Run(NamedTuple):
     """Why dtype and attention are what they are, where the caller gave none."""
     dtype_note: str | None = None
     """The same of the dtype only, for a system without attention."""
+
+
+def weights_of(run: Run, published: WeightFormat | str | None) -> tuple[WeightFormat | None, tuple[str, ...]]:
+    """The format of the weights in `run` of a checkpoint in its own, and a warning where nothing is known of that.
+
+    A deployed run has the checkpoint's, unless one is given. A text in place of a format says what is not known.
+    """
+    if run.weight_format is not None:
+        return WEIGHT_FORMATS.get(run.weight_format), ()
+    if published is None or run.mode == "train" or not is_deployed(run):
+        return None, ()
+    if isinstance(published, WeightFormat):
+        return published, ()
+    return None, (f"quantization_config: {published}; weights are counted in the dtype, --weights sets a format",)
 
 
 # Modes in which language models run in bfloat16 with fused attention, as they do on devices in every mode. A prefill

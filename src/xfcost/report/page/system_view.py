@@ -150,7 +150,7 @@ def system_view(content: PageContent, place: int) -> dict[str, Any]:
         "letters": letters_text(row.order for row in ledger.rows),
         "tree": tree(ledger, figures),
         "forms": [] if isinstance(sizes, str) else list(_forms(sizes, sizes.systems[place])),
-        "notes": list(ledger.metadata.notes),
+        "notes": [*ledger.metadata.warnings, *ledger.metadata.notes],
         "moved": sum(row.only_moves for row in ledger.rows),
     }
 

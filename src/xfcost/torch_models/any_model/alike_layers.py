@@ -8,7 +8,7 @@ where that run, repeated so, gives the same operations and the same cache.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -72,7 +72,8 @@ class LayerList(NamedTuple):
             replace(
                 one, path=path, place=one.place and (path, *one.place[1:]),
                 weights=dict.fromkeys(self.renamed(place, name) or name for name in one.weights),
-                weights_read=frozenset(self.renamed(place, name) or name for name in one.weights_read),
+                reads={(self.renamed(place, name) or name, view): read for (name, view), read in one.reads.items()},
+                rows=Counter({self.renamed(place, name) or name: rows for name, rows in one.rows.items()}),
                 matrices={self.renamed(place, name) or name: each for name, each in one.matrices.items()},
             )
             for place in range(self.kept, len(self.first_alike)) for one in works
@@ -244,6 +245,7 @@ def _ran(path: str, length: int, works: Sequence[Work]) -> list[Any]:
 
 def _signature(work: Work, inside: str = "") -> tuple[Any, ...]:
     """What it does; names are those `inside` a layer."""
-    names = [[name.removeprefix(inside) for name in one] for one in (work.weights, sorted(work.weights_read))]
-    own = (f"{work.path}.".removeprefix(inside), *names, list(work.matrices.values()))
+    names = [name.removeprefix(inside) for name in work.weights]
+    reads = sorted((name.removeprefix(inside), *read) for name, read in work.elements_read().items())
+    own = (f"{work.path}.".removeprefix(inside), names, reads, list(work.matrices.values()))
     return (*own, *(getattr(work, name) for name in _FIELDS))

@@ -22,7 +22,8 @@ from xfcost.ledger.grid import sides_text
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
-from xfcost.spec.run import Run
+from xfcost.ledger.quantization import WeightFormat
+from xfcost.spec.run import Run, weights_of
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
@@ -45,6 +46,10 @@ class AnyModule(Protocol):
     """A module that can be counted at any lengths of its inputs."""
 
     title: str
+
+    @property
+    def weights(self) -> WeightFormat | str | None:
+        """The format of its checkpoint's weights, or what is not known of that; None where it is not known."""
 
     @property
     def positions(self) -> int | None:
@@ -149,22 +154,20 @@ class ModuleSystem:
         Raises:
             SizeError: the module does not run there.
         """
-        lengths = lengths_of(run)
+        lengths, formats = lengths_of(run), (weights_of(run, self.module.weights)[0], run.cache_format)
         try:
             if lengths.size is not None and self.has_images:
                 side = lengths.size[0]
                 square = lengths.size == (side, side)
                 counted = self._counts["side"].ledger(side) if square else self._at(lengths)
-                return _at_lengths(counted, lengths).stored_as(run.weight_format, run.cache_format)
+                return _at_lengths(counted, lengths).stored_as(*formats)
             if lengths.tokens is not None and self.has_tokens:
-                return _at_lengths(self._counts["N"].ledger(lengths.tokens), lengths).stored_as(
-                    run.weight_format, run.cache_format
-                )
+                return _at_lengths(self._counts["N"].ledger(lengths.tokens), lengths).stored_as(*formats)
         except XfcostError as error:
             raise SizeError(str(error)) from error
         if lengths.size is not None:
             self._check_images()
-        return self.own.stored_as(run.weight_format, run.cache_format)
+        return self.own.stored_as(*formats)
 
     def _check_images(self) -> None:
         if not self.has_images:

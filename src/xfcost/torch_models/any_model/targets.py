@@ -38,7 +38,9 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.measurements import MeasuredMemory
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.process_end import refuse_sudden_ends
+from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.training import RunPlan
+from xfcost.spec.checkpoints import published_weights
 from xfcost.spec.reader import read_file, read_value
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model.alike_layers import AlikeLayers
@@ -92,6 +94,9 @@ class GivenModule:
         self.module, self.keywords = module, keywords
         self.title = type(module).__name__
         self._alike = AlikeLayers()
+
+    weights: Final = None
+    """No checkpoint is known of it."""
 
     @property
     def positions(self) -> int | None:
@@ -175,6 +180,13 @@ class NamedModule:
     @cached_property
     def _code(self) -> LoadedCode | None:
         return None if self.target.kind == "config" else found(self.target)
+
+    @cached_property
+    def weights(self) -> WeightFormat | str | None:
+        """The format of the weights of a config's checkpoint, or what is not known of that."""
+        if self.target.kind != "config":
+            return None
+        return published_weights(_read(self.target.place)[0])
 
     @property
     def positions(self) -> int | None:

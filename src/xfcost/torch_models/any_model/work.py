@@ -10,12 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd, prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import torch
 
-from xfcost.formulas.arithmetic import causal_pairs
+from xfcost.formulas.arithmetic import causal_pairs, ceil_div
 from xfcost.ledger.accounts import RUN, TrainingFigures, WeightsRead
 from xfcost.ledger.matrices import AttentionCore, Matrix
 from xfcost.ledger.module_rows import ModuleRow, collapsed, insert_parameters, labelled, parts_of, with_trace
@@ -34,6 +34,18 @@ _MOST_SHAPES: Final = 4
 # Products of experts, of rows sorted by the expert that they chose.
 _GROUPED: Final = ("_grouped_mm", "_scaled_grouped_mm")
 _PRODUCTS: Final = (*_GROUPED, "mm", "addmm", "bmm", "baddbmm")
+# Of a table, the rows that whole numbers name.
+_LOOK_UPS: Final = ("embedding", "index", "_unsafe_index", "index_select", "gather", "take", "_embedding_bag")
+# Which of each list is the largest, or is drawn.
+_CHOICES: Final = ("topk", "argmax", "argmin", "max", "min", "sort", "argsort", "multinomial")
+
+
+class Read(NamedTuple):
+    """Elements of a parameter that are read."""
+
+    elements: int
+    looked_up: bool = False
+    """Are they rows of a table, of which more samples may read others?"""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,8 +68,12 @@ class Work:
     """Did a later call have other shapes than the first?"""
     weights: dict[str, None] = field(default_factory=dict)
     """The parameters that it takes, in order, or what was computed from them alone."""
-    weights_read: frozenset[str] = frozenset()
-    """Those that it reads itself."""
+    reads: dict[tuple[str, Hashable], Read] = field(default_factory=dict)
+    """What it reads itself: a parameter, and a view of it or a look-up in it."""
+    choices: dict[int, int] = field(default_factory=dict)
+    """The calls that chose what it looks up, or the experts that it multiplies with -> in how many lists each chose."""
+    rows: Counter[str] = field(default_factory=Counter)
+    """How many rows of each parameter they chose."""
     matrices: dict[str, WeightMatrix] = field(default_factory=dict)
     """Those of the parameters that it multiplies by activations: linear maps, and experts."""
     entries: int = 0
@@ -94,6 +110,14 @@ class Work:
     """What the mask keeps of them: the median."""
     kind_missing: str | None = None
     """Why its kind is not known, if somebody looked."""
+
+    def elements_read(self) -> dict[str, Read]:
+        """Of each parameter that it reads."""
+        found: dict[str, Read] = {}
+        for (name, _), (elements, looked_up) in self.reads.items():
+            before = found.get(name, Read(0))
+            found[name] = Read(before.elements + elements, before.looked_up or looked_up)
+        return found
 
     @property
     def call(self) -> Hashable:
@@ -143,8 +167,16 @@ class Lineages:
             before, after = call.inputs[0], call.outputs[0]
             if before.stored and (before.stored == after.stored or before.numel == after.numel):
                 copies = known[0].copies * after.stored // before.stored
+        alone = known[0] if len(known) == 1 and not costs else Lineage()
         first = kept[0] if varies and kept else Lineage()
-        return first._replace(varies=varies, weights=weights, computed=computed, copies=copies)
+        numbers = (one.choice for one, of in zip(known, call.inputs, strict=True) if not of.dtype.is_floating_point)
+        chosen = next((one for one in numbers if one is not None), None)
+        if call.operation.removeprefix("aten::") in _CHOICES and call.inputs and call.inputs[0].dtype.is_floating_point:
+            chosen = call.number, _lists(call)
+        return first._replace(
+            varies=varies, weights=weights, computed=computed, copies=copies, choice=chosen,
+            rows_of=alone.rows_of,
+        )  # fmt: skip
 
     def after_contraction(self, found: Lineage, call: RecordedCall, operation: Any) -> Lineage:
         """The lineage of a contraction's result: `operation`, if it multiplies activations.
@@ -230,13 +262,20 @@ class RecordedOperations:
             self._lineages.note(call, Lineage(varies=True))
             return
         work.sequence.append(call.number)
+        self._lineages.note(call, self._result(work, call, found))
+
+    def _result(self, work: Work, call: RecordedCall, found: Lineage) -> Lineage:
+        """The lineage of a call's result, `found` but for what its operation makes of it."""
         if getattr(call.func, "overloadpacket", None) in SOFTMAXES:
             scores = call.args[0]
             note_softmax(work, scores, self._lineages[scores], call.args[1])
-            found = found._replace(scores=None)
-        elif call.costs and call.costs["macs"]:
-            found = self._lineages.after_contraction(found, call, work)
-        self._lineages.note(call, found)
+            return found._replace(scores=None)
+        if work.name in _LOOK_UPS and work.choices:
+            table = self._lineages[call.inputs[0]].weights
+            return found._replace(rows_of=(work, *table, call.inputs[0].stored) if len(table) == 1 else None)
+        if call.costs and call.costs["macs"]:
+            return self._lineages.after_contraction(found, call, work)
+        return found
 
     def _add(self, work: Work, call: RecordedCall) -> None:
         """Add one call: its costs, its shapes if it is the first, the parameters it takes."""
@@ -250,17 +289,40 @@ class RecordedOperations:
             work.inputs, work.outputs = inputs, outputs
         work.varied |= (inputs, outputs) != (work.inputs, work.outputs)
         work.calls += 1
-        work.operand_bytes += _operand_bytes(work.name, call.inputs, call.outputs)
-        for tensor in call.inputs:
-            found = self._lineages[tensor]
+        known = [self._lineages[tensor] for tensor in call.inputs]
+        looks_up = work.name in _LOOK_UPS and bool(known) and bool(known[0].weights)
+        work.operand_bytes += _operand_bytes(call.inputs, call.outputs, looks_up=looks_up)
+        for tensor, found in zip(call.inputs, known, strict=True):
             work.weights.update(dict.fromkeys(sorted(found.weights)))
-            work.weights_read |= frozenset() if found.computed else found.weights
+            if found.computed:
+                continue
+            view: Hashable = (tensor.storage, tensor.shape, tensor.strides, tensor.offset)
+            read = Read(tensor.stored)
+            if looks_up and tensor is call.inputs[0]:
+                view, read = call.number, Read(call.costs["moved"] if call.costs else 0, looked_up=True)
+            work.reads.update(dict.fromkeys(((name, view) for name in found.weights), read))
+        if looks_up or work.name in _GROUPED:
+            chosen = [(one.choice, of) for one, of in zip(known, call.inputs, strict=True) if one.choice is not None]
+            work.choices.update(choice for choice, _ in chosen)
+            rows = max((tensor.stored for _, tensor in chosen), default=0) if looks_up else call.inputs[0].shape[0]
+            work.rows.update(dict.fromkeys(known[0 if looks_up else 1].weights, rows))
         if work.name in _PRODUCTS:
             self._add_matrix(work, call)
 
     def _add_matrix(self, work: Work, call: RecordedCall) -> None:
-        """Add the parameter that is the second operand of a product, of shape (inputs, outputs), of experts each."""
-        weight = call.args[2 if getattr(call.func, "overloadpacket", None) in _ADDED_FIRST else 1]
+        """Add the parameter that is the second operand of a product, of shape (inputs, outputs), of experts each.
+
+        Of operands that are rows of a parameter, each a matrix, the operation that read them has the matrices.
+        """
+        first = 1 if getattr(call.func, "overloadpacket", None) in _ADDED_FIRST else 0
+        for place, axis in ((first, -1), (first + 1, -2)):
+            operand = call.args[place]
+            rows = self._lineages[operand].rows_of if isinstance(operand, TensorRecord) else None
+            if rows is not None and len(operand.shape) > 2:  # noqa: PLR2004 - one matrix for each row
+                size = operand.shape[-2:].numel()
+                matrix = WeightMatrix(operand.shape[axis], size // operand.shape[axis], rows[2] // size)
+                rows[0].matrices.setdefault(rows[1], matrix)
+        weight = call.args[first + 1]
         found = self._lineages[weight] if isinstance(weight, TensorRecord) else Lineage(varies=True)
         if found.varies or len(found.weights) != 1 or len(weight.shape) < 2:  # noqa: PLR2004 - no matrix
             return
@@ -304,10 +366,21 @@ class RecordedOperations:
         return max(found, key=lambda key: (len(key[0]), key[1] == call.operation))
 
 
-def _operand_bytes(name: str, given: list[TensorRecord], results: list[TensorRecord]) -> int:
+def _lists(call: RecordedCall) -> int:
+    """In how many lists it chose: of each k numbers (topk, multinomial), all (sort), or one."""
+    name, given, chosen = call.operation.removeprefix("aten::"), call.inputs[0], call.outputs[-1]
+    if name in ("topk", "multinomial"):
+        return chosen.numel // max(call.args[1], 1)
+    if name not in ("sort", "argsort"):
+        return chosen.numel
+    axes = [one for one in (*call.args[1:], call.kwargs.get("dim")) if type(one) is int]
+    return given.numel // max(given.shape[axes[0] if axes else -1], 1) if given.shape else 1
+
+
+def _operand_bytes(given: list[TensorRecord], results: list[TensorRecord], *, looks_up: bool) -> int:
     """Bytes of inputs, outputs and weights, each tensor once; of a table those of its rows that are read."""
     held = {(one.tensor, one.shape, one.strides): one.nbytes for one in (*given, *results)}
-    if name == "embedding" and given and results:
+    if looks_up and results:
         table, rows = ((one.tensor, one.shape, one.strides) for one in (given[0], results[0]))
         held[table] = min(held[table], held[rows])
     return sum(held.values())
@@ -461,22 +534,22 @@ def shapes_text(shapes: Shapes) -> str:
     return ", ".join([*texts, *(["…"] if len(shapes) > _MOST_SHAPES else [])])
 
 
-def _experts(work: Work, params: int, tokens: int | None) -> dict[str, Any]:
-    """Of a grouped product over experts: the parameters that a token leaves idle, and those that the run reads.
+def _experts(work: Work, params: int, elements: Mapping[str, int], tokens: int | None) -> dict[str, Any]:
+    """Of chosen experts, the parameters that a token leaves idle, and those that the run reads.
 
-    Rows (P, K) of T tokens meet weights (E, K, M): each token has chosen k = P/T of the E experts.
+    A grouped product: rows (P, K) of T tokens meet weights (E, K, M), and each token has chosen k = P/T of the E
+    experts. A look-up: P rows of a stacked parameter. T is in how many lists experts were chosen, or else `tokens`.
     """
-    if work.name not in _GROUPED or not tokens or not params:
+    grouped = work.name in _GROUPED
+    lists = sum(work.choices.values()) or (tokens if grouped else None)
+    if not lists or not params or params != sum(elements[name] for name in work.rows):
         return {}
-    pairs, experts = work.inputs[0][0], work.inputs[1][0]
-    if pairs % tokens or pairs // tokens > experts:
-        return {}
-    chosen = pairs // tokens
-    most = min(pairs, experts) * params // experts
-    return {
-        "idle_params": params - chosen * params // experts,
-        "weights_read": WeightsRead(most, params, tokens),
-    }
+    most = active = 0
+    for name, rows in work.rows.items():
+        each = elements[name] // work.inputs[1][0] if grouped else work.elements_read()[name].elements // rows
+        most += min(rows * each, elements[name])
+        active += min(ceil_div(rows, lists) * each, elements[name])
+    return {"idle_params": params - active, "weights_read": WeightsRead(most, params, lists)}
 
 
 def _placed(
@@ -484,16 +557,16 @@ def _placed(
 ) -> ModuleRow:
     costs: dict[str, Any] = {quantity: work.costs[quantity] for quantity in RUN}
     costs |= {name: getattr(work, name) for name in _SAME_FIELDS}
-    at_most = read = sum(elements[name] for name in work.weights_read)
-    if work.name == "embedding" and work.outputs:
-        read = min(read, work.costs["moved"])
+    reads = work.elements_read()
+    read = sum(min(one.elements, elements[name]) for name, one in reads.items())
+    at_most = sum(elements[name] if one.looked_up else min(one.elements, elements[name]) for name, one in reads.items())
     if training:
         figures = TrainingFigures(recomputed_macs=work.recomputed_macs, kept_bytes=work.kept_bytes)
         costs |= {"backward_macs": work.backward_macs, "recomputed": work.recomputed, "training": figures}
     clocked = work.seconds is not None or work.predicted_seconds is not None
     foreign = [name for name in work.weights if name.rpartition(".")[0] != work.path]
     costs |= {"weights_read": None if read == params else WeightsRead(read, at_most)}
-    costs |= _experts(work, params, tokens)
+    costs |= _experts(work, params, elements, tokens)
     row = Operation(
         path=title,
         title=title,

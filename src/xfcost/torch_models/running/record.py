@@ -38,6 +38,10 @@ class Lineage(NamedTuple):
     """The operation that made it, if that is a product of two activations; views and element-wise work keep it."""
     mapped: bool = False
     """Did a learned map of the same size follow, such as one that mixes heads?"""
+    choice: tuple[int, int] | None = None
+    """Of whole numbers that name the largest of each list (by topk, argmax, sort): the call, and how many lists."""
+    rows_of: Any = None
+    """Of chosen rows of a parameter: the operation that read them, its name and its elements."""
     copies: int = 1
     """How often each of its elements is in memory, of a copy of an expanded view: keys repeated for heads, say."""
 
@@ -59,6 +63,8 @@ class TensorRecord(NamedTuple):
     """Of a nested tensor, which has none, empty."""
     strides: tuple[int, ...]
     """As it lies in memory; of a sparse one as if it were dense."""
+    offset: int
+    """Where it begins in its memory, in elements; 0 of a sparse or nested one."""
     dtype: torch.dtype
     numel: int
     tensor: int

@@ -196,6 +196,7 @@ class Recorder(DispatchMode):
             record = TensorRecord(
                 shape=torch.Size() if value.is_nested else value.shape,
                 strides=_strides(value),
+                offset=int(value.storage_offset()) if value.layout is torch.strided and not value.is_nested else 0,
                 dtype=value.dtype,
                 numel=value.numel(),
                 tensor=_number_of(value),

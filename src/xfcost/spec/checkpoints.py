@@ -1,0 +1,189 @@
+"""What a config.json says of its checkpoint: the format of the weights (`quantization_config`), and the positions.
+
+Each method's reader has the fields that decide bytes; the others (how activations are quantised, calibrated) are not
+read. Files of these methods store beside the packed weights:
+
+    awq                 for each group of inputs a 16-bit scale and a zero point (AutoAWQ)
+    gptq                the same; with desc_act also a 32-bit group index for each input (AutoGPTQ)
+    fp8                 a float32 scale for each block (`weight_block_size`), or for each matrix (transformers)
+    fbgemm_fp8          a float32 scale for each output
+    mxfp4               an 8-bit scale for 32 inputs; experts alone (gpt-oss)
+    bitsandbytes        4 bits: a float32 for 64 elements, or with double quantisation 8 bits, and a float32 for 256 of
+                        them (QLoRA, Dettmers et al. 2023, §3); 8 bits: a float32 scale for each output
+    eetq                a 16-bit scale for each output
+    compressed-tensors  a 16-bit scale for each group, output, block or matrix, with a zero point if not symmetric
+    modelopt            FP8: a float32 scale for each matrix; NVFP4: an 8-bit scale for 16 inputs and a float32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from xfcost.ledger.errors import printable
+from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightFormat
+
+Fields = Mapping[str, Any]
+_BYTE: Final = 8
+
+
+def published_weights(config: Fields) -> WeightFormat | str | None:
+    """The format of a checkpoint with this config; a text that names what is not known of it; None: no format."""
+    inner = config.get("text_config")
+    found = [one.get("quantization_config") for one in (config, inner) if isinstance(one, dict)]
+    fields = next((one for one in found if one), None)
+    if fields is None:
+        return None
+    if not isinstance(fields, dict):
+        return "it is no mapping"
+    method = fields.get("quant_method")
+    if method is None and any(fields.get(f"load_in_{bits}bit") for bits in (4, 8)):
+        method = "bitsandbytes"
+    reader = _METHODS.get(method) if isinstance(method, str) else None
+    if reader is None:
+        return f"the method {printable(str(method), 60)} is not known"
+    try:
+        made = reader(fields)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        made = None
+    if made is None:
+        return f"its fields of the method {method} are not known"
+    named = [fields.get(name) for name in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")]
+    named += [fields.get("llm_int8_skip_modules")]
+    left_out = [one for names in named if isinstance(names, list) for one in names if isinstance(one, str) and one]
+    return msgspec.structs.replace(made, left_out=tuple(left_out), published=True)
+
+
+# Types of rotary positions whose `max_position_embeddings` has the factor already.
+_WITH_FACTOR: Final = ("default", "llama3", "longrope", "su", "mrope", "proportional")
+
+
+def positions_of_config(config: Fields) -> int | None:
+    """The most tokens that a model has positions for; None where its config does not say so.
+
+    Scaled rotary positions have `factor` times as many: of `original_max_position_embeddings` with YaRN, whose configs
+    may have the product as well, and of the field itself in older configs. Gemma 3 and later have the product.
+    """
+    inner = config.get("text_config")
+    fields = inner if isinstance(inner, dict) and "max_position_embeddings" in inner else config
+    names = ("max_position_embeddings", "n_positions", "max_target_positions")
+    most: int | None = next(
+        (fields[name] for name in names if type(fields.get(name)) is int and fields[name] > 0), None
+    )
+    rope = fields.get("rope_scaling") or fields.get("rope_parameters")
+    if most is None or not isinstance(rope, dict) or str(fields.get("model_type")).startswith("gemma"):
+        return most
+    kind, factor = rope.get("rope_type", rope.get("type", "default")), rope.get("factor")
+    if kind in _WITH_FACTOR or isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 < factor < 1e6:  # noqa: PLR2004
+        return most
+    original = rope.get("original_max_position_embeddings")
+    return max(most, int((original if type(original) is int else most) * factor))
+
+
+def _whole(value: Any, least: int = 1) -> int:
+    if type(value) is not int or not least <= value <= 2**20:
+        raise ValueError(value)
+    return value
+
+
+def _group(fields: Fields) -> int | None:
+    """Inputs of a group; None: all."""
+    size = fields.get("group_size", 128)
+    return None if size in (-1, None) else _whole(size)
+
+
+def _of_group(size: int | None) -> str:
+    return "of an output" if size is None else f"of {size} inputs"
+
+
+def _grouped(name: str, fields: Fields, input_bits: int = 0) -> WeightFormat:
+    bits, size = _whole(fields.get("bits", fields.get("w_bit", 4))), _group(fields)
+    words = f"{bits} bits, and {_of_group(size)} a 16-bit scale and a {bits}-bit zero point"
+    words += f", and of an input a {input_bits}-bit index" if input_bits else ""
+    return WeightFormat(f"{bits}-bit {name}", bits, 1, size, 16 + bits, words, input_bits=input_bits)
+
+
+def _fp8(fields: Fields) -> WeightFormat:
+    block = fields.get("weight_block_size")
+    if block is None:
+        return WeightFormat("FP8", 8, None, None, 32, "8 bits, and of a matrix a float32 scale", "float8")
+    outputs, inputs = map(_whole, block)
+    return WeightFormat("FP8", 8, outputs, inputs, 32, f"8 bits, and of {outputs}×{inputs} a float32 scale", "float8")
+
+
+def _bitsandbytes(fields: Fields) -> WeightFormat:
+    if not fields.get("load_in_4bit"):
+        if not fields.get("load_in_8bit"):
+            raise ValueError
+        return WeightFormat("8-bit LLM.int8()", 8, 1, None, 32, "8 bits, and of an output a float32 scale", "int8")
+    name = f"4-bit {str(fields.get('bnb_4bit_quant_type', 'fp4')).upper()}"
+    if fields.get("bnb_4bit_use_double_quant"):
+        words = "4 bits, and of 64 elements an 8-bit scale, 256 of which share a float32"
+        return WeightFormat(name, 4, 1, 64, 8, words, flat=True, nested=256)
+    return WeightFormat(name, 4, 1, 64, 32, "4 bits, and of 64 elements a float32 scale", flat=True)
+
+
+_NVFP4: Final = WeightFormat(
+    "NVFP4", 4, 1, 16, 8, "4 bits, and of 16 inputs an 8-bit scale, of a matrix a float32", matrix_bits=32
+)
+
+
+# Strategy of compressed-tensors -> outputs and inputs of a scale.
+_STRATEGIES: Final[dict[str, Callable[[Fields], tuple[int | None, int | None]]]] = {
+    "tensor": lambda _: (None, None),
+    "channel": lambda _: (1, None),
+    "group": lambda weights: (1, _whole(weights["group_size"])),
+    "block": lambda weights: (_whole(weights["block_structure"][0]), _whole(weights["block_structure"][1])),
+}
+
+
+def _compressed(fields: Fields) -> WeightFormat | None:
+    groups = list(fields["config_groups"].values())
+    if len({str(one["weights"]) for one in groups}) != 1:
+        return None
+    targets = [name for one in groups for name in one.get("targets") or ["Linear"]]
+    # names of classes (`Linear`) stand for all
+    targets = [] if any("." not in one and not one.startswith("re:") for one in targets) else targets
+    return msgspec.structs.replace(_compressed_group(groups[0], fields), targets=tuple(targets))
+
+
+def _compressed_group(group: Fields, fields: Fields) -> WeightFormat:
+    form, weights = str(group.get("format") or fields.get("format")), group["weights"]
+    if form.startswith("mxfp4"):
+        return WeightFormat("MXFP4", 4, 1, 32, 8, "4 bits, and of 32 inputs an 8-bit scale")
+    if form.startswith("nvfp4"):
+        return _NVFP4
+    bits, kind = _whole(weights["num_bits"]), weights.get("type", "int")
+    usual = "tensor" if weights.get("group_size") is None else "group"
+    outputs, inputs = _STRATEGIES[weights.get("strategy") or usual](weights)
+    zero = bits if kind == "int" and not weights.get("symmetric", True) else 0
+    of = _of_group(inputs) if outputs == 1 else "of a matrix" if outputs is None else f"of {outputs}×{inputs}"
+    words = f"{bits} bits, and {of} a 16-bit scale" + (f" and a {zero}-bit zero point" if zero else "")
+    both = group.get("input_activations") is not None and bits == _BYTE
+    products = {"float": "float8", "int": "int8"}.get(kind) if both else None
+    return WeightFormat(
+        f"{'FP' if kind == 'float' else 'INT'}{bits}", bits, outputs, inputs, 16 + zero, words, products
+    )
+
+
+def _modelopt(fields: Fields) -> WeightFormat:
+    found = fields.get("quant_algo") or fields["quantization"]["quant_algo"]
+    return {
+        "FP8": WeightFormat("FP8", 8, None, None, 32, "8 bits, and of a matrix a float32 scale", "float8"),
+        "NVFP4": _NVFP4,
+    }[found]
+
+
+_METHODS: Final[dict[str, Callable[[Fields], WeightFormat | None]]] = {
+    "awq": lambda fields: _grouped("AWQ", fields),
+    "gptq": lambda fields: _grouped("GPTQ", fields, 32 if fields.get("desc_act") else 0),
+    "fp8": _fp8,
+    "fbgemm_fp8": lambda _: WeightFormat("FP8", 8, 1, None, 32, "8 bits, and of an output a float32 scale", "float8"),
+    "mxfp4": lambda _: msgspec.structs.replace(WEIGHT_FORMATS["mxfp4"], name="MXFP4"),
+    "bitsandbytes": _bitsandbytes,
+    "eetq": lambda _: WeightFormat("8-bit EETQ", 8, 1, None, 16, "8 bits, and of an output a 16-bit scale"),
+    "compressed-tensors": _compressed,
+    "modelopt": _modelopt,
+}
