@@ -109,14 +109,6 @@ def test_one_file_has_every_private_name() -> None:
     assert len(private_names(FILE.read_text("utf-8"))) > len(private_torch.NAMES) // 2
 
 
-def test_the_oldest_torch_is_the_one_that_the_package_requires() -> None:
-    project = (FILE.parents[4] / "pyproject.toml").read_text("utf-8")
-    assert f'"torch>={private_torch.OLDEST.removesuffix(".0")}"' in project
-    assert f"torch {private_torch.OLDEST.removesuffix('.0')} to {private_torch.NEWEST}" in (
-        FILE.parents[4] / "README.md"
-    ).read_text("utf-8")
-
-
 def _owner(path: str) -> object:
     """What has the name at the end of `path`: a module, a class, or an instance of one."""
     graph_node = torch.ones(1, requires_grad=True).exp().grad_fn
