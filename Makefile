@@ -30,10 +30,16 @@ browser: $(VENV)/test ## install a headless Chromium from npm's registry, for `m
 test-browser: ## open HTML reports in the Chromium of `make browser`
 	XFCOST_BROWSER="$$(cat $(VENV)/browser/path)" $(BIN)/python -m pytest -q -rs -n 0 --tier all tests/test_report_browser.py
 
-test-versions: ## run the quick tier with the oldest and the newest torch, and with the oldest and the newest Python
+test-versions: ## run the quick tier with the oldest and the newest releases of libraries, and with every Python
 	$(PYTHON) tools/test_versions.py
 
-test-oldest: ## run twenty commands with the oldest torch
+test-newest: ## with the newest releases that the registry serves, run commands, and tests of what reads those libraries
+	$(PYTHON) tools/test_versions.py --newest --folder $(VENV)/versions
+
+test-ends: ## run commands with the oldest releases of libraries, and with the newest that the registry serves
+	$(PYTHON) tools/test_versions.py --smoke --oldest --newest --folder $(VENV)/versions
+
+test-oldest: ## run commands with the oldest releases of libraries
 	$(PYTHON) tools/test_versions.py --smoke --oldest --folder $(VENV)/versions
 
 release-check: $(VENV)/bin/python ## build wheel and sdist, check them, and run twenty commands from each on every Python
@@ -85,4 +91,4 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-.PHONY: help demo test release-check test-rest test-all contract test-versions test-oldest browser test-browser lint docs site bench
+.PHONY: help demo test release-check test-rest test-all contract test-versions test-newest test-ends test-oldest browser test-browser lint docs site bench

@@ -3,11 +3,14 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 import xfcost
 from calibrated import calibration, keep_calibration
@@ -17,6 +20,10 @@ from xfcost.api.doctor import doctor
 from xfcost.ledger import tested
 from xfcost.ledger.calibration import write_calibration
 from xfcost.ledger.tested import TESTED, Releases
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+import test_versions  # noqa: E402
 
 
 def state_of(what):
@@ -88,7 +95,35 @@ def test_a_report_has_one_note_of_a_release_that_was_not_tested(monkeypatch):
         note = f"torch {version('torch')}: not tested (tested: 1 to 1.5)"
         assert ledger.metadata.notes.count(note) == 1
     monkeypatch.undo()
-    assert not any("not tested" in note for note in ledger.run_with("torch").metadata.notes)
+    assert [tested.untested("torch", release) for release in (*TESTED["torch"], "2.13.0+cpu")] == [None] * 3
+
+
+def test_the_package_requires_what_was_tested_and_ci_installs_the_newest_of_it():
+    required = dict(re.findall(r'"([a-z0-9]+)>=([^";]+)', (ROOT / "pyproject.toml").read_text()))
+    pins = re.findall(r"\n([A-Za-z0-9]+)==([^;\n]+)(?=\n|; python_version >)", (ROOT / "constraints.txt").read_text())
+    installed = {name.lower(): release for name, release in pins}
+    for name, (oldest, newest) in TESTED.items():
+        assert Version(required[name]) == Version(oldest), name
+        assert name == "torch" or installed[name] == newest, name  # torch: the build for CPUs
+    for name in ("torch", "transformers"):
+        assert f"{name} {TESTED[name].text}" in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("why", "failed", "red", "words"),
+    [
+        (None, True, 1, "failed"),
+        (None, False, 0, "passed"),
+        ("not tested", True, 0, "the next change mends it"),
+        ("not tested", False, 0, "rich 99; record them in src/xfcost/ledger/tested.py"),
+    ],
+)
+def test_a_release_that_is_not_recorded_is_printed_and_stops_nothing(why, failed, red, words):
+    found = {"typer": ("0.20.0", None), "rich": ("99", why)}
+    code, said = test_versions.verdict(found, failed=failed)
+    assert code == red
+    assert words in said
+    assert [line.split() for line in test_versions.table(found).splitlines()][1] == ["rich", "99", *(why or "").split()]
 
 
 def test_calibrations_are_listed_with_their_age_or_why_they_are_of_no_use(tmp_path, monkeypatch):

@@ -116,9 +116,10 @@ SMOKE: Final = (
         "analyze model.py:Net --input 1x2x5 --mode train", "(90 + 150 MACs)"
     ),  # no gradient of the input: 3·4 twice, 2·3 once
     Command("analyze model.py:Branches --input 8x8", "512 MACs"),  # x @ x
+    Command("analyze", "analyze: expected SPEC", code=2),
     Command("analyze no-such-preset", "there is no preset 'no-such-preset'", code=2),
 )
-# Keys and values of a token are 2·2·4 numbers of 4 bytes; the head has 16·29 MACs a token, of a prompt's last alone.
+# Keys and values of a token are 2·2·4 numbers of 4 bytes; the head has 16·29 MACs for a token, of a prompt the last.
 CONFIG: Final = """
 {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 16, "num_hidden_layers": 1, "head_dim": 4,
  "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 29}

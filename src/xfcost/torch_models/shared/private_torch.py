@@ -70,7 +70,7 @@ NAMES: Final[dict[str, Name]] = {
     "torch.utils._python_dispatch.TorchDispatchMode": Name(_RUN),
     "torch.utils._python_dispatch._disable_current_modes": Name(_RUN),
     "torch._ops.OpOverload._can_decompose": Name(_RUN),
-    "torch._ops.OpOverload._schema": Name("arguments of an operation can't be told apart by name"),
+    "torch._ops.OpOverload._schema": Name(_RUN),
     "torch._subclasses.fake_tensor.FakeTensorMode": Name("a model can't be run without its numbers"),
     "torch._C._get_tracing_state": Name(_TRACE),
     "torch._C._get_value_trace": Name(_TRACE),
