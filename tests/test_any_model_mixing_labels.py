@@ -188,6 +188,40 @@ def in_buckets(self: Any, x: Tensor) -> Tensor:
     return self.out(torch.einsum("bund,bude,bun->bune", query, state, scale).flatten(1, 2))
 
 
+def gated_chunks(self: Any, x: Tensor) -> Tensor:
+    """Gated linear attention in chunks of 8 tokens: every row of the state decays by a number of its own."""
+    parts = self.parts(x).unflatten(1, (-1, 8)).split([D, D, D, D], -1)
+    state, outputs = x.new_zeros(len(x), D, D), []
+    for query, key, value, decay in zip(*(part.unbind(1) for part in parts), strict=True):
+        outputs.append(query @ state)
+        outputs[-1] = outputs[-1] + (query @ key.mT).tril() @ value
+        state = state * decay[:, -1].sigmoid()[:, :, None]
+        state = state + key.mT @ value
+    return self.out(torch.cat(outputs, 1))
+
+
+def time_mixing(self: Any, x: Tensor) -> Tensor:
+    """RWKV: a token and the one before it, and sums over all before."""
+    shifted = x + F.pad(x, (0, 0, 1, -1))
+    key, value, state, outputs = self.key(shifted).exp(), self.value(shifted), x.new_zeros(len(x), D), []
+    for token in range(x.shape[1]):
+        state = 0.9 * state + key[:, token] * value[:, token]
+        outputs.append(state)
+    return self.out(torch.stack(outputs, 1))
+
+
+class Induced(nn.Module):
+    """Set Transformer: queries read the keys, heads lying in the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        query, key = (torch.cat(one.split(D // 2, -1), 0) for one in (self.query(x), self.key(y)))
+        return torch.cat((query + attended(query, key, key)).split(len(x), 0), -1)
+
+
 def perceiver(attend: Callable[..., Tensor]) -> Module:
     """Perceiver: five learned queries, as they are, read the tokens, and then each other."""
 
@@ -367,6 +401,34 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
             ("sum", "local", 8, False),
             *((name, "global", 64, False) for name in ("cumsum", "cumsum_2")),
             ("bmm", "global", 56, True),  # all products of `einsum`
+        ],
+    ),
+    "chunks of gated linear attention": (
+        Module(gated_chunks, parts=nn.Linear(D, 4 * D), out=nn.Linear(D, D)),
+        TOKENS,
+        [
+            *((name, "global", 56, True) for name in ("bmm", "mul")),
+            ("add_2", "global", 56, False),
+            *((name, "local", 8, True) for name in ("bmm_2", "bmm_3", "bmm_4")),
+        ],
+    ),
+    "a shift by a token, and a recurrence": (
+        Module(time_mixing, key=nn.Linear(D, D), value=nn.Linear(D, D), out=nn.Linear(D, D)),
+        TOKENS[:, :20],
+        [("add", "local", 2, False), ("add_2", "global", 20, False)],
+    ),
+    "tokens that read few learned ones, which read them": (
+        Module(
+            lambda self, x: self.down(x, self.up(self.points[0], x)),
+            points=nn.ParameterList([torch.randn(1, 5, D)]),
+            up=Induced(),
+            down=Induced(),
+        ),
+        TOKENS,
+        [
+            (f"{module}.{name}", "global", reads, True)
+            for module, reads in (("up", 64), ("down", 5))
+            for name in ("bmm", "_softmax", "bmm_2")
         ],
     ),
     "learned queries that are not projected, in one kernel": (

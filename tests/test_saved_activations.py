@@ -118,6 +118,26 @@ def test_joined_heads_of_tokens_without_their_padding(component: Mixer, length: 
         agree_of(tmp_path, as_yaml(spec), batch=batch, attention=attention, dtype="float32")
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("after", ["{kind: mlp, residual: none}", "{kind: mlp}"])
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        "kind: window, size: 3, heads: 1, bias: none",
+        "kind: window, size: 3, heads: 1, shift: 1",
+        "kind: sliding, heads: 1, window: 4",
+        "kind: block_sparse, heads: 1, block: 2, random_blocks: 1",
+        "kind: lsh, heads: 1, bucket: 2",
+    ],
+)
+def test_tokens_that_no_residual_copies_keep_their_padding(mixer: str, after: str, batch: int, tmp_path):
+    # a norm saves the padded storage, a map that of one sample alone
+    mixer, length = f"{{{mixer}, residual: none}}", 13 if "block" in mixer else 5
+    text = f"name: s\ninput: {{kind: tokens, vocabulary: 11, length: {length}}}\nembed: [{{kind: token}}]\n"
+    text += f"stages: [{{dim: 12, depth: 1, block: [{mixer}, {after}]}}]\n"
+    assert agrees(tmp_path, text, batch=batch, attention="eager", dtype="float32")
+
+
 def with_kernels(live) -> bool:
     """Does the CPU run every fused attention as one kernel? Learned biases and values of another width have none."""
     with profile(acc_events=True) as ran:

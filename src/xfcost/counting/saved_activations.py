@@ -45,22 +45,24 @@ class StorageBytes(NamedTuple):
     saved: bool = False
     by_channel: bool = False
     """Are its tokens those of a grid that lies channel by channel?"""
+    cropped: bool = False
+    """Has it padding behind each sample's tokens?"""
 
 
 class Storage:
     """A storage of activations, and whether autograd has saved it."""
 
-    __slots__ = ("by_channel", "elements", "gradient", "once", "saved", "width")
+    __slots__ = ("by_channel", "cropped", "elements", "gradient", "once", "saved", "width")
 
     def __init__(self, held: StorageBytes, *, once: bool = False) -> None:
-        self.elements, self.width, self.gradient, self.saved, self.by_channel = held
+        self.elements, self.width, self.gradient, self.saved, self.by_channel, self.cropped = held
         self.once = once
         """Is it the same for all samples?"""
 
     @property
     def held(self) -> StorageBytes:
         """What the next component needs to know of it."""
-        return StorageBytes(self.elements, self.width, self.gradient, self.saved, self.by_channel)
+        return StorageBytes(self.elements, self.width, self.gradient, self.saved, self.by_channel, self.cropped)
 
 
 _WIDENED: Final = 4
@@ -101,6 +103,7 @@ class _Row:
             raise Undeclared(row.path)
         self.tensors, self.scope, self.element = row.tensors, scope, element
         self.name, self.batch, self.once = row.operation, batch, row.once
+        self.maps = bool(row.params and row.macs)
         for each in self.tensors.between:
             scope[each.name] = Storage(
                 StorageBytes(each.elements, width_of(each.type, element), gradient=not each.constant)
@@ -125,7 +128,8 @@ class _Row:
         like = self.scope.get(tensor.like) if tensor.like else None
         by_channel = tensor.by_channel if like is None else like.by_channel
         elements = tensor.elements if tensor.storage is None else tensor.storage
-        return Storage(StorageBytes(elements, width, gradient, saved=tensor.held, by_channel=by_channel), once=once)
+        held = StorageBytes(elements, width, gradient, tensor.held, by_channel, tensor.cropped)
+        return Storage(held, once=once)
 
     def saved(self) -> int:
         """Bytes that it saves and no row before it did."""
@@ -142,6 +146,8 @@ class _Row:
         copy = self._copied(one.copied, storage)
         if copy is not None:
             return copy
+        if storage.cropped and self.maps and self.batch > 1:  # samples lie apart, and are laid side by side
+            return self._bytes(storage, next(each.elements for each in self.tensors.reads if each.name == one.name))
         if storage.saved:
             return 0
         storage.saved = True

@@ -63,6 +63,19 @@ def copied(reads: Shape, writes: Shape, *names: str) -> Tensors:
     return Tensors(tuple([Tensor(name, reads) for name in names or (BEFORE,)]), (Tensor(OUTPUT, writes),))
 
 
+def part_of_padded(reads: Shape, writes: Shape) -> Tensors:
+    """A copy of the row before, seen without its padding."""
+    return Tensors((Tensor(BEFORE, reads),), (Tensor(OUTPUT, writes, storage=prod(reads), cropped=True),))
+
+
+def cropped(row: Operation, padding: Number) -> Operation:
+    """`row`, of whose output the tokens of `padding` are left out, and stay in memory."""
+    if row.tensors is None or padding == 0:
+        return row
+    output, *others = row.tensors.writes
+    return reading(row, writes=(msgspec.structs.replace(output, cropped=True), *others))
+
+
 def view(reads: Shape, writes: Shape, name: str = BEFORE) -> Tensors:
     """A part of a tensor, or the whole in another shape, without a copy."""
     return Tensors((Tensor(name, reads),), (Tensor(OUTPUT, writes, view_of=name),))

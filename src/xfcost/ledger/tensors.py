@@ -68,6 +68,8 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
     """Is it a copy after all, where that tensor's grid lies channel by channel?"""
     storage: Number | None = None
     """Elements of its storage, where they are not its own (overlapping windows)."""
+    cropped: bool = False
+    """Is it what is left of that storage without the padding of each sample? A linear map of several copies it."""
     by_channel: bool = False
     """Does a grid lie channel by channel in memory (a convolution's output), and not token by token?"""
     like: str | None = None

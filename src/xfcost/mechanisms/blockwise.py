@@ -23,6 +23,7 @@ from xfcost.formulas.banded_attention import (
 from xfcost.formulas.component import ComponentError, Grid, Length, Letter, Number, Operation, PaddingNote, Place, Side
 from xfcost.formulas.mixers import CausalMixer, NonCausalMixer
 from xfcost.formulas.rows import linear, move
+from xfcost.formulas.tensors import cropped
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.operation import Mixing
 from xfcost.ledger.tensors import OUTPUT, Tensor, Tensors, merged_heads
@@ -258,7 +259,9 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         parts = (("global_", 2 * b), ("edge_", 2 * b), ("", (u - 4) * b))
         reads = tuple(Tensor(f"{prefix}{last}", (tokens, inner)) for prefix, tokens in parts)
         yield move("join", "Join the blocks", p * inner, tensors=Tensors(reads, (Tensor(OUTPUT, (p, inner)),)))
-        yield linear("out", "Output projection W_O", p, inner, d, bias=self.projection_bias)
+        yield cropped(
+            linear("out", "Output projection W_O", p, inner, d, bias=self.projection_bias), p - place.grid.total
+        )
 
     def _gathered(self, grid: Grid, inner: Number) -> Tensors:
         """Keys and values of the blocks next to the global ones, and of the others."""

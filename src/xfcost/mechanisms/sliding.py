@@ -14,7 +14,7 @@ from xfcost.formulas.component import ComponentError, Grid, Letter, Number, Obse
 from xfcost.formulas.letters import grid_in_letters
 from xfcost.formulas.mixers import GroupedQueryMixer, NonCausalMixer
 from xfcost.formulas.rows import ROTATED_KEYS, cache_write, linear, move, on_raw_input, without_work
-from xfcost.formulas.tensors import reading
+from xfcost.formulas.tensors import cropped, reading
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors
 
@@ -155,7 +155,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             yield of_cropped(on_raw_input(own), p, p, d, raw)
         if g:
             yield from self._global(place, p, inner)
-        yield linear("out", "Output projection W_O", p, inner, d, bias=bias)
+        yield cropped(linear("out", "Output projection W_O", p, inner, d, bias=bias), p - n)
 
     def step(self, place: Place) -> Iterator[Operation]:
         """One query against the last w tokens of its residue class; a ring of w·δ tokens is cached."""

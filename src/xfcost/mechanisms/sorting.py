@@ -34,7 +34,7 @@ from xfcost.formulas.rows import (
     static_weights,
     with_gradient_operands,
 )
-from xfcost.formulas.tensors import copied, passed, product, reading
+from xfcost.formulas.tensors import copied, cropped, passed, product, reading
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors, merged_heads
 
@@ -141,7 +141,8 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
             yield move("undo", "Back into the tokens' order", moved, tensors=tensors)
             if several:
                 yield from _combined(t)
-        yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
+        out = linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
+        yield cropped(out, padded - place.grid.total)
 
     def _sorted(self, grid: Grid, t: _LshTensors) -> Iterator[Operation]:
         """Hashing, sorting and gathering."""

@@ -38,7 +38,7 @@ from xfcost.formulas.rows import (
     on_raw_input,
     with_gradient_operands,
 )
-from xfcost.formulas.tensors import copied, product, reading, saving_copies, view, within
+from xfcost.formulas.tensors import copied, part_of_padded, product, reading, saving_copies, view, within
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.tensors import BEFORE, INPUT, OUTPUT, Exchanged, Saved, Tensor, Tensors
 
@@ -250,6 +250,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         yield from self._core(place, sides)
         yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.biased_output)
         joined = rearranged((padded.tokens, d), (place.grid.tokens, d))
+        if is_padded and padded.sides[1:] == place.grid.sides[1:]:  # cut off behind the last row: nothing is copied
+            joined = part_of_padded((padded.tokens, d), (place.grid.tokens, d))
         yield move("merge", "Join windows, roll back, crop", rolled, symbol="", tensors=joined)
 
     @property

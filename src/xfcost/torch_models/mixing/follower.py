@@ -166,6 +166,8 @@ class Follower(DispatchMode):
         self._made: History = {}
         self._ordered: TensorWeakRef | None = None
         self._given: Any = WeakTensorKeyDictionary()
+        self.decayed: Any = WeakTensorKeyDictionary()
+        """Of a product of a state and a token, the state's owners: another state may be added to it."""
 
     def own(self, tensor: Tensor, axes: tuple[int, ...]) -> None:
         """Number the tokens of an input: every index of `axes`, and of axis 0, is a token."""

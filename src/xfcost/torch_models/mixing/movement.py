@@ -112,7 +112,8 @@ def put_together(call: Call) -> Outcome:
 
 
 def _with_learned_tokens(call: Call, owners: list[Tensor], axis: int) -> list[Tensor]:
-    if not any(any_owned(part) and (part.shape[axis] == 1 or varies(home(part), axis)) for part in owners):
+    tokens = (call.places.without_learned(home(part)) for part in owners)
+    if not any(any_owned(part) and (part.shape[axis] == 1 or varies(part, axis)) for part in tokens):
         return owners
     found = []
     for part in owners:

@@ -233,6 +233,7 @@ def pointwise(call: Call) -> Outcome:
         if not are_pairs(alone):
             return Outcome([alone], PER_TOKEN)
         return Outcome([alone], masking(call, alone)._replace(content_dependent=call.packet in NONLINEAR))
+    owning = _states(call, owning)
     settled = [call.run.settled(one) for _, one in owning]
     owned = [
         Operand(
@@ -254,6 +255,18 @@ def pointwise(call: Call) -> Outcome:
         if not finding.mixes:
             finding = masking(call, owners)._replace(content_dependent=finding.content_dependent)
     return Outcome([owners], finding)
+
+
+def _states(call: Call, owning: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """The operands; what is added to a state is a state that decayed, though a product with a token made it."""
+    states = [ids(home(one)) <= call.places.states for _, one in owning]
+    if call.packet is aten.add and any(states):
+        return [(value, call.run.decayed.get(value, one).broadcast_to(one.shape)) for value, one in owning]
+    if call.packet in PRODUCTS and states.count(True) == 1:
+        value, one = owning[states.index(True)]
+        if value.shape == call.result.shape:
+            call.run.decayed[call.result] = one
+    return owning
 
 
 def _met(call: Call, left: Operand, right: Operand, before: Finding) -> tuple[Tensor, Finding]:

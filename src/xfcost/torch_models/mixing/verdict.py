@@ -91,11 +91,11 @@ def _read_by_all(run: Follower) -> dict[int, _Numbers]:
     found = {
         sequence: _numbers(finding, run, mixing) for sequence in mixing if (finding := run.noted[sequence].finding)
     }
-    loops: dict[tuple[str, str], list[int]] = defaultdict(list)
+    loops: dict[Hashable, list[int]] = defaultdict(list)
     for sequence in sorted(mixing):
         noted = run.noted[sequence]
         if noted.finding is not None and noted.finding.step:
-            loops[noted.module, noted.name].append(sequence)
+            loops[noted.module, noted.name, noted.site].append(sequence)
     for steps in loops.values():
         if any(finding.recurs for step in steps if (finding := run.noted[step].finding) is not None):
             most = max((found[step] for step in steps), key=lambda one: one.kept.largest)
