@@ -1,5 +1,6 @@
 """Language models beside transformers: GPT-3, LLaMA, Mistral, BLOOM, BERT, T5, DeepSeek's latents."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import transformers_models as hf
 from cases.base import Case
 from contract import example, make
+from helpers import stdout_of
 from places import at
 from refused import refusals
 from specs import counted
@@ -23,6 +25,7 @@ from xfcost.layers.heads import MaskedLanguageModel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Mla
+from xfcost.spec.checkpoints import positions_of_config
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel
 
@@ -377,3 +380,56 @@ test_what_can_not_be_is_refused = refusals(
     ],
     at(7, dim=12),
 )
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "last", "most"),
+    [
+        ("llama3-8b", {"N": 8192}, 8192, None),
+        ("llama3-8b", {"N": 8193}, 8193, 8192),
+        ("llama3-8b", {"N": 9000, "mode": "decode"}, 9000, 8192),
+        ("llama3-8b", {"N": 8193, "mode": "train"}, 8193, 8192),
+        ("llama3-8b", {"N": 8000, "mode": "generate", "new_tokens": 193}, 8192, None),  # the last token is not read
+        ("llama3-8b", {"N": 8000, "mode": "generate", "new_tokens": 194}, 8193, 8192),
+        ("deepseek-v3", {"N": 131_072, "mode": "decode"}, 131_072, None),  # `positions` of the spec, not its `length`
+        ("bloom-560m", {"N": 2049}, 2049, 2048),
+        ("qwen2.5-32b", {"N": 200_000, "mode": "prefill"}, 200_000, 131_072),
+        ("gpt-oss-20b", {"N": 131_073, "mode": "decode"}, 131_073, 131_072),
+        ("gpt-oss-20b", {"N": 131_072}, 131_072, None),
+        ("mamba-130m", {"N": 100_000}, 100_000, None),  # a recurrence has no positions
+        ("common-full", {"N": 100_000}, 100_000, None),
+    ],
+)
+def test_tokens_beyond_the_positions_are_said_first(spec, options, last, most):
+    ledger = analyze(spec, trace=False, **options)
+    said = () if most is None else (f"N = {last:,} is beyond the model's {most:,} positions",)
+    assert ledger.metadata.warnings == said
+    assert json.loads(ledger.to_json())["notes"][: len(said)] == list(said)
+
+
+def test_a_comparison_names_those_whose_positions_end():
+    words = ["--mode", "decode", "--N", "20k", "--no-trace"]
+    told = stdout_of("compare", "llama3-8b", "llama3.1-8b", "gpt-oss-20b", *words)
+    assert "\nLlama 3 8B: N = 20,000 is beyond the model's 8,192 positions\n" in told
+    lines = stdout_of("analyze", "llama3-8b", *words, "--on", "h100-sxm,l40s").splitlines()
+    assert lines[2] == "N = 20,000 is beyond the model's 8,192 positions"
+
+
+@pytest.mark.parametrize(
+    ("fields", "most"),
+    [
+        ({}, 4096),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 512}}, 4096),
+        ({"rope_scaling": {"type": "linear", "factor": 2.5}}, 10_240),
+        ({"rope_scaling": {"type": "dynamic", "factor": 4}}, 16_384),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}}, 16_384),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}}, 4096),
+        ({"rope_scaling": {"type": "linear", "factor": 8.0}, "model_type": "gemma3_text"}, 4096),
+        ({"rope_scaling": "none"}, 4096),
+        ({"text_config": {"max_position_embeddings": 9}}, 9),
+        ({"max_position_embeddings": None, "n_positions": 7}, 7),
+        ({"max_position_embeddings": "many"}, None),
+    ],
+)
+def test_positions_of_a_config_are_scaled_as_its_rotary_positions(fields, most):
+    assert positions_of_config({"max_position_embeddings": 4096} | fields) == most

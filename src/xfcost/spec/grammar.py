@@ -221,6 +221,8 @@ class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Number of vocabulary entries V."""
     length: Length = 512
     """Sequence length N, unless `--N` sets it."""
+    positions: Length | None = None
+    """The most tokens of a language model; `length` where it is left out."""
 
     @property
     def sides(self) -> tuple[int]:

@@ -10,6 +10,7 @@ import msgspec
 
 from xfcost.formulas.component import Component, Enter, Joining, Place, Residual, SubLayer
 from xfcost.formulas.residual import TwoStreams
+from xfcost.layers.tokens import Position
 from xfcost.ledger.errors import ComponentError, SpecError, combined
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid, sides_text
@@ -221,10 +222,21 @@ class Placement:
         )
 
     def _beyond_positions(self, stream: Stream) -> tuple[str, ...]:
-        """A warning where a language model is given more tokens than it has positions for: its own `length`."""
-        stated = self.loaded.data.get("input")
-        own = stated.get("length") if isinstance(stated, dict) and is_language_model(self.spec) else None
-        most = self.loaded.positions or own
+        """A warning where a language model is given more tokens than it has positions for: its own `length`.
+
+        A recurrence has none, nor has an attention with biases of distances alone.
+        """
+        stated, most = self.loaded.data.get("input"), self.loaded.positions
+        blocks = (block for stage in stream.stages for block in stage.blocks)
+        parts = (*stream.embed, *(part for block in blocks for part in block.parts))
+        placed = any(
+            getattr(part.component, "position", None) in ("rope", "alibi")
+            or getattr(part.component, "rope_dim", None) is not None
+            or isinstance(part.component, Position)
+            for part in parts
+        )
+        if most is None and placed and isinstance(stated, dict) and is_language_model(self.spec):
+            most = stated.get("positions") or stated.get("length")
         if most is None or not isinstance(stream.input, TokenInput):
             return ()
         return beyond_positions(stream.input.length + self.run.new_tokens - 1, most)

@@ -62,7 +62,7 @@ class Run(NamedTuple):
 def weights_of(run: Run, published: WeightFormat | str | None) -> tuple[WeightFormat | None, tuple[str, ...]]:
     """The format of the weights in `run` of a checkpoint in its own, and a warning where nothing is known of that.
 
-    A deployed run has the checkpoint's, unless one is given. A text in place of a format says what is not known.
+    A deployed run has the checkpoint's, unless one is given. Where nothing is known of a format, a text says what.
     """
     if run.weight_format is not None:
         return WEIGHT_FORMATS.get(run.weight_format), ()
