@@ -257,7 +257,7 @@ def test_csv_holds_what_is_drawn(tmp_path):
     target = tmp_path / "data.csv"
     result = xf("plot", "vit", "swin", "--N", "49:12544", "-o", target)
     assert (result.returncode, result.stderr) == (0, f"Wrote {target}\n")
-    assert result.stdout.splitlines()[0] == "ViT-S/8: slope 2.00 of mixing MACs from N = 49 to 12,544"
+    assert result.stdout.splitlines()[0] == "ViT-S/8: slope 2.00 of mixing MACs from N = 3,136 to 12,544"
     rows = table_of(target)
     _, lines = drawn("mixing", "vit", "swin", special=[784])
     for system in ("ViT-S/8", "Swin-T"):

@@ -343,3 +343,25 @@ def test_halving_ends(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(composing, "_MOST_HALVINGS", 1)
     with pytest.raises(UsageError):
         reach(load("bigbird-base"), Run(tokens=(1024,)))
+
+
+def test_work_is_bounded_by_counts(monkeypatch):
+    """2^32 tokens are reduced to those whose sets fit; a layer whose tokens read too much is refused."""
+    found = reach(load("sagan"), Run(size=(65_536, 65_536)))
+    assert (found.inputs[0].sides, found.notes) == (
+        (2048, 2048),
+        ("reduced: the input's sides are 1/32 of what was asked for",),
+    )
+    monkeypatch.setattr(reached, "MOST_READ", 100)
+    with pytest.raises(reached.TooManyTokens, match="5 tokens read more than 100 others; give a smaller --N or --size"):
+        reached.read_sets([(0, 2, 4)] * 10)
+
+
+def test_runs_of_unsorted_and_repeated_tokens():
+    found = reached.read_sets([(9, 3, 1, 2, 2), (5,), (), range(2, 4)])
+    assert list(zip(found.owner, found.first, found.length, strict=True)) == [
+        (0, 1, 3),
+        (0, 9, 1),
+        (1, 5, 1),
+        (3, 2, 2),
+    ]

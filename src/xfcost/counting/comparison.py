@@ -42,7 +42,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ratios: dict[str, dict[str, float | None]]
     """System -> quantity -> its value over the first system's."""
     growth: dict[str, dict[str, float | None]]
-    """System -> quantity -> exponent in N, between N and N·`factor` (4 on a grid, 2 in a sequence, in all streams)."""
+    """System -> quantity -> exponent in N, between `N` and N·`factor` (4 on a grid, 2 in a sequence, in all streams).
+
+    `N` is another than that of the ledger where that pads; `padded`: the exponents include padding.
+    """
     by_size: dict[str, dict[int, dict[str, int] | None]]
     """System -> side of a square image -> tokens and costs, None where it can't have that size; {} without images."""
     crossovers: tuple[dict[str, Any], ...]
@@ -267,9 +270,11 @@ def _by_kind(ledger: Ledger) -> dict[str, int | float | None]:
 
 def _growth(grown: Grown | None) -> dict[str, float | None]:
     if grown is None:
-        return dict.fromkeys([*GROWING, "factor"])
+        return dict.fromkeys([*GROWING, "factor", "N", "padded"])
     costs = {name: (curve(grown.own) or 0, curve(grown.other) or 0) for name, curve in GROWING.items()}
-    return {name: growth_exponent(*both, grown.factor) for name, both in costs.items()} | {"factor": grown.factor}
+    exponents = {name: growth_exponent(*both, grown.factor) for name, both in costs.items()}
+    padded = grown.own.metadata.steps or grown.other.metadata.steps
+    return exponents | {"factor": grown.factor, "N": grown.own.metadata.grid_tokens, "padded": padded}
 
 
 def _by_size(names: Sequence[str], systems: Sequence[SizedSystem]) -> dict[str, dict[int, dict[str, int] | None]]:

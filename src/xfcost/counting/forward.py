@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost import __version__
 from xfcost.formulas.attention import plain, tiled
-from xfcost.formulas.component import Mixer, PaddingNote, SubLayer, single_token
+from xfcost.formulas.component import CroppingNote, Mixer, PaddingNote, SubLayer, single_token
 from xfcost.formulas.letters import lettered, order
 from xfcost.formulas.letters import orders as orders_of
 from xfcost.formulas.residual import component_rows
@@ -230,7 +230,8 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
         preset=not is_path(architecture.source),
         paper=spec.paper,
         notes=tuple(note for note, _ in notes),
-        padded=any(padded for _, padded in notes),
+        padded=any(kind is PaddingNote for _, kind in notes),
+        cropped=any(kind is CroppingNote for _, kind in notes),
         image=next((entry.sides for entry in inputs if isinstance(entry, ImageInput | VideoInput)), None),
         streams=tuple({"name": stream.name} | _shape(stream.grid) for stream in streams),
         stages=tuple(
@@ -266,8 +267,8 @@ def _shape(grid: Grid) -> dict[str, Any]:
     return {"tokens": grid.tokens, "extra_tokens": grid.special, "grid": list(grid.sides)}
 
 
-def _notes(architecture: Architecture) -> Iterator[tuple[str, bool]]:
-    """Every note of the components once, with its stage; and whether it is about padding."""
+def _notes(architecture: Architecture) -> Iterator[tuple[str, type[str]]]:
+    """Every note of the components once, with its stage; and of which kind it is."""
     texts = set()
     decodes = architecture.mode == "decode"
     for labelled in architecture.parts():
@@ -279,6 +280,6 @@ def _notes(architecture: Architecture) -> Iterator[tuple[str, bool]]:
             text = f"{stage}: {note}"
             if text not in texts:
                 texts.add(text)
-                yield text, isinstance(note, PaddingNote)
+                yield text, type(note)
     if any(part.residual != "none" and part.residual.norm == "group_norm" for part, *_ in architecture.parts()):
-        yield "a group norm's mean and variance are over all tokens: the norms of the residuals mix globally", False
+        yield "a group norm's mean and variance are over all tokens: the norms of the residuals mix globally", str

@@ -196,11 +196,16 @@ class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slope_points(self) -> dict[int, Ledger]:
-        """The sizes that a slope is of: those without padding, where the system has two; else all."""
+        """The sizes that a slope is of, the largest, down to a fourth of its tokens or to the next size below.
+
+        They are of those without padding (and without tokens that are left out), where the system has two; else of all.
+        """
         points = dict(zip(self.xs, self.ledgers, strict=True))
-        whole = {x: ledger for x, ledger in points.items() if not ledger.metadata.padded}
+        whole = {x: ledger for x, ledger in points.items() if not ledger.metadata.steps}
         whole |= self.unpadded if len(whole) < 2 else {}  # noqa: PLR2004 - a line has two ends
-        return whole if len(whole) > 1 else points
+        every = sorted(whole if len(whole) > 1 else points)
+        least = min(every[-1] // (2 if self.axis is PIXELS else 4), every[-2])
+        return {x: (whole | points)[x] for x in every if x >= least}
 
     def slope(self, quantity: str) -> float | None:
         """The exponent in N of a figure, through `slope_points`."""
@@ -295,12 +300,12 @@ _MOST_TRIED: Final = 120
 
 def _without_padding(ledgers: Mapping[int, Ledger], sized: SizedSystem) -> dict[int, Ledger]:
     """The least and the largest size without padding near the ends, or larger ones; none where all pad."""
-    if not any(ledger.metadata.padded for ledger in ledgers.values()):
+    if not any(ledger.metadata.steps for ledger in ledgers.values()):
         return {}
 
     def first(steps: Iterable[int]) -> dict[int, Ledger]:
         counted = ((x, ledgers.get(x) or sized.ledgers([x])[0].get(x)) for x in map(sized.sizes.value, steps))
-        return dict(islice(((x, one) for x, one in counted if one and not one.metadata.padded), 1))
+        return dict(islice(((x, one) for x, one in counted if one and not one.metadata.steps), 1))
 
     low, high = (sized.sizes.step_below(x) for x in (min(ledgers), max(ledgers)))
     found = first(range(low, high + 1)[:_MOST_TRIED]) | first(range(high, low - 1, -1)[:_MOST_TRIED])

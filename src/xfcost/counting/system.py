@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Final, Protocol
 
 import msgspec
@@ -14,6 +15,9 @@ from xfcost.spec.inputs import image_size_for_grid, sized_inputs, takes_images, 
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+
+# Doublings of a spec's own input in search of one without padding.
+_MOST_DOUBLINGS: Final = 12
 
 
 class Grown(msgspec.Struct, frozen=True):
@@ -135,11 +139,28 @@ class SpecSystem(msgspec.Struct, frozen=True):
         return first_scores(on_grid), first_scores(eager)
 
     def grown(self, ledger: Ledger, run: Run) -> Grown | None:
-        """In the mode `generate` that of the prefill."""
+        """In the mode `generate` that of the prefill.
+
+        Where that pads, it is from the spec's own input, doubled until it is as long, if that and its double do not.
+        """
         if run.mode == "generate":
             ledger = self.ledger(run)
+        grown = self._from(ledger, run)
+        if grown is None or not (grown.own.metadata.steps or grown.other.metadata.steps):
+            return grown
+        own = run._replace(tokens=None, size=None)
+        for power in range(_MOST_DOUBLINGS):
+            with suppress(XfcostError):
+                longer = self.ledger(own._replace(scale=(2**power, 1)))
+                if longer.metadata.grid_tokens >= ledger.metadata.grid_tokens:
+                    found = self._from(longer, own, 2**power)
+                    return found if found and not (longer.metadata.steps or found.other.metadata.steps) else grown
+        return grown
+
+    def _from(self, ledger: Ledger, run: Run, times: int = 1) -> Grown | None:
+        """From `ledger`, of `run` scaled `times`, to its input doubled, or halved."""
         length = 2 ** self.axes(run)
-        for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
+        for scale, factor in (((2 * times, 1), length), ((times, 2), 1 / length)):
             try:
                 return Grown(ledger, self.ledger(run._replace(scale=scale)), factor)
             except XfcostError:  # beyond the last learned position, or a side that can't be halved

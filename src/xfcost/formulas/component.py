@@ -34,6 +34,12 @@ class PaddingNote(str):
     __slots__ = ()
 
 
+class CroppingNote(str):
+    """A note that the last tokens go into no patch or kernel: costs then grow in steps."""
+
+    __slots__ = ()
+
+
 # Whose tokens the outputs of a component depend on, as it says itself ────────────────────────────────────────────────
 
 

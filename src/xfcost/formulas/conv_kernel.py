@@ -12,6 +12,7 @@ from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.component import (
     Component,
     ComponentError,
+    CroppingNote,
     Grid,
     Letter,
     Mixer,
@@ -215,7 +216,7 @@ def unread_note(kernel: ConvKernel, grid: Grid) -> Iterator[str]:
             "its steps: they go into no output"
         )
     elif any(remainder):
-        yield (
+        yield CroppingNote(
             f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} does not tile the grid "
             f"{sides_text(grid.sides)}: the last {sides_text(remainder)} positions along its axes go into no output"
         )

@@ -46,6 +46,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """What a reader must know: padding, clipped windows, tables of one resolution."""
     padded: bool = False
     """Are tokens padded to whole windows, blocks or chunks, so that costs grow in steps?"""
+    cropped: bool = False
+    """Do the last tokens go into no patch or kernel, so that costs grow in steps?"""
     published: tuple[dict[str, Any], ...] = ()
     image: tuple[int, ...] | None = None
     """Height and width of the input image (a video's frames before them); None of other inputs."""
@@ -66,6 +68,11 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     inputs: str | None = None
     """The input tensors of a module, `x: 1×3×224×224 float32`; None of a spec."""
     versions: dict[str, str] = {}
+
+    @property
+    def steps(self) -> bool:
+        """Do costs grow in steps, for tokens are padded or left out?"""
+        return self.padded or self.cropped
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):

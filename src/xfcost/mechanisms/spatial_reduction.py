@@ -12,6 +12,7 @@ from xfcost.formulas.arithmetic import ceil_div, common_divisor
 from xfcost.formulas.attention import attention_of, with_mask
 from xfcost.formulas.component import (
     ComponentError,
+    CroppingNote,
     Grid,
     Letter,
     Number,
@@ -177,7 +178,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         grid = place.grid
         remainder = [side - inside for side, inside in zip(grid.sides, self._in_patches(grid), strict=True)]
         if any(remainder):
-            yield (
+            yield CroppingNote(
                 f"patches of {sides_text(self.kernel(grid).sides)} don't tile the grid {sides_text(grid.sides)}: "
                 f"its last {sides_text(remainder)} rows and columns go into no key, and no other token reads them"
             )

@@ -236,10 +236,10 @@ def growth_texts(comparison: Comparison) -> Iterator[Part]:
     """Growth exponents in N, a row per system."""
     words, rows = growth_words(comparison.ledgers), dict[str, str]()
     yield line(f"growth{forward_part(comparison)}, exponent e in cost ~ N^e:", "bold")
-    for name in comparison.names:
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         growth = comparison.growth[name]
         exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
-        rows[f"  {name}"] = f"{exponents}{_between(growth['factor'])}"
+        rows[f"  {name}"] = f"{exponents} ({growth_range(growth, ledger)})"
     yield _named_rows(rows, TableColumn(""))
 
 
@@ -259,11 +259,16 @@ def exponent_text(value: float | None) -> str:
     return units.DASH if value is None else f"{value:.2f}"
 
 
-def _between(factor: float | None) -> str:
-    """Between which N the exponents are taken."""
+def growth_range(growth: Mapping[str, float | None], ledger: Ledger) -> str:
+    """Between which N the exponents are taken: `to 4·N`, or `N = 3,136 to 12,544, without padding`."""
+    factor, n = growth["factor"], growth["N"]
     if factor is None:
-        return " (no other N fits)"
-    return f" (to {units.ratio(factor)[:-1]}·N)" if factor > 1 else f" (from N/{units.ratio(1 / factor)[:-1]})"
+        return "no other N fits"
+    if n != ledger.metadata.grid_tokens:
+        low, high = sorted((n or 0, (n or 0) * factor))
+        return f"N = {low:,.0f} to {high:,.0f}, without padding"
+    span = f"to {units.ratio(factor)[:-1]}·N" if factor > 1 else f"from N/{units.ratio(1 / factor)[:-1]}"
+    return f"{span}, with its steps" if growth["padded"] else span
 
 
 # Letters of a name that are not broken.

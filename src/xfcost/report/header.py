@@ -205,8 +205,8 @@ def _growth(form: ClosedForm) -> str:
     if not known:
         return ""
     told = ", ".join(f"{word} {exponent:.2f}" for word, exponent in known.items())
-    more = form.N * (form.growth["factor"] or 1)
-    return f"growth, exponent e in cost ~ {form.letter}^e between {form.letter} = {form.N:,} and {more:,.0f}: {told}"
+    low, high = sorted((form.N, form.N * (form.growth["factor"] or 1)))
+    return f"growth, exponent e in cost ~ {form.letter}^e between {form.letter} = {low:,.0f} and {high:,.0f}: {told}"
 
 
 def probe_parts(ledger: Ledger) -> Iterator[Part]:

@@ -214,12 +214,17 @@ def _bars(timings: Sequence[Timing]) -> str:
 
 
 def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
-    padded = [one for one in sweeps if any(ledger.metadata.padded for ledger in one.ledgers)]
+    padded = [one for one in sweeps if any(map(_padded, one.ledgers))]
+    cropped = [one for one in sweeps if one not in padded and any(ledger.metadata.cropped for ledger in one.ledgers)]
     parts = []
-    if padded and metric != "params":
-        names = f" of {', '.join(one.name for one in padded)}" if len(padded) <= _MOST_NAMED else ""
-        slopes = "; slopes are of sizes without it" if all(map(_without_padding, padded)) else ""
-        parts.append(f"Steps{names}: padding to whole windows or blocks is counted{slopes}.")
+    for stepped, why in (
+        (padded, "padding to whole windows or blocks is counted"),
+        (cropped, "the last tokens go into no patch or kernel"),
+    ):
+        if stepped and metric != "params":
+            names = f" of {', '.join(one.name for one in stepped)}" if len(stepped) <= _MOST_NAMED else ""
+            slopes = "; slopes are of sizes without it" if all(map(_without_padding, stepped)) else ""
+            parts.append(f"Steps{names}: {why}{slopes}.")
     parts += [_module_text(one) for one in sweeps if is_module(one)]
     without: dict[str, list[str]] = {}
     for one in sweeps:
@@ -231,9 +236,13 @@ def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     return " ".join(parts)
 
 
+def _padded(ledger: Ledger) -> bool:
+    return ledger.metadata.padded
+
+
 def _without_padding(one: CountedSweep) -> bool:
     """Is its slope of sizes without padding alone?"""
-    return not any(ledger.metadata.padded for ledger in one.slope_points.values())
+    return not any(ledger.metadata.steps for ledger in one.slope_points.values())
 
 
 def skipped_text(one: CountedSweep) -> str:
@@ -255,7 +264,8 @@ def _summary(sweeps: Sequence[CountedSweep], metric: str) -> Iterator[str]:
         if any(values):
             points = sorted(one.slope_points)
             span = f"from {one.axis.word} = {points[0]:,} to {points[-1]:,}"
-            span += ", sizes without padding" if len(points) < len(one.xs) else ""
+            if _without_padding(one) and any(ledger.metadata.steps for ledger in one.ledgers):
+                span += ", sizes without padding" if any(map(_padded, one.ledgers)) else ", sizes in whole patches"
             quantity, title = METRICS[metric].quantity, METRICS[metric].title
             words = QUANTITIES[quantity].name if quantity in QUANTITIES else lowered(title)
             yield f"{one.name}: slope {slope_text(one.slope(quantity))} of {words} {span}"

@@ -24,15 +24,20 @@ from xfcost.spec.architecture import Part
 MOST_BYTES: Final = 2**27
 
 
+# Tokens that may be looked at to see what those of one layer read; a token costs as much as reading so many others.
+MOST_READ: Final = 2**26
+_PER_TOKEN: Final = 16
+
+
 class TooManyTokens(UsageError):  # noqa: N818 - it is caught, and a smaller input taken
-    """Sets that would take more than `MOST_BYTES`."""
+    """Sets that would take more than `MOST_BYTES`, or reads more than `MOST_READ`."""
 
 
 def check_room(rows: int, units: int) -> None:
     """Raise TooManyTokens where so many rows of bits don't fit."""
     size = rows * 8 * -(-units // 64)  # whole words of 64 bits
     if size > MOST_BYTES:
-        raise TooManyTokens(f"{rows:,} sets of {units:,} tokens take {size:,} bytes")
+        raise TooManyTokens(f"{rows:,} sets of {units:,} tokens take {size:,} bytes; give a smaller --N or --size")
 
 
 class ReadSets(NamedTuple):
@@ -51,7 +56,13 @@ def read_sets(reads: Iterable[Sequence[int]]) -> ReadSets:
     """The sets of outputs that read these inputs, one after the other."""
     which, found = array("q"), dict[tuple[tuple[int, int], ...], int]()
     before: Sequence[int] | None = None
+    work = 0
     for read in reads:
+        work += _PER_TOKEN + (0 if isinstance(read, range) else len(read))
+        if work > MOST_READ:
+            raise TooManyTokens(
+                f"{len(which):,} tokens read more than {MOST_READ:,} others; give a smaller --N or --size"
+            )
         if before is None or read != before:
             before, number = read, found.setdefault(_runs(read), len(found))
         which.append(number)
@@ -65,9 +76,12 @@ def _runs(read: Sequence[int]) -> tuple[tuple[int, int], ...]:
         return ()
     if isinstance(read, range) and read.step == 1:
         return ((read.start, len(read)),)
-    places = np.unique(np.asarray(read, dtype=np.int64))
-    starts = np.flatnonzero(np.diff(places, prepend=-2) > 1)
-    return tuple(zip(places[starts].tolist(), np.diff(starts, append=len(places)).tolist(), strict=True))
+    if len(read) == 1:
+        return ((read[0], 1),)
+    places = np.sort(np.asarray(read, dtype=np.int64))
+    ends = np.flatnonzero(np.diff(places, append=places[-1] + 2) > 1)
+    first, last = places[np.r_[0, ends[:-1] + 1]], places[ends]
+    return tuple(zip(first.tolist(), (last - first + 1).tolist(), strict=True))
 
 
 class Bits:
@@ -137,12 +151,14 @@ class Intervals:
     @classmethod
     def identity(cls, units: int) -> Intervals:
         """Each unit alone."""
+        check_room(units, 128)  # two numbers
         own = np.arange(units, dtype=np.int64)
         return cls(own, own + 1, units)
 
     @classmethod
     def full(cls, rows: int, units: int) -> Intervals:
         """All units in every row."""
+        check_room(rows, 128)
         return cls(np.zeros(rows, np.int64), np.full(rows, units, np.int64), units)
 
     @property
@@ -331,6 +347,7 @@ class DependenceSets(NamedTuple):
 
     def counts(self) -> np.ndarray:
         """Units of each token."""
+        check_room(prod(axis.rows for axis in self.axes), 64)
         return reduce(np.multiply.outer, [axis.counts() for axis in self.axes]).ravel()
 
     def is_full(self) -> bool:

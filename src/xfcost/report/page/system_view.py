@@ -15,7 +15,7 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import KINDS, Mixing, Operation
 from xfcost.ledger.roofline import Roofline
-from xfcost.report.compare import cost_texts, exponent_text, growth_words
+from xfcost.report.compare import cost_texts, exponent_text, growth_range, growth_words
 from xfcost.report.crossovers import crossover_texts, forward_part, size_crossover_texts
 from xfcost.report.header import COUNTED_ONLY, header
 from xfcost.report.input_description import input_warnings, names_text
@@ -108,15 +108,13 @@ def spaced(line: str) -> str:
 
 
 def _growth(comparison: Comparison, place: int) -> Iterator[str]:
-    """`growth, exponent e in cost ~ N^e from N to 4·N: MACs 1.41, …`; nothing where no other N fits."""
+    """`growth, exponent e in cost ~ N^e (to 4·N): MACs 1.41, …`; nothing where no other N fits."""
     growth, ledger = comparison.growth[comparison.names[place]], comparison.ledgers[place]
-    factor = growth["factor"]
-    if factor is None:
+    if growth["factor"] is None:
         return
-    span = f"from N to {units.ratio(factor)[:-1]}·N" if factor > 1 else f"from N/{units.ratio(1 / factor)[:-1]} to N"
     words = growth_words([ledger]).items()
     exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words)
-    yield f"growth{forward_part(comparison)}, exponent e in cost ~ N^e {span}: {exponents}"
+    yield f"growth{forward_part(comparison)}, exponent e in cost ~ N^e ({growth_range(growth, ledger)}): {exponents}"
 
 
 def system_view(content: PageContent, place: int) -> dict[str, Any]:
