@@ -16,7 +16,7 @@ from xfcost.counting.choosing import at_batch
 from xfcost.counting.devices import device_names, read_devices, read_several
 from xfcost.counting.on_devices import memory_need, step_bound
 from xfcost.ledger import calibration
-from xfcost.ledger.choosing import choice_record
+from xfcost.ledger.choosing import BatchAtRate, choice_record
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError
 
@@ -151,6 +151,15 @@ def test_a_price_of_one_device_leaves_those_of_the_user_s_file(tmp_path: Path, m
 def test_a_faster_rate_or_a_lower_share_is_the_limit() -> None:
     rate = choices(on="h100-sxmx8", batch=1, tokens_per_user=30, mbu=0.5)["h100-sxm x8"].at_rate
     assert (rate.batch, rate.limit) == ((8 * 3350e9 / 60 - read(0)) // (read(1) - read(0)), "rate") == (29, "rate")
+
+
+@pytest.mark.parametrize(
+    ("by_rate", "by_memory", "found"),
+    [(5, 7, (5, "rate")), (7, 5, (5, "memory")), (5, 5, (5, "rate")), (None, 5, (5, "memory")), (5, None, (5, "rate"))],
+)
+def test_the_limit_that_a_larger_batch_would_break(by_rate: int | None, by_memory: int | None, found: object) -> None:
+    rate = BatchAtRate(tokens_per_user=1, by_rate=by_rate, by_memory=by_memory, seconds=None)
+    assert (rate.batch, rate.limit) == found
 
 
 def test_a_rate_that_one_sample_does_not_get() -> None:

@@ -161,8 +161,9 @@ def test_every_batch_has_its_own_cache():
 @pytest.mark.parametrize("name", ["gpt-oss-20b", "qwen3-30b-a3b"])
 def test_a_generation_has_the_parameters_of_its_prompt(name):
     prompt, whole = (analyze(name, mode=mode, N=8, **more) for mode, more in (("prefill", {}), ("generate", NEW)))
-    for quantity in ("params", "active_params"):
+    for quantity in ("params", "active_params", "attention_entries"):
         assert 0 < whole.total(quantity) == prompt.total(quantity)
+    assert whole.weights_read() == pytest.approx(prompt.weights_read())
 
 
 def test_a_comparison_of_generations_has_the_work_of_each():

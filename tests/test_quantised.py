@@ -151,6 +151,8 @@ def test_products_of_quantised_operands_have_their_peak_where_the_device_has_one
     assert plain.flops == weights.flops == of_matrices + of_pairs + of_head
     assert (weights.quantised_flops, both.quantised_flops) == (of_matrices, of_matrices + of_pairs)
     assert weights.compute_seconds == pytest.approx(of_matrices / 1978.9e12 + (of_pairs + of_head) / 989.4e12, rel=1e-3)
+    two = bound("h100-sxmx2", weights="fp8")
+    assert two.compute_seconds == pytest.approx(weights.compute_seconds / 2)
     assert both.compute_seconds < weights.compute_seconds < plain.compute_seconds
     # of quantised keys and values the pairs alone, eager or in one kernel
     for attention in ("eager", "fused"):

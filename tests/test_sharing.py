@@ -249,6 +249,20 @@ def test_a_generation_adds_its_phases():
     for name in ("bytes", "flops", "link_bytes"):
         assert getattr(whole.phases[1].time, name) == sum(getattr(one, name) for one in steps)
     assert whole.outputs == 18
+    # of experts a step reads the expected ones, every time
+    options = {"tensor_parallel": 8, "batch": 6}
+    experts = on("mixtral-8x7b", "h100-sxmx8", mode="generate", N=64, new_tokens=4, **options).phases[1].time
+    steps = [on("mixtral-8x7b", "h100-sxmx8", N=n, **options).time for n in (65, 66, 67)]
+    assert experts.expected_bytes == pytest.approx(sum(one.expected_bytes for one in steps))
+
+
+def test_a_table_that_both_ends_share_is_held_once_by_each():
+    # GPT-2: 12 blocks of 12·768² weights and 13·768 more; tables of 50,257 words and 1,024 positions, a last norm
+    blocks, words, positions = 12 * (12 * 768**2 + 13 * 768), 50_257 * 768, 1024 * 768
+    single = on("gpt2", "h100-sxmx2", tensor_parallel=1).memory.weights
+    assert single == 2 * (blocks + words + positions + 2 * 768) == 2 * 124_439_808
+    stages = on("gpt2", "h100-sxmx2", pipeline=2).memory.weights
+    assert stages == 2 * (blocks // 2 + words + positions)
 
 
 WORDS = ["analyze", "llama3-70b", "--mode", "decode", "--N", "8k", "--batch", "16", "--on", "h100-sxmx16"]
