@@ -244,8 +244,9 @@ class SinkhornAttention(nn.Module):
         q, k, v = (split_heads(part, self.heads).unflatten(2, (self.blocks, self.block)) for part in parts)
         pooled_BHUK = self.pool(q) if self.pool_queries is None else self.pool_queries(q)
         order_BHUV = self.balance(self.sort_logits(self.sort_scores(pooled_BHUK, self.pool(k))))
-        candidates = (k, v) if self.null_keys is None else (self.null_keys(k), self.null_values(v))
-        sorted_k, sorted_v = (self.reorder(order_BHUV, one) for one in candidates)
+        blocks_k = k if self.null_keys is None else self.null_keys(k)
+        blocks_v = v if self.null_values is None else self.null_values(v)
+        sorted_k, sorted_v = self.reorder(order_BHUV, blocks_k), self.reorder(order_BHUV, blocks_v)
         if self.beside is None:
             y_BHPK = self.core(q.flatten(2, 3), sorted_k.flatten(2, 3), sorted_v.flatten(2, 3))
         else:
