@@ -438,15 +438,19 @@ class ModuleOptions(InputOptions, total=False):
     mixing: Annotated[
         bool | None,
         Option(
-            "Find how each operation mixes tokens without a time limit, or not at all.",
+            "Find how each operation mixes tokens without a limit, or not at all.",
             flag="--mixing/--no-mixing",
-            python="Runs are on the CPU at small sizes. None: where it can be run so and time allows; of a spec, where "
+            python="Runs are on the CPU at small sizes. None: up to mixing_limit, where it can be run so; of a spec, where "
             "it is traced.",
         ),
     ]
-    mixing_time: Annotated[
-        float | None, Option("Seconds to spend on finding mixing kinds (default: 10; 0 skips it).", "SECONDS")
-    ]
+    mixing_limit: Annotated[
+        Real,
+        Option(
+            "Tensor elements to follow in finding mixing kinds (default: 400M; 0 skips it).", "ELEMENTS",
+            read.mixing_limit,
+        ),
+    ]  # fmt: skip
 
 
 class OneModuleOptions(TypedDict, total=False):

@@ -117,7 +117,8 @@ class How(NamedTuple):
     closed_form: bool | None = None
     """Also count it at other N, where N is a letter of its inputs; None: where that is quick."""
     mixing: float = 0
-    """Seconds in which to find how each operation mixes tokens, in the module on the CPU; of `inf` it must be found."""
+    """Elements to follow, at most, to find how each operation mixes tokens, in the module on the CPU; of `inf` it must
+    be found."""
     mode: Mode = "forward"
     """`prefill` and `decode` of a model that takes a cache; a training step has a plan."""
     plan: RunPlan | None = None
@@ -327,11 +328,15 @@ def _of_run(  # noqa: PLR0913 - a run and what the ledger has of it
 
 def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
     """The ledger with a note of where kinds were found, and one of the rows without a kind."""
-    missing = Counter(row.ran.kind_missing for row in ledger.rows if row.ran and row.ran.kind_missing)
-    if missing:
-        rows = "1 row has" if missing.total() == 1 else f"{missing.total()} rows have"
+    without = [row for row in ledger.rows if row.ran and row.ran.kind_missing]
+    if without:
+        missing = Counter(row.ran.kind_missing for row in without if row.ran)
+        share = (ledger.part(without).total("macs") or 0) / max(ledger.total("macs") or 0, 1)
         reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
-        ledger = ledger.with_note(f"{rows} no known mixing kind: {reasons}")
+        ledger = ledger.with_note(
+            f"{len(without)} of {len(ledger.rows)} rows, with {share:.1%} of the MACs, ".replace("%", " %")
+            + f"{'has' if len(without) == 1 else 'have'} no known mixing kind: {reasons}"
+        )
     alone = [row.operation for row in ledger.rows if row.mixing == "local" and row.reads_tokens == 1]
     if alone:
         ledger = ledger.with_note(
