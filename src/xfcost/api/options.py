@@ -471,7 +471,7 @@ class OneModuleOptions(TypedDict, total=False):
         bool | None,
         Option(
             "For a module whose inputs have an N: also count it at other N, and return its costs as polynomials in "
-            "N. None: if one run takes at most two seconds.",
+            "N. None: if one run has at most 10,000 operations.",
             flag="",
         ),
     ]
