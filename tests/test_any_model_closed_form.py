@@ -505,9 +505,8 @@ class NeverFits:
 
 
 def test_a_slow_module_without_a_polynomial_is_counted_on_demand_alone() -> None:
-    slow, patient = (
-        ModuleSystem(NeverFits(), patient=one, work_done=partial(next, itertools.count(step=3000))) for one in (False, True)
-    )
+    work = itertools.count(step=3000)
+    slow, patient = (ModuleSystem(NeverFits(), patient=one, work_done=partial(next, work)) for one in (False, True))
     for one in (slow, patient):
         one.account(Run(tokens=(12,)), How(trace=False, closed_form=False))
     assert "a run has 3,000 operations: crossovers are skipped; --verbose searches for them" in next(slow.remarks())

@@ -440,8 +440,8 @@ class ModuleOptions(InputOptions, total=False):
         Option(
             "Find how each operation mixes tokens without a limit, or not at all.",
             flag="--mixing/--no-mixing",
-            python="Runs are on the CPU at small sizes. None: up to mixing_limit, where it can be run so; of a spec, where "
-            "it is traced.",
+            python="Runs are on the CPU at small sizes. None: up to mixing_limit, where it can be run so; of a spec, "
+            "where it is traced.",
         ),
     ]
     mixing_limit: Annotated[

@@ -77,7 +77,9 @@ def find_mixing(  # noqa: PLR0913 - options
     return None
 
 
-def _found(full: RecordedModule, built: Sequence[Built], budget: Budget, said: Axes, longer: Given | None) -> str | None:
+def _found(
+    full: RecordedModule, built: Sequence[Built], budget: Budget, said: Axes, longer: Given | None
+) -> str | None:
     built = sorted(built, key=lambda one: sum(tensor.numel() for tensor in reached(one[1])))
     models = [original(model) for model, _ in built]
     for model in models:

@@ -242,18 +242,18 @@ class ModuleSystem:
     @cached_property
     def _counts(self) -> dict[str, CountedSizes]:
         """Its ledgers along N and along the sides of square images, where it has them."""
-        first, found = self._first or Lengths(), dict[str, CountedSizes]()
+        first, found, done = self._first or Lengths(), dict[str, CountedSizes](), self._work_done
         on_numbers = self.own.module is not None and self.own.module.tensors == "real"
         if self.has_tokens:
             own = first.tokens or 0
             most = _MOST_TIMES_ON_NUMBERS * own if on_numbers else _MOST_TOKENS
             at_n = lambda n: self._at(first._replace(tokens=n))  # noqa: E731 - one line
-            found["N"] = CountedSizes(own, at_n, most, counted=_MOST_COUNTED, work_done=self._work_done)
+            found["N"] = CountedSizes(own, at_n, most, counted=_MOST_COUNTED, work_done=done)
         if self.has_images:
             own = max(first.size or (1, 1))
             most = _MOST_TIMES_ON_NUMBERS * own if on_numbers else _MOST_SIDE
             at_side = lambda n: self._at(first._replace(size=(n, n)))  # noqa: E731 - one line
-            found["side"] = CountedSizes(own, at_side, most, counted=_MOST_COUNTED, sides=True, work_done=self._work_done)
+            found["side"] = CountedSizes(own, at_side, most, counted=_MOST_COUNTED, sides=True, work_done=done)
         return found
 
     def _at(self, lengths: Lengths) -> Ledger:

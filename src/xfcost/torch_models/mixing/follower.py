@@ -131,8 +131,11 @@ class Noted(NamedTuple):
 _EACH: Final = 10_000
 
 
-class LimitReached(BaseException):  # noqa: N818 - no error, and the code of a module must not catch it
-    """More work is needed than there may be. What later operations would say of earlier ones is then not known."""
+class LimitReached(BaseException):
+    """No code of a module catches it.
+
+    More work is needed than there may be. What later operations would say of earlier ones is then not known.
+    """
 
 
 class Budget:
@@ -413,7 +416,7 @@ class Follower(TorchDispatchMode):
         return outcome
 
     def meanings(self) -> tuple[int, int]:
-        """How many learned vectors, and sets of tokens, have become tokens: the same owners then mean something else."""
+        """How many learned vectors, and sets of tokens, have become tokens: then the same owners mean another thing."""
         return len(self.places.latents) - len(self.places.learned), len(self._tokens_of)
 
     def _report(self, report: Callable[..., None], tensor: Tensor, **details: Any) -> None:
