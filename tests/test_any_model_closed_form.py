@@ -1,7 +1,9 @@
 """The closed form of a module in N and in pixels, recovered from its counts."""
 
+import itertools
 import json
 from collections.abc import Callable
+from functools import partial
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -231,16 +233,15 @@ def test_without_the_letter_there_is_none(code: Path) -> None:
 
 
 def test_a_slow_run_is_not_repeated_unless_asked(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledgers, "_QUICK", 0.0)
+    monkeypatch.setattr(ledgers, "_QUICK", 0)
     found = form(xfcost.analyze(f"{code}:Net", N=16, trace=False))
     assert found.macs is None
     assert "--verbose also counts it at other N" in str(found.refused)
     assert form(xfcost.analyze(f"{code}:Net", N=16, trace=False, closed_form=True)).macs == "16·N"
 
 
-def test_a_first_run_that_loads_code_is_timed_again(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter([0.0, 5.0, 5.0, 5.1])
-    monkeypatch.setattr(ledgers, "perf_counter", lambda: next(ticks))
+def test_what_the_search_for_kinds_runs_does_not_count(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "_QUICK", 10)
     assert form(xfcost.analyze(f"{code}:Net", N=16, trace=False)).macs == "16·N"
 
 
@@ -492,17 +493,6 @@ def test_the_sizes_at_which_a_module_runs() -> None:
             found.ledger(99)
 
 
-class Slow:
-    """A clock: every reading is a second after the one before."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        self.seconds += 1
-        return self.seconds
-
-
 class NeverFits:
     """A module without a polynomial."""
 
@@ -515,10 +505,11 @@ class NeverFits:
 
 
 def test_a_slow_module_without_a_polynomial_is_counted_on_demand_alone() -> None:
-    slow, patient = (ModuleSystem(NeverFits(), patient=one, clock=Slow()) for one in (False, True))
+    work = itertools.count(step=3000)
+    slow, patient = (ModuleSystem(NeverFits(), patient=one, work_done=partial(next, work)) for one in (False, True))
     for one in (slow, patient):
         one.account(Run(tokens=(12,)), How(trace=False, closed_form=False))
-    assert "a run takes 1.0 s: crossovers are skipped; --verbose searches for them" in next(slow.remarks())
+    assert "a run has 3,000 operations: crossovers are skipped; --verbose searches for them" in next(slow.remarks())
     with pytest.raises(XfcostError, match="no polynomial fits its costs"):
         slow.costs(Run(tokens=(13,)))
     assert "it is counted at every N that is looked at" in next(patient.remarks())

@@ -180,7 +180,7 @@ def test_a_trace_checks_the_kinds(tiny: str) -> None:
     assert 0 < count < len(whole.rows)
     text = f"kinds: the running model agrees, in {count} of {len(whole.rows)} operations (--probe lists the others)"
     assert text in " ".join(checked.output.split())
-    for left_out in (("--no-mixing",), ("--mixing-time", "0"), ("--no-trace",)):
+    for left_out in (("--no-mixing",), ("--mixing-limit", "0"), ("--no-trace",)):
         assert "kinds:" not in run(tiny, *left_out).output
     assert text in " ".join(run(tiny, "--no-trace", "--mixing").output.split())
     assert "kinds:" not in run("gpt2", "--mode", "decode", "--N", "16").output
@@ -200,10 +200,10 @@ def test_a_kind_declared_wrongly_ends_a_traced_report_with_1(tiny: str) -> None:
     assert not any(key.startswith("probed") for key in told["operations"][0])
 
 
-def test_what_time_does_not_allow_is_not_checked(tiny: str) -> None:
-    probe = xfcost.analyze(tiny, mixing_time=1e-9).probe  # over before the first part
+def test_what_the_limit_does_not_allow_is_not_checked(tiny: str) -> None:
+    probe = xfcost.analyze(tiny, mixing_limit=1).probe  # reached before the first part
     assert probe is not None
-    over = {row.path for row in probe.left_out if row.reason == "the time limit of --mixing-time was reached"}
+    over = {row.path for row in probe.left_out if row.reason == "the limit of --mixing-limit was reached"}
     assert {"stages.0.pattern.0.0.scores", "head.linear"} <= over
     assert len(probe.left_out) == len(probe.rows)
-    assert f"kinds: none of {len(probe.rows)} operations could be checked" in run(tiny, "--mixing-time", "1e-9").output
+    assert f"kinds: none of {len(probe.rows)} operations could be checked" in run(tiny, "--mixing-limit", "1").output

@@ -22,6 +22,7 @@ from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.sliding import GlobalLocal
 from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
+from xfcost.torch_models.mixing.follower import Budget
 from xfcost.torch_models.probing import small as small_module
 from xfcost.torch_models.probing.account import probed_part
 from xfcost.torch_models.probing.small import made_small
@@ -35,7 +36,7 @@ def place(
 
 
 def rows_of(component: Component, at: Place) -> dict[str, ProbedRow]:
-    rows = probed_part(Part("it", component, at, "none"), {}, lambda text: None).rows
+    rows = probed_part(Part("it", component, at, "none"), {}, lambda text: None, Budget()).rows
     return {row.path: row for row in rows}
 
 

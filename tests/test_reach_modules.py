@@ -1,6 +1,6 @@
 """`reach` of torch modules, by changing one token at a time, and of the running models of specs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.mechanisms.window import Window
 from xfcost.report.reach import answers, inputs_text
 from xfcost.torch_models.any_model.inputs import Given
-from xfcost.torch_models.reach import any_reach as affordable
+from xfcost.torch_models.reach import any_reach
 from xfcost.torch_models.reach.any_reach import Output, blocks_of, grid_of, position_axes, reach_of_module
 
 
@@ -242,23 +242,18 @@ def test_a_module_that_runs_no_block_is_refused(model: type[nn.Module]) -> None:
         xfcost.reach(model(), example_inputs=torch.randn(1, 6, 4))
 
 
-def ticking(step: float) -> Callable[[], float]:
-    """A clock that goes on by `step` seconds each time it is read."""
-    times: Iterator[int] = iter(range(10**9))
-    return lambda: next(times) * step
-
-
-def test_a_size_that_takes_too_long_is_reduced_and_said():
-    # a run of 8 samples takes two seconds by this clock: 64 tokens · 3 · 2 / 8 s is too long, 36 is not
-    found = reach_of_module(Text(lambda: Neighbours(8)), Given((words(64),), {}), "Text", None, ticking(2.0))
+def test_a_size_that_takes_too_much_work_is_reduced_and_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(any_reach, "_flops", lambda *run: 10)
+    monkeypatch.setattr(any_reach, "MOST_FLOPS", 10 * 3 * 63)  # each of 64 tokens is changed three times
+    found = reach_of_module(Text(lambda: Neighbours(8)), Given((words(64),), {}), "Text", None)
     assert found.inputs[0].sides == (36,)
     assert found.notes[0] == "reduced: the given size takes too long to change each; found at 36 tokens"
 
 
 def test_where_no_size_is_small_enough_places_are_changed_together(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(affordable, "MOST_SECONDS", 10.0)
+    monkeypatch.setattr(any_reach, "MOST_FLOPS", 10**7)
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1))
-    found = reach_of_module(model, Given((torch.randn(1, 3, 16, 16),), {}), "Net", None, ticking(1.0))
+    found = reach_of_module(model, Given((torch.randn(1, 3, 16, 16),), {}), "Net", None)
     assert found.inputs[0].sides[0] < 8
     assert any(note.startswith("a unit is") for note in found.notes)
 

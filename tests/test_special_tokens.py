@@ -43,6 +43,7 @@ from xfcost.mechanisms.sliding import Sliding
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.mixing.follower import Budget
 from xfcost.torch_models.probing.account import probed_rows
 from xfcost.torch_models.running.by_row import row_path
 
@@ -398,7 +399,7 @@ def probed(number: int) -> tuple[ProbedRow, ...]:
 
 def probed_at(component: Mixer, places: tuple[Place, Place]) -> tuple[ProbedRow, ...]:
     small, large = (Part("it", component, place, "none") for place in places)
-    return tuple(probed_rows((small, large)))
+    return tuple(probed_rows((small, large), Budget()))
 
 
 @every_example

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.torch_models.mixing.follower import Budget
 from xfcost.torch_models.probing.account import probed_part
 
 
@@ -24,7 +25,7 @@ def main(names: list[str]) -> int:
     for name in names or preset_names():
         for part, *_ in place(load(name), Run()).parts():
             before = len(parts)
-            found = probed_part(part, parts, lambda text: None)
+            found = probed_part(part, parts, lambda text: None, Budget())
             if len(parts) == before:
                 continue
             kind = type(part.component).__name__

@@ -66,7 +66,7 @@ class AccountOptions(NamedTuple):
     strict: bool = False
     """Is a module refused that has operations that are not counted?"""
     mixing: float = 0
-    """The seconds in which the mixing kinds of a module are found."""
+    """How many elements are followed to find the mixing kinds of a module, at most."""
 
     def say(self, text: str) -> None:
         """A line before a long step."""
@@ -197,15 +197,15 @@ def _system(loaded: Loaded, architecture: Architecture, ledger: Ledger, run: Run
 
 
 def with_probe(
-    loaded: Loaded, run: Run, ledger: Ledger, say: Progress, *, detailed: bool = True, seconds: float = inf
+    loaded: Loaded, run: Run, ledger: Ledger, say: Progress, *, detailed: bool = True, limit: float = inf
 ) -> Ledger:
-    """`ledger` with how the running model mixes tokens: `detailed`, or a check of kinds within `seconds`."""
+    """`ledger` with how the running model mixes tokens: `detailed`, or a check of kinds up to a `limit` of elements."""
     from xfcost.torch_models.shared.environment import collector_paused
 
     with torch_there(loaded.spec.name, "probing it"), collector_paused():
         from xfcost.torch_models.probing.account import probed
 
-        return probed(place(loaded, run), ledger, say, detailed=detailed, seconds=seconds)
+        return probed(place(loaded, run), ledger, say, detailed=detailed, limit=limit)
 
 
 def built(loaded: Loaded, run: Run, device: str) -> BuiltModel:
@@ -260,20 +260,19 @@ def settings_texts(settings: Sequence[str] | None) -> tuple[str, ...]:
     return given
 
 
-_MIXING_SECONDS: Final = 10.0
+# Some 20 s on a core of a laptop.
+_USUAL_LIMIT: Final = 400_000_000
 
 
-def mixing_seconds(mixing: bool | None, seconds: float | None) -> float:
-    """The time in which to find the mixing kinds of a module, or to check a spec's: 10 s, no limit where asked for.
+def mixing_limit(mixing: bool | None, limit: Any = None) -> float:
+    """The elements to follow in finding the mixing kinds of a module, or in checking a spec's; no limit if asked for.
 
     Raises:
-        UsageError: the number is none of seconds.
+        UsageError: the limit is no whole number.
     """
-    if seconds is not None and not 0 <= seconds < math.inf:
-        raise UsageError(f"--mixing-time {shown(seconds)}: expected seconds; 0 skips the search")
-    if seconds is None:
-        seconds = math.inf if mixing else _MIXING_SECONDS
-    return 0 if mixing is False else seconds
+    found = math.inf if mixing else _USUAL_LIMIT
+    found = found if limit is None else read_option("mixing_limit", limit)
+    return 0 if mixing is False else found
 
 
 def is_module(given: Any) -> bool:

@@ -15,7 +15,7 @@ from xfcost.api.accounts import (
     given_module,
     imported,
     is_module,
-    mixing_seconds,
+    mixing_limit,
     module_account,
     module_run,
     named_module,
@@ -95,7 +95,7 @@ def account_options(options: Mapping[str, Any]) -> AccountOptions:
         timing=timing,
         progress=options.get("progress"),
         strict=bool(options.get("strict")),
-        mixing=mixing_seconds(options.get("mixing"), options.get("mixing_time")),
+        mixing=mixing_limit(options.get("mixing"), options.get("mixing_limit")),
     )
 
 
@@ -157,7 +157,7 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         return with_probe(loaded, run, ledger, how.say)
     if not how.mixing or run.mode in {"decode", "generate"} or not (how.trace or given.get("mixing")):
         return ledger
-    return with_probe(loaded, run, ledger, lambda text: None, detailed=False, seconds=how.mixing)
+    return with_probe(loaded, run, ledger, lambda text: None, detailed=False, limit=how.mixing)
 
 
 def _with_roofs(ledger: Ledger, how: AccountOptions) -> Ledger:

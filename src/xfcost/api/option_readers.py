@@ -18,6 +18,7 @@ _MOST_ON_CHIP: Final = 2**40
 _MOST_RATE: Final = 10**24  # FLOP/s
 _MOST_SECONDS: Final = 10**7
 _MOST_JOBS: Final = 1000
+_MOST_ELEMENTS: Final = 10**15
 _FEW_WORDS: Final = 4
 _LEAST_PRICE: Final = 1e-6
 _MOST_PRICE: Final = 1e9
@@ -247,3 +248,14 @@ def threads(option: str, given: Any) -> int:
     """
     most = os.cpu_count() or 1
     return whole_number(option, given, least=1, most=most, example="1", what="a number of threads")
+
+
+def mixing_limit(option: str, given: Any) -> int:
+    """`400M`, 0 or 1e9 -> elements of tensors.
+
+    Raises:
+        UsageError: it is no such number.
+    """
+    return whole_number(
+        option, given, least=0, most=_MOST_ELEMENTS, example="2G", what="a number of tensor elements", floats=True
+    )

@@ -444,15 +444,19 @@ class ModuleOptions(InputOptions, total=False):
     mixing: Annotated[
         bool | None,
         Option(
-            "Find how each operation mixes tokens without a time limit, or not at all.",
+            "Find how each operation mixes tokens without a limit, or not at all.",
             flag="--mixing/--no-mixing",
-            python="Runs are on the CPU at small sizes. None: where it can be run so and time allows; of a spec, where "
-            "it is traced.",
+            python="Runs are on the CPU at small sizes. None: up to mixing_limit, where it can be run so; of a spec, "
+            "where it is traced.",
         ),
     ]
-    mixing_time: Annotated[
-        float | None, Option("Seconds to spend on finding mixing kinds (default: 10; 0 skips it).", "SECONDS")
-    ]
+    mixing_limit: Annotated[
+        Real,
+        Option(
+            "Tensor elements to follow in finding mixing kinds (default: 400M; 0 skips it).", "ELEMENTS",
+            read.mixing_limit,
+        ),
+    ]  # fmt: skip
 
 
 class OneModuleOptions(TypedDict, total=False):
@@ -473,7 +477,7 @@ class OneModuleOptions(TypedDict, total=False):
         bool | None,
         Option(
             "For a module whose inputs have an N: also count it at other N, and return its costs as polynomials in "
-            "N. None: if one run takes at most two seconds.",
+            "N. None: if one run has at most 10,000 operations.",
             flag="",
         ),
     ]

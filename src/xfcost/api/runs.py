@@ -149,7 +149,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "specs side by side": (
         Refusal(
-            ("mixing", "mixing_time"),
+            ("mixing", "mixing_limit"),
             "{first}: a spec declares how its operations mix tokens; `analyze --probe` checks it",
         ),
     ),
@@ -180,7 +180,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
     ),
     "a module with a cache": (
         Refusal(
-            ("device", "predict", "mixing", "mixing_time"),
+            ("device", "predict", "mixing", "mixing_limit"),
             "{first}: does not support --mode {mode} of a module, which is only counted; leave {first} out",
         ),
     ),

@@ -18,7 +18,7 @@ from xfcost.api.accounts import (
     how_of,
     imported,
     is_module,
-    mixing_seconds,
+    mixing_limit,
     module_on_devices,
     named_module,
     ready_to_time,
@@ -146,7 +146,7 @@ def check_mixing(systems: Sequence[System], options: Mapping[str, Any]) -> None:
         UsageError: that is asked for.
     """
     if all(isinstance(one, SpecSystem) for one in systems):
-        refuse("specs side by side", {name: options.get(name) for name in ("mixing", "mixing_time")})
+        refuse("specs side by side", {name: options.get(name) for name in ("mixing", "mixing_limit")})
 
 
 def shared_run(run: Run, systems: Sequence[System]) -> Run:
@@ -268,7 +268,7 @@ def drawn_ledger(system: System, run: Run, *, strict: bool, mixing: bool, progre
     """
     if not isinstance(system, SpecSystem):
         check_options(system.name, run)
-    how = AccountOptions(strict=strict, mixing=mixing_seconds(mixing, None), progress=progress)
+    how = AccountOptions(strict=strict, mixing=mixing_limit(mixing), progress=progress)
     try:
         return system_ledger(system, run, how)
     except NoNumbersError as error:
@@ -284,7 +284,7 @@ def start(system: System, runs: Sequence[Run], *, mixing: bool, strict: bool, pr
     """
     if isinstance(system, SpecSystem | RecordedModel):
         return
-    how = AccountOptions(orders=False, strict=strict, mixing=mixing_seconds(mixing, None), progress=progress)
+    how = AccountOptions(orders=False, strict=strict, mixing=mixing_limit(mixing), progress=progress)
     failed: UsageError | None = None
     for run in runs:
         try:

@@ -58,7 +58,7 @@ def run(
 
     Example: xfcost roofline gpt2 --mode decode --on h100-sxm
     """
-    from xfcost.api.accounts import AccountOptions, mixing_seconds
+    from xfcost.api.accounts import AccountOptions, mixing_limit
     from xfcost.api.roofline import bounded_rooflines, under_roofs
     from xfcost.api.runs import make_run, refuse, run_options, timing_plan
     from xfcost.api.systems import open_systems, shared_run, system_ledgers
@@ -96,7 +96,6 @@ def run(
         found = bounded_rooflines(systems, run)
     else:
         where = {"predict": device or "cpu"} if predict else {"device": device}
-        seconds = mixing_seconds(mixing, None)
-        how = AccountOptions(**where, timing=timing, progress=say, orders=False, mixing=seconds)
+        how = AccountOptions(**where, timing=timing, progress=say, orders=False, mixing=mixing_limit(mixing))
         found = under_roofs(system_ledgers(systems, run, how), systems, run, how)
     target.document(document(found), lambda ending: roofline_bytes(found, ending))

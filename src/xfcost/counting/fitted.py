@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import count, islice
-from time import process_time
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -42,8 +41,8 @@ _MACS: Final = ("", "macs")
 _CACHE: Final = "<cache>"
 
 _MOST: Final = 2**20
-# A run of so many seconds is the last: larger sizes take longer.
-_SLOW: Final = 1.5
+# A run of so many operations is the last: larger sizes have more.
+_SLOW: Final = 7_500
 
 _POINTS: Final = 5  # determine a degree of 2, and check it
 _MORE_POINTS: Final = 7  # determine a degree of 4
@@ -90,17 +89,17 @@ class CountedSizes:
         ledger_at: counts the module.
         most: sizes beyond are not counted.
         counted: the same where no polynomials hold.
-        slow: seconds of a run after which larger sizes are not counted.
+        slow: operations of a run after which larger sizes are not counted.
         sides: are they sides of images?
-        clock: gives seconds of work.
+        work_done: gives the operations of all runs so far.
     """
 
     def __init__(  # noqa: PLR0913 - options
         self, own: int, ledger_at: LedgerAt, most: float = _MOST, *, counted: int = _MOST, slow: float = _SLOW,
-        sides: bool = False, clock: Callable[[], float] = process_time,
+        sides: bool = False, work_done: Callable[[], int] = lambda: 0,
     ) -> None:  # fmt: skip
         self.own, self.most, self._most_counted = own, most, max(own, counted)
-        self._ledger_at, self._slow, self._sides, self._clock = ledger_at, slow, sides, clock
+        self._ledger_at, self._slow, self._sides, self._work_done = ledger_at, slow, sides, work_done
         self._known: dict[int, Ledger | XfcostError] = {}
         self._costs: dict[int, dict[Series, int]] = {}
 
@@ -125,12 +124,12 @@ class CountedSizes:
         if size not in self._known:
             if size > self.most:
                 raise UsageError(f"it is counted up to {self.most:,}: a run takes too long there")
-            began = self._clock()
+            before = self._work_done()
             try:
                 self._known[size] = self._ledger_at(size)
             except XfcostError as error:
                 self._known[size] = error
-            if self._clock() - began > self._slow and size > 2 * self.own:
+            if self._work_done() - before > self._slow and size > 2 * self.own:
                 self.most = size
         found = self._known[size]
         if isinstance(found, XfcostError):
@@ -290,12 +289,12 @@ def _with_costs(row: Operation, costs: dict[Series, int]) -> Operation:
 
 
 def closed_form(
-    tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool = False, patience: float | None = None,
-    images: bool = False,
+    tokens: int, own: Ledger, ledger_at: LedgerAt, *, slow: bool = False,
+    is_enough: Callable[[], bool] = lambda: False, images: bool = False,
 ) -> Ledger:  # fmt: skip
     """`own`, the ledger at N = `tokens`, with the closed form of its costs, and an order of every row that has one.
 
-    Where a run is `slow`, smaller N come first. Further periods are looked for as long as `patience` lasts, in seconds.
+    Where a run is `slow`, smaller N come first. Further periods are looked for until it `is_enough`.
     Of `images` N are the pixels of square ones; the forms are in P = H·W, and rows have no order.
     """
     counts = CountedSizes(tokens, lambda size: own if size == tokens else ledger_at(size), math.inf, slow=math.inf)
@@ -305,7 +304,7 @@ def closed_form(
         counts.axis = PossibleSizes(next(grains, side), root=2)
     elif side * side == tokens and not counts.runs(tokens + 1) and counts.runs((side + 1) ** 2):
         counts.axis = PossibleSizes(root=2)  # of grids near to a square some N run, and costs are those of the sides
-    fit = _best(counts, slow=slow, ends=None if patience is None else process_time() + patience, images=images)
+    fit = _best(counts, slow=slow, is_enough=is_enough, images=images)
     form = msgspec.structs.replace(_written(counts, fit, "P" if images else "N"), growth=_growth(counts))
     if not images:
         rows = tuple(msgspec.structs.replace(row, order=_order(row, fit.forms)) for row in own.rows)
@@ -320,7 +319,7 @@ def with_form_of_module(ledger: Ledger, form: ClosedForm) -> Ledger:
     return msgspec.structs.replace(ledger, module=msgspec.structs.replace(ledger.module, closed_form=form))
 
 
-def _best(counts: CountedSizes, *, slow: bool, ends: float | None, images: bool) -> PolynomialFit:
+def _best(counts: CountedSizes, *, slow: bool, is_enough: Callable[[], bool], images: bool) -> PolynomialFit:
     """The first fit of all MACs; else one of the total; else one of some rows."""
     best: PolynomialFit | None = None
     for fit in _all_fits(counts, slow=slow, images=images):
@@ -328,7 +327,7 @@ def _best(counts: CountedSizes, *, slow: bool, ends: float | None, images: bool)
             return fit
         if best is None or (_MACS in best.unfit and _MACS not in fit.unfit):
             best = fit
-        if ends is not None and process_time() > ends:
+        if is_enough():
             break
     return best or PolynomialFit({}, (counts.own,), (_MACS,))
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 import msgspec
 
 from xfcost import __version__
-from xfcost.api.accounts import account, mixing_seconds, named_module
+from xfcost.api.accounts import account, mixing_limit, named_module
 from xfcost.api.measuring.plan import has_kinds, run_of, spec_hash
 from xfcost.api.measuring.processes import READY, DescribedDevice, RowAnswer, RowJob
 from xfcost.api.predictions import calibration_of, predictors
@@ -210,7 +210,7 @@ def _measured_module(
         memory = module.memory(lengths, counted, device, begin)
     checked = timing.checks and run.plan is None  # of a module a forward is predicted
     foresee = predictors(device, timing.threads) if checked else None
-    timed = how._replace(mixing=mixing_seconds(of.mixing, None), device=device, timing=timing, predict=foresee)
+    timed = how._replace(mixing=mixing_limit(of.mixing), device=device, timing=timing, predict=foresee)
     return module.ledger(lengths, timed), memory
 
 

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -50,6 +49,7 @@ from xfcost.torch_models.any_model.run import (
     run,
     run_on,
     stand_ins,
+    work_done,
 )
 from xfcost.torch_models.any_model.token_axes import said_axes
 from xfcost.torch_models.any_model.user_errors import original, raised, refused
@@ -73,13 +73,12 @@ from xfcost.torch_models.timing.kernels import RowSeconds, recorded_kernels
 from xfcost.torch_models.timing.systems import measured_in_turns
 from xfcost.torch_models.timing.turns import REAL, Measured, Meters, Subject, timing_of
 
-# A run of more seconds is repeated at other N on demand alone.
-_QUICK: Final = 2.0
+# A run of more operations is repeated at other N on demand alone: two seconds on a core.
+_QUICK: Final = 10_000
 # The same of a decode step, a prompt or a training plan: they are usually asked for to get bounds.
-_QUICK_STEP: Final = 0.5
-_PATIENCE: Final = 10.0
-# The first run also traces, and loads code: up to so many times the seconds of a bare one, another run decides.
-_COLD: Final = 4
+_QUICK_STEP: Final = 2_500
+# Of all runs at other N.
+_PATIENCE: Final = 50_000
 _STATISTIC_BYTES: Final = 4
 _NOTHING: Final = Counter[str]()
 # What belongs to no operation.
@@ -116,7 +115,8 @@ class How(NamedTuple):
     closed_form: bool | None = None
     """Also count it at other N, where N is a letter of its inputs; None: where that is quick."""
     mixing: float = 0
-    """Seconds in which to find how each operation mixes tokens, in the module on the CPU; of `inf` it must be found."""
+    """Elements to follow, at most, to find how each operation mixes tokens, in the module on the CPU; of `inf` it must
+    be found."""
     mode: Mode = "forward"
     """`prefill` and `decode` of a model that takes a cache; a training step has a plan."""
     plan: RunPlan | None = None
@@ -178,29 +178,28 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             asked = how._replace(layers=of_layers if how.plan is None else None)
             return module_ledger(model, *given, name=name, on_cpu=on_cpu, **asked._asdict())
 
-    def timed(how: How) -> tuple[Ledger, float]:
-        began = perf_counter()
-        return ledger_at(number, how), perf_counter() - began
+    def metered(how: How) -> tuple[Ledger, int]:
+        before = work_done()
+        return ledger_at(number, how), work_done() - before
 
     if how.device is not None:
         check_device(how.device)
     how = how._replace(longer=_longer(forward, lengths) if has_n and how.mixing else None)
-    ledger, seconds = timed(how)
+    ledger, work = metered(how)
     if (has_n or images) and number is not None and how.closed_form is not False:
         bare, asked = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache), how.closed_form is True
         planned = how.plan is not None and how.plan.mesh is not None
         quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
-        cold = (how.trace or how.mode not in CACHED) and quick < seconds < _COLD * quick
-        more = how.device is not None or how.predict is not None or cold
-        if not asked and (more or (how.mixing and seconds > quick / 2)):
-            seconds = timed(bare)[1]
-        if not asked and seconds > quick:
-            reason = f"one run took {seconds:.1f} s; --verbose also counts it at other N"
+        if not asked and work > quick / 2:  # it has more than a bare run, and other layers that are alike
+            work = metered(bare)[1]
+        if not asked and work > quick:
+            reason = f"one run has {work:,} operations; --verbose also counts it at other N"
             ledger = with_form_of_module(ledger, ClosedForm(N=number, refused=reason))
         else:
-            slow, patience = not asked and seconds > quick / 2, None if asked else _PATIENCE
+            slow, enough = not asked and work > quick / 2, math.inf if asked else work_done() + _PATIENCE
             at = lambda n: ledger_at(n, bare)  # noqa: E731 - one line
-            ledger = with_closed_form(number, ledger, at, slow=slow, patience=patience, images=images)
+            is_enough = lambda: work_done() > enough  # noqa: E731 - one line
+            ledger = with_closed_form(number, ledger, at, slow=slow, is_enough=is_enough, images=images)
     known: dict[str, Any] = {"grid_tokens": lengths.tokens} if has_n else {}
     if how.mode in CACHED:  # without a letter, given inputs are the prompt
         prompt = None if has_n else tokens_in(prompt_of(*forward(lengths), how.cache))
@@ -331,11 +330,15 @@ def _libraries_of(own_class: type) -> list[str]:
 
 def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
     """The ledger with a note of where kinds were found, and one of the rows without a kind."""
-    missing = Counter(row.ran.kind_missing for row in ledger.rows if row.ran and row.ran.kind_missing)
-    if missing:
-        rows = "1 row has" if missing.total() == 1 else f"{missing.total()} rows have"
+    without = [row for row in ledger.rows if row.ran and row.ran.kind_missing]
+    if without:
+        missing = Counter(row.ran.kind_missing for row in without if row.ran)
+        share = (ledger.part(without).total("macs") or 0) / max(ledger.total("macs") or 0, 1)
         reasons = "; ".join(f"{reason} ({times})" for reason, times in missing.items())
-        ledger = ledger.with_note(f"{rows} no known mixing kind: {reasons}")
+        ledger = ledger.with_note(
+            f"{len(without)} of {len(ledger.rows)} rows, with {share:.1%} of the MACs, ".replace("%", " %")
+            + f"{'has' if len(without) == 1 else 'have'} no known mixing kind: {reasons}"
+        )
     alone = [row.operation for row in ledger.rows if row.mixing == "local" and row.reads_tokens == 1]
     if alone:
         ledger = ledger.with_note(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
-from time import monotonic
 from typing import Any, Final
 from warnings import catch_warnings, simplefilter
 
@@ -21,14 +20,16 @@ from xfcost.torch_models.any_model.small_sizes import GIVEN_SIZE, Sizes, small_s
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, axes_text, part_of, refilled, resized
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.work import Work
-from xfcost.torch_models.mixing.follower import Clock, Follower, own_inputs
+from xfcost.torch_models.mixing.follower import Budget, Follower, LimitReached, own_inputs
 from xfcost.torch_models.mixing.verdict import verdicts
 from xfcost.torch_models.shared.environment import collector_paused
 from xfcost.torch_models.shared.private_torch import pytree
 
 MOST_BYTES: Final = 2 * 2**30
-# Parameters that are made and run a few times in a second: 640 MiB in ten.
-_BYTES_A_SECOND: Final = 2**26
+# Without a word: random numbers for so many take a second.
+_USUAL_BYTES: Final = 640 * 2**20
+# FLOPs of a run with numbers that take as long as an element that is followed.
+_FLOPS: Final = 5000
 Built = tuple[nn.Module, Given]
 """A module with real numbers, and its inputs."""
 OnCPU = Callable[[], Sequence[Built]]
@@ -40,7 +41,7 @@ _ALL: Final = "what reads all its tokens counts as global"
 
 
 def find_mixing(  # noqa: PLR0913 - options
-    full: RecordedModule, model: nn.Module, name: str, on_cpu: OnCPU, seconds: float, said: Axes,
+    full: RecordedModule, model: nn.Module, name: str, on_cpu: OnCPU, limit: float, said: Axes,
     longer: Given | None = None,
 ) -> str | None:  # fmt: skip
     """Fill in the kinds of `full`'s operations from runs of the same module with real numbers; from which, if any.
@@ -52,7 +53,7 @@ def find_mixing(  # noqa: PLR0913 - options
         model: the module that ran.
         name: what it is called.
         on_cpu: gives it with real numbers.
-        seconds: the time that there is; with `inf` a module whose kinds can't be looked for is refused.
+        limit: of the elements that are followed; with `inf` a module whose kinds can't be looked for is refused.
         said: the axes of tokens of inputs that somebody named.
         longer: the inputs at another N, where they are a function of N.
 
@@ -60,22 +61,25 @@ def find_mixing(  # noqa: PLR0913 - options
         NoNumbersError: its parameters take too much memory.
         UsageError: it has no numbers, or is not on the CPU.
     """
-    end = monotonic() + seconds
     try:
-        check_parameters(model, name, seconds)
+        check_parameters(model, name, MOST_BYTES if limit == math.inf else _USUAL_BYTES)
         with catch_warnings(), collector_paused():  # what its code warns of was seen in the run before
             simplefilter("ignore")
-            return _found(full, on_cpu(), Clock(lambda: monotonic() > end, seconds), said, longer)
+            return _found(full, on_cpu(), Budget(limit), said, longer)
     except XfcostError as error:
-        if seconds == math.inf:
+        if limit == math.inf:
             raise
         _nothing(full, str(error))
+    except LimitReached:
+        _nothing(full, f"finding them follows more than {limit:,} tensor elements; --mixing-limit raises that")
     except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
         _nothing(full, f"the run with real numbers raised {raised(error)}")
     return None
 
 
-def _found(full: RecordedModule, built: Sequence[Built], clock: Clock, said: Axes, longer: Given | None) -> str | None:
+def _found(
+    full: RecordedModule, built: Sequence[Built], budget: Budget, said: Axes, longer: Given | None
+) -> str | None:
     built = sorted(built, key=lambda one: sum(tensor.numel() for tensor in reached(one[1])))
     models = [original(model) for model, _ in built]
     for model in models:
@@ -91,13 +95,13 @@ def _found(full: RecordedModule, built: Sequence[Built], clock: Clock, said: Axe
         return None
     attempts = [Sizes([one for _, one in built], f"{len(built)} builds of it")]
     if len(built) == 1:
-        attempts = [small_sizes(model, given, axes, full, clock.is_over)]
+        attempts = [small_sizes(model, given, axes, full, budget.spend)]
         if len(attempts[0].inputs) > 1:  # an input may name others by number, as a graph's edges do: they fit one size
             attempts.append(Sizes([resized(given, axes, {}, None)], GIVEN_SIZE))
     failed = ""
     for inputs, text in attempts:
         try:
-            looks = _looks(models, inputs, axes, given if len(built) == 1 else None, clock)
+            looks = _looks(models, inputs, axes, given if len(built) == 1 else None, budget)
         except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported
             failed = raised(error)
             continue
@@ -108,17 +112,17 @@ def _found(full: RecordedModule, built: Sequence[Built], clock: Clock, said: Axe
     return None
 
 
-def check_parameters(model: nn.Module, name: str, seconds: float = math.inf) -> None:
-    """Refuse a module whose parameters take too much memory, or too many seconds, to be filled with numbers.
+def check_parameters(model: nn.Module, name: str, most: int = MOST_BYTES) -> None:
+    """Refuse a module whose parameters take more than `most` bytes, or too much memory, to be filled with numbers.
 
     Raises:
         NoNumbersError: they do.
     """
     size = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
-    if size > seconds * _BYTES_A_SECOND and size <= MOST_BYTES:
+    if most < size <= MOST_BYTES:
         raise NoNumbersError(
-            f"its parameters take {size / 2**20:,.0f} MiB, which are not filled with numbers in {seconds:g} s "
-            "(--mixing-time); --mixing takes the time"
+            f"its parameters take {size / 2**20:,.0f} MiB, and up to {most / 2**20:,.0f} MiB are filled with numbers; "
+            "--mixing fills them"
         )
     if size > MOST_BYTES:
         raise NoNumbersError(
@@ -142,23 +146,23 @@ def _nothing(full: RecordedModule, reason: str) -> None:
 
 
 def _looks(
-    models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, given: Given | None, clock: Clock
+    models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, given: Given | None, budget: Budget
 ) -> list[Look]:
     """What is found on these inputs, and on others where tokens are chosen by what they hold."""
     models = models if given is None else [models[0]] * len(inputs)
     parts = [None if given is None else part_of(given, one, axes) for one in inputs]
-    looks = [_look(models, inputs, axes, parts, clock)]
+    looks = [_look(models, inputs, axes, parts, budget)]
     if looks[0].chooses:  # other content may choose other tokens
         others = ([refilled(one, axes, seed) for one in inputs] for seed in _SEEDS)
-        looks += [_look(models, other, axes, parts, clock) for other in others]
+        looks += [_look(models, other, axes, parts, budget) for other in others]
     return looks
 
 
 def _look(
-    models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, parts: Sequence[Fraction | None], clock: Clock
+    models: Sequence[nn.Module], inputs: Sequence[Given], axes: Axes, parts: Sequence[Fraction | None], budget: Budget
 ) -> Look:
     """What is found in one run of each size."""
-    runs = [_followed(model, one, axes, clock) for model, one in zip(models, inputs, strict=True)]
+    runs = [_followed(model, one, axes, budget) for model, one in zip(models, inputs, strict=True)]
     followers = [follower for _, follower in runs]
     found = [verdicts(one, larger) for one, larger in zip(followers, [*followers[1:], None], strict=True)]
     deciding = max(0, len(runs) - 2)
@@ -167,8 +171,8 @@ def _look(
     return Look(sizes, deciding, chooses)
 
 
-def _followed(model: nn.Module, given: Given, axes: Axes, clock: Clock) -> tuple[list[Work], Follower]:
-    follower = Follower(clock)
+def _followed(model: nn.Module, given: Given, axes: Axes, budget: Budget) -> tuple[list[Work], Follower]:
+    follower = Follower(budget)
 
     @contextmanager
     def beside(args: tuple[Any, ...], kwargs: dict[str, Any], running: list[str]) -> Iterator[None]:
@@ -178,6 +182,7 @@ def _followed(model: nn.Module, given: Given, axes: Axes, clock: Clock) -> tuple
             yield
 
     ran = run_on("real", model, given.args, given.kwargs, beside)
+    budget.spend(0, sum(work.costs["flops"] for work in ran.works) // _FLOPS)
     if ran.ran != len(follower.noted):
         raise RuntimeError(f"of {ran.ran} operations {len(follower.noted)} were followed")
     for work in ran.works:

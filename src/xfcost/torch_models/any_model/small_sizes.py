@@ -30,9 +30,12 @@ class Sizes(NamedTuple):
 
 
 def small_sizes(
-    model: nn.Module, given: Given, axes: Axes, full: RecordedModule, is_late: Callable[[], bool] = lambda: False
+    model: nn.Module, given: Given, axes: Axes, full: RecordedModule, spend: Callable[[int], None] = lambda ran: None
 ) -> Sizes:
-    """The smallest sizes, up to three, that run like the given one; else that one alone."""
+    """The smallest sizes, up to three, that run like the given one; else that one alone.
+
+    `spend` is told how many operations each run has.
+    """
     lengths = _lengths(given, axes)
     images = [sides for sides in lengths if len(sides) > 1]
     texts = [sides for sides in lengths if len(sides) == 1]
@@ -46,7 +49,7 @@ def small_sizes(
         return Sizes([resized(given, axes, {}, None)], GIVEN_SIZE)
     found: list[tuple[str, Given, list[Work]]] = []
     sizes = [(size, resized(given, axes, sides, batch)) for size, sides in _candidates(model, texts, images)]
-    works = cache(lambda at: None if is_late() else _like(model, sizes[at][1], compared))
+    works = cache(lambda at: _like(model, sizes[at][1], compared, spend))
     for apart in (_APART, 1):  # a chunk more is no growth
         found = found if len(found) > 1 else _running(sizes, works, axes, compared, apart)
     if len(found) < 2:  # noqa: PLR2004 - growth is between two
@@ -107,8 +110,11 @@ def _candidates(
             yield "×".join(str(sides[old]) for old in first), sides
 
 
-def _like(model: nn.Module, inputs: Given, full: RecordedModule) -> list[Work] | None:
+def _like(
+    model: nn.Module, inputs: Given, full: RecordedModule, spend: Callable[[int], None]
+) -> list[Work] | None:  # fmt: skip
     """The operations on these inputs, if they are those of the given ones, with no axis collapsed."""
+    spend(full.ran)
     try:
         works = run_on(full.how, model, inputs.args, inputs.kwargs).works
     except Exception:  # noqa: BLE001 - the module's own refusal of a size

@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, suppress
 from fractions import Fraction
 from functools import cached_property
-from time import process_time
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -27,7 +26,7 @@ from xfcost.spec.run import Run, weights_of
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames
+from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, work_done
 
 # Runs on real numbers take their memory: N no larger than so many times the own.
 _MOST_TIMES_ON_NUMBERS: Final = 2
@@ -38,8 +37,8 @@ _MOST_COUNTED: Final = 2**16
 # Points of a line: of polynomials, and where each is counted.
 _POINTS: Final = 97
 _COUNTED_POINTS: Final = 17
-# Seconds of a run above which a module is not counted at every point of a search.
-_SLOW: Final = 0.4
+# Operations of a run above which a module is not counted at every point of a search.
+_SLOW: Final = 2_000
 
 
 class AnyModule(Protocol):
@@ -87,12 +86,12 @@ class ModuleSystem:
     Args:
         module: the module with its inputs.
         patient: count it at every size that is asked for, however long that takes.
-        clock: gives seconds of work.
+        work_done: gives the operations of all runs so far.
     """
 
-    def __init__(self, module: AnyModule, *, patient: bool = False, clock: Callable[[], float] = process_time) -> None:
-        self.module, self.patient, self._clock = module, patient, clock
-        self._seconds = 0.0
+    def __init__(self, module: AnyModule, *, patient: bool = False, work_done: Callable[[], int] = work_done) -> None:
+        self.module, self.patient, self._work_done = module, patient, work_done
+        self._work = 0
         self._own: Ledger | None = None
         self._first: Lengths | None = None
         self._kinds: dict[str, Operation] = {}
@@ -176,7 +175,7 @@ class ModuleSystem:
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
         """N (0 where there is none), and the figures that are known; a SizeError where counting takes too long."""
         if self._is_slow(self._counts.get("N" if run.size is None else "side")):
-            raise SizeError(f"{self.name}: a run takes {self._seconds:.1f} s, and no polynomial fits its costs")
+            raise SizeError(f"{self.name}: a run has {self._work:,} operations, and no polynomial fits its costs")
         ledger = self.ledger(run)
         figures = {name: curve(ledger) for name, curve in CURVES.items()}
         return ledger.metadata.grid_tokens, {name: one for name, one in figures.items() if one is not None}
@@ -236,36 +235,36 @@ class ModuleSystem:
                 continue
             how = f"no polynomial in {name} of a small degree fits its costs, and "
             if self._is_slow(counts):
-                yield f"{how}a run takes {self._seconds:.1f} s: crossovers are skipped; --verbose searches for them"
+                yield f"{how}a run has {self._work:,} operations: crossovers are skipped; --verbose searches for them"
             else:
                 yield how + f"it is counted at every {name} that is looked at, up to {counts.most:,}"
 
     def _is_slow(self, counts: CountedSizes | None) -> bool:
-        return counts is not None and not self.patient and not counts.evaluated and self._seconds > _SLOW
+        return counts is not None and not self.patient and not counts.evaluated and self._work > _SLOW
 
     @cached_property
     def _counts(self) -> dict[str, CountedSizes]:
         """Its ledgers along N and along the sides of square images, where it has them."""
-        first, found = self._first or Lengths(), dict[str, CountedSizes]()
+        first, found, done = self._first or Lengths(), dict[str, CountedSizes](), self._work_done
         on_numbers = self.own.module is not None and self.own.module.tensors == "real"
         if self.has_tokens:
             own = first.tokens or 0
             most = _MOST_TIMES_ON_NUMBERS * own if on_numbers else _MOST_TOKENS
             at_n = lambda n: self._at(first._replace(tokens=n))  # noqa: E731 - one line
-            found["N"] = CountedSizes(own, at_n, most, counted=_MOST_COUNTED, clock=self._clock)
+            found["N"] = CountedSizes(own, at_n, most, counted=_MOST_COUNTED, work_done=done)
         if self.has_images:
             own = max(first.size or (1, 1))
             most = _MOST_TIMES_ON_NUMBERS * own if on_numbers else _MOST_SIDE
             at_side = lambda n: self._at(first._replace(size=(n, n)))  # noqa: E731 - one line
-            found["side"] = CountedSizes(own, at_side, most, counted=_MOST_COUNTED, sides=True, clock=self._clock)
+            found["side"] = CountedSizes(own, at_side, most, counted=_MOST_COUNTED, sides=True, work_done=done)
         return found
 
     def _at(self, lengths: Lengths) -> Ledger:
         """The bare ledger at some lengths, with the kinds found before."""
-        began = self._clock()
+        before = self._work_done()
         mode = "forward" if self._mode == "train" else self._mode
         ledger = self.module.ledger(lengths, How(trace=False, closed_form=False, mode=mode))
-        self._seconds = self._clock() - began
+        self._work = self._work_done() - before
         return self._with_kinds(ledger)
 
     def _with_kinds(self, ledger: Ledger) -> Ledger:

@@ -35,6 +35,7 @@ def by_changes(call: Call) -> Outcome:
     if not runs_again or not 0 < len(places) <= min(_MOST_PLACES, _MOST_OUTPUTS // max(1, result.numel())):
         raise NotImplementedError("it has no rule")
 
+    call.run.budget.spend(0, _CHANGES * len(places) * result.numel())
     kind = torch.complex128 if any(map(torch.is_complex, numbers.values())) else torch.float64
     parts = [value.numel() for value in numbers.values()]
 

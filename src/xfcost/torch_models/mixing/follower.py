@@ -21,11 +21,13 @@ from xfcost.torch_models.mixing.owners import (
     are_pairs,
     everywhere,
     home,
+    narrow,
     varies,
     varying,
     vectors,
 )
 from xfcost.torch_models.mixing.places import Places, Queries
+from xfcost.torch_models.mixing.repeats import Effect, Repeats
 from xfcost.torch_models.mixing.rules import is_movement, is_new, is_pointwise, moves, rule_of
 from xfcost.torch_models.shared.private_torch import DispatchMode, disable_current_modes, pytree
 
@@ -125,14 +127,35 @@ class Noted(NamedTuple):
     """Where in the source it was called, if that is known."""
 
 
-class Clock(NamedTuple):
-    """The time that there is to follow runs."""
-
-    is_over: Callable[[], bool]
-    seconds: float
+# What an operation takes of a budget, whatever its size.
+_EACH: Final = 10_000
 
 
-UNHURRIED: Final = Clock(lambda: False, math.inf)
+class LimitReached(BaseException):
+    """No code of a module catches it.
+
+    More work is needed than there may be. What later operations would say of earlier ones is then not known.
+    """
+
+
+class Budget:
+    """The work that may be spent on finding kinds, in elements of tensors that are followed.
+
+    A clock would give other kinds on a busy machine.
+    """
+
+    def __init__(self, limit: float = math.inf) -> None:
+        self.limit, self.spent = limit, 0
+
+    def spend(self, operations: int, elements: int = 0) -> None:
+        """Note work that was done.
+
+        Raises:
+            LimitReached: it was too much.
+        """
+        self.spent += _EACH * operations + elements
+        if self.spent > self.limit:
+            raise LimitReached
 
 
 def _spreads(noted: Noted) -> bool:
@@ -149,9 +172,9 @@ class Follower(DispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, clock: Clock = UNHURRIED) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
         super().__init__()
-        self._clock = clock
+        self.budget = budget or Budget()
         self.places = Places()
         self.queries = Queries(self.places)
         self.noted: list[Noted] = []
@@ -168,6 +191,9 @@ class Follower(DispatchMode):
         self._given: Any = WeakTensorKeyDictionary()
         self.decayed: Any = WeakTensorKeyDictionary()
         """Of a product of a state and a token, the state's owners: another state may be added to it."""
+        self._repeats = Repeats()
+        self._operands: Sequence[Tensor] = ()
+        self._effects: list[Effect] | None = []
 
     def own(self, tensor: Tensor, axes: tuple[int, ...]) -> None:
         """Number the tokens of an input: every index of `axes`, and of axis 0, is a token."""
@@ -194,6 +220,11 @@ class Follower(DispatchMode):
         """An input without tokens is the same for all of them, as a learned vector is."""
         self._owners[tensor] = everywhere(LEARNED, tensor.shape)
         self._given[tensor] = True
+
+    def decays(self, tensor: Tensor, owners: Tensor) -> None:
+        """A product with a token made `tensor` of a state, whose `owners` another state may meet that is added to it."""
+        self._effects = None  # it is of this tensor alone
+        self.decayed[tensor] = owners
 
     def is_given(self, tensor: Tensor) -> bool:
         """Does it come from the input?"""
@@ -237,6 +268,7 @@ class Follower(DispatchMode):
 
     def step(self, packet: Any, pairs: list[list[int]], history: History) -> list[int]:
         """(home, place that it reads) pairs: of a recurrence, the number of places that each home has read so far."""
+        self._effects = None  # it depends on what ran before
         name = (self.running[-1], str(packet))
         counts = []
         for place, read in pairs:
@@ -263,16 +295,16 @@ class Follower(DispatchMode):
         in_place = str(packet).endswith("_") and not str(packet).endswith("__") and bool(args)
         call = Call(len(self.noted), _plain(packet) if in_place else packet, func, args, kwargs, results, self)
         self._made = {}
+        self._operands = given
+        self.budget.spend(1)
         self._forget_order()
         owned = self._any_owned(given)
         behind = not is_new(call) and packet not in _ERASING and any(value in self._lost for value in given)
-        if self._clock.is_over():
-            outcome = lost(call, f"finding all mixing kinds takes more than {self._clock.seconds:g} s (--mixing-time)")
-        elif behind and not (is_movement(call) or (is_pointwise(call) and self._is_of_one(given))):
+        if behind and not (is_movement(call) or (is_pointwise(call) and self._is_of_one(given))):
             outcome = lost(call, BEHIND)
         else:
             outcome = self._outcome(call, given, packet)
-        if is_unknown(outcome.finding) and not self._clock.is_over():
+        if is_unknown(outcome.finding):
             behind = True
             outcome = outcome._replace(owners=[_new_tokens(call, given, result) for result in results])
         chosen = any(any_chosen(self.owners(value)) for value in given)
@@ -320,6 +352,7 @@ class Follower(DispatchMode):
 
     def by_position(self, tensor: Tensor, finding: Finding, *, with_product: bool) -> None:
         """What `tensor` holds are weights of keys by position: its operations since a product mix tokens too."""
+        self._report(self.by_position, tensor, finding=finding, with_product=with_product)
         owned = any_owned(self.places.without_learned(home(self.owners(tensor))))
         for sequence in self._recent.get(tensor, ()):
             noted = self.noted[sequence]
@@ -332,6 +365,7 @@ class Follower(DispatchMode):
 
     def were_scores(self, tensor: Tensor, finding: Finding) -> None:
         """One query met all tokens behind `tensor`, which a softmax over the tokens normalises."""
+        self._report(self.were_scores, tensor, finding=finding)
         for sequence in self.queries.operations(tensor):
             noted = self.noted[sequence]
             if noted.finding is not None:
@@ -371,7 +405,7 @@ class Follower(DispatchMode):
         rule = rule_of(call.packet, call.func)
         try:
             if rule is not None:
-                return _fitting(call, rule(call))
+                return self._by_rule(call, given, rule)
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
             if owned:
                 return lost(call, f"its rule fails here: {str(error).splitlines()[0]}")
@@ -381,6 +415,32 @@ class Follower(DispatchMode):
             return _fitting(call, by_changes(call))
         except Exception:  # noqa: BLE001 - an operation that does not run on such numbers stays unknown
             return lost(call, "it has no rule")
+
+    def _by_rule(self, call: Call, given: list[Tensor], rule: Callable[[Call], Outcome]) -> Outcome:
+        """What an equal operation gave before, else what its rule gives."""
+        single = any(self.queries.are_behind(one) or one in self.decayed for one in given)
+        alike = None if single else self._repeats.alike(call, given)
+        if alike is not None and (known := alike.outcome(given)) is not None:
+            return known
+        before, self._effects = (len(self.places.samples), self.meanings()), []
+        outcome = _fitting(call, rule(call))
+        self.budget.spend(0, sum(narrow(one).numel() for one in (*map(self.owners, given), *outcome.owners)))
+        after = (len(self.places.samples), self.meanings())
+        if alike is not None and self._effects is not None and before == after and not self.queries.met:
+            alike.note(outcome, self._effects)
+        return outcome
+
+    def meanings(self) -> tuple[int, int]:
+        """How many learned vectors, and sets of tokens, have become tokens: then the same owners mean another thing."""
+        return len(self.places.latents) - len(self.places.learned), len(self._tokens_of)
+
+    def _report(self, report: Callable[..., None], tensor: Tensor, **details: Any) -> None:
+        """Note what the running rule reports of one of its operands."""
+        number = next((at for at, value in enumerate(self._operands) if value is tensor), None)
+        if number is None:
+            self._effects = None
+        elif self._effects is not None:
+            self._effects.append(Effect(report, number, details))
 
     def _of_parameters(self, call: Call, given: list[Tensor]) -> Outcome:
         """Of parameters and constants only."""

@@ -229,6 +229,15 @@ class Queries:
         if all(len(found[sample]) == 1 < len(tokens[sample]) for sample in found):
             self._met = {sample: min(others) for sample, others in found.items()}
 
+    @property
+    def met(self) -> bool:
+        """Did all tokens meet one place in the running operation?"""
+        return bool(self._met)
+
+    def are_behind(self, tensor: Tensor) -> bool:
+        """May single queries be behind a tensor?"""
+        return tensor in self._behind
+
     def follow(self, sequence: int, given: list[Tensor], results: list[Tensor], *, mixes: bool) -> None:
         """After an operation: its results may be scores if they met one query, or are made of what may be."""
         behind = [query for value in given if (query := self._behind.get(value)) is not None]

@@ -265,7 +265,7 @@ def _states(call: Call, owning: list[tuple[Tensor, Tensor]]) -> list[tuple[Tenso
     if call.packet in PRODUCTS and states.count(True) == 1:
         value, one = owning[states.index(True)]
         if value.shape == call.result.shape:
-            call.run.decayed[call.result] = one
+            call.run.decays(call.result, one)
     return owning
 
 

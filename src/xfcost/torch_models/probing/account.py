@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from time import perf_counter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import SubLayerModel
 from xfcost.torch_models.mechanisms.recurrent import RecurrentLayer
-from xfcost.torch_models.mixing.follower import Follower, own_inputs
+from xfcost.torch_models.mixing.follower import Budget, Follower, LimitReached, own_inputs
 from xfcost.torch_models.mixing.verdict import FoundOperation, verdicts
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.probing.patterns import declared_differences, pattern_differences
@@ -59,16 +58,17 @@ class ProbedLeaf(NamedTuple):
 
 
 def leaves_of(
-    modules: Sequence[nn.Module], inputs: Sequence[tuple[Tensor, ...]], *, paired: bool = False
+    modules: Sequence[nn.Module], inputs: Sequence[tuple[Tensor, ...]], budget: Budget, *, paired: bool = False
 ) -> list[dict[str, ProbedLeaf]]:
     """Row name -> leaf, of the same module at a small and at a larger size.
 
     Args:
         modules: of both sizes, `prepared`.
         inputs: their inputs, (1, N, D) each; noise takes the place of their numbers.
+        budget: what following them is spent of.
         paired: the tokens of both inputs are the same ones.
     """
-    small, large = (_followed(*one, paired=paired) for one in zip(modules, inputs, strict=True))
+    small, large = (_followed(*one, budget, paired=paired) for one in zip(modules, inputs, strict=True))
     leaves = [
         _leaves(module, found) for module, found in zip(modules, (verdicts(small, large), verdicts(large)), strict=True)
     ]
@@ -80,8 +80,8 @@ def leaves_of(
     return [first, {row: _leaf(kinds.get(row, "per-token"), operations) for row, operations in leaves[1].items()}]
 
 
-def _followed(module: nn.Module, inputs: tuple[Tensor, ...], *, paired: bool) -> Follower:
-    follower, noise = Follower(), torch.Generator().manual_seed(1)
+def _followed(module: nn.Module, inputs: tuple[Tensor, ...], budget: Budget, *, paired: bool) -> Follower:
+    follower, noise = Follower(budget), torch.Generator().manual_seed(1)
     for tensor in (*inputs, *_remembered(module)):
         tensor.copy_(torch.randn(tensor.shape, generator=noise, dtype=torch.float64))
     own_inputs(follower, (*inputs[: 1 if paired else None], *_remembered(module)), {})
@@ -216,7 +216,7 @@ def _agreeing(numbers: Sequence[tuple[int, ...]], declared: list[int]) -> list[i
 _STEM = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
 _STREAMS = "it joins the two streams of a reversible stage, and the probe follows one"
 _NOT_SMALL = "its component has this row at larger sizes only"
-_TIME_OVER = "the time limit of --mixing-time was reached"
+_LIMIT = "the limit of --mixing-limit was reached"
 _TWO_INPUTS = "it reads an earlier stage's output too, of another grid"
 
 
@@ -230,7 +230,7 @@ class _Found(NamedTuple):
 
 
 def probed(
-    architecture: Architecture, ledger: Ledger, say: Callable[[str], None], *, detailed: bool = True, seconds: float
+    architecture: Architecture, ledger: Ledger, say: Callable[[str], None], *, detailed: bool = True, limit: float
 ) -> Ledger:
     """`ledger` with the tokens that each operation of its running model reads. Equal parts are probed once.
 
@@ -239,15 +239,15 @@ def probed(
         ledger: counted, of the same architecture.
         say: takes a line of text before each part, if `detailed`.
         detailed: also hold the tokens that whole mixers read, and their pairs, against those declared.
-        seconds: after them the rows of the parts that are left say that time was over.
+        limit: of the elements that are followed; rows of the parts that are left say that it was reached.
     """
-    until = perf_counter() + seconds
+    budget = Budget(limit)
     rows: list[ProbedRow] = []
     sizes: dict[str, str] = {}
     patterns: dict[str, tuple[str, ...]] = {}
     probed_parts: dict[str, _Found] = {}
     for part, *_ in architecture.parts():
-        found = probed_part(part, probed_parts, say, detailed=detailed, in_time=perf_counter() < until)
+        found = probed_part(part, probed_parts, say, budget, detailed=detailed)
         rows += [msgspec.structs.replace(row, path=f"{part.path}.{row.path}") for row in found.rows]
         sizes |= {part.path: found.size} if found.size else {}
         if detailed and isinstance(part.component, Mixer) and found.size:
@@ -262,9 +262,9 @@ def probed_part(
     part: Part,
     probed_parts: dict[str, _Found],
     say: Callable[[str], None],
+    budget: Budget,
     *,
     detailed: bool = True,
-    in_time: bool = True,
 ) -> _Found:
     """The rows of a part, and its pattern; or rows with the reason why it is not probed."""
     reason = _not_alone(part.component)
@@ -275,11 +275,12 @@ def probed_part(
             reason = f"{error.field}: {error.message}"
         else:
             key = repr((small.component, small.places, part.residual))
-            if key not in probed_parts and not in_time:
-                return _Found([not_probed(row, _TIME_OVER) for row in _operations(part)])
             if key not in probed_parts:
                 say(f"probing {part.path} …")
-                probed_parts[key] = _probed(part, small, detailed=detailed)
+                try:
+                    probed_parts[key] = _probed(part, small, budget, detailed=detailed)
+                except LimitReached:
+                    return _Found([not_probed(row, _LIMIT) for row in _operations(part)])
             found = {row.path: row for row in probed_parts[key].rows}
             rows = [found.get(row.path) or not_probed(row, _NOT_SMALL) for row in _operations(part)]
             return _Found(rows, probed_parts[key].differences, small.text)
@@ -299,7 +300,8 @@ def _operations(part: Part) -> list[Operation]:
     return list(component_rows(part.component, part.residual, part.place))
 
 
-def _probed(part: Part, small: Small, *, detailed: bool) -> _Found:
+def _probed(part: Part, small: Small, budget: Budget, *, detailed: bool) -> _Found:
+    budget.spend(1)
     parts = (
         part._replace(component=small.component, place=small.places[0]),
         part._replace(component=small.component, place=small.places[1]),
@@ -309,17 +311,17 @@ def _probed(part: Part, small: Small, *, detailed: bool) -> _Found:
         for one in parts:
             inner: nn.Module = _module(one).get_submodule("inner")
             differences += pattern_differences(small.component, one.place, inner, example(one))
-    return _Found(list(probed_rows(parts, small.cut)), tuple(differences))
+    return _Found(list(probed_rows(parts, budget, small.cut)), tuple(differences))
 
 
-def probed_rows(parts: tuple[Part, Part], cut: frozenset[str] = frozenset()) -> Iterator[ProbedRow]:
+def probed_rows(parts: tuple[Part, Part], budget: Budget, cut: frozenset[str] = frozenset()) -> Iterator[ProbedRow]:
     """The rows of a part at a small and at a larger place, compared with what is found in its module.
 
     Of the rows `cut`, the places may cut off what they read; where they do, no row that mixes tokens can be judged.
     """
     component, places = parts[0].component, (parts[0].place, parts[1].place)
     modules, inputs = [_module(one) for one in parts], [example(one) for one in parts]
-    leaves = leaves_of(modules, inputs, paired=component.observed(places[0]).paired)
+    leaves = leaves_of(modules, inputs, budget, paired=component.observed(places[0]).paired)
     yield from _compared(
         (_operations(parts[0]), _operations(parts[1])),
         leaves,

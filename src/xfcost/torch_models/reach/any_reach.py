@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from math import isqrt, prod
-from time import process_time
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import check_parameters
-from xfcost.torch_models.any_model.run import RecordedModule, run
+from xfcost.torch_models.any_model.run import RecordedModule, run, run_on
 from xfcost.torch_models.any_model.small_sizes import small_sizes
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, inputs_of
 from xfcost.torch_models.any_model.user_errors import original
@@ -34,17 +33,15 @@ _FFT_ROUNDING: Final = 1e-13
 
 
 def reach_of_module(
-    model: nn.Module, given: Given, name: str, token: Sequence[int] | None,
-    clock: Callable[[], float] = process_time, *, longer: Given | None = None,
-) -> Reach:  # fmt: skip
-    """The reach of a module on these inputs, or on smaller ones where those take too long, which a note says.
+    model: nn.Module, given: Given, name: str, token: Sequence[int] | None, *, longer: Given | None = None
+) -> Reach:
+    """The reach of a module on these inputs, or on smaller ones where those take too much work, which a note says.
 
     Args:
         model: with numbers, on the CPU; it is left as it is.
         given: its inputs.
         name: what it is called.
         token: the place whose maps are taken; the middle by default.
-        clock: gives seconds of work.
         longer: its inputs at another N, where they are a function of N: tokens lie along the axes that differ.
 
     Raises:
@@ -56,7 +53,7 @@ def reach_of_module(
     axes = axes_of(given, model, full.works, longer)
     if not any(axes.values()):
         raise UsageError(f"reach: no input of {name} has an axis of tokens, as in --input 1xNx768 or 1x3xHxW")
-    size = affordable(model, given, axes, full, clock)
+    size = affordable(model, given, axes, full)
     if not any(call.name for call in size.calls):
         raise UsageError(
             f"reach: {name} runs none of its blocks; expected layers, or numbered children of its lists, that the "
@@ -145,13 +142,13 @@ def outputs_of(model: nn.Module, given: Given, watched: Mapping[str, nn.Module],
     return found
 
 
-# ── the size of its inputs at which every token of a module can be changed in the time there is ──
+# ── the size of its inputs at which every token of a module can be changed with the work there may be ──
 
 
-# Seconds of work that all changes may take.
-MOST_SECONDS: Final = 30.0
-# Samples of a run that is timed.
-_SAMPLES: Final = 8
+# FLOPs of all changes: half a minute on a core.
+MOST_FLOPS: Final = 5 * 10**11
+# FLOPs that take as long as calling an operation.
+_CALL: Final = 250_000
 
 
 class BlockCall(NamedTuple):
@@ -183,8 +180,8 @@ class Size(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def affordable(model: nn.Module, given: Given, axes: Axes, full: RecordedModule, clock: Callable[[], float]) -> Size:
-    """The given size where the changes take no longer than `MOST_SECONDS`, else the largest smaller one that does.
+def affordable(model: nn.Module, given: Given, axes: Axes, full: RecordedModule) -> Size:
+    """The given size where the changes take no more than `MOST_FLOPS`, else the largest smaller one that does.
 
     Where the smallest does not, neighbouring places are changed together.
     """
@@ -206,10 +203,11 @@ def affordable(model: nn.Module, given: Given, axes: Axes, full: RecordedModule,
             sides = [(one.units.sides, "pixels" if len(one.units.sides) > 1 else "tokens") for one in inputs.values()]
             found_at = " and ".join(f"{sides_text(own)} {unit}" for own, unit in sides)
             size = size._replace(notes=(f"reduced: the given size takes too long to change each; found at {found_at}",))
-        if _seconds(copy, size, clock) <= MOST_SECONDS:
+        of_change = _flops(copy, one, full)
+        if of_change * _changes(size) <= MOST_FLOPS:
             return size
     reduced = size.notes
-    while _seconds(copy, size, clock) > MOST_SECONDS and any(one.units.total > 1 for one in size.inputs.values()):
+    while of_change * _changes(size) > MOST_FLOPS and any(one.units.total > 1 for one in size.inputs.values()):
         coarser = {name: tokens._replace(units=tokens.units.coarser()) for name, tokens in size.inputs.items()}
         cell = next(iter(coarser.values())).units.cell
         notes = (*reduced, f"a unit is {sides_text(cell)} places, changed together")
@@ -231,17 +229,14 @@ def _batched(inputs: Mapping[str, Input]) -> bool:
     return all(one.units.batched for one in inputs.values())
 
 
-def _seconds(model: nn.Module, size: Size, clock: Callable[[], float]) -> float:
-    """What all changes will take, from a run of a few samples."""
-    total = 0.0
-    for one in size.inputs.values():
-        x = dict(inputs_of(size.given))[one.key]
-        samples = min(_SAMPLES, one.units.total) if one.units.batched else 1
-        few = x.expand(samples, *x.shape[1:]) if one.units.batched else x
-        began = clock()
-        _run_of(model, size, one)(few)
-        total += (clock() - began) / samples * one.units.total * SEEDS
-    return total
+def _flops(model: nn.Module, given: Given, full: RecordedModule) -> int:
+    """Those of a run, and of calling its operations."""
+    ran = run_on(full.how, model, given.args, given.kwargs)
+    return sum(work.costs["flops"] for work in ran.works) + _CALL * ran.ran
+
+
+def _changes(size: Size) -> int:
+    return SEEDS * sum(one.units.total for one in size.inputs.values())
 
 
 def _one_sample(given: Given, axes: Axes) -> Given:
