@@ -222,7 +222,7 @@ class Follower(DispatchMode):
         self._given[tensor] = True
 
     def decays(self, tensor: Tensor, owners: Tensor) -> None:
-        """A product with a token made `tensor` of a state, whose `owners` another state may meet that is added to it."""
+        """A product with a token made `tensor` of a state; `owners` are those of what may be added to it."""
         self._effects = None  # it is of this tensor alone
         self.decayed[tensor] = owners
 
