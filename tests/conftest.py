@@ -38,7 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="quick: a covering choice of every contract; rest: what that leaves out; all (default): both",
     )
 
-    parser.addoption("--changed", action="store_true", help="only tests that the change can reach (tests/selection.py)")
+    parser.addoption(
+        "--changed",
+        action="store_true",
+        help="tests that the change can reach (tests/selection.py); all with CI set",
+    )
     parser.addoption("--record-durations", action="store_true", help="write tests/data/durations.json")
     parser.addoption("--kind", help="the contract of one kind of mechanism or layer, as in --kind sliding")
     parser.addoption("--spec", help="the contract of the model in a YAML file and of its mixers, at their places in it")
@@ -52,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if spec is not None:
         tier.spec = checked(spec)
     chosen = Selection(frozenset({kind} if kind else ()), spec=spec) if kind or spec else None
-    if chosen is None and config.getoption("--changed"):
+    if chosen is None and config.getoption("--changed") and not os.environ.get("CI"):
         chosen = selected()
     config.stash[CHOSEN] = chosen
     # the cases of a selection are chosen when all are collected

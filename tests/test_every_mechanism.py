@@ -253,7 +253,8 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case: Case) -> None:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(*inputs)
     ours = sum(batched(row, 2).macs for row in case.component.operations(case.place))
-    assert counter.get_total_flops() == 2 * ours, "FLOPs that torch counts, and twice the MACs of all rows"
+    theirs = counter.get_total_flops() + 2 * 2 * CASES[type(case.component)].missed_by_torch(case.component, case.place)
+    assert theirs == 2 * ours, "FLOPs that torch counts or is known to miss, and twice the MACs of all rows"
     assert (ours > 0) == CASES[type(case.component)].contracts
 
 

@@ -75,6 +75,8 @@ class MechanismCase(NamedTuple):
     """Width of its places; wide where maxima are taken, so that every token is the largest in some channel."""
     per_token: bool = True
     """Is it projected token by token, at least what goes in and what comes out?"""
+    missed_by_torch: Callable[[Any, Place], int] = lambda component, place: 0
+    """MACs of a sample that torch's own counter does not count, as those of a triangular system."""
     contracts: bool = True
     """Has it products to count as MACs? A pool has none, and FLOPs alone."""
     out_dim: Callable[[Any], int] | None = None
