@@ -11,7 +11,6 @@ from typing import Any, Final
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 import xfcost
 
