@@ -34,7 +34,7 @@ def small_sizes(
 ) -> Sizes:
     """The smallest sizes, up to three, that run like the given one; else that one alone.
 
-    `spend` is told how many operations each run has.
+    `spend` gets the number of operations of each run.
     """
     lengths = _lengths(given, axes)
     images = [sides for sides in lengths if len(sides) > 1]
