@@ -12,6 +12,7 @@ from xfcost.formulas.component import (
     Letter,
     Mixer,
     NormKind,
+    Observed,
     Operation,
     Place,
     Ratio,
@@ -49,6 +50,9 @@ class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
     """Activation function between the two linear maps."""
     bias: bool = True
     """Whether the two linear maps have biases."""
+
+    def observed(self, place: Place) -> Observed:
+        return Observed(left_out={"fc2": "it reads one hidden unit"} if self.hidden == 1 else {})
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, hidden = place.grid.total, place.dim, self.hidden

@@ -202,7 +202,7 @@ def _of_two(call: Call, left_bmk: Tensor, right_bnk: Tensor) -> tuple[Tensor, Fi
 def _sums_up(call: Call, left_bm: Tensor, right: Tensor) -> bool:
     """Is every place on the left a sum over tokens, which those on the right read?
 
-    It is one if they are among its own; or if it stands alone, or is a running sum, and they are no sums.
+    It is one if they are among its own; or if it is the only row, or a running sum, and they are no sums.
     """
     lefts, rights = ids(home(left_bm)), ids(home(right))
     if not lefts or lefts & rights or not lefts <= call.places.makers.keys():

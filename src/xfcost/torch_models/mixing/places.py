@@ -36,7 +36,7 @@ class Places:
         self.rows: set[int] = set()
         """Those latents that are weighted sums of all tokens: also the rows of one state."""
         self.added: set[int] = set()
-        """Learned vectors that stand beside tokens, such as a [CLS] token; or learned keys, which read nothing."""
+        """Learned vectors next to tokens, such as a [CLS] token; or learned keys, which read nothing."""
         self.readers: set[int] = set()
         """Places that have read others."""
         self.combined: dict[int, int] = {}

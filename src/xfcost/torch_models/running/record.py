@@ -153,7 +153,7 @@ class RunRecord:
     ran: int = 0
     """How many ATen calls ran."""
     stored_unknown: bool = False
-    """Did an operation take a sparse tensor whose stored elements only real numbers tell?"""
+    """Did an operation take a sparse tensor whose number of stored elements depends on its numbers?"""
 
     def dispatched(self) -> Iterator[RecordedCall]:
         """ATen calls, and fused attention as one; other functions in their parts."""
