@@ -107,8 +107,8 @@ def test_points_that_a_system_has_not_are_skipped_and_named(tmp_path: Path) -> N
     assert "ConvNeXt-T: N = 4, 9, 16, 25 and 2 more left out: convnext-t.yaml:14 " in done.stderr
     chart = scaling_chart([one], [[]], "macs", mark=None)
     assert chart.footnote == (
-        "Steps of convnext-t: the last tokens go into no patch or kernel; slopes are of sizes without it. convnext-t has "
-        "no N = 4, 9, 16, 25 and 2 more."
+        "Steps of convnext-t: the last tokens go into no patch or kernel; slopes are of sizes without it. "
+        "convnext-t has no N = 4, 9, 16, 25 and 2 more."
     )
 
 
