@@ -18,7 +18,8 @@ from helpers import environment, error_of, table_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
 from xfcost.api.check import check_all, find_project, planned, read_project
 from xfcost.cli import command
-from xfcost.ledger.budgets import BUDGETS
+from xfcost.counting.checking import BudgetFigure, BudgetResult, held_object
+from xfcost.ledger.budgets import BUDGETS, Budget
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.metadata import Agreement
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
@@ -470,3 +471,8 @@ def test_a_module_takes_its_inputs_from_the_table(here):
     done = xf("check", "--format", "json", cwd=here)
     assert done.returncode == 1
     assert json.loads(done.stdout)["targets"][0]["budgets"][0]["ours"] == 3 * 4 * 2 * 5 * 8 * 16
+
+
+def test_the_share_over_a_limit_of_nothing_is_null():
+    result = BudgetResult(budget=Budget("macs", 0), figure=BudgetFigure(3, "MACs"))
+    assert (held_object(result)["excess"], held_object(result)["difference"]) == (None, 3)

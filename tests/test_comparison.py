@@ -42,6 +42,17 @@ def test_growth_of_two_streams_scales_each_by_its_own_length():
         assert 1 < growth["macs"] < 2
 
 
+def test_growth_is_that_without_padding_and_names_its_range():
+    # windows of 7 fill 56×56 and 112×112 tokens in all stages, and not 32×32
+    comparison = xfcost.compare("vit", "swin", N=1024)
+    growth = comparison.growth["Swin-T"]
+    assert (growth["N"], growth["factor"], growth["padded"]) == (3136, 4, False)
+    assert growth["macs"] == pytest.approx(1.0, abs=0.01)
+    text = report_text(comparison)
+    assert "attention memory 1.00 (N = 3,136 to 12,544, without padding)" in text
+    assert "attention memory 2.00 (to 4·N)" in text
+
+
 def test_growth_looks_back_where_positions_end():
     # GPT-2 has 1024 positions: the exponent is that between 512 and 1024.
     comparison = xfcost.compare("gpt2", "gpt2-medium")

@@ -439,3 +439,20 @@ def test_slopes_are_of_sizes_without_padding():
     chart = scaling_chart([narrow], [[]], "mixing", mark=None)
     assert chart.summary == ["Swin-T: slope 1.00 of mixing MACs from N = 3,136 to 12,544, sizes without padding"]
     assert chart.footnote.endswith("is counted; slopes are of sizes without it.")
+
+
+def test_a_slope_is_that_of_the_upper_end_and_a_caption_names_the_steps_of_tokens_left_out():
+    # the Compressive Transformer's attention outgrows its projections: 0.97 over all N, between 1 and 2 at the end
+    compressive = sweep("C", SpecSystem(load("common-compressive", ())), make_run(), (49, 12_544))
+    points = {x: ledger.total("macs") for x, ledger in compressive.slope_points.items()}
+    low, high = min(points), max(points)
+    assert (low, high) == (3136, 12_544)
+    assert compressive.slope("macs") == pytest.approx(math.log(points[high] / points[low], 4), abs=0.1)
+    assert compressive.slope("macs") > 1.4
+    # PVT's patches of 8×8 tokens tile grids whose sides are multiples of 8, in its later stages 4×4 and 2×2 ones
+    pvt = sweep("PVT", SpecSystem(load("pvt-small", ())), make_run(), (64, 12_544))
+    chart = scaling_chart([pvt], [[]], "macs", mark=None)
+    assert chart.footnote == (
+        "Steps of PVT: the last tokens go into no patch or kernel; slopes are of sizes without it."
+    )
+    assert chart.summary[0].endswith(", sizes in whole patches")

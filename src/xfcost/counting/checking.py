@@ -369,7 +369,10 @@ def _checked_object(checked: Checked) -> dict[str, Any]:
 
 
 def held_object(held: BudgetResult) -> dict[str, Any]:
-    """One budget as plain data; `difference` is ours less the limit, `before` the figure that an increase is of."""
+    """One budget as plain data; `difference` is ours less the limit, `before` the figure that an increase is of.
+
+    `excess`, a share of the limit, is None of a limit of 0.
+    """
     return {
         "quantity": held.budget.quantity,
         "option": held.budget.option,
@@ -379,7 +382,7 @@ def held_object(held: BudgetResult) -> dict[str, Any]:
         "at_least": held.figure.at_least,
         "limit": held.budget.limit,
         "difference": held.difference,
-        "excess": held.budget.excess(held.figure.value),
+        "excess": held.budget.excess(held.figure.value) if held.budget.limit else None,
         "verdict": held.verdict,
     }
 
