@@ -39,6 +39,7 @@ from xfcost.torch_models.running.surroundings import (
 from xfcost.torch_models.shared.private_torch import (
     FAKE_TENSOR_LOGGER,
     fake_tensor_mode,
+    leaves_with_paths,
     no_compiler,
     pytree,
     storage_identity,
@@ -109,8 +110,8 @@ def reached(given: Any) -> list[Tensor]:
 
 def named_tensors(given: Any, path: str = "", depth: int = 6) -> Iterator[tuple[str, Tensor]]:
     """The same with the way to each: `.layers.0.keys`."""
-    for keys, leaf in pytree.tree_flatten_with_path(given)[0]:
-        name = path + pytree.keystr(keys)
+    for keys, leaf in leaves_with_paths(given):
+        name = path + keys
         if isinstance(leaf, Tensor):
             yield name, leaf
         elif depth and isinstance(leaf, dict | list | tuple | set):
