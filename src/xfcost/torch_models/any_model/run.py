@@ -307,13 +307,19 @@ def cache_parameter(model: nn.Module) -> str | None:
     except Exception:  # noqa: BLE001 - an annotation names what is imported for type checkers only
         takes = inspect.signature(model.forward).parameters
     typed = [name for name, one in takes.items() if _takes_cache(one)]
-    named = [name for name in CACHES if name in takes and get_origin(takes[name].annotation) is not dict]
+    named = [name for name in CACHES if name in takes and not _takes_dictionary(takes[name])]
     return next((name for name in named if name in typed), next(iter(typed or named), None))
 
 
 def _takes_cache(parameter: inspect.Parameter) -> bool:
     told = parameter.annotation
     return _is_cache(parameter.default) or any(map(_is_cache_type, (told, *get_args(told))))
+
+
+def _takes_dictionary(parameter: inspect.Parameter) -> bool:
+    """As XLM's `cache`, which it fills and does not return."""
+    told = parameter.annotation
+    return any(get_origin(one) is dict for one in (told, *get_args(told)))
 
 
 def _is_cache(value: Any) -> bool:
