@@ -38,6 +38,7 @@ from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model import decoding, targets
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
+from xfcost.torch_models.any_model.run import cache_parameter
 from xfcost.torch_models.any_model.targets import GivenModule
 
 B, N = 2, 12
@@ -847,6 +848,11 @@ def test_a_long_prompt_of_recurrences_runs_for_a_few_tokens(
     short = step(path, N=70, closed_form=False)
     assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
     assert step(path, N=1_000_000, closed_form=False).cache is not None  # in which a loop would run 10⁶ times
+
+
+def test_a_dictionary_that_a_model_fills_is_no_cache() -> None:
+    module = Typed("cache", dict[str, torch.Tensor] | None, lambda y, cache: {"logits": y})
+    assert cache_parameter(module) is None
 
 
 def test_a_module_without_a_cache_is_refused() -> None:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import flex_attention
+from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 import xfcost
@@ -40,6 +41,15 @@ class Slotted:
         self.x = x
 
 
+class ModelOutput(dict):
+    """As transformers 4 registers its outputs: torch knows no keys of them."""
+
+
+pytree.register_pytree_node(
+    ModelOutput, lambda one: ([*one.values()], [*one]), lambda values, keys: ModelOutput(zip(keys, values, strict=True))
+)
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize(
     ("inputs", "keywords", "pick"),
@@ -53,10 +63,24 @@ class Slotted:
         (Pair(X), None, lambda pair: pair.left),
         (Slotted(X), None, lambda slotted: slotted.x),
         ((None, X), None, lambda nothing, x: x),
+        ((ModelOutput(x=X, y=[X]),), None, lambda output: output["y"][0]),
         (nn.Parameter(X), None, lambda x: x),
         ((X * nn.Parameter(torch.ones(8)),), None, lambda x: x),  # a tensor with a history
     ],
-    ids=["tensor", "tuple", "list", "dict", "both", "nested", "dataclass", "slots", "none", "parameter", "not a leaf"],
+    ids=[
+        "tensor",
+        "tuple",
+        "list",
+        "dict",
+        "both",
+        "nested",
+        "dataclass",
+        "slots",
+        "none",
+        "output",
+        "parameter",
+        "not a leaf",
+    ],
 )
 def test_inputs_of_any_form(inputs, keywords, pick, device):
     ledger = xfcost.analyze(Takes(pick).to(device), example_inputs=inputs, example_kwargs=keywords)

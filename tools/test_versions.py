@@ -124,12 +124,20 @@ CONFIG: Final = """
 {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 16, "num_hidden_layers": 1, "head_dim": 4,
  "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 29}
 """
+# An encoder of 10 tokens and a decoder, each of width 16.
+SPEECH: Final = """
+{"model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"], "d_model": 16, "num_mel_bins": 8,
+ "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+ "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "vocab_size": 29, "max_source_positions": 10, "max_target_positions": 64,
+ "decoder_start_token_id": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+"""
 _OF_CONFIG: Final = "analyze qwen3.json --N 8 --dtype float32 --format json --mode"
 CONFIGS: Final = (
     Command(f"{_OF_CONFIG} forward", f'"macs": {8 * 16 * 29},'),
     Command(f"{_OF_CONFIG} prefill", f'"bytes": {8 * 2 * 2 * 4 * 4},'),
     Command(f"{_OF_CONFIG} decode", f'"bytes": {8 * 2 * 2 * 4 * 4},'),
     Command(f"{_OF_CONFIG} generate --new-tokens 2", f'"bytes": {9 * 2 * 2 * 4 * 4},'),  # the last token is not kept
+    Command(f"{_OF_CONFIG} decode".replace("qwen3", "speech"), f'"bytes": {(8 + 10) * 2 * 16 * 4},'),
 )
 
 
@@ -203,6 +211,7 @@ def smoke(python: Path, commands: Sequence[Command]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         (Path(folder) / "model.py").write_text(MODEL)
         (Path(folder) / "qwen3.json").write_text(CONFIG)
+        (Path(folder) / "speech.json").write_text(SPEECH)
         return [one for one in pool.map(lambda command: _wrong(python, command, folder), commands) if one]
 
 

@@ -220,6 +220,8 @@ def _problem(error: yaml.YAMLError) -> str:
         return f"{begin.line + 1} is not valid YAML: this `{_BRACKETS[context]}` is not closed ({problem})"
     if context == "while parsing a flow node":
         problem = f"{problem}; is a `[` or `{{` above not closed?"
+    if "nesting depth" in str(problem):  # libyaml's own limit, since PyYAML 6.0.4
+        return f"{mark.line + 1 if mark else 1} is nested deeper than {MOST_DEPTH} levels; write a flatter spec"
     words = ", ".join(filter(None, (context, problem))) or getattr(error, "reason", None) or "it can't be parsed"
     return f"{mark.line + 1 if mark else 1} is not valid YAML: {words}"
 

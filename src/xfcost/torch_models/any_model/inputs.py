@@ -19,7 +19,7 @@ from xfcost.spec.reader import read_value
 from xfcost.spec.targets import SHAPE
 from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, raised, refused
 from xfcost.torch_models.running.surroundings import WithoutPadding, known_numbers, with_numbers
-from xfcost.torch_models.shared.private_torch import pytree
+from xfcost.torch_models.shared.private_torch import leaves_with_paths
 
 
 class Given(NamedTuple):
@@ -39,9 +39,9 @@ class Given(NamedTuple):
     def named(self, model: nn.Module) -> list[tuple[str, Tensor]]:
         """Every tensor among the inputs, with the name of the parameter that takes it and its place there."""
         return [
-            (name + pytree.keystr(path), leaf)
+            (name + path, leaf)
             for name, value in (*zip(self.places(model), self.args, strict=True), *self.kwargs.items())
-            for path, leaf in pytree.tree_flatten_with_path(value)[0]
+            for path, leaf in leaves_with_paths(value)
             if isinstance(leaf, Tensor)
         ]
 

@@ -39,6 +39,7 @@ from xfcost.torch_models.running.surroundings import (
 from xfcost.torch_models.shared.private_torch import (
     FAKE_TENSOR_LOGGER,
     fake_tensor_mode,
+    leaves_with_paths,
     no_compiler,
     pytree,
     storage_identity,
@@ -109,8 +110,8 @@ def reached(given: Any) -> list[Tensor]:
 
 def named_tensors(given: Any, path: str = "", depth: int = 6) -> Iterator[tuple[str, Tensor]]:
     """The same with the way to each: `.layers.0.keys`."""
-    for keys, leaf in pytree.tree_flatten_with_path(given)[0]:
-        name = path + pytree.keystr(keys)
+    for keys, leaf in leaves_with_paths(given):
+        name = path + keys
         if isinstance(leaf, Tensor):
             yield name, leaf
         elif depth and isinstance(leaf, dict | list | tuple | set):
@@ -331,13 +332,19 @@ def cache_parameter(model: nn.Module) -> str | None:
     except Exception:  # noqa: BLE001 - an annotation names what is imported for type checkers only
         takes = inspect.signature(model.forward).parameters
     typed = [name for name, one in takes.items() if _takes_cache(one)]
-    named = [name for name in CACHES if name in takes and get_origin(takes[name].annotation) is not dict]
+    named = [name for name in CACHES if name in takes and not _takes_dictionary(takes[name])]
     return next((name for name in named if name in typed), next(iter(typed or named), None))
 
 
 def _takes_cache(parameter: inspect.Parameter) -> bool:
     told = parameter.annotation
     return _is_cache(parameter.default) or any(map(_is_cache_type, (told, *get_args(told))))
+
+
+def _takes_dictionary(parameter: inspect.Parameter) -> bool:
+    """As XLM's `cache`, which it fills and does not return."""
+    told = parameter.annotation
+    return any(get_origin(one) is dict for one in (told, *get_args(told)))
 
 
 def _is_cache(value: Any) -> bool:

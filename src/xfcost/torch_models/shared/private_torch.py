@@ -329,6 +329,22 @@ def as_written(module: nn.Module) -> None:
 # --- tensors and modules
 
 
+def leaves_with_paths(value: Any) -> list[tuple[str, Any]]:
+    """Every leaf of a structure with the way to it: `['keys'][0]`.
+
+    Outputs of transformers are read as dictionaries: releases before 5 registered them without their keys.
+    """
+    found = []
+    for path, leaf in pytree.tree_flatten_with_path(value, is_leaf=_is_output)[0]:
+        inner = leaves_with_paths(dict(leaf.items())) if _is_output(leaf) else [("", leaf)]
+        found += [(pytree.keystr(path) + name, one) for name, one in inner]
+    return found
+
+
+def _is_output(value: Any) -> bool:
+    return isinstance(value, dict) and any(one.__name__ == "ModelOutput" for one in type(value).__mro__)
+
+
 def storage_identity(storage: torch.UntypedStorage) -> int:
     """Equal for two storages of the same memory, on `meta` too."""
     return _attribute(storage, "torch.UntypedStorage._cdata")
