@@ -163,7 +163,7 @@ class TestExtends:
             """,
         )
         spec = load("child.yaml").spec
-        assert msgspec.to_builtins(spec.input) == {"kind": "tokens", "vocabulary": 9, "length": 512}
+        assert msgspec.to_builtins(spec.input) == {"kind": "tokens", "vocabulary": 9, "length": 512, "positions": None}
         assert counted("child.yaml").total("macs") > 0
 
     def test_the_same_kind_said_again_is_merged(self, here):
