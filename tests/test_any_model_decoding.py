@@ -35,6 +35,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
 from xfcost.torch_models.any_model import decoding, targets
+from xfcost.torch_models.any_model import ledger as ledger_of_modules
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.targets import GivenModule
@@ -779,6 +780,33 @@ def test_at_other_n_the_first_alike_layers_run_alone(options: dict[str, bool], l
     assert Stack.ran == layers
     whole = fresh.ledger(Lengths(40), bare)
     assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
+
+
+@pytest.mark.parametrize("options", [{}, {"alternating": True}, {"sums": True}])
+def test_a_long_run_is_traced_with_its_first_alike_layers(options: dict[str, bool], monkeypatch: Any) -> None:
+    found = []
+    for most in (10**9, 0):
+        monkeypatch.setattr(ledger_of_modules, "_MOST_TRACED", most)
+        found.append(xfcost.analyze(Stack(**options), example_inputs=torch.zeros(B, N, dtype=torch.long), mixing=False))
+    whole, short = found
+    assert short.module is not None
+    assert short.module.traced == "agrees"
+    assert (short.rows, short.module, short.agreement) == (whole.rows, whole.module, whole.agreement)
+
+
+def test_a_model_without_a_cache_is_not_built_with_numbers(tmp_path: Path, monkeypatch: Any) -> None:
+    fields = TEXT | {"model_type": "recurrent_gemma", "num_hidden_layers": 3, "lru_width": 16}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | {"architectures": ["RecurrentGemmaForCausalLM"]}))
+    monkeypatch.setattr(decoding, "_MOST_CALLS", 100)
+    devices = []
+    monkeypatch.setattr(targets, "configured", lambda *given: devices.append(given[1]) or BUILT(*given))
+    with pytest.raises(UsageError, match="RecurrentGemmaForCausalLM returned no cache"):
+        xfcost.analyze(str(path), mode="decode", N=200)
+    assert devices == ["meta"]
+
+
+BUILT = targets.configured
 
 
 @pytest.mark.rest

@@ -80,6 +80,15 @@ class LayerList(NamedTuple):
         ]  # fmt: skip
         return [*works[: last + 1], *others, *works[last + 1 :]]
 
+    def all_costs(self, modules: Mapping[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+        """The costs of every module of a shortened run, its children left out, with those that did not run."""
+        others = {
+            path: costs
+            for place in range(self.kept, len(self.first_alike)) for name, costs in modules.items()
+            if (path := self.renamed(place, name)) is not None
+        }  # fmt: skip
+        return {**modules, **others}
+
     def _holds(self, place: int, path: str) -> bool:
         return f"{path}.".startswith(f"{self.path}.{place}.")
 
@@ -163,7 +172,7 @@ class AlikeLayers:
 
 def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
     """The model shortened; None where that repeats the full run otherwise."""
-    lists = list(_layer_lists(full.model, seen.works))
+    lists = list(layer_lists(full.model, seen.works))
     if not lists:
         return None
     try:
@@ -183,7 +192,7 @@ def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
     return None
 
 
-def _layer_lists(model: nn.Module, works: Sequence[Work]) -> Iterator[LayerList]:
+def layer_lists(model: nn.Module, works: Sequence[Work]) -> Iterator[LayerList]:
     """The outermost lists that can be shortened."""
     inside = "."
     for path, module in model.named_modules():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from importlib.metadata import version
 from time import perf_counter
@@ -35,7 +35,7 @@ from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
-from xfcost.torch_models.any_model.alike_layers import AlikeLayers, LayersRun
+from xfcost.torch_models.any_model.alike_layers import AlikeLayers, LayerList, LayersRun, layer_lists
 from xfcost.torch_models.any_model.decoding import in_mode, of_text, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
@@ -368,13 +368,31 @@ class _Flat(nn.Module):
         return self.model(*args, **kwargs)
 
 
+# A run of more operations is traced with the first of its alike layers.
+_MOST_TRACED: Final = 4000
+
+
 def _traced_beside(model: nn.Module, given: Given, found: RecordedModule, *, training: bool) -> _Beside:
     """The trace of a forward, on real tensors where the run needed them, else on `meta`."""
+    lists = list(layer_lists(model, found.works)) if found.ran > _MOST_TRACED and not training else []
+    beside = _traced_layers(model, given, found, lists, training=training)
+    agrees = beside.modules is not None and not beside.differences
+    return beside if agrees or not lists else _traced_layers(model, given, found, [], training=training)
+
+
+def _traced_layers(
+    model: nn.Module, given: Given, found: RecordedModule, lists: Sequence[LayerList], *, training: bool
+) -> _Beside:
+    """The same, of these lists of layers only the first."""
     from xfcost.torch_models.tracing.trace import trace
 
     how: TensorKind = "real" if found.how == "real" else "meta"
     try:
-        with stand_ins(how, model, *given, training=training) as inputs, torch.no_grad():
+        with ExitStack() as stack:
+            for one in lists:
+                stack.enter_context(one.shortened())
+            inputs = stack.enter_context(stand_ins(how, model, *given, training=training))
+            stack.enter_context(torch.no_grad())
             tensors = tuple(leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor))
             if not tensors:  # the tracer needs one
                 own = (*model.parameters(), *model.buffers(), *reached(inputs))
@@ -389,6 +407,8 @@ def _traced_beside(model: nn.Module, given: Given, found: RecordedModule, *, tra
         for name, costs in traced.modules.items()
         if name
     }
+    for one in lists:
+        modules = one.all_costs(modules)
     ours = costs_by_module(found.works)
     unlike = tuple(
         {"path": path, "quantity": quantity, "counted": counts, "traced": theirs}
