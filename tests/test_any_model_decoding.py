@@ -34,7 +34,7 @@ from xfcost.ledger.least_work import row_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model import decoding, targets
+from xfcost.torch_models.any_model import alike_layers, decoding, targets
 from xfcost.torch_models.any_model import ledger as ledger_of_modules
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
@@ -780,6 +780,27 @@ def test_at_other_n_the_first_alike_layers_run_alone(options: dict[str, bool], l
     assert Stack.ran == layers
     whole = fresh.ledger(Lengths(40), bare)
     assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
+
+
+@pytest.mark.parametrize(
+    ("options", "layers"), [({}, {0}), ({"alternating": True}, {0, 1}), ({"sums": True}, {*range(6)})]
+)
+def test_a_forward_of_many_operations_runs_the_first_alike_layers(
+    options: dict[str, bool], layers: set[int], monkeypatch: Any
+) -> None:
+    class Noting(Stack):
+        def forward(self, input_ids: torch.Tensor) -> Any:
+            self.ran.clear()
+            return super().forward(input_ids)["logits"]
+
+    def ledger(tokens: int) -> Ledger:
+        module = GivenModule(Noting(**options), lambda N: torch.zeros(B, N, dtype=torch.long))
+        return module.ledger(Lengths(tokens), How(trace=False, closed_form=False))
+
+    whole = ledger(40)
+    monkeypatch.setattr(alike_layers, "MOST_CALLS", 20)
+    assert ledger(40).rows == whole.rows
+    assert Stack.ran == layers
 
 
 @pytest.mark.parametrize("options", [{}, {"alternating": True}, {"sums": True}])

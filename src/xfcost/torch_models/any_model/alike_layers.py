@@ -18,10 +18,12 @@ import torch
 from torch import nn
 
 from xfcost.ledger.execution import Mode
+from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import CacheNames, RecordedModule, run
+from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, RecordedModule, run
 from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.running.on_meta import TooManyCallsError
 from xfcost.torch_models.shared.private_torch import children_of
 
 _INDEX: Final = re.compile(r"\[(\d+)\]")
@@ -31,6 +33,11 @@ _FIELDS: Final = (
     "site", "costs", "uncounted", "calls", "inputs", "outputs", "varied", "entries", "fused_entries",
     "fused_statistics", "matrix", "core", "heads", "pairs", "masked", "operand_bytes",
 )  # fmt: skip
+
+
+# A longer run on `meta`, as of loops over tokens, is of the first alike layers.
+MOST_CALLS: Final = 20_000
+_FEW_TOKENS: Final = 31
 
 
 class LayerList(NamedTuple):
@@ -154,6 +161,22 @@ class AlikeLayers:
     def __init__(self) -> None:
         self.seen: dict[Mode, tuple[FullRun, RecordedModule]] = {}
         self._known: dict[Mode, Shortened | None] = {}
+
+    def run(self, model: nn.Module, given: Given, at: Callable[[int], Built]) -> RecordedModule:
+        """A forward; of many operations, of the first alike layers, which a run of few tokens shows.
+
+        `at` gives the model with inputs of so many tokens.
+        """
+        try:
+            return run(model, *given, most=MOST_CALLS)
+        except TooManyCallsError:
+            few = at(_FEW_TOKENS)
+        if few[0] is not model:
+            return run(model, *given)
+        with self.running("forward", lambda: at(_FEW_TOKENS), USUAL_NAMES, shortened=False) as (_, full):
+            full.whole(run(model, *few[1]))
+        with self.running("forward", lambda: (model, given), USUAL_NAMES, shortened=True) as (_, layers):
+            return layers.whole(run(model, *given))
 
     @contextmanager
     def running(

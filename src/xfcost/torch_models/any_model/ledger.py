@@ -35,7 +35,14 @@ from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
-from xfcost.torch_models.any_model.alike_layers import AlikeLayers, LayerList, LayersRun, layer_lists
+from xfcost.torch_models.any_model.alike_layers import (
+    MOST_CALLS,
+    AlikeLayers,
+    FullRun,
+    LayerList,
+    LayersRun,
+    layer_lists,
+)
 from xfcost.torch_models.any_model.decoding import in_mode, of_text, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
@@ -149,6 +156,11 @@ class How(NamedTuple):
         """Is it only of the counts?"""
         return not (self.trace or self.strict or self.mixing or self.plan or self.device or self.predict)
 
+    @property
+    def is_forward(self) -> bool:
+        """Is one forward counted, without a clock?"""
+        return self.mode == "forward" and not (self.plan or self.device or self.predict)
+
 
 def ledger_at_lengths(  # noqa: PLR0913 - options
     built: Callable[[Lengths], Built], lengths: Lengths, letters: frozenset[str], how: How, on_cpu: OnCPU, *,
@@ -177,7 +189,10 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             (model, given), of_layers,
         ):  # fmt: skip
             asked = how._replace(layers=of_layers if how.plan is None else None)
-            return module_ledger(model, *given, name=name, on_cpu=on_cpu, **asked._asdict())
+            few = lambda tokens: built(at._replace(tokens=tokens))  # noqa: E731 - one line
+            long = has_n and how.is_forward and isinstance(of_layers, FullRun)
+            found = layers.run(model, given, few) if long else None
+            return module_ledger(model, *given, name=name, on_cpu=on_cpu, found=found, **asked._asdict())
 
     def timed(how: How) -> tuple[Ledger, float]:
         began = perf_counter()
@@ -220,7 +235,7 @@ def _longer(built: Callable[[Lengths], Built], lengths: Lengths) -> Given | None
 
 def module_ledger(
     module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, name: str | None = None,
-    on_cpu: OnCPU | None = None, **asked: Any,
+    on_cpu: OnCPU | None = None, found: RecordedModule | None = None, **asked: Any,
 ) -> Ledger:  # fmt: skip
     """The ledger of one run of `module(*args, **kwargs)`. The module is left as it was.
 
@@ -230,6 +245,7 @@ def module_ledger(
         kwargs: its keyword inputs.
         name: what the ledger calls it; its class where there is none.
         on_cpu: gives the module with real numbers, where it is another one; for mixing kinds and times.
+        found: the run, if it was made before.
         asked: the fields of `How`.
 
     Raises:
@@ -243,7 +259,8 @@ def module_ledger(
     dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
     dtype = next((one for one in dtypes if one in BYTES_PER_ELEMENT), "float32")
     keeps_free = how.device is not None or how.predict is not None
-    found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free, cache=how.cache)
+    options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": how.cache}
+    found = found or run(model, given.args, given.kwargs, **options)
     found = found if how.layers is None else how.layers.whole(found)
     if how.strict and (missing := dict(sorted(uncounted(found.works).items()))):
         raise IncompleteError(title, missing)
@@ -368,13 +385,16 @@ class _Flat(nn.Module):
         return self.model(*args, **kwargs)
 
 
-# A run of more operations is traced with the first of its alike layers.
-_MOST_TRACED: Final = 4000
+# A run with more calls is traced with the first of its alike layers.
+_MOST_TRACED: Final = 2500
 
 
 def _traced_beside(model: nn.Module, given: Given, found: RecordedModule, *, training: bool) -> _Beside:
     """The trace of a forward, on real tensors where the run needed them, else on `meta`."""
-    lists = list(layer_lists(model, found.works)) if found.ran > _MOST_TRACED and not training else []
+    if found.ran > MOST_CALLS and found.how == "meta":
+        return _Beside(f"not traced: a run has {found.ran:,} operations; a smaller --N has fewer")
+    calls = sum(work.calls for work in found.works)
+    lists = list(layer_lists(model, found.works)) if calls > _MOST_TRACED and not training else []
     beside = _traced_layers(model, given, found, lists, training=training)
     agrees = beside.modules is not None and not beside.differences
     return beside if agrees or not lists else _traced_layers(model, given, found, [], training=training)
