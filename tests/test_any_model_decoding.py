@@ -35,7 +35,8 @@ from xfcost.ledger.least_work import row_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.run import Run
 from xfcost.spec.targets import ModuleTarget
-from xfcost.torch_models.any_model import decoding, targets
+from xfcost.torch_models.any_model import alike_layers, decoding, targets
+from xfcost.torch_models.any_model import ledger as ledger_of_modules
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How
 from xfcost.torch_models.any_model.run import cache_parameter
@@ -821,6 +822,54 @@ def test_at_other_n_the_first_alike_layers_run_alone(options: dict[str, bool], l
     assert Stack.ran == layers
     whole = fresh.ledger(Lengths(40), bare)
     assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
+
+
+@pytest.mark.parametrize(
+    ("options", "layers"), [({}, {0}), ({"alternating": True}, {0, 1}), ({"sums": True}, {*range(6)})]
+)
+def test_a_forward_of_many_operations_runs_the_first_alike_layers(
+    options: dict[str, bool], layers: set[int], monkeypatch: Any
+) -> None:
+    class Noting(Stack):
+        def forward(self, input_ids: torch.Tensor) -> Any:
+            self.ran.clear()
+            return super().forward(input_ids)["logits"]
+
+    def ledger(tokens: int) -> Ledger:
+        module = GivenModule(Noting(**options), lambda N: torch.zeros(B, N, dtype=torch.long))
+        return module.ledger(Lengths(tokens), How(trace=False, closed_form=False))
+
+    whole = ledger(40)
+    monkeypatch.setattr(alike_layers, "MOST_CALLS", 20)
+    assert ledger(40).rows == whole.rows
+    assert Stack.ran == layers
+
+
+@pytest.mark.parametrize("options", [{}, {"alternating": True}, {"sums": True}])
+def test_a_long_run_is_traced_with_its_first_alike_layers(options: dict[str, bool], monkeypatch: Any) -> None:
+    found = []
+    for most in (10**9, 0):
+        monkeypatch.setattr(ledger_of_modules, "_MOST_TRACED", most)
+        found.append(xfcost.analyze(Stack(**options), example_inputs=torch.zeros(B, N, dtype=torch.long), mixing=False))
+    whole, short = found
+    assert short.module is not None
+    assert short.module.traced == "agrees"
+    assert (short.rows, short.module, short.agreement) == (whole.rows, whole.module, whole.agreement)
+
+
+def test_a_model_without_a_cache_is_not_built_with_numbers(tmp_path: Path, monkeypatch: Any) -> None:
+    fields = TEXT | {"model_type": "recurrent_gemma", "num_hidden_layers": 3, "lru_width": 16}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(fields | {"architectures": ["RecurrentGemmaForCausalLM"]}))
+    monkeypatch.setattr(decoding, "_MOST_CALLS", 100)
+    devices = []
+    monkeypatch.setattr(targets, "configured", lambda *given: devices.append(given[1]) or BUILT(*given))
+    with pytest.raises(UsageError, match="RecurrentGemmaForCausalLM returned no cache"):
+        xfcost.analyze(str(path), mode="decode", N=200)
+    assert devices == ["meta"]
+
+
+BUILT = targets.configured
 
 
 @pytest.mark.rest

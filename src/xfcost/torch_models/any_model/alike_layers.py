@@ -18,10 +18,12 @@ import torch
 from torch import nn
 
 from xfcost.ledger.execution import Mode
+from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.run import CacheNames, RecordedModule, run
+from xfcost.torch_models.any_model.run import USUAL_NAMES, CacheNames, RecordedModule, run
 from xfcost.torch_models.any_model.user_errors import original
 from xfcost.torch_models.any_model.work import Work
+from xfcost.torch_models.running.on_meta import TooManyCallsError
 from xfcost.torch_models.shared.private_torch import children_of
 
 _INDEX: Final = re.compile(r"\[(\d+)\]")
@@ -31,6 +33,11 @@ _FIELDS: Final = (
     "site", "costs", "uncounted", "calls", "inputs", "outputs", "varied", "entries", "fused_entries",
     "fused_statistics", "matrix", "core", "heads", "pairs", "masked", "operand_bytes",
 )  # fmt: skip
+
+
+# A longer run on `meta`, as of loops over tokens, is of the first alike layers.
+MOST_CALLS: Final = 20_000
+_FEW_TOKENS: Final = 31
 
 
 class LayerList(NamedTuple):
@@ -80,6 +87,15 @@ class LayerList(NamedTuple):
             if (path := self.renamed(place, one.path)) is not None
         ]  # fmt: skip
         return [*works[: last + 1], *others, *works[last + 1 :]]
+
+    def all_costs(self, modules: Mapping[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+        """The costs of every module of a shortened run, its children left out, with those that did not run."""
+        others = {
+            path: costs
+            for place in range(self.kept, len(self.first_alike)) for name, costs in modules.items()
+            if (path := self.renamed(place, name)) is not None
+        }  # fmt: skip
+        return {**modules, **others}
 
     def _holds(self, place: int, path: str) -> bool:
         return f"{path}.".startswith(f"{self.path}.{place}.")
@@ -147,6 +163,22 @@ class AlikeLayers:
         self.seen: dict[Mode, tuple[FullRun, RecordedModule]] = {}
         self._known: dict[Mode, Shortened | None] = {}
 
+    def run(self, model: nn.Module, given: Given, at: Callable[[int], Built]) -> RecordedModule:
+        """A forward; of many operations, of the first alike layers, which a run of few tokens shows.
+
+        `at` gives the model with inputs of so many tokens.
+        """
+        try:
+            return run(model, *given, most=MOST_CALLS)
+        except TooManyCallsError:
+            few = at(_FEW_TOKENS)
+        if few[0] is not model:
+            return run(model, *given)
+        with self.running("forward", lambda: at(_FEW_TOKENS), USUAL_NAMES, shortened=False) as (_, full):
+            full.whole(run(model, *few[1]))
+        with self.running("forward", lambda: (model, given), USUAL_NAMES, shortened=True) as (_, layers):
+            return layers.whole(run(model, *given))
+
     @contextmanager
     def running(
         self, mode: Mode, built: Callable[[], Built], names: CacheNames, *, shortened: bool
@@ -164,7 +196,7 @@ class AlikeLayers:
 
 def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
     """The model shortened; None where that repeats the full run otherwise."""
-    lists = list(_layer_lists(full.model, seen.works))
+    lists = list(layer_lists(full.model, seen.works))
     if not lists:
         return None
     try:
@@ -184,7 +216,7 @@ def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
     return None
 
 
-def _layer_lists(model: nn.Module, works: Sequence[Work]) -> Iterator[LayerList]:
+def layer_lists(model: nn.Module, works: Sequence[Work]) -> Iterator[LayerList]:
     """The outermost lists that can be shortened."""
     inside = "."
     for path, module in model.named_modules():

@@ -121,7 +121,7 @@ def _step(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind, *
         outputs, inputs = _outputs(model, prompt, names, how, numbers=numbers)
     cache = cache_in(outputs, names.returns)
     if cache is None:
-        raise UsageError(
+        raise OwnError(
             f"--mode: {type(model).__name__} returned no cache; expected it by name, as in "
             f"{{'{names.returns or CACHES[0]}': …}} or an object with that attribute; --cache-out gives another name, "
             "or its place among several outputs: 1"
@@ -191,6 +191,8 @@ def _outputs(
         return first(None, _MOST_CALLS if tokens > _FEW_TOKENS + 1 else inf)
     except TooManyCallsError:
         caches = [cache_in(first(number)[0]) for number in (_FEW_TOKENS, _FEW_TOKENS + 1)]
+    if caches[0] is None:
+        return {}, prompt.kwargs
     grown = _grown(caches[0], caches[1], tokens - _FEW_TOKENS)
     if grown is None:
         return first(None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +33,14 @@ from xfcost.ledger.ran import ClosedForm, ModuleRun
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.training import RunPlan, Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT, DASH
-from xfcost.torch_models.any_model.alike_layers import AlikeLayers, LayersRun
+from xfcost.torch_models.any_model.alike_layers import (
+    MOST_CALLS,
+    AlikeLayers,
+    FullRun,
+    LayerList,
+    LayersRun,
+    layer_lists,
+)
 from xfcost.torch_models.any_model.decoding import in_mode, of_text, prompt_of, tokens_in, with_mode
 from xfcost.torch_models.any_model.inputs import Given, Lengths
 from xfcost.torch_models.any_model.mixing import Built, OnCPU, find_mixing
@@ -148,6 +155,11 @@ class How(NamedTuple):
         """Is it only of the counts?"""
         return not (self.trace or self.strict or self.mixing or self.plan or self.device or self.predict)
 
+    @property
+    def is_forward(self) -> bool:
+        """Is one forward counted, without a clock?"""
+        return self.mode == "forward" and not (self.plan or self.device or self.predict)
+
 
 def ledger_at_lengths(  # noqa: PLR0913 - options
     built: Callable[[Lengths], Built], lengths: Lengths, letters: frozenset[str], how: How, on_cpu: OnCPU, *,
@@ -176,7 +188,10 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
             (model, given), of_layers,
         ):  # fmt: skip
             asked = how._replace(layers=of_layers if how.plan is None else None)
-            return module_ledger(model, *given, name=name, on_cpu=on_cpu, **asked._asdict())
+            few = lambda tokens: built(at._replace(tokens=tokens))  # noqa: E731 - one line
+            long = has_n and how.is_forward and isinstance(of_layers, FullRun)
+            found = layers.run(model, given, few) if long else None
+            return module_ledger(model, *given, name=name, on_cpu=on_cpu, found=found, **asked._asdict())
 
     def metered(how: How) -> tuple[Ledger, int]:
         before = work_done()
@@ -218,7 +233,7 @@ def _longer(built: Callable[[Lengths], Built], lengths: Lengths) -> Given | None
 
 def module_ledger(
     module: nn.Module, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, name: str | None = None,
-    on_cpu: OnCPU | None = None, **asked: Any,
+    on_cpu: OnCPU | None = None, found: RecordedModule | None = None, **asked: Any,
 ) -> Ledger:  # fmt: skip
     """The ledger of one run of `module(*args, **kwargs)`. The module is left as it was.
 
@@ -228,6 +243,7 @@ def module_ledger(
         kwargs: its keyword inputs.
         name: what the ledger calls it; its class where there is none.
         on_cpu: gives the module with real numbers, where it is another one; for mixing kinds and times.
+        found: the run, if it was made before.
         asked: the fields of `How`.
 
     Raises:
@@ -241,7 +257,8 @@ def module_ledger(
     dtypes = (str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
     dtype = next((one for one in dtypes if one in BYTES_PER_ELEMENT), "float32")
     keeps_free = how.device is not None or how.predict is not None
-    found = run(model, given.args, given.kwargs, training=training, keeps_free=keeps_free, cache=how.cache)
+    options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": how.cache}
+    found = found or run(model, given.args, given.kwargs, **options)
     found = found if how.layers is None else how.layers.whole(found)
     if how.strict and (missing := dict(sorted(uncounted(found.works).items()))):
         raise IncompleteError(title, missing)
@@ -375,13 +392,34 @@ class _Flat(nn.Module):
         return self.model(*args, **kwargs)
 
 
+# A run with more calls is traced with the first of its alike layers.
+_MOST_TRACED: Final = 2500
+
+
 def _traced_beside(model: nn.Module, given: Given, found: RecordedModule, *, training: bool) -> _Beside:
     """The trace of a forward, on real tensors where the run needed them, else on `meta`."""
+    if found.ran > MOST_CALLS and found.how == "meta":
+        return _Beside(f"not traced: a run has {found.ran:,} operations; a smaller --N has fewer")
+    calls = sum(work.calls for work in found.works)
+    lists = list(layer_lists(model, found.works)) if calls > _MOST_TRACED and not training else []
+    beside = _traced_layers(model, given, found, lists, training=training)
+    agrees = beside.modules is not None and not beside.differences
+    return beside if agrees or not lists else _traced_layers(model, given, found, [], training=training)
+
+
+def _traced_layers(
+    model: nn.Module, given: Given, found: RecordedModule, lists: Sequence[LayerList], *, training: bool
+) -> _Beside:
+    """The same, of these lists of layers only the first."""
     from xfcost.torch_models.tracing.trace import trace
 
     how: TensorKind = "real" if found.how == "real" else "meta"
     try:
-        with stand_ins(how, model, *given, training=training) as inputs, torch.no_grad():
+        with ExitStack() as stack:
+            for one in lists:
+                stack.enter_context(one.shortened())
+            inputs = stack.enter_context(stand_ins(how, model, *given, training=training))
+            stack.enter_context(torch.no_grad())
             tensors = tuple(leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor))
             if not tensors:  # the tracer needs one
                 own = (*model.parameters(), *model.buffers(), *reached(inputs))
@@ -396,6 +434,8 @@ def _traced_beside(model: nn.Module, given: Given, found: RecordedModule, *, tra
         for name, costs in traced.modules.items()
         if name
     }
+    for one in lists:
+        modules = one.all_costs(modules)
     ours = costs_by_module(found.works)
     unlike = tuple(
         {"path": path, "quantity": quantity, "counted": counts, "traced": theirs}

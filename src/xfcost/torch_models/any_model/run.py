@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
+from math import inf
 from typing import Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import torch
@@ -23,6 +24,7 @@ from xfcost.formulas.arithmetic import causal_pairs, chunked_pairs
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, message, refused
 from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
+from xfcost.torch_models.running.on_meta import TooManyCallsError
 from xfcost.torch_models.running.record import Lineage, mark
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import (
@@ -194,16 +196,16 @@ class CacheNames(NamedTuple):
 USUAL_NAMES: Final = CacheNames()
 
 
-def run(
+def run(  # noqa: PLR0913 - options
     model: nn.Module, args: Args, kwargs: Kwargs, *, training: bool = False, keeps_free: bool = False,
-    cache: CacheNames = USUAL_NAMES,
+    cache: CacheNames = USUAL_NAMES, most: float = inf,
 ) -> RecordedModule:  # fmt: skip
     """One forward of `model(*args, **kwargs)`, on the first tensors that it runs on.
 
     With `training` the model is in training mode, and a backward pass follows. `keeps_free`: as `RecordedOperations`
-    takes it. Errors are those of `first_to_run`.
+    takes it. Errors are those of `first_to_run`, and TooManyCallsError of more than `most` ATen operations on `meta`.
     """
-    options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": cache}
+    options: dict[str, Any] = {"training": training, "keeps_free": keeps_free, "cache": cache, "most": most}
     found, reason = first_to_run(
         model, args, kwargs, lambda how, numbers: run_on(how, model, args, kwargs, numbers=numbers, **options)
     )
@@ -241,7 +243,7 @@ def first_to_run(
             continue
         try:
             return attempt(how, numbers), None if how == "meta" else reason
-        except XfcostError:
+        except (XfcostError, TooManyCallsError):
             raise
         except (Exception, SystemExit) as error:
             raised = f"{type(error).__name__}: {message(error).partition(chr(10))[0]}"
@@ -280,12 +282,13 @@ def tensors_of(  # noqa: PLR0913 - options
 def run_on(  # noqa: PLR0913 - options
     how: TensorKind, model: nn.Module, args: Args, kwargs: Kwargs, beside: Beside | None = None, *,
     training: bool = False, keeps_free: bool = False, recorder: Recorder | None = None,
-    cache: CacheNames = USUAL_NAMES, numbers: bool = False,
+    cache: CacheNames = USUAL_NAMES, numbers: bool = False, most: float = inf,
 ) -> RecordedModule:  # fmt: skip
     """One recorded run on such tensors. What the model raises passes through.
 
     `beside` gives another dispatch mode for the inputs that the run works on; it sees the same operations.
-    `recorder` records instead of the usual one. `numbers`: as an attempt of `first_to_run` is given it.
+    `recorder` records instead of the usual one. `numbers`: as an attempt of `first_to_run` is given it. `most`: as
+    `run` takes it.
     """
     outside, padding = Work("", "outside"), WithoutPadding()
     learned: frozenset[str] = frozenset()
@@ -297,6 +300,7 @@ def run_on(  # noqa: PLR0913 - options
         own_args, own_kwargs = inputs
         recorder = recorder or Recorder(model if training else None)
         stack.callback(lambda run: _DONE.update(operations=_TIMES[how] * run.ran), recorder.run)
+        recorder.most = most if how == "meta" else inf
         stack.enter_context(handed_to_numpy(outside.uncounted))
         stack.enter_context(beside(own_args, own_kwargs, recorder.running) if beside else nullcontext())
         stack.enter_context(recorder.of(model))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -34,7 +35,14 @@ from xfcost.torch_models.running.costs import (
     operation_name,
 )
 from xfcost.torch_models.running.loops import extrapolated
-from xfcost.torch_models.running.on_meta import RepeatedShapes, as_on_cpu, attention, attention_on_cpu, check_indices
+from xfcost.torch_models.running.on_meta import (
+    RepeatedShapes,
+    TooManyCallsError,
+    as_on_cpu,
+    attention,
+    attention_on_cpu,
+    check_indices,
+)
 from xfcost.torch_models.running.record import (
     ATTENTION,
     Phase,
@@ -116,6 +124,8 @@ class Recorder(DispatchMode):
         """What a few steps of equal loops were found to do."""
         self.paused = False
         """Do a loop's first steps run, for a recorder of their own?"""
+        self.most: float = inf
+        """More operations end the run with a TooManyCallsError."""
         self._recomputing = False
         self.is_saving = False
         numbered = model is not None or not calls
@@ -140,6 +150,8 @@ class Recorder(DispatchMode):
                 return func.decompose(*args, **given)
         if self.again is not None:
             return self._repeated(func, args, given, self.again)
+        if self.run.ran >= self.most:
+            raise TooManyCallsError
         check_indices(func, args)
         clock = None if self.for_prediction else self.clock
         began = 0.0 if clock is None else clock()
