@@ -2,13 +2,15 @@
 
 import asyncio
 import inspect
+import pickle
 import random
 import threading
+from array import array
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -557,6 +559,34 @@ def test_what_a_module_holds_is_left_as_it_was(values, raises, base, wrappers):
     assert model.more["table"] is table
     assert not hasattr(outer, "unset")
     assert Asked.times == 0
+
+
+def state_of(value: object) -> object:
+    """Its state, in a form that two moments can be compared by."""
+    if isinstance(value, torch.Generator):
+        return value.get_state().tolist()
+    return pickle.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("made", "change"),
+    [
+        (lambda: SimpleNamespace(n=0), lambda one: setattr(one, "n", 1)),
+        (lambda: np.zeros(3), lambda one: one.__iadd__(1)),
+        (lambda: bytearray(b"ab"), lambda one: one.append(1)),
+        (lambda: array("i", [1]), lambda one: one.append(1)),
+        (random.Random, lambda one: one.random()),
+        (np.random.RandomState, lambda one: one.rand()),
+        (lambda: np.random.default_rng(0), lambda one: one.random()),
+        (lambda: torch.Generator().manual_seed(0), lambda one: torch.rand(3, generator=one, device="cpu")),
+    ],
+)
+def test_generators_and_buffers_that_a_module_holds_have_their_state_again(made, change):
+    model = Call(lambda x: model.map(x) + 0 * (change(model.held) is model))
+    model.map, model.held = nn.Linear(8, 8), made()
+    before = state_of(model.held)
+    xfcost.analyze(model, example_inputs=LEFT_ALONE_X, mixing=False)
+    assert state_of(model.held) == before
 
 
 def test_a_module_on_meta_stays_there():

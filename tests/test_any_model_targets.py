@@ -154,6 +154,8 @@ def test_n_and_batch_are_letters_in_shapes(code: Path) -> None:
         ((":Net", "--input", "1x5x4", "--N", "7"), "--N 7: the inputs have no letter N, as in --input 1xNx768"),
         ((":Net", "--input", "1xNx4", "--N", "0"), "--N 0: expected at least 1 token"),
         ((":Net", "--input", "1xQx4"), "Q is not a letter for a size; expected one of N, H, W, B"),
+        ((":Net", "--input", f"1x{'9' * 5000}x4"), "expected at most 1,099,511,627,776 elements"),
+        ((":Net", "--input", "x".join(["9" * 13] * 400)), "expected at most 1,099,511,627,776 elements"),
         ((":Net", "--input", "1x4:float23"), "expected a dtype out of float32"),
         ((":Net", "--input", "huh"), "expected a shape, as in 1x3x224x224"),
         ((":Net", "--input", "1x5x3"), r"does not run on these inputs: RuntimeError: .*model\.py:13"),
@@ -189,6 +191,9 @@ def test_code_that_forks_gives_one_report(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_or_raises(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
     assert "there is no file" in xf("analyze", tmp_path / "none.py:Net").stderr
+    with Path(tmp_path, "huge.py").open("wb") as file:
+        file.truncate(2**25)
+    assert "is larger than 16,000,000 bytes" in xf("analyze", tmp_path / "huge.py:Net").stderr
     assert "bad.py:2" in xf("analyze", tmp_path / "bad.py:Net").stderr.replace("\n", "")
     assert "there is no module no_such_package" in xf("analyze", "no_such_package:Net").stderr
     assert "no such file" in xf("analyze", tmp_path / "config.json").stderr

@@ -324,6 +324,10 @@ def heed_interrupts() -> None:
 
 
 class TestTerminal:
+    def test_commands_run_where_python_keeps_no_docstrings(self, monkeypatch):
+        monkeypatch.setattr("xfcost.commands.layers.run.__doc__", None)
+        assert CliRunner().invoke(app, ["layers", "--N", "8", "--d", "8"]).exit_code == 0
+
     def test_no_colour_in_a_pipe(self):
         assert not ESCAPE.search(xf("analyze", "vit", "--no-trace").stdout)
 

@@ -74,6 +74,10 @@ class TestReader:
         assert got == value
         assert type(got) is type(value)
 
+    def test_half_a_character_is_refused(self):
+        with pytest.raises(SpecError, match="expected UTF-8 text"):
+            read_value("\udcff")
+
     def test_keys_are_words_whatever_they_look_like(self):
         assert read("1: a\nno: b\n~: c\n", "x")[0] == {"1": "a", "no": "b", "~": "c"}
 

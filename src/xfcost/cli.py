@@ -194,7 +194,7 @@ def command(name: str) -> TyperCommand:
     """The command `name`: the function `run` of its module, whose docstring is the help, with an example at its end."""
     module = import_module(f"xfcost.commands.{COMMANDS[name]}")
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    text, _, example = inspect.cleandoc(module.run.__doc__).partition("\n\nExample: ")
+    text, _, example = inspect.cleandoc(module.run.__doc__ or "").partition("\n\nExample: ")
     single.command(name, cls=_Command, help=text, epilog=f"Example: {example}")(module.run)
     return typer.main.get_command(single)  # type: ignore[return-value]
 

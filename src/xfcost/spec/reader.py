@@ -210,6 +210,8 @@ def _compose(text: str, source: Source) -> tuple[yaml.Node | None, dict[_Mark, s
         return _composed(text, source)
     except yaml.YAMLError as error:
         raise SpecError(f"{source.name}:{_problem(error)}") from None
+    except UnicodeEncodeError:  # bytes of the command line that are no UTF-8
+        raise SpecError(f"{source.name}: has half a character; expected UTF-8 text") from None
 
 
 def _problem(error: yaml.YAMLError) -> str:

@@ -276,8 +276,10 @@ def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: st
     dtype = DTYPES.get(found["dtype"] or "float32")
     if dtype is None:
         raise _refused(text, f"expected a dtype out of {', '.join(DTYPES)}")
-    shape = []
+    shape, too_large = [], f"expected at most {_MOST_ELEMENTS:,} elements; no tensor holds more"
     for side in found["sides"].split("x"):
+        if len(side) > len(str(_MOST_ELEMENTS)):
+            raise _refused(text, too_large)
         if not side.isdigit() and side not in letters:
             raise _refused(text, f"{side} is not a letter for a size; expected one of {', '.join(letters)}")
         number = int(side) if side.isdigit() else letters[side]
@@ -285,7 +287,7 @@ def _tensor(text: str, value: str, letters: Mapping[str, int | None], device: st
             raise _refused(text, f"{side} has no number; give {'--size' if side in {'H', 'W'} else '--N'}")
         shape.append(number)
     if math.prod(shape) > _MOST_ELEMENTS:
-        raise _refused(text, f"{math.prod(shape):,} elements are more than any tensor holds")
+        raise _refused(text, too_large)
     if dtype.is_floating_point or dtype.is_complex:
         return noise(shape, device, dtype)
     return torch.full(shape, dtype is torch.bool, dtype=dtype, device=device)

@@ -388,11 +388,16 @@ class LoadedCode(NamedTuple):
     """The code's `example_inputs`, called where it is a function of nothing; None where there are none."""
 
 
+_MOST_BYTES: Final = 16_000_000
+
+
 def found(target: ModuleTarget) -> LoadedCode:
     """Execute the target's code and look its name up."""
     shown = printable(target.text, 200)
     if target.kind == "file" and not os.path.isfile(target.place):
         raise UsageError(f"{shown}: there is no file {printable(target.place, 200)}")
+    if target.kind == "file" and os.path.getsize(target.place) > _MOST_BYTES:
+        raise UsageError(f"{shown}: is larger than {_MOST_BYTES:,} bytes; expected a file of Python code")
     folder, dotted = _imported_as(target)
     missing = f"{shown}: there is no module {target.place}"
     with _raising(f"{shown}: importing it", missing=missing, of=target.place), _imports_from(folder):

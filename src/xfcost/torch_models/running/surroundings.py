@@ -6,10 +6,12 @@ import random
 import sys
 import threading
 import warnings
+from array import array
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from operator import is_
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
@@ -444,8 +446,39 @@ class _Slots(NamedTuple):
                 slot.__delete__(self.value)
 
 
+class _State(NamedTuple):
+    """A state that no Python object holds, of a random generator or a buffer: put back after each run."""
+
+    put_back: Callable[[], Any]
+
+    def contents(self) -> list[Any]:
+        return [object()]  # never the same
+
+    def restore(self, contents: Sequence[Any]) -> None:
+        del contents
+        self.put_back()
+
+
+def _buffer(value: Any) -> Callable[[], Any]:
+    return partial(value.__setitem__, slice(None), value[:])
+
+
+def _elements(value: Any) -> Callable[[], Any]:
+    return partial(np.copyto, value, value.copy()) if value.flags.writeable else tuple
+
+
 _EMPTY: Final = object()
-_Holder = _Mapping | _Collection | _Slots
+_Holder = _Mapping | _Collection | _Slots | _State
+# Exactly these types, as subclasses may do anything, or read a file.
+_STATES: Final[dict[type, Callable[[Any], Callable[[], Any]]]] = {
+    bytearray: _buffer,
+    array: _buffer,
+    np.ndarray: _elements,
+    random.Random: lambda one: partial(one.setstate, one.getstate()),
+    np.random.RandomState: lambda one: partial(one.set_state, one.get_state()),
+    np.random.Generator: lambda one: partial(setattr, one.bit_generator, "state", one.bit_generator.state),
+    torch.Generator: lambda one: partial(one.set_state, one.get_state()),
+}
 _KINDS: Final = {OrderedDict: _Mapping, dict: _Mapping, list: _Collection, set: _Collection, deque: _Collection}
 # Objects of these packages may belong to the whole process: threads, loggers, streams, optimizers.
 _FOREIGN: Final = sys.stdlib_module_names - {"__main__", "argparse", "collections", "types"} | {"numpy", "torch"}
@@ -475,6 +508,8 @@ def _holders(model: nn.Module) -> Iterator[_Holder]:
             waiting.append(attributes.__get__(one))
         if slots:
             found.append(_Slots(one, slots))
+        if kind in _STATES:
+            found.append(_State(_STATES[kind](one)))
         for holder in found:
             waiting.extend(holder.contents())
         yield from found
@@ -491,7 +526,8 @@ def _layout(kind: type) -> tuple[Any, Sequence[MemberDescriptorType]]:
     dictionaries = (one.get("__dict__") for one in own)
     declared = (one for names in own if "__slots__" in names for one in names.values())
     slots = [one for one in declared if type(one) is MemberDescriptorType]
-    return next((one for one in dictionaries if type(one) is GetSetDescriptorType), None), slots
+    written = (GetSetDescriptorType, MemberDescriptorType)  # the latter of types.SimpleNamespace
+    return next((one for one in dictionaries if type(one) in written), None), slots
 
 
 def _same(values: Sequence[Any], others: Sequence[Any]) -> bool:
