@@ -392,7 +392,7 @@ test_what_can_not_be_is_refused = refusals(
         ("llama3-8b", {"N": 8000, "mode": "generate", "new_tokens": 193}, 8192, None),  # the last token is not read
         ("llama3-8b", {"N": 8000, "mode": "generate", "new_tokens": 194}, 8193, 8192),
         ("deepseek-v3", {"N": 131_072, "mode": "decode"}, 131_072, None),  # `positions` of the spec, not its `length`
-        ("bloom-560m", {"N": 2049}, 2049, 2048),
+        ("bloom-560m", {"N": 2049}, 2049, None),  # ALiBi has no positions
         ("qwen2.5-32b", {"N": 200_000, "mode": "prefill"}, 200_000, 131_072),
         ("gpt-oss-20b", {"N": 131_073, "mode": "decode"}, 131_073, 131_072),
         ("gpt-oss-20b", {"N": 131_072}, 131_072, None),
@@ -426,6 +426,8 @@ def test_a_comparison_names_those_whose_positions_end():
         ({"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}}, 4096),
         ({"rope_scaling": {"type": "linear", "factor": 8.0}, "model_type": "gemma3_text"}, 4096),
         ({"rope_scaling": "none"}, 4096),
+        ({"alibi": True}, None),
+        ({"model_type": "t5", "n_positions": 512}, None),
         ({"text_config": {"max_position_embeddings": 9}}, 9),
         ({"max_position_embeddings": None, "n_positions": 7}, 7),
         ({"max_position_embeddings": "many"}, None),

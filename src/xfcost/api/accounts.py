@@ -403,8 +403,7 @@ def module_account(of: AnyModule, given: Mapping[str, Any], options: AccountOpti
         metadata = msgspec.structs.replace(ledger.metadata, default_note=run.dtype_note)
         ledger = msgspec.structs.replace(ledger, metadata=metadata)
         last = metadata.grid_tokens + run.new_tokens - 1
-        if run.mode in WITH_CACHE:
-            ledger = ledger.at_positions(last, of.positions)
+        ledger = ledger.at_positions(last, of.positions)
         return module_on_devices(of, ledger, lengths, run, how.cache)
 
 

@@ -59,6 +59,11 @@ def published_weights(config: Fields) -> WeightFormat | str | None:
 # Types of rotary positions whose `max_position_embeddings` has the factor already.
 _WITH_FACTOR: Final = ("default", "llama3", "longrope", "su", "mrope", "proportional")
 
+# Types with biases of distances alone, whose configs may have `n_positions` all the same.
+_RELATIVE: Final = ("t5", "mt5", "umt5", "longt5", "switch_transformers")
+# What `scaled_positions` reads of a config.
+POSITION_FIELDS: Final = ("model_type", "alibi", "position_biased_input", "rope_scaling", "rope_parameters")
+
 
 def positions_of_config(config: Fields) -> int | None:
     """The most tokens that a model has positions for; None where its config does not say so.
@@ -72,8 +77,15 @@ def positions_of_config(config: Fields) -> int | None:
     most: int | None = next(
         (fields[name] for name in names if type(fields.get(name)) is int and fields[name] > 0), None
     )
+    return None if most is None else scaled_positions(most, fields)
+
+
+def scaled_positions(most: int, fields: Fields) -> int | None:
+    """`most` positions, scaled as the fields of rotary ones say; None of models that have biases of distances alone."""
+    if fields.get("alibi") or fields.get("model_type") in _RELATIVE or fields.get("position_biased_input") is False:
+        return None
     rope = fields.get("rope_scaling") or fields.get("rope_parameters")
-    if most is None or not isinstance(rope, dict) or str(fields.get("model_type")).startswith("gemma"):
+    if not isinstance(rope, dict) or str(fields.get("model_type")).startswith("gemma"):
         return most
     kind, factor = rope.get("rope_type", rope.get("type", "default")), rope.get("factor")
     if kind in _WITH_FACTOR or isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 < factor < 1e6:  # noqa: PLR2004

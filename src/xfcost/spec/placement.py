@@ -230,7 +230,7 @@ class Placement:
         blocks = (block for stage in stream.stages for block in stage.blocks)
         parts = (*stream.embed, *(part for block in blocks for part in block.parts))
         placed = any(
-            getattr(part.component, "position", None) in ("rope", "alibi")
+            getattr(part.component, "position", None) == "rope"
             or getattr(part.component, "rope_dim", None) is not None
             or isinstance(part.component, Position)
             for part in parts

@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from xfcost.ledger.errors import SpecError, UsageError, printable
 from xfcost.ledger.parallelism import HeadSharing
+from xfcost.spec.checkpoints import POSITION_FIELDS, scaled_positions
 from xfcost.spec.reader import read_value
 from xfcost.spec.targets import SHAPE
 from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, raised, refused
@@ -488,7 +489,9 @@ def positions_of(model: Any) -> int | None:
     """The most tokens of a text that a model of transformers has positions for; None where its config does not say."""
     config = getattr(model, "config", None)
     most = _of(config, "max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
-    return most if isinstance(most, int) and most > 0 else None
+    if not isinstance(most, int) or most < 1:
+        return None
+    return scaled_positions(most, {name: _of(config, name) for name in POSITION_FIELDS})
 
 
 def head_sharing_of(model: Any) -> HeadSharing | None:
