@@ -118,8 +118,7 @@ FIGURES = st.lists(
 
 def answer(rows, question, first=0):
     params, macs, attention, refused = (np.array(column) for column in zip(*rows, strict=True))
-    zero = np.zeros_like(params)
-    counted = totals(Costs(params, macs, macs, zero, attention), "float32")
+    counted = totals(Costs(params, macs, macs, 4 * params, np.zeros_like(params), attention=attention), "float32")
     return selected(counted, NumberedReasons(refused, ["", "one", "two"]), lambda place: first + place, question)
 
 
@@ -164,7 +163,7 @@ def test_selection_is_what_brute_force_finds(rows, top, descending, cut):
 def test_larger_than_int64_is_exact():
     huge = np.array([2**70, 2**70 + 1, 2**70 - 1], dtype=object)
     small = np.array([1, 1, 1], dtype=object)
-    counted = totals(Costs(huge, huge, huge, small, small), "float32")
+    counted = totals(Costs(huge, huge, huge, small, small, attention=small), "float32")
     part = selected(counted, NumberedReasons(np.zeros(3, int), [""]), int, Question((Budget("macs", 2**70),), top=2))
     assert [one.figures["params"] for one in part.first] == [2**70, 2**70 - 1]
     assert part.over[0][2].figures["macs"] == 2**70 + 1

@@ -20,6 +20,7 @@ import xfcost
 from helpers import error_of, xf
 from xfcost.api.runs import make_run
 from xfcost.counting.find import space
+from xfcost.counting.find.costs import Costs
 from xfcost.counting.find.result import FindResult, Question
 from xfcost.counting.find.search import FindProgress, Varied, find_in_ranges, value_text
 from xfcost.counting.find.space import Builder
@@ -28,12 +29,11 @@ from xfcost.counting.forward import count
 from xfcost.ledger.budgets import inference_memory, read_budgets
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.least_work import least_macs, least_weight_bytes
-from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.report.find import document
 from xfcost.report.progress import SearchTime
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.placement import place
-from xfcost.spec.run import Run, chosen_for
+from xfcost.spec.run import Run
 
 NOT_COSTS = ("extends", "set", "published", "survey", "name", "paper", "notes", "kind")
 
@@ -69,16 +69,16 @@ def some_variables(name: str, draw: random.Random) -> tuple[Variable, ...]:
     return tuple(found.values())
 
 
-def alone(name: str, texts: list[str], run: Run) -> tuple[int, ...] | None:
-    """The figures of one configuration by the ledger; None where it is refused."""
+def alone(name: str, texts: list[str], run: Run) -> Costs | None:
+    """The costs of one configuration by the ledger; None where it is refused."""
     try:
         ledger = count(place(load(name, texts), run), orders=False)
     except XfcostError:
         return None
     memory = inference_memory(ledger)
-    cache = ledger.cached_bytes
-    least = least_macs(ledger), least_weight_bytes(ledger) // ledger.bytes_per_element
-    return (*(ledger.total(one) or 0 for one in ("params", "macs", "flops")), cache, memory.attention, *least)
+    sums = (ledger.total(one) or 0 for one in ("params", "macs", "flops"))
+    cache = ledger.cached_bytes, ledger.unread_cache_bytes
+    return Costs(*sums, memory.weights, *cache, memory.attention, least_macs(ledger), 0, 0, least_weight_bytes(ledger))
 
 
 def check(name: str, variables: tuple[Variable, ...], run: Run, draw: random.Random, number: int = 6) -> None:
@@ -87,14 +87,12 @@ def check(name: str, variables: tuple[Variable, ...], run: Run, draw: random.Ran
     built = Builder(load(name), run, list(enumerate(variables)), sizes).space()
     drawn = [tuple(draw.randrange(size) for size in sizes) for _ in range(number)]
     costs, reasons = built.terms.at([np.array(column) for column in zip(*drawn, strict=True)])
-    element = BYTES_PER_ELEMENT[chosen_for([load(name).spec], run).dtype]
     for at, one in enumerate(drawn):
         texts = [f"{v.key}={json.dumps(v.values[n])}" for v, n in zip(variables, one, strict=True)]
         counted = alone(name, texts, run)
         assert (counted is None) == bool(reasons[at]), (name, texts, built.reasons[reasons[at]])
         if counted is not None:
-            found = tuple(int(column[at]) for column in costs)
-            assert (*found[:3], found[3] * element, *found[4:]) == counted, (name, texts)
+            assert Costs(*(int(column[at]) for column in costs)) == counted, (name, texts)
 
 
 RUNS = st.fixed_dictionaries(
@@ -397,6 +395,38 @@ TINY = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 1000, "hidden_size": 16,
     "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
 }  # fmt: skip
+
+
+# Dense in bfloat16; a preset; experts in MXFP4; FP8, whose products are faster; INT4; windows, whose keys are fewer.
+LISTED = ("qwen3-0.6b", "llama3-8b", "llama-3.1-8b", "gpt-oss-120b", "deepseek-r1", "kimi-k2-thinking", "gemma-3-4b")
+
+
+@pytest.mark.parametrize("mode", ["forward", "prefill", "decode"])
+@pytest.mark.parametrize("weights", [None, "none", "int8"])
+def test_weights_are_stored_as_analyze_says(mode: str, weights: str | None) -> None:
+    given: dict[str, Any] = {"mode": mode, "weights": weights, "N": 4096, "batch": 2, "on": "h100-sxmx64"}
+    found = xfcost.find(*LISTED, **given)
+    ranges = xfcost.find(*LISTED, **{**given, "N": None}, vary={"N": [4096]})
+    assert {one.name for one in found.rows} == {row.values[0] for row in ranges.rows} == set(LISTED)
+    ranged = {row.values[0]: row.figures for row in ranges.rows}
+    for row in found.rows:
+        own = xfcost.analyze(row.name, trace=False, **given)
+        assert row.figures == ranged[row.name]
+        assert row.figures["weight_bytes"] == own.on.memory.weights == own.held_bytes
+        assert row.figures["memory"] == own.on.memory.needed
+        assert row.figures["seconds"] == pytest.approx(own.on.seconds, rel=1e-12)
+        assert found.weights.get(row.name) == own.metadata.weight_format
+    assert (len(found.weights) in (0, 7)) == (weights is not None)
+
+
+def test_keys_vary_with_quantised_weights() -> None:
+    given: dict[str, Any] = {"mode": "decode", "weights": "fp8", "on": "h100-sxm"}
+    for row in xfcost.find("mixtral-8x7b", vary=["stages.0.depth=4,8", "stages.0.dim=2048,4096"], **given).rows:
+        depth, dim = row.values
+        own = xfcost.analyze("mixtral-8x7b", settings=[f"stages.0.depth={depth}", f"stages.0.dim={dim}"], trace=False,
+                             **given)  # fmt: skip
+        assert row.figures["memory"] == own.on.memory.needed
+        assert row.figures["seconds"] == own.on.seconds
 
 
 @pytest.mark.parametrize("name", ["qwen3-0.6b", "llama3-8b", "llama-3.1-8b"])

@@ -17,6 +17,7 @@ from xfcost.api.runs import make_run
 from xfcost.cli import command
 from xfcost.commands.options import axis_of
 from xfcost.counting.comparison import distinct
+from xfcost.counting.recorded import recorded
 from xfcost.counting.sweep import PIXELS, records, slope, sweep, thinned
 from xfcost.counting.system import SpecSystem
 from xfcost.ledger.errors import OutputError, SpecError, UsageError
@@ -395,6 +396,17 @@ def test_a_system_without_scores_is_named(tmp_path):
     sweeps = swept("vit", "resnet-50", span=(49, 784))
     assert scaling_chart(sweeps, [[], []], "scores", mark=None).footnote == "No line (no attention scores): ResNet-50."
     assert "no line" not in scaling_chart(sweeps, [[], []], "macs", mark=None).footnote
+
+
+@pytest.mark.parametrize("system", [SpecSystem(load("llama3-8b")), recorded("olmo-2-7b", mode="decode")])
+def test_a_caption_says_which_n_is_beyond_the_positions(system):
+    most, run = {"OLMo 2 7B": 4096}.get(system.name, 8192), make_run(mode="decode", dtype="bfloat16", attention="fused")
+    footnotes = [
+        scaling_chart([sweep("M", system, run, (1024, last))], [[]], "cache", mark=None).footnote
+        for last in (most, 2 * most)
+    ]
+    text = f"M: N = {2 * most:,} is beyond the model's {most:,} positions."
+    assert [footnote.endswith(text) for footnote in footnotes] == [False, True]
 
 
 def test_of_a_text_no_line_is_drawn():

@@ -220,8 +220,8 @@ def test_formats_that_cannot_be_are_refused(words, message):
 
 
 def test_find_and_diff_refuse_formats():
-    with pytest.raises(UsageError, match="--weights int8: find counts weights and caches in --dtype"):
-        xfcost.find(weights="int8", max_params="1G")
+    with pytest.raises(UsageError, match="--cache int8: find counts caches in --dtype"):
+        xfcost.find(cache="int8", mode="decode", max_params="1G")
     with pytest.raises(UsageError, match="--weights: diff compares counts and bytes"):
         xfcost.diff("gpt2", "vit", weights="int8")
 

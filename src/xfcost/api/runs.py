@@ -244,7 +244,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Sequence[Refusal]]] = {
         ),
     ),
     "find": (
-        Refusal(("weights", "cache"), "{value}: find counts weights and caches in --dtype; `xfcost analyze` takes it"),
+        Refusal(("cache",), "{value}: find counts caches in --dtype; `xfcost analyze` takes it"),
         Refusal(_SHARED, "{value}: find divides work perfectly among devices; `xfcost analyze` takes it"),
     ),
     "find --vary N": (

@@ -44,8 +44,8 @@ LeftOut = Annotated[
 
 
 @shared.options(
-    SearchOptions, BudgetOptions, SizeOptions, BatchOptions, "dtype", "attention", "mode", "on", SettingsOption,
-    *shared.DRAWING,
+    SearchOptions, BudgetOptions, SizeOptions, BatchOptions, "dtype", "attention", "mode", "weights", "on",
+    SettingsOption, *shared.DRAWING,
     mode="forward, prefill or decode.",
     on="Keep only models that fit on this device (h100-sxm, or h100-sxmx8), and compute a lower bound of their time.",
 )  # fmt: skip

@@ -106,6 +106,7 @@ def throughput(name: str, single: Ledger, on: DeviceGroup, mfu: float | None, mb
         experts=any(row.idle_params for row in single.rows),
         points=tuple(points),
         largest_batch=largest,
+        warnings=single.metadata.warnings,
     )
 
 

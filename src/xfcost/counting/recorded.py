@@ -406,7 +406,9 @@ class RecordedModel:
     # ── as a system ──
 
     def ledger(self, run: Run) -> Ledger:
-        return self._at(self._tokens(run)).stored_as(weights_of(run, self.weights)[0], run.cache_format)
+        tokens = self._tokens(run)
+        ledger = self._at(tokens).stored_as(weights_of(run, self.weights)[0], run.cache_format)
+        return ledger.at_positions(tokens, positions_of_config(self._own_config) if self.has_tokens else None)
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
         found = {name: curve(self.ledger(run)) for name, curve in CURVES.items()}

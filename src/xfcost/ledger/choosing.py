@@ -117,6 +117,8 @@ class ThroughputCurve(msgspec.Struct, frozen=True, kw_only=True):
     """Batches ascending, from one sample."""
     largest_batch: int | None
     """The largest batch that fits, the last point; None where the curve ends before memory does."""
+    warnings: tuple[str, ...] = ()
+    """Of its ledger: N is beyond the model's positions, say."""
 
 
 def curve_records(curve: ThroughputCurve) -> list[dict[str, Any]]:

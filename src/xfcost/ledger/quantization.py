@@ -158,11 +158,14 @@ class StoredAs(NamedTuple):
         held = self.held_bytes(row)
         return int(elements * held // row.params) if isinstance(elements, int) else float(elements / row.params * held)
 
+    def products(self, row: Operation) -> str | None:
+        """The dtype of its products with quantised operands; None: the run's."""
+        of_cache = self.cache_products if row.fused or (row.content_dependent and self._attends(row)) else None
+        return self.weights.products if self.weights is not None and self.quantised(row) else of_cache
+
     def peak(self, row: Operation, device: Device, dtype: str) -> float:
         """FLOP/s of its products: of quantised operands in their dtype, where the device is faster there."""
-        of_cache = self.cache_products if row.fused or (row.content_dependent and self._attends(row)) else None
-        quantised = self.weights.products if self.weights is not None and self.quantised(row) else of_cache
-        figure = device.peaks.get(quantised or dtype)
+        figure = device.peaks.get(self.products(row) or dtype)
         return device.peak(dtype) if figure is None else max(figure.value, device.peak(dtype))
 
     def _attends(self, row: Operation) -> bool:

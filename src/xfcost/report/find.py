@@ -8,6 +8,7 @@ from typing import Any, Final
 from xfcost.counting.find.result import QUANTITIES, FindResult, FoundModel, LeftOut, limited, records
 from xfcost.counting.find.search import value_text
 from xfcost.ledger import units
+from xfcost.ledger.errors import printable
 from xfcost.ledger.execution import CACHED
 from xfcost.ledger.objects import json_text
 from xfcost.report.document import DataTable, Document, Gap, Part, TableColumn, TextLines
@@ -185,7 +186,7 @@ def _budget_line(found: FindResult, one: LeftOut) -> str:
 def notes(found: FindResult) -> list[str]:
     """What memory and the time bound are, and why dtype and attention are what they are."""
     default = found.run.default_note
-    return [memory_note(found), *time_notes(found), *([f"note: {default}"] if default else [])]
+    return [memory_note(found), *weight_notes(found), *time_notes(found), *([f"note: {default}"] if default else [])]
 
 
 def memory_note(found: FindResult) -> str:
@@ -199,13 +200,24 @@ def memory_note(found: FindResult) -> str:
     )
 
 
+def weight_notes(found: FindResult) -> list[str]:
+    """Whose weights are quantised, and how."""
+    names: dict[str, list[str]] = {}
+    for model, one in found.weights.items():
+        names.setdefault(f"{one.name} as published" if one.published else one.name, []).append(printable(model, 80))
+    formats = "; ".join(f"{form} ({', '.join(models)})" for form, models in names.items())
+    return [f"quantised weights: {formats}; --weights none counts them in {found.run.dtype}"] if names else []
+
+
 def time_notes(found: FindResult) -> list[str]:
     """What the time bound on the devices is, and whether their memory is known."""
     on, dtype = found.run.on, found.run.dtype
     if on is None or dtype is None:
         return []
     tf32, peak = on.tf32_peak(dtype), f"{units.count(on.peak(dtype))}FLOP/s"
-    rates = f"products at {peak} {dtype}, weights"
+    faster = sorted(on.device.peaks.keys() & {one.products for one in found.weights.values()})
+    quantised = "".join(f" (of quantised weights {units.count(on.peak(one))}FLOP/s {one})" for one in faster)
+    rates = f"products at {peak} {dtype}{quantised}, weights"
     if tf32 is not None:
         rates = f"products at {peak} {WITHOUT_TF32} (the bound that --max-seconds limits), or at "
         rates += f"{units.count(tf32)}FLOP/s with TF32, weights"
@@ -225,6 +237,7 @@ def _object(found: FindResult) -> dict[str, Any]:
     asked |= {name: getattr(run, name) for name in ("batch", "dtype", "attention", "mode")}
     asked |= {"batch": None} if "batch" in found.keys else {}
     asked |= {"on": run.on.name} if run.on is not None else {}
+    asked |= {"weights": {name: one.name for name, one in found.weights.items()}} if found.weights else {}
     asked |= {"budgets": {budget.quantity: budget.limit for budget in question.budgets}}
     asked |= {"sort": question.sort, "descending": question.descending, "front": list(question.front)}
     return {

@@ -233,6 +233,7 @@ def _footnote(sweeps: Sequence[CountedSweep], metric: str) -> str:
     parts += [f"No line ({why}): {', '.join(names)}." for why, names in without.items()]
     parts += [f"{one.name} has no {numbers_text(one)}." for one in sweeps if one.skipped]
     parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
+    parts += [f"{one.name}: {text}." for one in sweeps for text in one.ledgers[-1].metadata.warnings]
     return " ".join(parts)
 
 

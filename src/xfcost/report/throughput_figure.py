@@ -118,6 +118,7 @@ def _captions(curves: Sequence[ThroughputCurve]) -> Captions:
         notes.append("A line with an open circle at its end stops before the memory is full.")
     if any(curve.experts for curve in curves):
         notes.append(f"Mixtures of experts: {EXPECTED} of each batch.")
+    notes += dict.fromkeys(f"{curve.name}: {text}." for curve in curves for text in curve.warnings)
     notes.append(
         "Each step reads the weights once and the cache of every sample; the model divides perfectly among "
         "devices, without communication."

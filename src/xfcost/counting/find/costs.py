@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from xfcost.counting.forward import part_rows
-from xfcost.counting.on_devices import FLOPS_PER_MAC
+from xfcost.counting.forward import count, part_rows
+from xfcost.counting.on_devices import FLOPS_PER_MAC, cache_bytes
 from xfcost.ledger.budgets import Budget, InferenceMemory, inference_memory
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.execution import ONE_PASS, Mode
-from xfcost.ledger.least_work import kept_macs, kept_shares, least_macs, least_weights_of
+from xfcost.ledger.least_work import kept_keys, kept_macs, kept_shares, least_weight_bytes, least_weights_of
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
@@ -33,14 +33,22 @@ class Costs(NamedTuple):
     params: Any = 0
     macs: Any = 0
     flops: Any = 0
+    weights: Any = 0
+    """Bytes of all parameters, as they are stored."""
     cache: Any = 0
-    """Elements of the KV cache and recurrent state."""
+    """Bytes of the KV cache and recurrent state."""
+    unread_cache: Any = 0
+    """Those of them that a decode step does not read."""
     attention: Any = 0
     """Bytes of attention matrices alive at once: the most of any row, not a sum."""
     kept_macs: Any = 0
     """MACs that masks and patterns keep."""
+    float8_macs: Any = 0
+    """Those of them whose weights are stored for products in float8."""
+    int8_macs: Any = 0
+    """The same of int8."""
     weights_read: Any = 0
-    """Weights that the pass reads, each once."""
+    """Bytes of the weights that the pass reads, each once."""
 
 
 class ModelTotals(NamedTuple):
@@ -78,8 +86,8 @@ def check_asked(run: Run, budgets: Iterable[Budget]) -> None:
 
 
 def parts_costs(parts: Iterable[LabelledPart], mode: Mode, batch: int, dtype: str) -> Costs:
-    """The costs of some parts of a model."""
-    params = macs = flops = cache = attention = kept = read = 0
+    """The costs of some parts of a model whose weights and cache are in the run's dtype."""
+    params = macs = flops = cache = unread = attention = kept = read = 0
     element = BYTES_PER_ELEMENT[dtype]
     for labelled in parts:
         rows = list(part_rows(labelled, mode))
@@ -93,36 +101,52 @@ def parts_costs(parts: Iterable[LabelledPart], mode: Mode, batch: int, dtype: st
             read += least_weights_of(row, samples) * times
             if row.cache is not None:
                 cache += row.cache.elements * times * samples
+            if row.core is not None and row.fused and mode == "decode":
+                keys = row.core.keys - kept_keys(row, row.core)
+                unread += int(row.core.times * keys * row.core.key_value_width) * times * samples
             if row.matrix is not None:
                 attention = max(attention, row.matrix.batched(samples).alive_bytes(element))
-    return Costs(params, macs, flops, cache, attention, kept, read)
+    return Costs(
+        params, macs, flops, params * element, cache * element, unread * element, attention, kept,
+        weights_read=read * element,
+    )  # fmt: skip
 
 
 def architecture_costs(architecture: Architecture) -> Costs:
-    """The costs of a model, with the tables that its parts share."""
+    """The costs of a model, with the tables that its parts share.
+
+    What a format of weights quantises depends on the whole model, whose rows are then counted.
+    """
+    if architecture.weight_format is not None:
+        return ledger_costs(count(architecture, orders=False))
     costs = parts_costs(architecture.parts(), architecture.mode, architecture.batch, architecture.dtype)
     shared = sum(rows * columns for rows, columns in architecture.tables.values())
-    return costs._replace(params=costs.params + shared)
+    held = costs.weights + shared * BYTES_PER_ELEMENT[architecture.dtype]
+    return costs._replace(params=costs.params + shared, weights=held)
 
 
 def totals(costs: Costs, dtype: str, on: DeviceGroup | None = None) -> ModelTotals:
     """The figures of a pass, with its least time on devices; `costs` may be arrays."""
-    element = BYTES_PER_ELEMENT[dtype]
-    memory = InferenceMemory(costs.params * element, costs.attention, costs.cache * element)
+    memory = InferenceMemory(costs.weights, costs.attention, costs.cache)
     found = ModelTotals(costs.params, costs.macs, costs.flops, memory)
     if on is None:
         return found
     tf32 = on.tf32_peak(dtype)
     return found._replace(
-        seconds=_least_seconds(costs, dtype, on, on.peak(dtype)),
-        tf32_seconds=None if tf32 is None else _least_seconds(costs, dtype, on, tf32),
+        seconds=_least_seconds(costs, on, on.peak(dtype)),
+        tf32_seconds=None if tf32 is None else _least_seconds(costs, on, tf32),
     )
 
 
-def _least_seconds(costs: Costs, dtype: str, on: DeviceGroup, peak: float) -> Any:
+def _least_seconds(costs: Costs, on: DeviceGroup, peak: float) -> Any:
     """The lower bound of `analyze --on`, for arrays too: weights once and the cache, and the MACs that are kept."""
-    moved = (costs.weights_read + costs.cache) * BYTES_PER_ELEMENT[dtype]
-    return np.maximum(FLOPS_PER_MAC * costs.kept_macs / peak, moved / on.bytes_per_second)
+    macs, compute = costs.kept_macs, 0
+    for dtype, quantised in (("float8", costs.float8_macs), ("int8", costs.int8_macs)):
+        figure = on.device.peaks.get(dtype)
+        if figure is not None and on.count * figure.value > peak:
+            macs, compute = macs - quantised, compute + FLOPS_PER_MAC * quantised / (on.count * figure.value)
+    moved = costs.weights_read + costs.cache - costs.unread_cache
+    return np.maximum(FLOPS_PER_MAC * macs / peak + compute, moved / on.bytes_per_second)
 
 
 def model_costs(loaded: Loaded, run: Run) -> Costs:
@@ -142,22 +166,32 @@ def model_costs(loaded: Loaded, run: Run) -> Costs:
 
 
 def ledger_costs(ledger: Ledger) -> Costs:
-    """The costs of a pass that was counted."""
+    """The costs of a pass that was counted, with weights and cache as they are stored."""
+    stored, shares = ledger.storage, kept_shares(ledger.rows, ledger.metadata.batch)
+    kept: dict[str | None, int] = {}
+    for row in ledger.rows:
+        dtype = stored.products(row)
+        kept[dtype] = kept.get(dtype, 0) + row.times * kept_macs(row, shares)
     memory = inference_memory(ledger)
     return Costs(
         params=ledger.total("params"),
         macs=ledger.total("macs"),
         flops=ledger.total("flops"),
-        cache=memory.cache // ledger.bytes_per_element,
+        weights=memory.weights,
+        cache=cache_bytes(ledger),
+        unread_cache=ledger.unread_cache_bytes,
         attention=memory.attention,
-        kept_macs=least_macs(ledger),
-        weights_read=sum(row.times * least_weights_of(row) for row in ledger.rows),
+        kept_macs=sum(kept.values()),
+        float8_macs=kept.get("float8", 0),
+        int8_macs=kept.get("int8", 0),
+        weights_read=least_weight_bytes(ledger),
     )
 
 
 Array = Any
 """A numpy array of whole numbers."""
-SUMMED: Final = ("params", "macs", "flops", "cache", "kept_macs", "weights_read")
+SUMMED: Final = tuple(name for name in Costs._fields if name != "attention")
+_BYTES: Final = ("weights", "cache", "unread_cache", "attention", "weights_read")
 _LARGEST: Final = 2**63
 # Cells of one table: more means that too many keys meet in one part of the model.
 MOST_CELLS: Final = 2**24
@@ -266,8 +300,8 @@ def _wide_enough(terms: Sequence[Term]) -> list[Term]:
     """Terms as Python's integers, of quantities whose sums could pass 2⁶³ (bytes and FLOPs of these too)."""
     largest = {name: sum(int(getattr(term.costs, name).max()) for term in terms) for name in Costs._fields}
     wide = {name for name in Costs._fields if largest[name] >= _LARGEST}
-    wide |= {"params", "cache", "attention", "weights_read"} if most_bytes(largest) >= _LARGEST else set()
-    wide |= {"kept_macs"} if FLOPS_PER_MAC * largest["kept_macs"] >= _LARGEST else set()
+    wide |= set(_BYTES) if most_bytes(largest) >= _LARGEST else set()
+    wide |= {"kept_macs", "float8_macs", "int8_macs"} if FLOPS_PER_MAC * largest["kept_macs"] >= _LARGEST else set()
     if not wide:
         return list(terms)
     return [
@@ -278,5 +312,4 @@ def _wide_enough(terms: Sequence[Term]) -> list[Term]:
 
 def most_bytes(largest: Mapping[str, int]) -> int:
     """No sum of bytes is larger, where a quantity is at most `largest`."""
-    element = max(BYTES_PER_ELEMENT.values())
-    return element * (largest["params"] + largest["weights_read"] + largest["cache"]) + largest["attention"]
+    return sum(largest[name] for name in _BYTES)

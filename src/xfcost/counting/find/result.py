@@ -12,6 +12,7 @@ from xfcost.ledger import notebook, units
 from xfcost.ledger.budgets import Budget
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.quantization import WeightFormat
 from xfcost.ledger.units import number_of
 from xfcost.spec.run import Run
 
@@ -169,6 +170,8 @@ class FindResult(msgspec.Struct, frozen=True, kw_only=True):
     """All configurations of these keys."""
     not_fitting: tuple[NotFitting, ...] = ()
     """Of the gallery: every preset that doesn't fit."""
+    weights: dict[str, WeightFormat] = {}
+    """Model -> the format of its weights, of those that have one."""
 
     @property
     def refused(self) -> int:

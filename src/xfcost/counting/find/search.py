@@ -43,11 +43,12 @@ from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger import units
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError, nearest, printable, shown
+from xfcost.ledger.quantization import WeightFormat
 from xfcost.spec.grammar import ImageInput, Spec
 from xfcost.spec.inputs import takes_images
 from xfcost.spec.load import expanded, is_path, load, preset_files
 from xfcost.spec.models import models
-from xfcost.spec.run import Run, chosen_for, with_defaults
+from xfcost.spec.run import Run, chosen_for, weights_of, with_defaults
 
 Array = Any
 # Models of a part, and of the whole search, that are drawn in addition to the front.
@@ -234,6 +235,8 @@ class Specs(NamedTuple):
     space: Space | None
     cache: Space | None
     """The decode steps of a prefill, for the cache that it leaves."""
+    weights: tuple[str, WeightFormat | None] = ("", None)
+    """The system's name, and the format of its weights."""
     refused: str | None = None
     """Why there is no such spec."""
 
@@ -331,7 +334,11 @@ def find_in_ranges(
     for one in mapper(work, _chunks(varied, specs, limit if sampled else None)):
         part = merged(part, one, question)
         progress.done(part.searched, searched)
-    return _find_result(varied, part, run, question)
+    return _find_result(varied, part, run, question, _formats(one.weights for one in specs))
+
+
+def _formats(weights: Iterable[tuple[str, WeightFormat | None]]) -> dict[str, WeightFormat]:
+    return {name: one for name, one in weights if one is not None}
 
 
 def _specs(varied: Varied, run: Run, dtype: str, said: Callable[[str], None]) -> Iterator[Specs]:
@@ -372,16 +379,19 @@ def _specs(varied: Varied, run: Run, dtype: str, said: Callable[[str], None]) ->
         texts = [f"{key}={json.dumps(value)}" for key, value in values.items()]
         try:
             system = varied.opened(name, (*varied.settings, *texts), batch)
-            space = None if isinstance(system, SpecSystem) else _constant(_system_costs(system, own, dtype), varied)
+            counted = None if isinstance(system, SpecSystem) else _system_costs(system, own, dtype)
         except XfcostError as error:
-            yield Specs(fixed, None, None, message(error).partition("\n")[0].replace(name, "it"))
+            yield Specs(fixed, None, None, refused=message(error).partition("\n")[0].replace(name, "it"))
             continue
         cache = None
-        if isinstance(system, SpecSystem) and run.mode == "prefill":
-            cache = Builder(system.loaded, own._replace(mode="decode"), free, varied.sizes, said).space()
-        if isinstance(system, SpecSystem):
+        if counted is not None:
+            space, weights = _constant(counted[0], varied), counted[1]
+        elif isinstance(system, SpecSystem):
+            weights = weights_of(own, system.loaded.weights)[0]
+            if run.mode == "prefill":
+                cache = Builder(system.loaded, own._replace(mode="decode"), free, varied.sizes, said).space()
             space = Builder(system.loaded, own, free, varied.sizes, said).space()
-        yield Specs(fixed, space, cache)
+        yield Specs(fixed, space, cache, (name, weights))
 
 
 def _constant(costs: Costs, varied: Varied) -> Space:
@@ -400,7 +410,9 @@ def _chunks(varied: Varied, specs: Sequence[Specs], sample: int | None) -> Itera
             yield Chunk(number, start, min(_CHUNK, own - start), sample is not None)
 
 
-def _find_result(varied: Varied, part: FindPart, run: Run, question: Question) -> FindResult:
+def _find_result(
+    varied: Varied, part: FindPart, run: Run, question: Question, weights: dict[str, WeightFormat]
+) -> FindResult:
     on_front = {candidate.number for candidate in part.front}
 
     def row(candidate: Candidate) -> FoundModel:
@@ -417,7 +429,8 @@ def _find_result(varied: Varied, part: FindPart, run: Run, question: Question) -
         )
 
     keys, names = tuple(variable.key for variable in varied.variables), ", ".join(varied.names)
-    return _result(part, question, run, row, cloud=part.cloud, spec=names, keys=keys, space=varied.size)
+    more = {"spec": names, "keys": keys, "space": varied.size, "weights": weights}
+    return _result(part, question, run, row, cloud=part.cloud, **more)
 
 
 def _result(
@@ -448,6 +461,7 @@ class _CountedPreset(NamedTuple):
     name: str
     family: str | None
     costs: Costs
+    weights: WeightFormat | None
     refused: str | None
 
 
@@ -474,8 +488,8 @@ def _family(name: str) -> str | None:
     return None if file is None or is_path(name) else file.parent.name
 
 
-def _system_costs(system: System, run: Run, dtype: str) -> Costs:
-    """What a system costs in a run of this dtype.
+def _system_costs(system: System, run: Run, dtype: str) -> tuple[Costs, WeightFormat | None]:
+    """What a system costs in a run of this dtype, and the format of its weights.
 
     Raises:
         XfcostError: it can't be run so, or it has another dtype.
@@ -484,10 +498,10 @@ def _system_costs(system: System, run: Run, dtype: str) -> Costs:
         ledger = system.ledger(run)
         if (own := ledger.metadata.dtype) != dtype:
             raise UsageError(f"it is counted in {own}; give --dtype {own}")
-        return ledger_costs(ledger)
+        return ledger_costs(ledger), ledger.metadata.weight_format
     if run.size is not None and isinstance(system.loaded.spec.input, ImageInput) and not takes_images(system.loaded):
         raise UsageError(_FOLDED)
-    return model_costs(system.loaded, run)
+    return model_costs(system.loaded, run), weights_of(run, system.loaded.weights)[0]
 
 
 def find_in_gallery(
@@ -504,12 +518,12 @@ def find_in_gallery(
     question = checked_on(run.on, dtype, question)
     counted = []
     for name, one in systems.items():
-        costs, refused = Costs(), None
+        costs, weights, refused = Costs(), None, None
         try:
-            costs = _system_costs(one, run, dtype)
+            costs, weights = _system_costs(one, run, dtype)
         except XfcostError as error:
             refused = message(error).replace(one.name, "it")
-        counted.append(_CountedPreset(name, _family(name), costs, refused))
+        counted.append(_CountedPreset(name, _family(name), costs, weights, refused))
     reasons = ReasonNumbers()
     numbers = np.array([reasons.number(one.refused) for one in counted], dtype=np.int64)
     costs = Costs(*(exact_array(column) for column in zip(*(one.costs for one in counted), strict=True)))
@@ -529,7 +543,8 @@ def find_in_gallery(
 
     more, less = question.front
     cloud = tuple((one.figures[more], one.figures[less]) for one in part.first)
-    return _result(part, question, run, row, cloud=cloud, not_fitting=tuple(_not_fitting(counted, run, question)))
+    left, weights = _not_fitting(counted, run, question), _formats((one.name, one.weights) for one in counted)
+    return _result(part, question, run, row, cloud=cloud, not_fitting=tuple(left), weights=weights)
 
 
 def _over(excess: float) -> str:

@@ -32,6 +32,7 @@ from xfcost.counting.find.costs import (
 from xfcost.counting.find.variables import Assigned, Variable, assigned
 from xfcost.formulas.component import Enter, Mixer, Place, Residual
 from xfcost.ledger.errors import UsageError, XfcostError, printable
+from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import LabelledPart, Part, Stream, schedule
 from xfcost.spec.checks import is_reversible
 from xfcost.spec.grammar import Spec, StageSpec, StreamSpec, converted, split_path
@@ -39,7 +40,7 @@ from xfcost.spec.inputs import streams_of
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import Placement, Shape, place
 from xfcost.spec.reader import YamlPath, path_text
-from xfcost.spec.run import Run, chosen_for
+from xfcost.spec.run import Run, chosen_for, weights_of
 
 _NUMBERS: Final = re.compile(r"\d[\d,.]*(?:[ ×x,]+\d[\d,.]*)*(?:, …)?")
 
@@ -340,7 +341,7 @@ class Builder:
             UsageError: no cost depends on a key, or units would be counted too often.
         """
         paths = [path for one in self._assigned for *_, path in one.places]
-        if is_whole(self._loaded, paths):
+        if weights_of(self._run, self._loaded.weights)[0] is not None or is_whole(self._loaded, paths):
             self._add(self._count(whole(), _States((), np.zeros((), int), [State()])))
         else:
             self._streams(paths)
@@ -430,7 +431,7 @@ class Builder:
             self._progress(
                 f"{len(different):,} combinations of {names} in one part of the model are counted one by one"
             )
-        last, loaded = -1, Loaded(self._loaded.spec, self._data, self._loaded.source, self._loaded.name)
+        last, loaded = -1, msgspec.structs.replace(self._loaded, data=self._data)
         refused: str | None = None
         for pair in different.tolist():
             if pair < 0:
@@ -462,7 +463,7 @@ class Builder:
             local, number = divmod(local, self._sizes[one.number])
             for (container, step, _), value in zip(one.places, one.values[number], strict=True):
                 container[step] = value
-        return Loaded(converted(self._data, Spec), self._data, self._loaded.source, self._loaded.name)
+        return msgspec.structs.replace(self._loaded, spec=converted(self._data, Spec), data=self._data)
 
     def _add(self, counted: _CountedUnit, repeated: tuple[YamlPath, _CountedUnit] | None = None) -> None:
         """A term of the outcomes, each as often as its block repeats."""
@@ -507,7 +508,9 @@ class Builder:
             reason = f"the table {name!r} has different shapes in parts that share it; shared tables must agree"
             number = self._reasons.number(reason) if differs.any() else 0
             zeros = np.zeros(shape.shape[1:], dtype=np.int64)
-            costs = Costs(**(dict.fromkeys(Costs._fields, zeros) | {"params": shape[0] * shape[1]}))
+            params, element = shape[0] * shape[1], BYTES_PER_ELEMENT[self._chosen.dtype]
+            held = {"params": params, "weights": params * element}
+            costs = Costs(**(dict.fromkeys(Costs._fields, zeros) | held))
             self._terms.append(Term(axes, costs, np.where(differs, number, 0)))
 
 

@@ -161,7 +161,8 @@ class ModuleSystem:
                 counted = self._counts["side"].ledger(side) if square else self._at(lengths)
                 return _at_lengths(counted, lengths).stored_as(*formats)
             if lengths.tokens is not None and self.has_tokens:
-                return _at_lengths(self._counts["N"].ledger(lengths.tokens), lengths).stored_as(*formats)
+                counted = _at_lengths(self._counts["N"].ledger(lengths.tokens), lengths).stored_as(*formats)
+                return counted.at_positions(lengths.tokens, self.module.positions if run.mode == "decode" else None)
         except XfcostError as error:
             raise SizeError(str(error)) from error
         if lengths.size is not None:
