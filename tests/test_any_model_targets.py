@@ -188,6 +188,19 @@ def test_code_that_forks_gives_one_report(tmp_path: Path) -> None:
     assert stdout_of("analyze", tmp_path / "forks.py:net", "--input", "1x4").count("totals by mixing kind") == 1
 
 
+def test_processes_do_not_double_where_every_forward_forks(tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(
+        "import os\nfrom torch import nn\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(4, 4)\n"
+        "    def forward(self, x):\n        open('ran', 'a').write('x')\n        os.fork()\n"
+        "        return super().forward(x)\n"
+    )
+    out = stdout_of("analyze", tmp_path / "forks.py:Net", "--input", "1x4", "--mixing-limit", "0", cwd=tmp_path)
+    assert out.count("20 parameters") == 1
+    assert (
+        len((tmp_path / "ran").read_text()) < 40
+    )  # a few runs of the first process, and of each child the rest of one
+
+
 def test_a_file_that_is_not_there_or_raises(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
     assert "there is no file" in xf("analyze", tmp_path / "none.py:Net").stderr
