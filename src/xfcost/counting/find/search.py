@@ -543,8 +543,8 @@ def find_in_gallery(
 
     more, less = question.front
     cloud = tuple((one.figures[more], one.figures[less]) for one in part.first)
-    left, weights = _not_fitting(counted, run, question), _formats((one.name, one.weights) for one in counted)
-    return _result(part, question, run, row, cloud=cloud, not_fitting=tuple(left), weights=weights)
+    left, formats = _not_fitting(counted, run, question), _formats((one.name, one.weights) for one in counted)
+    return _result(part, question, run, row, cloud=cloud, not_fitting=tuple(left), weights=formats)
 
 
 def _over(excess: float) -> str:
