@@ -150,7 +150,9 @@ def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
 @pytest.mark.parametrize("name", ["gpt3-small", "reformer-enwik8", "swin-t", "switch-base-8", "seq2seq-lstm"])
 @pytest.mark.parametrize("mode", ["train", "forward"])
 def test_a_few_of_repeated_blocks_give_the_ledger_of_all(name, mode, monkeypatch) -> None:
-    architecture = architecture_of(name, mode=mode, tokens=(256,) if name in {"gpt3-small", "reformer-enwik8"} else None)
+    architecture = architecture_of(
+        name, mode=mode, tokens=(256,) if name in {"gpt3-small", "reformer-enwik8"} else None
+    )
     ledger = count(architecture, orders=False)
     ledger = with_training(ledger, architecture, RunPlan(optimizer="adafactor")) if mode == "train" else ledger
     few = traced(architecture, ledger)

@@ -18,7 +18,6 @@ from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import handed_to_numpy, shapes_on_meta
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
-
 ALL: Final[Mapping[str, int]] = {}
 """Every block of the model is built, and stands for itself alone."""
 
