@@ -29,6 +29,8 @@ from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger, Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import RunPlan
+from xfcost.torch_models import accounts
+from xfcost.torch_models.accounts import traced
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.training_step import Lion, adafactor_states
 from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
@@ -143,6 +145,20 @@ def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
     live.model.requires_grad_()
     found = with_backward(ledger, *trained_rows(live.model, train(live.model, live.inputs), live.rows))
     assert found.agreement.exact, found.agreement
+
+
+@pytest.mark.parametrize("name", ["gpt3-small", "reformer-enwik8", "swin-t", "switch-base-8", "seq2seq-lstm"])
+@pytest.mark.parametrize("mode", ["train", "forward"])
+def test_a_few_of_repeated_blocks_give_the_ledger_of_all(name, mode, monkeypatch) -> None:
+    architecture = architecture_of(
+        name, mode=mode, tokens=(256,) if name in {"gpt3-small", "reformer-enwik8"} else None
+    )
+    ledger = count(architecture, orders=False)
+    ledger = with_training(ledger, architecture, RunPlan(optimizer="adafactor")) if mode == "train" else ledger
+    few = traced(architecture, ledger)
+    monkeypatch.setattr(accounts, "thinned", lambda whole: (whole, {}))
+    assert few.agreement.exact
+    assert few == traced(architecture, ledger)
 
 
 @pytest.mark.parametrize("name", ["vit-s8", "gpt2", "t5-small", "transformer-base", "swin-t"])

@@ -22,6 +22,10 @@ from xfcost.spec.reader import Source, YamlPath
 State = TypeVar("State", bound=Hashable)
 
 
+THINNED: Final = 3
+"""Of more repetitions of a block three are run: its neighbours on both sides decide what the outer two save."""
+
+
 class BlockOrder:
     """Block numbers and nested orders, one after another; all of it repeated `times` times."""
 
@@ -67,6 +71,13 @@ class BlockOrder:
             for number, times in ((item, 1),) if isinstance(item, int) else item.counts().items():
                 counts[number] += times * self.times
         return counts
+
+    def thinned(self) -> Iterator[tuple[int, int]]:
+        """Block numbers, and how many blocks each stands for: the first repetition, one of those between, the last."""
+        for stands_for in (1,) * self.times if self.times <= THINNED else (1, self.times - 2, 1):
+            for item in self.items:
+                for number, inner in ((item, 1),) if isinstance(item, int) else item.thinned():
+                    yield number, inner * stands_for
 
     def mapped(self, state: State, step: Callable[[int, State], tuple[int, State]]) -> tuple[BlockOrder, State]:
         """The order of the numbers that `step(number, state)` returns, and the state after the last one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -17,11 +18,11 @@ from xfcost.ledger.join import join, with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement
 from xfcost.spec.architecture import Architecture
-from xfcost.torch_models.build import build
+from xfcost.torch_models.build import build, thinned
 from xfcost.torch_models.memory.shortage import within_torch
 from xfcost.torch_models.memory.training_step import adafactor_states
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.running.by_row import dispatched_rows, train, trained_rows
+from xfcost.torch_models.running.by_row import ALL, dispatched_rows, train, trained_rows
 from xfcost.torch_models.running.record import RunRecord
 from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared.private_torch import no_compiler, pytree
@@ -31,23 +32,44 @@ from xfcost.torch_models.tracing.trace import traced_rows
 def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     """`ledger` joined with the traced and the dispatched account of the torch model on `meta`.
 
-    Of training also with its backward pass and its saved activations.
+    Of training also with its backward pass and its saved activations. Of repeated blocks a few are built.
     """
     with within_torch(ledger), no_compiler():
-        live = build(architecture)
-        joined = reconciled(ledger.run_with("torch", "fvcore"), live.model, live.inputs, live.rows)
+        few, blocks = thinned(architecture)
+        live = build(few)
+        stands_for = {
+            name: times
+            for block, times in blocks.items()
+            for name, _ in live.model.get_submodule(block).named_modules(prefix=block)
+        }
+        joined = reconciled(ledger.run_with("torch", "fvcore"), *live, stands_for)
         if ledger.training is None:
             return joined
         live.model.train().requires_grad_()
         found = train(live.model, live.inputs)
-        joined = with_backward(joined, *trained_rows(live.model, found, live.rows))
-        return with_saved_activations(joined, sum(found.saved.values()), adafactor_states(live.model.parameters()))
+        joined = with_backward(joined, *trained_rows(live.model, found, live.rows, stands_for))
+        saved = sum(nbytes * stands_for.get(name, 1) for name, nbytes in found.saved.items())
+        states = sum(
+            adafactor_states([parameter]) * stands_for.get(name.rpartition(".")[0], 1)
+            for name, parameter in live.model.named_parameters()
+        )
+        return with_saved_activations(joined, saved, states)
 
 
-def reconciled(ledger: Ledger, model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]) -> Ledger:
-    """`ledger` joined with the traced and the dispatched account of `model`; `rows` are those of `BuiltModel`."""
-    dispatched = dispatched_rows(model, inputs, rows)
-    return join(join(ledger, *traced_rows(model, inputs, rows)), *dispatched, account="dispatched", quantities=RUN)
+def reconciled(
+    ledger: Ledger,
+    model: nn.Module,
+    inputs: tuple[Tensor, ...],
+    rows: dict[str, str],
+    stands_for: Mapping[str, int] = ALL,
+) -> Ledger:
+    """`ledger` joined with the traced and the dispatched account of `model`; `rows` are those of `BuiltModel`.
+
+    A module `stands_for` those of so many blocks.
+    """
+    dispatched = dispatched_rows(model, inputs, rows, stands_for)
+    found = traced_rows(model, inputs, rows, stands_for)
+    return join(join(ledger, *found), *dispatched, account="dispatched", quantities=RUN)
 
 
 def with_traced(ledger: Ledger, step: Architecture) -> Ledger:

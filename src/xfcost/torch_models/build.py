@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Enter, Mixer, SubLayer
 from xfcost.ledger.errors import UsageError
-from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.architecture import Architecture, BlockOrder, Part, Stage, Stream
 from xfcost.spec.grammar import FeatureMapsInput, ImageInput, VectorInput, VideoInput
 from xfcost.torch_models.mechanisms.recurrent import hand_over
 from xfcost.torch_models.modules import ModuleMaker
@@ -231,6 +232,31 @@ def build(architecture: Architecture, device: str = "meta") -> BuiltModel:
     if architecture.mode == "decode":
         set_position(model, architecture.running[-1].grid.total - 1)
     return BuiltModel(model, inputs, rows)
+
+
+def thinned(architecture: Architecture) -> tuple[Architecture, dict[str, int]]:
+    """The architecture with few of its repeated blocks, and the module path of each -> how many blocks it stands for.
+
+    Blocks of one number have the same components at the same place. Recurrent layers that start from the encoder's
+    layer of the same number need all of both.
+    """
+    stands_for: dict[str, int] = {}
+    if any(getattr(one.part.component, "start", None) == "encoder" for one in architecture.parts()):
+        return architecture, stands_for
+
+    def thin(stage: Stage, path: str) -> Stage:
+        order = list(stage.order.thinned())
+        stands_for.update((f"{path}.run.{number}", times) for number, (_, times) in enumerate(order))
+        return msgspec.structs.replace(stage, order=BlockOrder(tuple(index for index, _ in order)))
+
+    streams = tuple(
+        msgspec.structs.replace(
+            stream,
+            stages=tuple(thin(stage, f"streams.{first}.stages.{second}") for second, stage in enumerate(stream.stages)),
+        )
+        for first, stream in enumerate(architecture.streams)
+    )
+    return msgspec.structs.replace(architecture, streams=streams), stands_for
 
 
 def example_input(stream: Stream, architecture: Architecture, dtype: torch.dtype) -> Tensor:

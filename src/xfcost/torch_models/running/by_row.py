@@ -18,18 +18,26 @@ from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.running.surroundings import handed_to_numpy, shapes_on_meta
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
+ALL: Final[Mapping[str, int]] = {}
+"""Every block of the model is built, and stands for itself alone."""
 
-def rows_by_path(costs: Mapping[str, Mapping[str, int]], rows: Mapping[str, str]) -> tuple[list[Operation], list[str]]:
+
+def rows_by_path(
+    costs: Mapping[str, Mapping[str, int]], rows: Mapping[str, str], stands_for: Mapping[str, int] = ALL
+) -> tuple[list[Operation], list[str]]:
     """One row per path from the costs of each module, and texts about work outside all rows.
 
     `costs` has the dotted path of the module that did the work; `rows` maps those of leaves to the paths of their rows.
-    Repeated blocks become one row: their costs must be equal, and `times` is their number.
+    Repeated blocks become one row: their costs must be equal, and `times` is their number; a leaf `stands_for` those of
+    so many blocks.
     """
     found: dict[str, list[Mapping[str, int]]] = {}
+    times = Counter[str]()
     loose = []
     for name, each in costs.items():
         if name in rows:
             found.setdefault(rows[name], []).append(each)
+            times[rows[name]] += stands_for.get(name, 1)
         elif any(each.values()):
             work = [f"{count} {quantity}" for quantity, count in each.items() if count]
             loose.append(f"{name or 'the model itself'}: {', '.join(work)} outside the leaves of any mechanism")
@@ -40,7 +48,7 @@ def rows_by_path(costs: Mapping[str, Mapping[str, int]], rows: Mapping[str, str]
             loose.append(f"{path}: repeated blocks differ: {', '.join(different)}")
         own: dict[str, Any] = dict(repeated[0])
         cache = Cached(cached) if (cached := own.pop("cached", 0)) else None
-        made.append(Operation(path=path, title=path, times=len(repeated), cache=cache, **own))
+        made.append(Operation(path=path, title=path, times=times[path], cache=cache, **own))
     return made, loose
 
 
@@ -113,13 +121,13 @@ def costs_by_module(run: RunRecord) -> Dispatched:
 
 
 def dispatched_rows(
-    model: nn.Module, inputs: tuple[Any, ...], rows: Mapping[str, str]
+    model: nn.Module, inputs: tuple[Any, ...], rows: Mapping[str, str], stands_for: Mapping[str, int] = ALL
 ) -> tuple[list[Operation], list[str]]:
     """The dispatched account of a model built from a spec: rows by path, and work outside all rows."""
     found, paths = dispatch(model, inputs), leaf_rows(model, rows)
     ran = {name: Counter[str]() for name in paths} | found.modules
     costs = {name: {quantity: each[quantity] for quantity in RUN} for name, each in ran.items()}
-    rows_found, outside = rows_by_path(costs, paths)
+    rows_found, outside = rows_by_path(costs, paths, stands_for)
     unknown = [
         f"the dispatcher saw {name} {times} time(s), and no formula is known" for name, times in found.unknown.items()
     ]
@@ -168,15 +176,16 @@ def trained(run: RunRecord, leaves: set[str]) -> Trained:
 
 
 def trained_rows(
-    model: nn.Module, found: Trained, rows: Mapping[str, str]
+    model: nn.Module, found: Trained, rows: Mapping[str, str], stands_for: Mapping[str, int] = ALL
 ) -> tuple[dict[str, list[int]], dict[str, int], list[str]]:
     """By row: backward MACs of each block, and bytes saved by all blocks; and texts about work outside all rows."""
     blocks: dict[str, list[int]] = defaultdict(list)
     saved: dict[str, int] = defaultdict(int)
     leaves = leaf_rows(model, rows)
     for name, path in leaves.items():
-        blocks[path].append(found.backward[name])
-        saved[path] += found.saved[name]
+        times = stands_for.get(name, 1)
+        blocks[path] += [found.backward[name]] * times
+        saved[path] += found.saved[name] * times
     outside = [
         f"{name or 'the model itself'}: {macs} backward_macs outside the leaves of any mechanism"
         for name, macs in found.backward.items()

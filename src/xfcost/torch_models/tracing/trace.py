@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from xfcost.ledger.accounts import MEASURED
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.operation import Operation
-from xfcost.torch_models.running.by_row import leaf_rows, rows_by_path
+from xfcost.torch_models.running.by_row import ALL, leaf_rows, rows_by_path
 from xfcost.torch_models.running.contractions import Costs, Formula, SizesAlone
 from xfcost.torch_models.running.operation_costs import COSTS, FREE
 from xfcost.torch_models.running.recorder import Recorder
@@ -412,7 +412,7 @@ def _all_nodes(block: Any) -> Iterator[Any]:
 
 
 def traced_rows(
-    model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]
+    model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str], stands_for: Mapping[str, int] = ALL
 ) -> tuple[list[Operation], list[str]]:
     """The traced account of a model built from a spec: rows by path, and texts about other findings.
 
@@ -426,5 +426,5 @@ def traced_rows(
     costs = {
         name: {quantity: getattr(each, quantity) for quantity in MEASURED} for name, each in traced.modules.items()
     }
-    found, outside = rows_by_path(costs, leaf_rows(model, rows))
+    found, outside = rows_by_path(costs, leaf_rows(model, rows), stands_for)
     return found, [*loose, *outside]
