@@ -496,7 +496,7 @@ def test_the_sizes_at_which_a_module_runs() -> None:
 class NeverFits:
     """A module without a polynomial."""
 
-    title = "Padded"
+    title, weights = "Padded", None
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         ledger = module_ledger(Padded(), (torch.empty(1, lengths.tokens or 1, 4, device="meta"),), trace=False)
