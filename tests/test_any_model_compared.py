@@ -161,7 +161,7 @@ def test_images_of_any_size(compared_folder: Path) -> None:
 def test_a_plot_counts_a_module_at_every_point(compared_folder: Path) -> None:
     words = ("plot", "model.py:Net", "full.yaml", "--input", "1xNx8", "--N", "8:64", "-o", "a.csv")
     text = stdout_of(*words, cwd=compared_folder)
-    assert "Net: slope 2.00 of mixing MACs from N = 8 to 64" in text
+    assert "Net: slope 2.00 of mixing MACs from N = 16 to 64" in text
     rows = table_of(compared_folder / "a.csv")
     macs = {
         name: [(row["N"], row["macs"], row["mixing_macs"]) for row in rows if row["system"] == name]
@@ -278,7 +278,7 @@ class Rebuilt:
     """A spec's module, without its spec."""
 
     def __init__(self, path: str) -> None:
-        self.loaded, self.title = load(path), "Rebuilt"
+        self.loaded, self.title, self.weights = load(path), "Rebuilt", None
         self.sizes: list[int] = []
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:

@@ -22,7 +22,7 @@ from xfcost.report.compare import document
 FULL = {"kind": "full", "heads": 2, "causal": True}
 MLP = {"kind": "mlp", "ratio": 2}
 # What is not about the numbers, or is held elsewhere.
-OF_MODULES = {"inputs", "build", "strict", "mixing", "mixing_time"}  # tests/test_any_model_compared.py
+OF_MODULES = {"inputs", "build", "strict", "mixing", "mixing_limit"}  # tests/test_any_model_compared.py
 OF_TIMING = {*TIMING_OPTIONS}  # tests/test_timing_reports.py
 OF_FILES = {"from_", "machine"}  # tests/test_from_file.py
 NOT_COUNTED = {

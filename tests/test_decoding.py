@@ -33,6 +33,7 @@ from xfcost.mechanisms.sliding import Sliding
 from xfcost.report.table import document
 from xfcost.spec.load import load
 from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.mixing.follower import Budget
 from xfcost.torch_models.modules import MODULES, optional_arguments
 from xfcost.torch_models.probing.account import leaves_of, prepared
 from xfcost.torch_models.shared.cache import set_position
@@ -155,7 +156,7 @@ def test_kinds_of_a_step_are_found_in_a_run_of_all_steps(case: Case) -> None:
         )
         modules.append(prepared(Steps(step.double())))
         given.append(example(place, 1))
-    followed = leaves_of(modules, given)
+    followed = leaves_of(modules, given, Budget())
     for rows in zip(*(case.component.decoding(place) for place in places), strict=True):
         path = rows[0].path
         leaves = [of_size[path] for of_size in followed if path in of_size]

@@ -77,6 +77,20 @@ QUESTIONS: Final = {
 
 
 class _Command(TyperCommand):
+    def __init__(self, *given: Any, **more: Any) -> None:
+        """Values without a name of their own are called as click does: releases of typer differ in this."""
+        super().__init__(*given, **more)
+        for one in self.params:
+            if one.metavar is None and one.param_type_name == "argument":
+                name = str(one.name).upper()
+                one.metavar = (name if one.required else f"[{name}]") + ("..." if one.nargs != 1 else "")
+            elif one.metavar is None and not one.is_flag:
+                one.metavar = "TEXT"
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`[OPTIONS] SPEC`."""
+        return ["[OPTIONS]", *(str(one.metavar) for one in self.params if one.param_type_name == "argument")]
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments read; where required ones are missing, all of them are named.
 
@@ -111,7 +125,9 @@ class _Command(TyperCommand):
         for one in self.get_params(ctx):
             if (record := one.get_help_record(ctx)) is None:
                 continue
-            own = "Arguments" if one.param_type_name == "argument" else "Options"
+            own = "Options"
+            if one.param_type_name == "argument":
+                own, record = "Arguments", (str(one.metavar), record[1])
             panels.setdefault(getattr(one, "rich_help_panel", None) or own, []).append(record)
         *_, help_record = panels["Options"]
         panels["Options"].remove(help_record)

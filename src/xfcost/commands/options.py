@@ -152,7 +152,7 @@ def _choose_columns(context: typer.Context, text: str | None) -> str | None:
 
 def output_option(text: str) -> Any:
     """The option -o."""
-    return typer.Option("-o", "--output", help=text, rich_help_panel="Output")
+    return typer.Option("-o", "--output", metavar="PATH", help=text, rich_help_panel="Output")
 
 
 # The options of a report: name -> default and annotation.
