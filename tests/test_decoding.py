@@ -137,7 +137,7 @@ def followed_otherwise(component: Mixer) -> set[str]:
         case Mamba() if component.conv > 1:
             return {"scan", "gate"}
         case Rnn() | Lstm() | Gru() if component.attend is not None:
-            return {"add_context", "recurrence"}
+            return {"add_context", "recurrence", "readout_add"}
     return set()
 
 

@@ -248,11 +248,11 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         n = place.grid.total
         yield move("pad", "Pad to whole blocks", 0 if p == n else p * d, tensors=padded((n, d), (p, d)))
         yield linear("qkv", "Q, K, V projections", p, d, 3 * inner, bias=self.projection_bias)
+        global_pairs, edge_pairs, middle_pairs = self._pairs(place.grid)
+        yield from self._core(place, "global_", 1, 2 * b, p, global_pairs)
         gathered = 2 * b * inner * ((u - 4) * read + 2 * (read - 1))
         tensors = self._gathered(place.grid, inner)
         yield move("gather", "Gather the keys and values of every block", gathered, tensors=tensors)
-        global_pairs, edge_pairs, middle_pairs = self._pairs(place.grid)
-        yield from self._core(place, "global_", 1, 2 * b, p, global_pairs)
         yield from self._core(place, "edge_", 2, b, (read - 1) * b, edge_pairs)
         yield from self._core(place, "", u - 4, b, read * b, middle_pairs)
         last = "attention" if place.fused else "weighted_sum"

@@ -146,7 +146,8 @@ class GlobalLocalAttention(nn.Module):
         y_BGD = join_heads(self.core["global"](*global_qkv))
         if self.global_out is None:
             return self.out(self.concat(y_BGD, y_BLD))
-        return self.concat(self.global_out(y_BGD), self.out(y_BLD))
+        text_BLD = self.out(y_BLD)
+        return self.concat(self.global_out(y_BGD), text_BLD)
 
     def _projected(self, x_BND: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
         """(B, H, …, K): q, k, v of long tokens; the global keys and values that they read; q, k, v of global tokens."""
