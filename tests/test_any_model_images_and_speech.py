@@ -273,7 +273,7 @@ T5 = {"model_type": "t5", "num_layers": 1, "d_model": 16, "d_ff": 16, "num_heads
 CODES = {"num_hidden_layers": 1, "hidden_size": 16, "ffn_dim": 16, "num_attention_heads": 2, "vocab_size": 32}
 MUSIC = {"model_type": "musicgen_decoder", **CODES, "pad_token_id": 0, "bos_token_id": 0}
 WAVES = {"model_type": "encodec", "num_filters": 4, "hidden_size": 8, "codebook_size": 8, "upsampling_ratios": [2, 2]}
-SPEECH = {
+SPEECH_T5 = {
     "model_type": "speecht5", "hidden_size": 16, "num_mel_bins": 6,
     "conv_dim": [4], "conv_stride": [5], "conv_kernel": [8],
     "num_feat_extract_layers": 1, "num_conv_pos_embedding_groups": 2, "speech_decoder_prenet_units": 8,
@@ -286,10 +286,10 @@ SOUNDS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = {
         {"model_type": "musicgen", "text_encoder": T5, "audio_encoder": WAVES, "decoder": MUSIC},
         {"input_ids": (1, 16), "decoder_input_ids": (4, 16)},
     ),
-    "SpeechT5ForTextToSpeech": (SPEECH, {"input_ids": (1, 16), "decoder_input_values": (1, 16, 6)}),
-    "SpeechT5ForSpeechToSpeech": (SPEECH, {"input_values": (1, 16_000), "decoder_input_values": (1, 16, 6)}),
-    "SpeechT5ForSpeechToText": (SPEECH, {"input_values": (1, 16_000), "decoder_input_ids": (1, 16)}),
-    "SpeechT5Model": (SPEECH, {"input_values": (1, 16, 16), "decoder_input_values": (1, 16, 16)}),
+    "SpeechT5ForTextToSpeech": (SPEECH_T5, {"input_ids": (1, 16), "decoder_input_values": (1, 16, 6)}),
+    "SpeechT5ForSpeechToSpeech": (SPEECH_T5, {"input_values": (1, 16_000), "decoder_input_values": (1, 16, 6)}),
+    "SpeechT5ForSpeechToText": (SPEECH_T5, {"input_values": (1, 16_000), "decoder_input_ids": (1, 16)}),
+    "SpeechT5Model": (SPEECH_T5, {"input_values": (1, 16, 16), "decoder_input_values": (1, 16, 16)}),
     "EncodecModel": (WAVES | {"audio_channels": 2}, {"input_values": (1, 2, 16)}),
 }
 
