@@ -84,7 +84,7 @@ class _Command(TyperCommand):
             if one.metavar is None and one.param_type_name == "argument":
                 name = str(one.name).upper()
                 one.metavar = (name if one.required else f"[{name}]") + ("..." if one.nargs != 1 else "")
-            elif one.metavar is None and not one.is_flag:
+            elif one.metavar is None and not getattr(one, "is_flag", False):
                 one.metavar = "TEXT"
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -103,13 +103,15 @@ class _Command(TyperCommand):
         except Exception as error:
             if type(error).__name__ != "MissingParameter":
                 raise
+            first = vars(error)["param"]
         from xfcost.commands.options import missing
 
         values = self.make_parser(ctx).parse_args(args=given)[0]
         absent = [
             one
             for one in self.params
-            if one.required and ((value := values.get(str(one.name))) is None or one.value_is_missing(value))
+            if one.required
+            and ((value := values.get(str(one.name))) is None or one is first or one.value_is_missing(value))
         ]
         raise missing(ctx, absent)
 

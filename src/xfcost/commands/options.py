@@ -119,10 +119,7 @@ def missing(context: typer.Context, absent: Sequence[Any]) -> UsageError:
     """The error of a command that lacks `absent`: each with its help, what a SPEC can be, an example."""
     command = context.command
     specs = any(one.name in _TAKES_SPECS for one in absent)
-    named = [
-        (one.opts[0] if one.param_type_name == "option" else one.metavar or one.name.upper(), one.help)
-        for one in absent
-    ]
+    named = [(one.opts[0] if one.param_type_name == "option" else one.metavar.strip("[]."), one.help) for one in absent]
     lines = [(example, what) for example, (what, others) in _SPECS.items() if specs and command.name not in others]
     width = max(len(name) for name, _ in lines or named)
     either = " and " if all(one.required for one in absent) else " or "
