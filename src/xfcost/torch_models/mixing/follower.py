@@ -420,6 +420,7 @@ class Follower(DispatchMode):
         """What an equal operation gave before, else what its rule gives."""
         single = any(self.queries.are_behind(one) or one in self.decayed for one in given)
         alike = None if single else self._repeats.alike(call, given)
+        self._effects = None  # what an equal operation reported is reported again, and not noted twice
         if alike is not None and (known := alike.outcome(given)) is not None:
             return known
         before, self._effects = (len(self.places.samples), self.meanings()), []
