@@ -196,9 +196,8 @@ def test_processes_do_not_double_where_every_forward_forks(tmp_path: Path) -> No
     )
     out = stdout_of("analyze", tmp_path / "forks.py:Net", "--input", "1x4", "--mixing-limit", "0", cwd=tmp_path)
     assert out.count("20 parameters") == 1
-    assert (
-        len((tmp_path / "ran").read_text()) < 40
-    )  # a few runs of the first process, and of each child the rest of one
+    # a few runs of the first process, and of each child the rest of one
+    assert len((tmp_path / "ran").read_text()) < 40
 
 
 def test_a_file_that_is_not_there_or_raises(tmp_path: Path) -> None:
