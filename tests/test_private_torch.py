@@ -232,8 +232,6 @@ COMMANDS = {
     "torch.Tensor._indices": _sparse_training,
     "torch.Tensor._values": _sparse_training,
     "torch.Tensor._nnz": _sparse,
-    "torch.nn.Module._parameters": _analyzed,
-    "torch.nn.Module._buffers": _analyzed,
     "torch.nn.Module._modules": _analyzed,
     "torch.nn.Module._compiled_call_impl": _traced,
     "torch._dynamo.eval_frame.OptimizedModule._orig_mod": _compiled,

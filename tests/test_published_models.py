@@ -7,6 +7,7 @@ import subprocess
 import sys
 from copy import deepcopy
 from fractions import Fraction
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from xfcost.spec.load import load, preset_names
 from xfcost.spec.models import RECORDED_WITH, config_of, models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
+from xfcost.torch_models.any_model.ledger import ledger_at_lengths
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
@@ -145,8 +147,8 @@ def test_the_steps_of_a_generation_pass_the_end_of_a_window(name, window):
 @pytest.mark.parametrize(("new_tokens", "beyond"), [(10, False), (11, True)])
 def test_a_generation_may_end_at_the_last_position(new_tokens, beyond):
     """Qwen3 0.6B has 40,960 positions; the last new token is read by nobody."""
-    notes = analyze("qwen3-0.6b", mode="generate", N=40_951, new_tokens=new_tokens).metadata.notes
-    assert any("N = 40,961 is beyond the 40,960 positions" in note for note in notes) is beyond
+    warnings = analyze("qwen3-0.6b", mode="generate", N=40_951, new_tokens=new_tokens).metadata.warnings
+    assert any("N = 40,961 is beyond the model's 40,960 positions" in one for one in warnings) is beyond
 
 
 def test_every_batch_has_its_own_cache():
@@ -572,3 +574,19 @@ def test_what_published_kernels_read_of_a_sparse_cache_is_noted():
     # every device of a group computes and caches the latents and the indexer's keys whole
     shared = analyze("deepseek-v3.2", mode="decode", N=32_000, batch=3, on="h200-sxmx16", tensor_parallel=16)
     assert shared.on.memory.cache == long.cache.bytes
+
+
+def test_a_training_step_has_the_kinds_of_its_stored_forward_which_compare_also_evaluates(monkeypatch):
+    runs = []
+    monkeypatch.setattr("xfcost.torch_models.any_model.targets.ledger_at_lengths", partial(counted_run, runs))
+    found = compare("qwen3-0.6b", "gpt2", mode="train", N=64, trace=False).ledgers[0]
+    assert {row.mixing for row in found.rows} == {"per-token", "global"}
+    # of 28 layers, 16 heads of 128: scores and the weighted sum, 64² pairs each
+    assert sum(row.macs * row.times for row in found.rows if row.mixing == "global") == 28 * 16 * 2 * 64**2 * 128
+    assert all(row.content_dependent for row in found.rows if row.mixing == "global" and row.macs)
+    assert len(runs) == 1
+
+
+def counted_run(runs, *given, **options):
+    runs.append(given)
+    return ledger_at_lengths(*given, **options)

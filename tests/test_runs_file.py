@@ -258,7 +258,7 @@ def edited(content: bytes, path: tuple[str, ...], value: Any) -> bytes:
     return header + b"\n" + msgspec.json.encode(fields) + b"\n"
 
 
-NO_WORDS = r"Expected `str` matching regex '^[^\\x00-\\x1f\\x7f-\\x9f]*\\Z' - at "
+NO_WORDS = r"Expected text matching regex '^[^\\x00-\\x1f\\x7f-\\x9f]*\\Z' - at "
 OF_KINDS = "`$.outcome.seconds_by_mixing[...]`"
 
 
@@ -266,39 +266,43 @@ OF_KINDS = "`$.outcome.seconds_by_mixing[...]`"
     ("path", "value", "expected"),
     [
         ("outcome.timing", None, "it is measured, and has no timing"),
-        ("outcome.timing.seconds", 0.0, "Expected `float` > 1e-12 - at `$.outcome.timing.seconds`"),
-        ("outcome.timing.seconds", -1.0, "Expected `float` > 1e-12 - at `$.outcome.timing.seconds`"),
-        ("outcome.timing.seconds", 1e308, "Expected `float` < 1000000000000.0 - at `$.outcome.timing.seconds`"),
-        ("outcome.timing.times", [0.5, 0.0], "Expected `float` > 1e-12 - at `$.outcome.timing.times[1]`"),
+        ("outcome.timing.seconds", 0.0, "Expected a number > 1e-12 - at `$.outcome.timing.seconds`"),
+        ("outcome.timing.seconds", -1.0, "Expected a number > 1e-12 - at `$.outcome.timing.seconds`"),
+        ("outcome.timing.seconds", 1e308, "Expected a number < 1000000000000.0 - at `$.outcome.timing.seconds`"),
+        ("outcome.timing.times", [0.5, 0.0], "Expected a number > 1e-12 - at `$.outcome.timing.times[1]`"),
         ("outcome.timing.interval", [2.0, 0.1], "its interval is 2.0 s to 0.1 s; expected to hold its time, 0.5 s"),
         ("outcome.timing.interval", [0.6, 0.7], "its interval is 0.6 s to 0.7 s; expected to hold its time, 0.5 s"),
-        ("outcome.memory.predicted", -4, "Expected `int` >= 0 - at `$.outcome.memory.predicted`"),
-        ("counted.macs", -1, "Expected `int` >= 0 - at `$.counted.macs`"),
+        ("outcome.memory.predicted", -4, "Expected a whole number >= 0 - at `$.outcome.memory.predicted`"),
+        ("counted.macs", -1, "Expected a whole number >= 0 - at `$.counted.macs`"),
         (
             "outcome.seconds_by_mixing",
             {"global": -0.5},
-            f"Expected `float` >= 0.0 - at {OF_KINDS}",
+            f"Expected a number >= 0.0 - at {OF_KINDS}",
         ),
         (
             "outcome.seconds_by_mixing",
             {"global": 1e308},
-            f"Expected `float` < 1000000000000.0 - at {OF_KINDS}",
+            f"Expected a number < 1000000000000.0 - at {OF_KINDS}",
         ),
         (
             "outcome.points",
             [["Norm", "local", 0.5, 0.5, 4, 0]],
-            "Expected `int` >= 1 - at `$.outcome.points[0][5]`",
+            "Expected a whole number >= 1 - at `$.outcome.points[0][5]`",
         ),
         (
             "outcome.timing.roofs",
             {"flops_per_second": 1e9, "bytes_per_second": 0.0},
-            "Expected `float` > 1e-12 - at `$.outcome.timing.roofs.bytes_per_second`",
+            "Expected a number > 1e-12 - at `$.outcome.timing.roofs.bytes_per_second`",
         ),
-        ("counted.by_mixing", {"global": {"macs": -7}}, "Expected `int` >= 0 - at `$.counted.by_mixing[...][...]`"),
+        (
+            "counted.by_mixing",
+            {"global": {"macs": -7}},
+            "Expected a whole number >= 0 - at `$.counted.by_mixing[...][...]`",
+        ),
         ("configuration.N", 0, "its N is 0"),
-        ("configuration.size", [64, -64], "Expected `int` >= 1 - at `$.configuration.size[1]`"),
-        ("configuration.batch", 0, "Expected `int` >= 1 - at `$.configuration.batch`"),
-        ("configuration.threads", 0, "Expected `int` >= 1 - at `$.configuration.threads`"),
+        ("configuration.size", [64, -64], "Expected a whole number >= 1 - at `$.configuration.size[1]`"),
+        ("configuration.batch", 0, "Expected a whole number >= 1 - at `$.configuration.batch`"),
+        ("configuration.threads", 0, "Expected a whole number >= 1 - at `$.configuration.threads`"),
         ("machine.host", "\x1b[31mA", f"{NO_WORDS}`$.machine.host`"),
         ("configuration.run_options", {"x": 1}, "its run has an unknown option, x"),
         ("configuration.system", "\x1b[31mA", f"{NO_WORDS}`$.configuration.system`"),

@@ -471,9 +471,21 @@ def given_module(module: torch.nn.Module, inputs: Any, keywords: Mapping[str, An
     return GivenModule(module, inputs, keywords)
 
 
+def stored_forward(target: ModuleTarget, given: Mapping[str, Any], run: Run) -> RecordedModel | None:
+    """The stored counts of the forward of a published model that is trained, of the same dtype and attention."""
+    if run.mode != "train":
+        return None
+    for attention in (run.attention,) if run.attention else ("fused", "eager"):  # the best of its class, by default
+        alike = {"mode": "forward", "dtype": run.dtype, "attention": attention, "device": None, "trace": None}
+        if (found := recorded_model(target, {**given, **alike})) is not None:
+            return found[0]
+    return None
+
+
 def named_module(
-    target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any, run: Run | None = None
-) -> NamedModule:
+    target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: Any, run: Run | None = None,
+    stored: RecordedModel | None = None,
+) -> NamedModule:  # fmt: skip
     """The module that a target names; it is built when it is counted, that of a config as the `run` says."""
     with torch_there(target.text, "loading it"):
         from xfcost.torch_models.any_model.targets import ConfigOptions, NamedModule
@@ -483,7 +495,7 @@ def named_module(
             if run is None or target.kind != "config"
             else ConfigOptions(dtype=run.dtype, attention=run.attention, has_head=run.mode in (*WITH_CACHE, "train"))
         )
-        return NamedModule(target, inputs, build, int(read_option("batch", batch)), config)
+        return NamedModule(target, inputs, build, int(read_option("batch", batch)), config, stored)
 
 
 def module_texts(targets: Sequence[str | None], options: Mapping[str, Any]) -> list[dict[str, list[str]]]:

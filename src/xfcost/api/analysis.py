@@ -25,6 +25,7 @@ from xfcost.api.accounts import (
     settings_texts,
     sized_on_devices,
     spec_name,
+    stored_forward,
     with_probe,
 )
 from xfcost.api.options import AnalyzeOptions, CompareOptions, RunOptions, read_option, takes
@@ -144,7 +145,8 @@ def analyze(spec: str | os.PathLike[str] | torch.nn.Module, **options: Unpack[An
         kind, place = ("config", target.place) if of_config else ("named", None)
         run = choosing.applied(module_run(given, kind, place))  # type: ignore[arg-type]
         run = _checked(run, how)
-        named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run)
+        stored = stored_forward(target, given, run)
+        named = named_module(target, inputs, given.get("build") or (), given.get("batch", 1), run, stored)
         check_texts(inputs, given.get("N"))
         return _with_roofs(module_account(named, given, how, run), how)
     refuse("a spec", {name: given.get(name) for name in ("tokens_of", "cache_in", "cache_out", "inputs", "build")})

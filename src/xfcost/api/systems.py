@@ -26,6 +26,7 @@ from xfcost.api.accounts import (
     settings_texts,
     sized_on_devices,
     spec_name,
+    stored_forward,
     torch_there,
     with_predicted_seconds,
     writes_text,
@@ -109,7 +110,8 @@ def open_systems(
     kinds = [kind_of(one, run) for one in systems]
     for number, target in named.items():
         config = as_built(run, text=kinds[number - 1] is True, beside=kinds)
-        named_one = named_module(target, *texts[number], options.get("batch", 1), config)
+        stored = stored_forward(target, options, config)
+        named_one = named_module(target, *texts[number], options.get("batch", 1), config, stored)
         systems[number - 1] = _module_system(named_one, patient=patient)
     return cast("list[System]", systems)
 
@@ -211,7 +213,7 @@ def system_ledger(system: System, run: Run, how: AccountOptions) -> Ledger:
     if isinstance(system, RecordedModel):
         return sized_on_devices(system.account(run, orders=how.orders), run, system.sizes, system.weights)
     module = cast("ModuleSystem", system)
-    if how.mixing and run.mode != "decode":
+    if how.mixing and run.mode != "decode" and module.module.stored is None:
         how.say(f"finding how the operations of {module.name} mix tokens …")
     with running(module):
         from xfcost.torch_models.any_model.system import lengths_of

@@ -17,6 +17,7 @@ SpecError.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -153,6 +154,24 @@ def printable(text: str, most: int = 60) -> str:
     """`text` for a message: on one line, shortened, without control characters."""
     plain = text if text.isprintable() else repr(text)
     return plain if len(plain) <= most else plain[: most - 1] + "…"
+
+
+KIND_WORDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+_KINDS: Final = re.compile(rf"`((?:{'|'.join(KIND_WORDS)})(?: \| \w+)*)`")
+
+
+def validation_text(error: Exception, most: int = 120) -> str:
+    """The message of a validator for a user: `Expected int, got str` -> "Expected a whole number, got text"."""
+    words = lambda kinds: " or ".join(KIND_WORDS.get(one, one) for one in kinds[1].split(" | "))  # noqa: E731 - one line
+    return printable(_KINDS.sub(words, str(error)), most)
 
 
 def shown(given: object, most: int = 60) -> str:

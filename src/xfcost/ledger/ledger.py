@@ -109,6 +109,16 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         metadata = msgspec.structs.replace(self.metadata, notes=(note, *self.metadata.notes))
         return msgspec.structs.replace(self, metadata=metadata)
 
+    def with_kinds_of(self, others: Iterable[Operation]) -> Ledger:
+        """This ledger with the mixing kinds of rows that have the same paths."""
+        kinds = {row.path: row for row in others}
+        pairs = [(row, kinds.get(row.path, row)) for row in self.rows]
+        rows = (
+            msgspec.structs.replace(row, mixing=found.mixing, content_dependent=found.content_dependent)
+            for row, found in pairs
+        )
+        return msgspec.structs.replace(self, rows=tuple(rows))
+
     def run_with(self, *libraries: str) -> Ledger:
         """This ledger with the releases of `libraries` that are installed, and a note of each that was not tested."""
         from importlib.metadata import version

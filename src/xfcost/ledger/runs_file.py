@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from xfcost.ledger.errors import OutputError, UsageError, printable, shown
+from xfcost.ledger.errors import OutputError, UsageError, shown, validation_text
 from xfcost.ledger.files import Expected, Say, fault_of_numbers, read_bytes
 from xfcost.ledger.measurements import FORMAT, VERSION, Header, Machine, Measurement, fault_of, latest
 
@@ -89,7 +89,7 @@ def _header(line: bytes, name: str) -> Header:
     try:
         return msgspec.convert(fields, Header)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{name}:1 is not a header of measurements: {error}") from None
+        raise UsageError(f"{name}:1 is not a header of measurements: {validation_text(error)}") from None
 
 
 def _row(line: bytes, number: int, name: str) -> Measurement:
@@ -99,7 +99,7 @@ def _row(line: bytes, number: int, name: str) -> Measurement:
         if fault is None and _UNUSUAL.search(line):
             fault = fault_of_numbers(msgspec.json.decode(line))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        fault = printable(str(error), 120)
+        fault = validation_text(error)
     if fault is not None:
         raise UsageError(
             f"{name}:{number} is not a row of measurements ({fault}); delete that line, or take another file"

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from xfcost.ledger import notebook
-from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.errors import UsageError, printable, validation_text
 from xfcost.ledger.files import fault_of_numbers
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
@@ -218,7 +218,7 @@ def read_report(text: str, name: str) -> Report:
     try:
         fields = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"{name}: {_NO_REPORT}: it is cut, or no JSON ({printable(str(error), 120)})") from None
+        raise UsageError(f"{name}: {_NO_REPORT}: it is cut, or no JSON ({validation_text(error)})") from None
     if not isinstance(fields, dict) or not {"operations", "totals"} <= fields.keys() or _OTHERS.keys() & fields.keys():
         known = [command for key, command in _OTHERS.items() if isinstance(fields, dict) and key in fields]
         other = f", but of `xfcost {known[0]}`" if known else "; it has no operations, and may be of another tool"
@@ -226,7 +226,7 @@ def read_report(text: str, name: str) -> Report:
     try:
         report = msgspec.convert(fields, Report)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{name}: {_NO_REPORT}: {printable(str(error), 120)}") from None
+        raise UsageError(f"{name}: {_NO_REPORT}: {validation_text(error)}") from None
     fault = fault_of_numbers(fields) or fault_of_timing(report.timing)
     if report.dtype not in BYTES_PER_ELEMENT:
         fault = f"there is no dtype {printable(report.dtype)}"

@@ -14,19 +14,10 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from xfcost.ledger.errors import SpecError, near_names, nearest
+from xfcost.ledger.errors import KIND_WORDS, SpecError, near_names, nearest
 from xfcost.spec.grammar import OneOf, Spec, StageSpec, converted, split_path
 from xfcost.spec.reader import Source, YamlPath, shown_value, value_at
 from xfcost.spec.schema import clause, known_keys, known_kinds, meaning_at
-
-_WORDS: Final = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-}
 
 
 def spec_error(message: str, data: dict[str, Any], source: Source, base: YamlPath = ()) -> SpecError:
@@ -73,7 +64,7 @@ def expected(text: str, value: Any) -> str:
     if not match:
         return "expected a number of a sensible size" if "out of range" in text else text[0].lower() + text[1:]
     kinds, limit = match[1].split(" | "), match[2]
-    wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds if kind != "null")
+    wanted = " or ".join(KIND_WORDS.get(kind, kind) for kind in kinds if kind != "null")
     if "regex" in limit:
         one_line = "x00" in limit
         return "expected one line of plain text" if one_line else "expected a word of letters, digits and _"

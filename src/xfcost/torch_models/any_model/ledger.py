@@ -205,7 +205,8 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
         bare, asked = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache), how.closed_form is True
         planned = how.plan is not None and how.plan.mesh is not None
         quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
-        if not asked and work > quick / 2:  # it has more than a bare run, and other layers that are alike
+        # a run with more has more operations, and a bare forward is one of the layers that are alike
+        if not asked and work > quick / 2 and (how.plan is None or how.trace or how.mixing):
             work = metered(bare)[1]
         if not asked and work > quick:
             reason = f"one run has {work:,} operations; --verbose also counts it at other N"

@@ -14,6 +14,7 @@ from xfcost.counting.fitted import CountedSizes
 from xfcost.counting.generation import generated
 from xfcost.counting.on_devices import SizedRun
 from xfcost.counting.parallel import heads_of_all
+from xfcost.counting.recorded import RecordedModel
 from xfcost.counting.system import CURVES, Grown, first_scores
 from xfcost.ledger.errors import SizeError, UsageError, XfcostError, shown
 from xfcost.ledger.execution import Mode
@@ -49,6 +50,10 @@ class AnyModule(Protocol):
     @property
     def weights(self) -> WeightFormat | str | None:
         """The format of its checkpoint's weights, or what is not known of that; None where it is not known."""
+
+    @property
+    def stored(self) -> RecordedModel | None:
+        """The stored counts of its forward, of a published model."""
 
     @property
     def positions(self) -> int | None:
@@ -94,7 +99,7 @@ class ModuleSystem:
         self._work = 0
         self._own: Ledger | None = None
         self._first: Lengths | None = None
-        self._kinds: dict[str, Operation] = {}
+        self._kinds: tuple[Operation, ...] = ()
         self._mode: Mode = "forward"
 
     @property
@@ -110,8 +115,8 @@ class ModuleSystem:
         self._mode = "prefill" if how.mode == "generate" else how.mode
         ledger = counted(self.module, lengths, how, run.new_tokens)
         if how.mixing:
-            self._kinds = {row.path: row for row in ledger.rows}
-        ledger = self._with_kinds(ledger)
+            self._kinds = ledger.rows
+        ledger = ledger.with_kinds_of(self._kinds)
         if self._own is None:
             tokens = ledger.metadata.grid_tokens or lengths.tokens
             self._own = self._at(lengths) if how.mode in {"train", "generate"} else ledger
@@ -266,15 +271,7 @@ class ModuleSystem:
         mode = "forward" if self._mode == "train" else self._mode
         ledger = self.module.ledger(lengths, How(trace=False, closed_form=False, mode=mode))
         self._work = self._work_done() - before
-        return self._with_kinds(ledger)
-
-    def _with_kinds(self, ledger: Ledger) -> Ledger:
-        pairs = [(row, self._kinds.get(row.path, row)) for row in ledger.rows]
-        rows = (
-            msgspec.structs.replace(row, mixing=found.mixing, content_dependent=found.content_dependent)
-            for row, found in pairs
-        )
-        return msgspec.structs.replace(ledger, rows=tuple(rows))
+        return ledger.with_kinds_of(self._kinds)
 
 
 def _at_lengths(ledger: Ledger, lengths: Lengths) -> Ledger:

@@ -31,6 +31,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from xfcost.counting.recorded import RecordedModel
 from xfcost.importing.family import CONFIG
 from xfcost.ledger.errors import NoRoomError, SpecError, UsageError, XfcostError, nearest, printable
 from xfcost.ledger.execution import Execution
@@ -97,6 +98,8 @@ class GivenModule:
 
     weights: Final = None
     """No checkpoint is known of it."""
+    stored: Final = None
+    """No counts of it are stored."""
 
     @property
     def positions(self) -> int | None:
@@ -151,13 +154,15 @@ class NamedModule:
         build: `key=value` each, arguments of the class or function; N, H and W stand for the lengths.
         batch: the number for B in shapes.
         config: how the model of a config is built.
+        stored: the stored counts of its forward, where it is a published model: these need no run.
     """
 
     def __init__(
         self, target: ModuleTarget, inputs: Sequence[str], build: Sequence[str], batch: int,
-        config: ConfigOptions | None = None,
+        config: ConfigOptions | None = None, stored: RecordedModel | None = None,
     ) -> None:  # fmt: skip
         self._config = config or ConfigOptions()
+        self.stored = stored
         self.target, self.texts, self.samples = target, tuple(inputs), batch
         self.name = printable(target.text, 200)
         published = target.published
@@ -202,10 +207,15 @@ class NamedModule:
         """The same module with another batch."""
         other = copy.copy(self)
         other.samples = samples
+        other.stored = self.stored and self.stored.with_samples(samples)
         return other
 
     def ledger(self, lengths: Lengths, how: How) -> Ledger:
         """Its ledger on inputs of these lengths; a UsageError where it can't be built."""
+        forward = self.stored and self.stored.at(lengths.tokens or self.stored.counts.tokens, "forward", self.samples)
+        if forward and how.is_bare and how.mode == "forward":
+            return forward
+        how = how._replace(mixing=0) if forward else how
         failed: UsageError | None = None
         with as_a_script(self.target):
             for device in self._devices:
@@ -219,6 +229,7 @@ class NamedModule:
                     if published is not None:
                         metadata = msgspec.structs.replace(ledger.metadata, **published.metadata)
                         ledger = msgspec.structs.replace(ledger, metadata=metadata)
+                    ledger = ledger.with_kinds_of(forward.rows) if forward else ledger
                 except OwnError:
                     raise
                 except UsageError as error:

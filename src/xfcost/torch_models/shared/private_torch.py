@@ -90,8 +90,6 @@ NAMES: Final[dict[str, Name]] = {
     "torch.Tensor._indices": Name(_SPARSE),
     "torch.Tensor._values": Name(_SPARSE),
     "torch.Tensor._nnz": Name(_SPARSE),
-    "torch.nn.Module._parameters": Name(_STAND_IN),
-    "torch.nn.Module._buffers": Name(_STAND_IN),
     "torch.nn.Module._modules": Name(_STAND_IN),
     "torch.nn.Module._compiled_call_impl": Name(_COMPILED),
     "torch._dynamo.eval_frame.OptimizedModule._orig_mod": Name(_COMPILED),
@@ -369,11 +367,6 @@ def sparse_parts(tensor: Tensor) -> tuple[Tensor, Tensor]:
 def elements_stored(tensor: Tensor) -> int:
     """How many elements, or dense blocks of them, a sparse tensor stores."""
     return _attribute(tensor, "torch.Tensor._nnz")()
-
-
-def tensors_of(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A module's own parameters and buffers, to be replaced: `setattr` may be a module's own."""
-    return _attribute(module, "torch.nn.Module._parameters"), _attribute(module, "torch.nn.Module._buffers")
 
 
 def children_of(module: nn.Module) -> dict[str, nn.Module | None]:
