@@ -495,7 +495,10 @@ def test_the_whole_model_is_that_of_transformers(tmp_path):
         expected = theirs(numbers(REFORMER_TOKENS)).logits
     torch.testing.assert_close(model(numbers(REFORMER_TOKENS)), expected, rtol=1e-10, atol=1e-11)
     assert counter.get_total_flops() == 2 * ledger.total("macs")
-    assert parameters(theirs) == ledger.total("params")
+    # from release 5.24 on they hold the head's bias twice, and read one of them
+    head = theirs.lm_head
+    twice = 0 if head.bias is head.decoder.bias else head.bias.numel()
+    assert parameters(theirs) - twice == ledger.total("params")
 
 
 @pytest.mark.parametrize("tokens", [5, 11])

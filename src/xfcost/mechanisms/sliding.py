@@ -146,14 +146,11 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         raw = INPUT if p == n else "pad"
         for row in self.projections(p, d):
             yield row if row.path == "rotary" else of_cropped(on_raw_input(row), p, p, d, raw)
+        if not g:  # their projections do not run
+            yield from self._own_projections(place, p, raw)
         yield from self._local(place, p, inner)
-        if self.own_projections:
-            own = linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias)
-            yield of_cropped(on_raw_input(own), g, p, d, raw)
-            keys = p if g else 0
-            own = linear("global_kv", "K, V projections for global tokens", keys, d, 2 * inner, bias=bias)
-            yield of_cropped(on_raw_input(own), p, p, d, raw)
         if g:
+            yield from self._own_projections(place, p, raw)
             yield from self._global(place, p, inner)
         yield cropped(linear("out", "Output projection W_O", p, inner, d, bias=bias), p - n)
 
@@ -175,6 +172,17 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         core = {"mixing": "local", "reads": "w", "pairs": keys, "masked": False}
         yield from attention_of(self, place, queries=1, keys=keys, shared=self.shared, **core)
         yield linear("out", "Output projection W_O", 1, inner, d, bias=self.projection_bias)
+
+    def _own_projections(self, place: Place, p: Number, raw: str) -> Iterator[Operation]:
+        """The projections of global tokens, where they have their own."""
+        if self.own_projections:
+            d, g, bias = place.dim, self.global_tokens, self.projection_bias
+            inner = self.inner(d)
+            own = linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias)
+            yield of_cropped(on_raw_input(own), g, p, d, raw)
+            keys = p if g else 0
+            own = linear("global_kv", "K, V projections for global tokens", keys, d, 2 * inner, bias=bias)
+            yield of_cropped(on_raw_input(own), p, p, d, raw)
 
     def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """Attention of every token over its band and the global tokens."""
