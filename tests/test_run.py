@@ -21,7 +21,9 @@ def tensor(number, *shape, storage=None, source=None):
     shape = torch.Size(shape)
     strides = torch.empty(shape, device="meta").stride()
     storage = number if storage is None else storage
-    return TensorRecord(shape, strides, 0, torch.float32, shape.numel(), number, storage, is_nested=False, source=source)
+    return TensorRecord(
+        shape, strides, 0, torch.float32, shape.numel(), number, storage, is_nested=False, source=source
+    )
 
 
 def call(func, inputs, outputs, *, module="", macs=0, line=0, phase="forward", next_node=0, node=None, **more):
