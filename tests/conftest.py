@@ -43,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="tests that the change can reach (tests/selection.py); all with CI set",
     )
+    parser.addoption("--rewrite-golden", action="store_true", help="write the answers of tests/golden again")
     parser.addoption("--record-durations", action="store_true", help="write tests/data/durations.json")
     parser.addoption("--kind", help="the contract of one kind of mechanism or layer, as in --kind sliding")
     parser.addoption("--spec", help="the contract of the model in a YAML file and of its mixers, at their places in it")

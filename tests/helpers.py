@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+import in_process
 import preloaded
 
 # What changes how a command looks, wherever the tests run.
@@ -39,7 +40,12 @@ def words_of(*words):
 
 
 def xf(*words, cwd=None, **more):
-    """`xfcost WORDS`, run to its end, with `more` in the environment."""
+    """`xfcost WORDS` in this process, with `more` in the environment: its exit code, standard output and error."""
+    return in_process.run([*map(str, words)], cwd, environment(**more))
+
+
+def command(*words, cwd=None, **more):
+    """`xfcost WORDS` as a command of its own, where streams, signals, ends of processes or start-up are tested."""
     return preloaded.run([*map(str, words)], cwd, environment(**more))
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import xfcost
-from helpers import environment, error_of, report_text, stdout_of, words_of, xf
+from helpers import command, environment, error_of, report_text, stdout_of, words_of, xf
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.report.table import share_cell
 from xfcost.spec.targets import module_target
@@ -326,7 +326,7 @@ def test_processes_that_it_forks_still_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", PRINTS)
 def test_whatever_it_prints_goes_to_stderr(tmp_path: Path, what: str, place: str) -> None:
     words = ("check", module(tmp_path, **{place: PRINTS[what]}), *WITHIN, "--format", "json")
-    done = (fresh if what in AT_THE_END else xf)(*words, cwd=tmp_path)
+    done = (fresh if what in AT_THE_END else command)(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["within"] is True
     assert "SPOILT" in done.stderr
