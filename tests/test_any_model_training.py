@@ -319,10 +319,12 @@ CONFIGS = Path(__file__).parent / "data" / "configs"
 # What a class saves is its own; of its masks the pairs that are kept are not known.
 OWN = {"kept_bytes", "attention_kept_bytes", "memory"}
 OF_MASKS = {"least_step_flops", "least_recomputed_flops"}
+# From release 5.24 on the class keeps the weights of its routers in float32.
+OF_ROUTERS = {"params_bytes", "gradients_bytes", "master_bytes"}
 # Config -> options, and fields of a run in which transformers runs something else than the importer's spec.
 PLANNED = {
     "gpt2": ({}, set()), "llama-3.2-1b": ({}, set()), "mistral-7b-v0.1": ({}, set()), "mixtral-8x7b": ({}, set()),
-    "qwen2-0.5b": ({}, set()), "deepseek-v2-lite": ({}, set()), "bloom-560m": ({"attention": "eager"}, OF_MASKS),
+    "qwen2-0.5b": ({}, set()), "deepseek-v2-lite": ({}, OF_ROUTERS), "bloom-560m": ({"attention": "eager"}, OF_MASKS),
     "t5-small": ({}, OF_MASKS), "mt5-small": ({}, OF_MASKS), "mamba-130m-hf": ({}, {"beside_estimate"}),
     "mamba2-130m-hf": ({}, {"beside_estimate"}),
 }  # fmt: skip
@@ -352,8 +354,9 @@ def test_a_training_run_of_a_config_is_that_of_its_spec(name, tmp_path):
         assert {key: each for key, each in ours.items() if key not in OWN | own} == {
             key: each for key, each in theirs.items() if key not in OWN | own
         }
-    states = [(one.plan.memory.states, one.plan.memory.logits) for one in (spec, module)]
-    assert states[0] == states[1]
+    memory = [one.plan.memory for one in (spec, module)]
+    assert memory[0].logits == memory[1].logits
+    assert memory[0].states == memory[1].states or own == OF_ROUTERS
 
 
 class Words(nn.Module):
