@@ -10,14 +10,14 @@ from torch.profiler import profile
 from saved import saved_bytes
 from specs import architecture_of, thinned
 from strategies import as_yaml, same_rows, spec_of
-from tiers import tiered_examples, tiered_presets
+from tiers import distinct_presets, tiered_examples, tiered_presets
 from xfcost.counting.forward import count
 from xfcost.counting.saved_activations import followed, saved_activations
 from xfcost.formulas.component import Mixer
 from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.sliding import GlobalLocal
 from xfcost.spec.architecture import Architecture
-from xfcost.spec.load import load, preset_names
+from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
@@ -66,7 +66,7 @@ FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["eager", "fused"])
-@pytest.mark.parametrize("name", tiered_presets(preset_names()))
+@pytest.mark.parametrize("name", tiered_presets(distinct_presets()))
 def test_what_is_declared_is_what_torch_saves_reads_and_writes(name, options):
     agree(in_training(name, **options, **FEW_STEPS.get(name, {})))
 

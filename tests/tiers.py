@@ -8,7 +8,7 @@ import functools
 import heapq
 import itertools
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,7 @@ from cases import CASES
 from cases.base import Case
 from strategies import cases, examples, place_for
 from xfcost.formulas.component import Mixer, tag_of
-from xfcost.spec.load import preset_files
+from xfcost.spec.load import load, preset_files, preset_names
 
 Needs = frozenset[Hashable]
 _KIND: Final = re.compile(r"\bkind: *(\w+)")
@@ -140,6 +140,32 @@ def of_preset(name: str) -> Needs:
     file = preset_files()[name]
     family = file.parent.name
     return frozenset({family, *((family, kind) for kind in _KIND.findall(file.read_text(encoding="utf-8")))})
+
+
+# Keys of a spec that say nothing of what runs.
+_WORDS: Final = {"name", "paper", "published", "notes", "extends", "survey"}
+
+
+def facts(value: Any, kind: str = "") -> Iterator[Hashable]:
+    """(kind, option, value) of every component of a spec; a number is 0, 1, or another."""
+    if isinstance(value, list):
+        for each in value:
+            yield from facts(each, kind)
+    if not isinstance(value, dict):
+        return
+    kind = value.get("kind", kind)
+    for key, each in value.items():
+        if isinstance(each, dict | list) and key not in _WORDS:
+            yield from facts(each, kind)
+        elif key not in _WORDS:
+            other = isinstance(each, int | float) and each not in (0, 1)
+            yield kind, key, "other" if other else each
+
+
+def distinct_presets() -> list[str]:
+    """Presets that together have every option of every kind that any preset has, and every family."""
+    found = {name: of_preset(name) | set(facts(msgspec.to_builtins(load(name).spec))) for name in preset_names()}
+    return [list(found)[number] for number in covering(list(found.values()))]
 
 
 def tiered_presets(names: Iterable[str]) -> list[Any]:
