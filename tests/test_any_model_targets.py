@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 import xfcost
 from any_models import GEMMA
-from helpers import error_of, stdout_of, table_of, xf
+from helpers import command, error_of, stdout_of, table_of, xf
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.spec.targets import module_target
 from xfcost.torch_models.any_model.inputs import Lengths, inputs_from
@@ -185,7 +185,7 @@ def test_code_that_forks_gives_one_report(tmp_path: Path) -> None:
     (tmp_path / "forks.py").write_text(
         "import os\nfrom torch import nn\ndef net():\n    os.fork()\n    return nn.Linear(4, 4)\n"
     )
-    assert stdout_of("analyze", tmp_path / "forks.py:net", "--input", "1x4").count("totals by mixing kind") == 1
+    assert command("analyze", tmp_path / "forks.py:net", "--input", "1x4").stdout.count("totals by mixing kind") == 1
 
 
 def test_processes_do_not_double_where_every_forward_forks(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_processes_do_not_double_where_every_forward_forks(tmp_path: Path) -> No
         "    def forward(self, x):\n        open('ran', 'a').write('x')\n        os.fork()\n"
         "        return super().forward(x)\n"
     )
-    out = stdout_of("analyze", tmp_path / "forks.py:Net", "--input", "1x4", "--mixing-limit", "0", cwd=tmp_path)
-    assert out.count("20 parameters") == 1
+    done = command("analyze", tmp_path / "forks.py:Net", "--input", "1x4", "--mixing-limit", "0", cwd=tmp_path)
+    assert done.stdout.count("20 parameters") == 1
     # a few runs of the first process, and of each child the rest of one
     assert len((tmp_path / "ran").read_text()) < 40
 
