@@ -168,7 +168,15 @@ def counted(folder: Path, name: str, fields: dict[str, Any], **options: Any) -> 
     path = folder / "config.json"
     kind = getattr(transformers, name).config_class.model_type
     path.write_text(json.dumps({**fields, "model_type": kind, "architectures": [name]}))
-    given: dict[str, Any] = {"mode": "decode", "N": N, "batch": B, "dtype": "float32", "trace": False}
+    given: dict[str, Any] = {
+        "mode": "decode",
+        "N": N,
+        "batch": B,
+        "dtype": "float32",
+        "trace": False,
+        "mixing": False,
+        "closed_form": False,
+    }
     return xfcost.analyze(path, **(given | options))
 
 
