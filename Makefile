@@ -67,8 +67,7 @@ docs: $(VENV)/dev ## write the generated parts of the docs, the README's picture
 	$(BIN)/python tools/pictures.py
 	$(BIN)/python tools/notebook.py
 
-site: $(VENV)/installed ## build the documentation site into build/site; a dead link or a missing picture stops it
-	$(PIP) -e '.[site]'
+site: $(VENV)/site ## build the documentation site into build/site; a dead link or a missing picture stops it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/test ## run the benchmarks and print the table of docs/benchmarks.md
@@ -91,4 +90,13 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-.PHONY: help demo test release-check test-rest test-all contract test-versions test-newest test-ends test-oldest browser test-browser lint docs site bench
+$(VENV)/site: $(VENV)/installed
+	$(PIP) -e '.[site]'
+	@touch $@
+
+all-installed: $(VENV)/bin/python ## install for tests, lint and the site in one go
+	$(PIP) torch
+	$(PIP) -e '.[test,dev,site]'
+	@touch $(VENV)/installed $(VENV)/test $(VENV)/dev $(VENV)/site
+
+.PHONY: help demo all-installed test release-check test-rest test-all contract test-versions test-newest test-ends test-oldest browser test-browser lint docs site bench

@@ -138,7 +138,8 @@ def ran(name: str, tokens: int) -> tuple[int, int]:
 
 
 def step(path: str, **options: Any) -> Ledger:
-    given: dict[str, Any] = {"mode": "decode", "N": N, "batch": B, "dtype": "float32", "trace": False}
+    given: dict[str, Any] = {"mode": "decode", "N": N, "batch": B, "dtype": "float32"}
+    given |= {"trace": False, "mixing": False, "closed_form": False}
     return xfcost.analyze(path, **(given | options))
 
 

@@ -65,8 +65,13 @@ OPTIONS = [
 FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=["eager", "fused"])
-@pytest.mark.parametrize("name", tiered_presets(distinct_presets()))
+def in_turns():
+    """Presets, eager and fused in turns: `test_every_option_of_a_mechanism` takes each mechanism both ways."""
+    for number, preset in enumerate(tiered_presets(distinct_presets())):
+        yield pytest.param(*preset.values, OPTIONS[number % 2], marks=preset.marks, id=preset.values[0])
+
+
+@pytest.mark.parametrize(("name", "options"), in_turns())
 def test_what_is_declared_is_what_torch_saves_reads_and_writes(name, options):
     agree(in_training(name, **options, **FEW_STEPS.get(name, {})))
 
