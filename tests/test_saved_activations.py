@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from torch.profiler import profile
 
+import tier
 from saved import saved_bytes
 from specs import architecture_of, thinned
 from strategies import as_yaml, same_rows, spec_of
@@ -68,10 +69,12 @@ FEW_STEPS = {"common-lstm": {"tokens": (64,)}}
 def in_turns():
     """Presets, eager and fused in turns: `test_every_option_of_a_mechanism` takes each mechanism both ways."""
     for number, preset in enumerate(tiered_presets(distinct_presets())):
-        yield pytest.param(*preset.values, OPTIONS[number % 2], marks=preset.marks, id=preset.values[0])
+        for options in OPTIONS if tier.spec else [OPTIONS[number % 2]]:
+            ids = f"{preset.values[0]}-{options['attention']}"
+            yield pytest.param(*preset.values, options, marks=preset.marks, id=ids)
 
 
-@pytest.mark.parametrize(("name", "options"), in_turns())
+@pytest.mark.parametrize(("name", "options"), list(in_turns()))
 def test_what_is_declared_is_what_torch_saves_reads_and_writes(name, options):
     agree(in_training(name, **options, **FEW_STEPS.get(name, {})))
 
