@@ -40,7 +40,7 @@ CONTRACT: Final = (
     "test_saved_activations.py", "test_attention_matrices.py", "test_special_tokens.py", "test_training.py",
     "test_probe_command.py", "test_presets.py",
 )  # fmt: skip
-_OF_FOLDERS: Final = {"docs/": "test_docs", "specs/": "test_presets"}
+_OF_FOLDERS: Final = {"docs/": "test_docs", "specs/": "test_presets", "tests/golden/": "test_golden"}
 _OF_ALL: Final = ("pyproject.toml", "constraints.txt", "tests/conftest.py")
 
 
@@ -193,12 +193,13 @@ def modules_of_tests() -> tuple[str, ...]:
 
 @functools.cache
 def imports_of(test: str) -> frozenset[str]:
-    """Modules of the package and of the tests that a file of tests imports, or a file of tests that it imports."""
+    """Modules that a file of tests imports, or a file of tests or tools that it imports."""
     found: set[str] = set()
     left = [test]
     while left:
         name = left.pop()
-        for path in (TESTS / f"{name.replace('.', '/')}.py", TESTS / name.replace(".", "/") / "__init__.py"):
+        file = name.replace(".", "/")
+        for path in (TESTS / f"{file}.py", TESTS / file / "__init__.py", ROOT / "tools" / f"{file}.py"):
             new = set(_imported(path)) - found if path.is_file() else set()
             found |= new
             left += [one for one in new if not one.startswith("xfcost")]

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from helpers import environment, error_of, stdout_of, words_of, xf
+from selection import TESTS, imports_of, modules_of_tests
 from specs import architecture_of
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.ledger.errors import DeviceError
@@ -81,9 +82,21 @@ def imported(code: str) -> list[str]:
     return done.stderr.splitlines()[-1].removeprefix("HEAVY:").split()
 
 
-@pytest.mark.parametrize("arguments", COUNTING, ids=" ".join)
-def test_counting_imports_no_heavy_library(arguments):
-    assert imported(_PROBE.format(arguments=arguments, heavy=HEAVY)) == []
+def test_counting_imports_no_heavy_library():
+    # one process: what a command imports stays
+    runs = "".join(_PROBE.format(arguments=arguments, heavy=HEAVY) for arguments in COUNTING)
+    assert imported(runs) == []
+
+
+def test_files_of_tests_import_no_torch_where_none_of_their_modules_names_it():
+    light = [test for test in modules_of_tests() if not any(one.startswith(_TORCH) for one in imports_of(test))]
+    assert len(light) > 10
+    probe = "print('HEAVY:', *({'torch'} & set(sys.modules)), file=sys.stderr)"
+    names = ", ".join(light)
+    assert imported(f"import sys\nsys.path.insert(0, {str(TESTS)!r})\nimport {names}\n{probe}") == []
+
+
+_TORCH = ("torch", "xfcost.torch_models", "transformers", "xfcost.cli")
 
 
 def test_the_probe_sees_torch_where_it_is_imported():
