@@ -227,7 +227,7 @@ def test_experts_are_read_as_expected(tmp_path: Path) -> None:
 def test_a_prompt_is_counted_with_its_last_logits_and_its_cache(tmp_path: Path) -> None:
     path = config_of(tmp_path, "Qwen3ForCausalLM")
     prefill, decode = (step(path, mode=mode) for mode in ("prefill", "decode"))
-    forward = xfcost.analyze(path, N=N, batch=B, trace=False)
+    forward = xfcost.analyze(path, N=N, batch=B, trace=False, mixing=False)
     assert prefill.cache == decode.cache
     assert prefill.metadata.mode == "prefill"
     assert prefill.metadata.logits == "last"
@@ -245,7 +245,7 @@ def test_the_default_of_a_config_is_bfloat16(tmp_path: Path) -> None:
     assert usual.cache is not None
     assert wide.cache is not None
     assert 2 * usual.cache.bytes == wide.cache.bytes
-    assert xfcost.analyze(path, N=N, trace=False).metadata.dtype == "float32"
+    assert xfcost.analyze(path, N=N, trace=False, mixing=False).metadata.dtype == "float32"
 
 
 def test_a_step_on_devices_reads_weights_and_cache_once(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_a_step_is_that_of_the_imported_spec(name: str, tmp_path: Path) -> None:
     run = as_built(Run(mode="decode", batch=B), text=True)
     module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
     found = [figures(step(str(path), dtype="bfloat16"))]
-    found.append(figures(module_account(module, {"N": N}, account_options({"trace": False}), run)))
+    found.append(figures(module_account(module, {"N": N}, account_options({"trace": False, "mixing": False}), run)))
     spec, model = ({key: value for key, value in one.items() if key not in IMPORTED[name]} for one in found)
     assert spec == model
 
@@ -410,7 +410,7 @@ def test_a_pass_is_that_of_the_imported_spec(name: str, mode: Mode, tmp_path: Pa
     run = as_built(Run(mode=mode, batch=B, dtype="bfloat16"), text=True)
     module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
     spec = step(str(path), mode=mode, dtype="bfloat16")
-    found = module_account(module, {"N": N}, account_options({"trace": False}), run)
+    found = module_account(module, {"N": N}, account_options({"trace": False, "mixing": False}), run)
     for total in ("params", "active_params", "macs"):
         assert found.total(total) == spec.total(total)
     assert found.cache == spec.cache
@@ -588,7 +588,7 @@ def test_the_largest_n_of_given_inputs_is_that_of_inputs_with_a_letter() -> None
 
 
 def test_the_operations_of_a_prompt_have_kinds(tmp_path: Path) -> None:
-    ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), mode="prefill")
+    ledger = step(config_of(tmp_path, "Qwen3ForCausalLM"), mode="prefill", mixing=None)
     kinds = {row.operation: row.mixing for row in ledger.rows if row.macs}
     assert kinds == {"mm": "per-token", "scaled_dot_product_attention": "global"}
 
@@ -626,7 +626,7 @@ def test_n_counts_the_tokens_of_an_image(tmp_path: Path) -> None:
     path = mistral3(tmp_path)
     # N tokens, of which 4 · 4 patches of 14 pixels take 2 · 2; 2 layers · keys and values · 2 heads · 16 · 2 bytes
     for mode, image in (("prefill", True), ("decode", False)):
-        ledger = xfcost.analyze(path, mode=mode, N=64)
+        ledger = xfcost.analyze(path, mode=mode, N=64, mixing=False)
         assert ledger.cache is not None
         assert ledger.cache.bytes == 64 * 2 * 2 * 2 * 16 * 2
         assert any("vision_tower" in row.path for row in ledger.rows if row.macs) == image
@@ -636,7 +636,7 @@ def test_n_counts_the_tokens_of_an_image(tmp_path: Path) -> None:
 
 
 def test_without_n_a_text_of_512_tokens_is_behind_the_image(tmp_path: Path) -> None:
-    assert xfcost.analyze(mistral3(tmp_path), trace=False).metadata.grid_tokens == 512 + 4
+    assert xfcost.analyze(mistral3(tmp_path), trace=False, mixing=False).metadata.grid_tokens == 512 + 4
 
 
 def test_n_beyond_the_positions_has_a_note(tmp_path: Path) -> None:
@@ -715,7 +715,7 @@ def test_a_generation_of_a_config_is_that_of_its_spec(tmp_path: Path) -> None:
     module = named_module(ModuleTarget("config", str(path), "", str(path)), (), (), B, run)
     ledgers = (
         step(str(path), mode="generate", new_tokens=70, dtype="bfloat16"),
-        module_account(module, {"N": N}, account_options({"trace": False}), run),
+        module_account(module, {"N": N}, account_options({"trace": False, "mixing": False}), run),
     )
     spec, found = (one.generation for one in ledgers)
     assert spec is not None
@@ -893,11 +893,11 @@ def test_a_long_prompt_of_recurrences_runs_for_a_few_tokens(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = config_of(tmp_path, name)
-    whole = step(path, N=70, closed_form=False)
+    whole = step(path, N=70)
     monkeypatch.setattr(decoding, "_MOST_CALLS", 2000)
-    short = step(path, N=70, closed_form=False)
+    short = step(path, N=70)
     assert (short.rows, short.cache, short.step) == (whole.rows, whole.cache, whole.step)
-    assert step(path, N=1_000_000, closed_form=False).cache is not None  # in which a loop would run 10⁶ times
+    assert step(path, N=1_000_000).cache is not None  # in which a loop would run 10⁶ times
 
 
 def test_a_dictionary_that_a_model_fills_is_no_cache() -> None:
