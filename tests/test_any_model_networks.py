@@ -40,9 +40,8 @@ def example(shape: tuple[int, ...], device: str) -> Tensor:
 def test_every_figure_is_the_one_worked_out_by_hand(name, device):
     network = NETWORKS[name]
     inputs = tuple(example(shape, device) for shape in network.shapes)
-    ledger = xfcost.analyze(
-        network.module().to(device), example_inputs=inputs, example_kwargs=network.keywords, trace=False, strict=True
-    )
+    given = {"example_inputs": inputs, "example_kwargs": network.keywords}
+    ledger = xfcost.analyze(network.module().to(device), **given, trace=False, strict=True, mixing=False)
     assert {quantity: ledger.total(quantity) for quantity in network.expected} == network.expected
 
 

@@ -43,7 +43,7 @@ MAP = 3 * 16
 
 
 def trained(module, inputs=X, **more):
-    return xfcost.analyze(module, example_inputs=inputs, mode="train", trace=False, **more)
+    return xfcost.analyze(module, example_inputs=inputs, **{"mode": "train", "trace": False, "mixing": False, **more})
 
 
 def backward(module, inputs=X):
