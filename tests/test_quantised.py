@@ -379,6 +379,14 @@ def test_published_models_have_their_own_format(name, form, billions):
     assert (plain.metadata.weight_format, plain.held_bytes) == (None, 2 * plain.total("params"))
 
 
+def test_the_indexer_of_deepseek_v3_2_is_what_it_has_beside_r1():
+    r1, v3_2 = (xfcost.analyze(f"deepseek-{name}", N=64, mode="decode", trace=False) for name in ("r1", "v3.2"))
+    # 61 layers: queries of 64 heads of 128 and one key in FP8, with a float32 for 128×128; a weight of each head and
+    # the norm of the key in 16 bits
+    queries, key = 1536 * 8192 + 12 * 64 * 4, 7168 * 128 + 56 * 4
+    assert v3_2.held_bytes - r1.held_bytes == 61 * (queries + key + 2 * (7168 * 64 + 2 * 128))
+
+
 def test_a_format_that_is_given_wins_and_one_of_a_config_is_named_first(tmp_path):
     path = config_with(tmp_path, {"quant_method": "awq", "bits": 4, "group_size": 128})
     words = ["analyze", path, "--mode", "decode", "--N", "1k", "--on", "l40s", "--no-trace"]
