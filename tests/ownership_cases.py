@@ -320,6 +320,10 @@ OF_SEQUENCES: Cases = {
         kernel_and_residual(4, 0, 3),
         [("convolution", "local", 4, False)],
     ),
+    "a residual around a convolution without padding": (
+        lambda linear, x: x[:, 1:-1] + F.conv1d(x.mT, x.new_ones(D, D, 3)).mT,
+        [("convolution", "local", 3, False)],
+    ),
     "keys written into a part of a buffer": (
         Buffered(),
         [("bmm", "global", 6, True), ("_softmax", "global", 6, True), ("bmm", "global", 6, True)],

@@ -696,6 +696,34 @@ def test_a_generation_is_a_prompt_and_its_steps() -> None:
     assert f"most MACs: {max(own) / sum(own):.1%}".replace("%", " %") in text
 
 
+class Captioner(nn.Module):
+    """An encoder of an image's patches, whose states a decoder of text caches beside its own keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(3, 4), Decoder()
+
+    def forward(
+        self, input_ids: torch.Tensor, patches: Any = None, past_key_values: Any = None, *, use_cache: bool = False
+    ) -> Any:
+        states = self.encoder(patches) if past_key_values is None else past_key_values[1]
+        found = self.decoder(input_ids, past_key_values and past_key_values[:1], use_cache=True)
+        scores = found["logits"].sum() + states.sum()
+        return {"logits": scores, "past_key_values": (*found["past_key_values"], states) if use_cache else None}
+
+
+def test_without_a_cache_an_encoder_still_runs_once() -> None:
+    def inputs(N: int) -> dict[str, torch.Tensor]:
+        return {"input_ids": torch.zeros(1, N, dtype=torch.long), "patches": torch.ones(1, 7, 3)}
+
+    ledger = xfcost.analyze(Captioner(), example_inputs=inputs, N=N, mode="generate", new_tokens=4, mixing=False)
+    assert ledger.generation is not None
+    # 7 patches through a map of 3 by 4; passes of 12 to 15 tokens, each with a map of 4 by 4 and scores of width 4
+    encoder, passes = 7 * 3 * 4, sum(16 * tokens + 4 * tokens * tokens for tokens in range(12, 16))
+    assert ledger.generation.without_cache.macs == encoder + passes
+    assert ledger.generation.prefill.macs == encoder + 16 * 12 + 4 * 12 * 12
+
+
 @pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM", "FalconMambaForCausalLM"])
 def test_the_steps_of_a_generation_are_those_of_the_real_model(name: str, tmp_path: Path) -> None:
     ledger = step(config_of(tmp_path, name), mode="generate", N=2, new_tokens=8)  # windows of 4 fill on the way
