@@ -534,6 +534,37 @@ def test_a_cache_that_is_not_there(options: dict[str, Any], words: str) -> None:
         xfcost.analyze(Named(), example_inputs=ids, **options)
 
 
+class Keywords(Decoder):
+    """It names none of its arguments."""
+
+    def forward(self, **given: Any) -> Any:
+        found = super().forward(given["input_ids"], given.get("memory"), use_cache=True)
+        return {"logits": found["logits"], "memory": found["past_key_values"]}
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "words"),
+    [
+        (Named, {}, "another one, as in --cache-in memory$"),
+        (Named, {"cache_in": "memory"}, "several outputs, as in --cache-out 1$"),
+        (Keywords, {}, r"as in --cache-in past_key_values, if it reads that of \*\*given$"),
+        (Keywords, {"cache_in": "past_key_values"}, "as in --cache-out memory$"),
+        (Keywords, {"cache_in": "other", "cache_out": "memory"}, "--cache-in other: Keywords does not read it"),
+    ],
+)
+def test_a_message_names_the_option_that_mends_it(module: Any, options: dict[str, Any], words: str) -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    with pytest.raises(UsageError, match=words):
+        xfcost.analyze(module(), example_inputs=inputs, N=N, mode="decode", mixing=False, **options)
+
+
+def test_a_module_that_names_no_argument_decodes() -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    given: dict[str, Any] = {"example_inputs": inputs, "N": N, "mode": "decode", "mixing": False}
+    found, usual = xfcost.analyze(Keywords(), cache_in="memory", **given), xfcost.analyze(Decoder(), **given)
+    assert (found.total("macs"), found.cache) == (usual.total("macs"), usual.cache)
+
+
 class Refuses(Decoder):
     """Its code raises on `meta`."""
 
