@@ -55,7 +55,7 @@ class LibraryName(NamedTuple):
 
 
 def names_of(library: str) -> Callable[..., LibraryName]:
-    """Makes names that every tested release of a library has, unless it is told otherwise."""
+    """Makes names that every tested release of a library has, unless the entry says otherwise."""
     oldest, newest = TESTED[library]
     return partial(LibraryName, since=oldest, until=newest)
 
