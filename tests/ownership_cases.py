@@ -42,6 +42,16 @@ def kernel_and_residual(taps: int, before: int, after: int) -> Callable[..., Ten
     return lambda linear, x: x + F.conv1d(F.pad(x.mT, (before, after)), x.new_ones(D, D, taps)).mT
 
 
+def signs(x: Tensor) -> Tensor:
+    """A number of a row for each token, by its first channel."""
+    return (x[..., 0] > 0).long()
+
+
+def ring(n: int) -> Tensor:
+    """The numbers of each of n tokens in a ring and of the ones beside it."""
+    return (torch.arange(n)[:, None] + torch.arange(-1, 2)) % n
+
+
 def causal_mask(n: int) -> Tensor:
     return torch.full((n, n), float("-inf")).triu(1)
 
@@ -320,6 +330,34 @@ OF_SEQUENCES: Cases = {
         kernel_and_residual(4, 0, 3),
         [("convolution", "local", 4, False)],
     ),
+    "a residual around a convolution without padding": (
+        lambda linear, x: x[:, 1:-1] + F.conv1d(x.mT, x.new_ones(D, D, 3)).mT,
+        [("convolution", "local", 3, False)],
+    ),
+    "a bag at the end": (lambda linear, x: F.embedding_bag(signs(x), linear.weight), []),
+    "a bag that tokens read": (
+        lambda linear, x: x + F.embedding_bag(signs(x), linear.weight)[:, None],
+        [("_embedding_bag", "global", 6, False), ("add", "global", 6, False)],
+    ),
+    "the maximum of a bag of tokens": (
+        lambda linear, x: x + F.embedding_bag(torch.arange(x.shape[1])[None], x[0], mode="max")[:, None],
+        [("_embedding_bag_forward_only", "global", 6, True), ("add", "global", 6, False)],
+    ),
+    "a bag of every token and its neighbours": (
+        lambda linear, x: F.embedding_bag(ring(x.shape[1]), x[0], mode="sum")[None],
+        [("_embedding_bag_forward_only", "local", 3, False)],
+    ),
+    "bags whose second number is hidden": (
+        lambda linear, x: F.embedding_bag(
+            torch.stack((torch.arange(x.shape[1]), torch.zeros(x.shape[1], dtype=torch.long)), -1).flatten(),
+            x[0],
+            torch.arange(0, 2 * x.shape[1] + 1, 2),
+            padding_idx=0,
+            include_last_offset=True,
+        )[None],
+        [],
+    ),
+    "bags of one": (lambda linear, x: F.embedding_bag(signs(x).mT, linear.weight)[None], []),
     "keys written into a part of a buffer": (
         Buffered(),
         [("bmm", "global", 6, True), ("_softmax", "global", 6, True), ("bmm", "global", 6, True)],

@@ -535,6 +535,37 @@ def test_a_cache_that_is_not_there(options: dict[str, Any], words: str) -> None:
         xfcost.analyze(Named(), example_inputs=ids, **options)
 
 
+class Keywords(Decoder):
+    """It names none of its arguments."""
+
+    def forward(self, **given: Any) -> Any:
+        found = super().forward(given["input_ids"], given.get("memory"), use_cache=True)
+        return {"logits": found["logits"], "memory": found["past_key_values"]}
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "words"),
+    [
+        (Named, {}, "another one, as in --cache-in memory$"),
+        (Named, {"cache_in": "memory"}, "several outputs, as in --cache-out 1$"),
+        (Keywords, {}, r"as in --cache-in past_key_values, if it reads that of \*\*given$"),
+        (Keywords, {"cache_in": "past_key_values"}, "as in --cache-out memory$"),
+        (Keywords, {"cache_in": "other", "cache_out": "memory"}, "--cache-in other: Keywords does not read it"),
+    ],
+)
+def test_a_message_names_the_option_that_mends_it(module: Any, options: dict[str, Any], words: str) -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    with pytest.raises(UsageError, match=words):
+        xfcost.analyze(module(), example_inputs=inputs, N=N, mode="decode", mixing=False, **options)
+
+
+def test_a_module_that_names_no_argument_decodes() -> None:
+    inputs = lambda N: {"input_ids": torch.zeros(B, N, dtype=torch.long)}  # noqa: E731
+    given: dict[str, Any] = {"example_inputs": inputs, "N": N, "mode": "decode", "mixing": False}
+    found, usual = xfcost.analyze(Keywords(), cache_in="memory", **given), xfcost.analyze(Decoder(), **given)
+    assert (found.total("macs"), found.cache) == (usual.total("macs"), usual.cache)
+
+
 class Refuses(Decoder):
     """Its code raises on `meta`."""
 
@@ -695,6 +726,34 @@ def test_a_generation_is_a_prompt_and_its_steps() -> None:
     # the map of all 51 tokens and the scores, as shares of both phases
     own = [B * 16 * 12, B * 16 * 39, B * 4 * 12 * 12, B * 4 * sum(range(13, 52))]
     assert f"most MACs: {max(own) / sum(own):.1%}".replace("%", " %") in text
+
+
+class Captioner(nn.Module):
+    """An encoder of an image's patches, whose states a decoder of text caches beside its own keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(3, 4), Decoder()
+
+    def forward(
+        self, input_ids: torch.Tensor, patches: Any = None, past_key_values: Any = None, *, use_cache: bool = False
+    ) -> Any:
+        states = self.encoder(patches) if past_key_values is None else past_key_values[1]
+        found = self.decoder(input_ids, past_key_values and past_key_values[:1], use_cache=True)
+        scores = found["logits"].sum() + states.sum()
+        return {"logits": scores, "past_key_values": (*found["past_key_values"], states) if use_cache else None}
+
+
+def test_without_a_cache_an_encoder_still_runs_once() -> None:
+    def inputs(N: int) -> dict[str, torch.Tensor]:
+        return {"input_ids": torch.zeros(1, N, dtype=torch.long), "patches": torch.ones(1, 7, 3)}
+
+    ledger = xfcost.analyze(Captioner(), example_inputs=inputs, N=N, mode="generate", new_tokens=4, mixing=False)
+    assert ledger.generation is not None
+    # 7 patches through a map of 3 by 4; passes of 12 to 15 tokens, each with a map of 4 by 4 and scores of width 4
+    encoder, passes = 7 * 3 * 4, sum(16 * tokens + 4 * tokens * tokens for tokens in range(12, 16))
+    assert ledger.generation.without_cache.macs == encoder + passes
+    assert ledger.generation.prefill.macs == encoder + 16 * 12 + 4 * 12 * 12
 
 
 @pytest.mark.parametrize("name", ["Qwen3ForCausalLM", "Gemma3ForCausalLM", "FalconMambaForCausalLM"])

@@ -333,9 +333,10 @@ def test_whatever_it_prints_goes_to_stderr(tmp_path: Path, what: str, place: str
 
 
 @posix
-def test_an_interrupt_is_one(tmp_path: Path) -> None:
-    done = xf("check", module(tmp_path, at_running="raise KeyboardInterrupt"), *WITHIN, cwd=tmp_path)
-    assert done.returncode == 130
+@pytest.mark.parametrize("place", PLACES)
+def test_an_interrupt_that_the_code_raises_is_an_error_of_it(tmp_path: Path, place: str) -> None:
+    done = fresh("check", module(tmp_path, **{place: "raise KeyboardInterrupt"}), *WITHIN, cwd=tmp_path)
+    assert (done.returncode, "its code raised KeyboardInterrupt" in done.stderr) == (2, True), done.stderr
 
 
 def test_methods_that_raise_are_the_code_s_own(tmp_path: Path) -> None:

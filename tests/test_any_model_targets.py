@@ -353,6 +353,14 @@ def test_a_note_names_the_fields_that_are_left_out(tmp_path):
     )
 
 
+def test_a_refusal_names_the_backbone_that_is_left_out(tmp_path):
+    path = tmp_path / "config.json"
+    hybrid = {"model_type": "dpt", "architectures": ["DPTForDepthEstimation"], "is_hybrid": True, "backbone": "a/b"}
+    path.write_text(json.dumps(hybrid))
+    with pytest.raises(UsageError, match=r"got 256 channels.*; it ran without backbone, as xfcost opens no connection"):
+        xfcost.analyze(str(path), mixing=False, trace=False)
+
+
 def test_no_thread_but_its_own_is_offline():
     with offline(), ThreadPoolExecutor(1) as pool:
         assert pool.submit(socket.getaddrinfo, "127.0.0.1", 80).result()

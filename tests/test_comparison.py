@@ -24,6 +24,7 @@ from xfcost.counting.crossovers import QUICK, THOROUGH, SearchLine, SearchPoints
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import PossibleSizes, SizedSystem
 from xfcost.counting.system import CURVES, first_scores
+from xfcost.ledger.errors import UsageError
 from xfcost.mechanisms.window import Window
 from xfcost.spec.grammar import converted
 from xfcost.spec.load import load
@@ -383,6 +384,33 @@ def test_beside_whole_blocks_every_change_of_order_is_found() -> None:
     assert [one["N"] for one in thorough.crossovers if one["N"] < 1024] == changes
     # of a quick search eight points, 2⁴ to 2¹⁹ and the last one
     assert [one.points for one in quick.searches] == [8 + 16 + 1]
+
+
+@pytest.mark.parametrize(("chunks", "grain"), [((4, 6), 12), ((1, 5), 5), ((10, 4), 20)])
+def test_texts_of_two_chunks_cross_where_both_can_be(chunks: tuple[int, int], grain: int) -> None:
+    """N·N against 1,000·N: they cross at the first N of whole chunks of both above 1,000."""
+
+    def costs(chunk: int, cost: Callable[[int], int]) -> Callable[[int], int]:
+        def of(n: int) -> int:
+            if n % chunk:
+                raise UsageError(f"{n} tokens are no whole chunks")
+            return cost(n)
+
+        return of
+
+    texts = (costs(chunks[0], lambda n: n * n), costs(chunks[1], lambda n: 1_000 * n))
+    systems: Any = [SizedSystem(Text(one), Run()) for one in texts]  # type: ignore[arg-type]
+    ledgers: Any = [SimpleNamespace(metadata=SimpleNamespace(grid_tokens=960))] * 2
+    found = token_crossovers(SYSTEMS, systems, ledgers, THOROUGH)
+    assert [one.grain for one in found.searches] == [grain]
+    first = next(n for n in range(1_001, 2_000) if n % chunks[0] == n % chunks[1] == 0)
+    assert [one["N"] for one in found.crossovers] == [first]
+
+
+def test_images_of_two_patches_are_compared_where_both_divide_them() -> None:
+    # patches of 16 and of 14
+    searched = json.loads(xfcost.compare("vit-b16", "vit-b14").to_json())["crossovers_searched"]
+    assert [one["grain"] for one in searched["sizes"]] == [112]
 
 
 # What `compare` prints of crossovers, held against the count: at every N of a named range, at every named point

@@ -110,6 +110,16 @@ def test_the_longest_of_the_three_is_the_bound(compute, memory, link, bound):
     assert msgspec.structs.replace(time, flops=120).expected_bound == "compute-bound"
 
 
+def test_with_no_share_a_step_is_its_bound_and_with_one_the_link_comes_on_top():
+    # 3 s of products, 4 s of memory, 2 s of the link
+    times = {"flops": 30, "peak": 10.0, "bytes": 4, "expected_bytes": 4, "bandwidth": 1.0}
+    time = TimeBound(**times, expected_link_seconds=2.0)
+    assert time.seconds_at(None, None) == time.expected_seconds == 4
+    assert time.seconds_at(0.5, None) == 6 + 2
+    assert time.seconds_at(None, 0.5) == 8 + 2
+    assert msgspec.structs.replace(time, expected_link_seconds=7.0).seconds_at(None, None) == 7
+
+
 def test_masked_scores_need_not_be_computed():
     causal = xfcost.analyze("llama3-8b", N=1000, **BF16)
     core = [row for row in causal.rows if row.core is not None]

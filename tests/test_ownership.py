@@ -65,9 +65,16 @@ def _first(answer: Any) -> Tensor:
     return answer[0] if isinstance(answer, tuple) else answer
 
 
-NEW_TOKENS = ("a mean at the end", "patch merging", "columns laid side by side", "columns that overlap")
+LAID_OUT = ("columns laid side by side", "columns that overlap")
+NEW_TOKENS = (
+    "a mean at the end",
+    "a bag at the end",
+    "patch merging",
+    "columns laid side by side",
+    "columns that overlap",
+)
 # Where a token's content decides what the others read, its change moves them too, or moves nothing.
-CHOSEN = ("tokens sorted by one of their numbers", "attention in buckets", "the best key")
+CHOSEN = ("tokens sorted by one of their numbers", "attention in buckets", "the best key", "a bag that tokens read")
 OF_TOKENS = [name for name in OF_SEQUENCES if name not in NEW_TOKENS + CHOSEN]
 
 

@@ -308,6 +308,15 @@ def test_counts_are_of_the_versions_that_run_here():
     assert {name: version(name).partition("+")[0] for name in RECORDED_WITH} == RECORDED_WITH
 
 
+def test_of_several_reasons_against_a_spec_one_line_is_said(tmp_path):
+    # two fields are wrong, and transformers' class takes them all the same
+    fields = {"model_type": "gpt2", "n_embd": 32, "n_layer": 0, "n_head": 0, "vocab_size": 60_000}
+    (tmp_path / "config.json").write_text(json.dumps(fields | {"n_positions": 64, "activation_function": "relu"}))
+    done = xf("analyze", "config.json", "--N", "8", "--no-mixing", "--no-trace", cwd=tmp_path)
+    said = "no spec of it (n_layer: expected a whole number of at least 1, got 0); its class in transformers is run"
+    assert done.stderr.splitlines() == [said]
+
+
 def test_a_run_that_stored_counts_do_not_answer_says_so():
     done = xf("analyze", "qwen3-0.6b", "--N", "8", "--dtype", "bfloat16", "--no-mixing", "--no-trace")
     assert done.returncode == 0, done.stderr

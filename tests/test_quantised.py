@@ -258,11 +258,8 @@ def config_with(tmp_path, quantization, name="qwen2.5-32b", **more):
 
 
 def linear_bytes(bits, out_bits=0, group=None, per_input=0, matrix=0, kept=()):
-    """Bytes of Qwen2.5 32B by hand: 64 layers; the tables, norms and biases of Q, K and V are in 16 bits.
-
-    Q, K and V are one matrix: what is stored for each matrix or input is so once.
-    """
-    shapes = {"qkv": (5120, 5120 + 2 * 1024), "o": (5120, 5120)}
+    """Bytes of Qwen2.5 32B by hand: 64 layers; the tables, norms and biases of Q, K and V are in 16 bits."""
+    shapes = {"q": (5120, 5120), "k": (5120, 1024), "v": (5120, 1024), "o": (5120, 5120)}
     shapes |= {"gate": (5120, 27_648), "up": (5120, 27_648), "down": (27_648, 5120)}
     found = 2 * 152_064 * 5120 * 16 + (64 * (2 * 5120 + 5120 + 2 * 1024) + 5120) * 16
     for name, (inputs, outputs) in shapes.items():
@@ -275,8 +272,13 @@ def linear_bytes(bits, out_bits=0, group=None, per_input=0, matrix=0, kept=()):
 GROUP = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
 FLOAT8 = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel", "group_size": None}
 SAME = {"targets": ["Linear"], "input_activations": None}
+DOWN = {"targets": ["re:.*down_proj"]}
+FIRST_DOWN = {"targets": ["model.layers.0.mlp.down_proj"]}
+QUERIES = {"targets": ["re:.*q_proj"]}
 CT = {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"]}
-ATTENTION = ("qkv", "o")
+ATTENTION = ("q", "k", "v", "o")
+# Another format for some modules: in their bytes, the other's less the first's
+DOWN_8 = 64 * (27_648 * 5120 * (8 - 4) + 5120 * (16 - 27_648 // 32 * 16)) // 8
 
 
 @pytest.mark.parametrize(
@@ -312,8 +314,9 @@ ATTENTION = ("qkv", "o")
         (
             CT | {"config_groups": {"a": SAME | {"weights": GROUP | {"symmetric": False}}}, "ignore": ["re:.*k_proj"]},
             "INT4",
-            linear_bytes(4, 20, 32),  # Q, K and V are one row, part of which is quantised
+            linear_bytes(4, 20, 32, kept=("k",)),
         ),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["q_proj"]}, "FP8", linear_bytes(8, matrix=32, kept=("q",))),
         (
             CT | {"config_groups": {"a": SAME | {"weights": FLOAT8}}, "ignore": ["lm_head", "re:.*self_attn.*"]},
             "FP8",
@@ -325,6 +328,21 @@ ATTENTION = ("qkv", "o")
             linear_bytes(8, 16, kept=ATTENTION),
         ),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "NVFP4", linear_bytes(4.5, matrix=32)),
+        (  # a pattern comes before the class, wherever it stands
+            CT | {"config_groups": {"a": SAME | {"weights": GROUP}, "b": DOWN | {"weights": FLOAT8}}},
+            "INT4 and FP8",
+            linear_bytes(4, 16, 32) + DOWN_8,
+        ),
+        (  # modules of no group stay in the dtype
+            CT | {"config_groups": {"a": DOWN | {"weights": FLOAT8}, "b": QUERIES | {"weights": GROUP}}},
+            "FP8 and INT4",
+            linear_bytes(4, 16, 32, kept=("k", "v", "o", "gate", "up")) + DOWN_8,
+        ),
+        (  # a name comes before a pattern
+            CT | {"config_groups": {"a": DOWN | {"weights": GROUP}, "b": FIRST_DOWN | {"weights": FLOAT8}}},
+            "INT4 and FP8",
+            linear_bytes(4, 16, 32, kept=(*ATTENTION, "gate", "up")) + DOWN_8 // 64,
+        ),
     ],
 )
 def test_a_config_s_own_format_is_the_default_by_hand(quantization, name, nbytes, tmp_path):
@@ -361,6 +379,14 @@ def test_published_models_have_their_own_format(name, form, billions):
     assert (plain.metadata.weight_format, plain.held_bytes) == (None, 2 * plain.total("params"))
 
 
+def test_the_indexer_of_deepseek_v3_2_is_what_it_has_beside_r1():
+    r1, v3_2 = (xfcost.analyze(f"deepseek-{name}", N=64, mode="decode", trace=False) for name in ("r1", "v3.2"))
+    # 61 layers: queries of 64 heads of 128 and one key in FP8, with a float32 for 128×128; a weight of each head and
+    # the norm of the key in 16 bits
+    queries, key = 1536 * 8192 + 12 * 64 * 4, 7168 * 128 + 56 * 4
+    assert v3_2.held_bytes - r1.held_bytes == 61 * (queries + key + 2 * (7168 * 64 + 2 * 128))
+
+
 def test_a_format_that_is_given_wins_and_one_of_a_config_is_named_first(tmp_path):
     path = config_with(tmp_path, {"quant_method": "awq", "bits": 4, "group_size": 128})
     words = ["analyze", path, "--mode", "decode", "--N", "1k", "--on", "l40s", "--no-trace"]
@@ -387,6 +413,10 @@ def test_a_format_that_is_given_wins_and_one_of_a_config_is_named_first(tmp_path
         ({"quant_method": ["awq"]}, "the method ['awq'] is not known"),
         ({"quant_method": "awq", "bits": "four"}, "its fields of the method awq are not known"),
         (CT | {"config_groups": 3}, "its fields of the method compressed-tensors are not known"),
+        (
+            CT | {"config_groups": {"a": SAME | {"weights": GROUP}, "b": {"targets": ["Conv1d"], "weights": FLOAT8}}},
+            "the class Conv1d in the targets of its config_groups is not known",
+        ),
         ("int4", "it is no mapping"),
     ],
 )
@@ -404,3 +434,30 @@ def test_the_class_of_a_config_has_its_format_too(tmp_path):
     found = xfcost.analyze(path, N=64, mode="decode", trace=False, mixing=False)
     experts = 2 * 4 * 3 * 2880 * 2880
     assert found.held_bytes == experts * 17 // 32 + 2 * (found.total("params") - experts)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "matrices"),
+    [(["down_proj"], 2), (["re:.*gate_proj$"], 2), (["gate_proj", "down_proj"], 1), (["experts"], 0), (["q_proj"], 3)],
+)
+def test_experts_of_a_class_are_left_out_by_the_names_of_their_matrices(left_out, matrices, tmp_path):
+    # two layers of four experts, each of three matrices of 2880²: the class stacks gate and up, and down
+    small = {"num_hidden_layers": 2, "num_local_experts": 4, "layer_types": ["sliding_attention", "full_attention"]}
+    quantization = {"quant_method": "mxfp4", "modules_to_not_convert": left_out}
+    path = config_with(tmp_path, quantization, "gpt-oss-20b", **small)
+    found = xfcost.analyze(path, N=64, mode="decode", trace=False, mixing=False)
+    quantised = 2 * 4 * matrices * 2880 * 2880
+    assert found.held_bytes == quantised * 17 // 32 + 2 * (found.total("params") - quantised)
+
+
+def test_a_map_to_queries_keys_and_values_has_one_index_where_the_checkpoint_has_one_map(tmp_path):
+    # GPT-2 small, 12 layers: c_attn, c_proj, c_fc and c_proj, of 768, 768, 768 and 3072 inputs; a 32-bit index for each
+    config = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024}
+    config |= {"vocab_size": 50_257}
+    path = tmp_path / "config.json"
+    held = []
+    for order in (False, True):
+        quantization = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": order}
+        path.write_text(json.dumps(config | {"quantization_config": quantization}))
+        held.append(xfcost.analyze(str(path), N=64, mode="decode", trace=False).held_bytes)
+    assert held[1] - held[0] == 12 * 4 * (3 * 768 + 3072)

@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+import yaml
 from torch.profiler import profile
 
 import tier
+from cases import CASES
 from saved import saved_bytes
 from specs import architecture_of, thinned
-from strategies import as_yaml, same_rows, spec_of
+from strategies import as_yaml, examples, same_rows, spec_of
 from tiers import distinct_presets, tiered_examples, tiered_presets
 from xfcost.counting.forward import count
 from xfcost.counting.saved_activations import followed, saved_activations
@@ -144,6 +146,21 @@ def test_tokens_that_no_residual_copies_keep_their_padding(mixer: str, after: st
     text = f"name: s\ninput: {{kind: tokens, vocabulary: 11, length: {length}}}\nembed: [{{kind: token}}]\n"
     text += f"stages: [{{dim: 12, depth: 1, block: [{mixer}, {after}]}}]\n"
     agree_of(tmp_path, text, batch=batch, attention="eager", dtype="float32")
+
+
+# The first example of every kind of an image.
+OF_IMAGES = {type(one): one for one, _ in reversed([*examples(fused=(False,))]) if CASES[type(one)].image}
+
+
+@pytest.mark.parametrize("embed", ["kind: patch, size: 1", "kind: conv, size: 3"])
+@pytest.mark.parametrize("component", OF_IMAGES.values(), ids=str)
+def test_a_grid_that_no_residual_copies_lies_channel_by_channel(component: Mixer, embed: str, tmp_path):
+    # every linear map of several such samples copies them, a convolution reads them as they lie
+    spec = spec_of(component)
+    spec["embed"] = [yaml.safe_load(f"{{{embed}}}")]
+    [stage] = spec["stages"]
+    stage["block"][0] |= {"residual": "none"}
+    agree_of(tmp_path, as_yaml(spec | {"stages": [stage | {"depth": 1}]}), batch=2, attention="eager", dtype="float32")
 
 
 def with_kernels(live) -> bool:

@@ -73,6 +73,15 @@ def test_the_cache_of_a_model_with_stored_counts(tensor, replicas, pipeline):
     assert found.memory.cache == 8 // replicas * (copies * keys + states) // (tensor * pipeline)
 
 
+def test_keys_before_a_chunk_are_read_by_none_of_the_devices_that_hold_a_copy():
+    # Llama 4 Scout: 48 layers with 8 heads of keys and values, 128 wide; of 40 devices 5 hold each head. 500 tokens
+    # later in a chunk of 8192 all layers read 500 more, and the 36 chunked ones nothing of the chunk before
+    shorter, longer = (
+        on("llama-4-scout", "h100-sxmx40", tensor_parallel=40, batch=2, N=n, attention=None) for n in (8500, 9000)
+    )
+    assert longer.time.bytes - shorter.time.bytes == 5 * 2 * 48 * 500 * 2 * 8 * 128 * 2
+
+
 def test_a_latent_is_held_by_every_device():
     # DeepSeek-V2-Lite: 27 layers of 2048, a latent of 512 + 64 that every device computes and caches; norms; 26 routers
     # of 64 experts

@@ -457,6 +457,28 @@ def test_optimizers_learn():
         assert (model.weight < before).all(), name
 
 
+def test_momentum_by_hand():
+    # a gradient of 1 in each step: the average is 1, then 0.9·1 + 1, then 0.9·1.9 + 1
+    model = nn.Linear(1, 1, bias=False)
+    momentum, start = optimizer_of("momentum", model, lists=False), model.weight.item()
+    momentum.param_groups[0]["lr"] = 0.5
+    for moved in (1, 1 + 1.9, 1 + 1.9 + 2.71):
+        model.weight.grad = torch.ones(1, 1)
+        momentum.step()
+        assert start - model.weight.item() == pytest.approx(0.5 * moved, rel=1e-4)
+
+
+def test_states_of_optimizers_that_run_are_as_many_as_predicted():
+    # 3·2 weights and 2 biases, of 4 bytes: SGD has no state, momentum and Lion one number for each
+    for name, each in {"sgd": 0, "momentum": 1, "lion": 1}.items():
+        model = nn.Linear(3, 2)
+        made = optimizer_of(name, model, lists=False)
+        model(torch.ones(4, 3)).sum().backward()
+        made.step()
+        held = [part for state in made.state.values() for part in state.values() if torch.is_tensor(part)]
+        assert sum(part.numel() for part in held) == each * 8, name
+
+
 def test_lion_by_hand():
     # w = 2, gradient 3, first step: the sign of (1 - 0.9)·3 is 1; decay 0.1·0.01; m = (1 - 0.99)·3
     weight = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))

@@ -552,7 +552,8 @@ def imported(target: ModuleTarget, given: Mapping[str, Any], progress: Progress 
             title = target.published.title
             progress(f"{title}: its stored counts do not answer this run; its class in transformers is run …")
         elif progress is not None:
-            reason = str(error).removeprefix(target.place).partition(";")[0].lstrip(":0123456789 ")
+            first = str(error).removeprefix(target.place).partition("\n")[0]
+            reason = first.partition(";")[0].lstrip(":0123456789 ")
             progress(f"no spec of it ({printable(reason, 200)}); its class in transformers is run")
         return None
 

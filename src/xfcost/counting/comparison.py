@@ -18,7 +18,7 @@ from xfcost.counting.crossovers import (
     token_crossovers,
 )
 from xfcost.counting.sweep import PIXELS, SizedSystem
-from xfcost.counting.system import GROWING, Grown, System, mixing_macs
+from xfcost.counting.system import GROWING, Grown, System, mixing_macs, without_steps
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.achieved import reached
@@ -273,7 +273,7 @@ def _growth(grown: Grown | None) -> dict[str, float | None]:
         return dict.fromkeys([*GROWING, "factor", "N", "padded"])
     costs = {name: (curve(grown.own) or 0, curve(grown.other) or 0) for name, curve in GROWING.items()}
     exponents = {name: growth_exponent(*both, grown.factor) for name, both in costs.items()}
-    padded = grown.own.metadata.steps or grown.other.metadata.steps
+    padded = not without_steps(grown.own, grown.other)
     return exponents | {"factor": grown.factor, "N": grown.own.metadata.grid_tokens, "padded": padded}
 
 

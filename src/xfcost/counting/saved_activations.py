@@ -103,7 +103,7 @@ class _Row:
             raise Undeclared(row.path)
         self.tensors, self.scope, self.element = row.tensors, scope, element
         self.name, self.batch, self.once = row.operation, batch, row.once
-        self.maps = bool(row.params and row.macs)
+        self.maps, self.linear = bool(row.params and row.macs), bool(row.weight_matrices)
         for each in self.tensors.between:
             scope[each.name] = Storage(
                 StorageBytes(each.elements, width_of(each.type, element), gradient=not each.constant)
@@ -146,7 +146,8 @@ class _Row:
         copy = self._copied(one.copied, storage)
         if copy is not None:
             return copy
-        if storage.cropped and self.maps and self.batch > 1:  # samples lie apart, and are laid side by side
+        # samples that lie apart, or channel by channel, are laid side by side for each linear map
+        if self.batch > 1 and ((storage.cropped and self.maps) or (storage.by_channel and self.linear)):
             return self._bytes(storage, next(each.elements for each in self.tensors.reads if each.name == one.name))
         if storage.saved:
             return 0

@@ -15,7 +15,7 @@ import msgspec
 
 from xfcost.counting.on_devices import step_bound
 from xfcost.counting.sums import last_true
-from xfcost.counting.system import CURVES, GROWING, SpecSystem, System, first_scores
+from xfcost.counting.system import CURVES, GROWING, SpecSystem, System, first_scores, without_steps
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.grid import near_square
@@ -201,7 +201,7 @@ class CountedSweep(msgspec.Struct, frozen=True, kw_only=True):
         They are of those without padding (and without tokens that are left out), where the system has two; else of all.
         """
         points = dict(zip(self.xs, self.ledgers, strict=True))
-        whole = {x: ledger for x, ledger in points.items() if not ledger.metadata.steps}
+        whole = {x: ledger for x, ledger in points.items() if without_steps(ledger)}
         whole |= self.unpadded if len(whole) < 2 else {}  # noqa: PLR2004 - a line has two ends
         every = sorted(whole if len(whole) > 1 else points)
         least = min(every[-1] // (2 if self.axis is PIXELS else 4), every[-2])
@@ -300,12 +300,12 @@ _MOST_TRIED: Final = 120
 
 def _without_padding(ledgers: Mapping[int, Ledger], sized: SizedSystem) -> dict[int, Ledger]:
     """The least and the largest size without padding near the ends, or larger ones; none where all pad."""
-    if not any(ledger.metadata.steps for ledger in ledgers.values()):
+    if without_steps(*ledgers.values()):
         return {}
 
     def first(steps: Iterable[int]) -> dict[int, Ledger]:
         counted = ((x, ledgers.get(x) or sized.ledgers([x])[0].get(x)) for x in map(sized.sizes.value, steps))
-        return dict(islice(((x, one) for x, one in counted if one and not one.metadata.steps), 1))
+        return dict(islice(((x, one) for x, one in counted if one and without_steps(one)), 1))
 
     low, high = (sized.sizes.step_below(x) for x in (min(ledgers), max(ledgers)))
     found = first(range(low, high + 1)[:_MOST_TRIED]) | first(range(high, low - 1, -1)[:_MOST_TRIED])

@@ -76,6 +76,14 @@ class System(Protocol):
         """Its growth from `ledger` to an input twice as long on every axis, or half as long; None if it has neither."""
 
 
+def without_steps(*ledgers: Ledger) -> bool:
+    """Are these sizes without padding, and without tokens that are left out?
+
+    The rule of slopes, of plots and of growth: they are of such sizes where a system has two of them, else of any.
+    """
+    return not any(ledger.metadata.steps for ledger in ledgers)
+
+
 class SpecSystem(msgspec.Struct, frozen=True):
     """A spec."""
 
@@ -146,7 +154,7 @@ class SpecSystem(msgspec.Struct, frozen=True):
         if run.mode == "generate":
             ledger = self.ledger(run)
         grown = self._from(ledger, run)
-        if grown is None or not (grown.own.metadata.steps or grown.other.metadata.steps):
+        if grown is None or without_steps(grown.own, grown.other):
             return grown
         own = run._replace(tokens=None, size=None)
         for power in range(_MOST_DOUBLINGS):
@@ -154,7 +162,7 @@ class SpecSystem(msgspec.Struct, frozen=True):
                 longer = self.ledger(own._replace(scale=(2**power, 1)))
                 if longer.metadata.grid_tokens >= ledger.metadata.grid_tokens:
                     found = self._from(longer, own, 2**power)
-                    return found if found and not (longer.metadata.steps or found.other.metadata.steps) else grown
+                    return found if found and without_steps(longer, found.other) else grown
         return grown
 
     def _from(self, ledger: Ledger, run: Run, times: int = 1) -> Grown | None:

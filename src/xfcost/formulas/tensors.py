@@ -167,7 +167,7 @@ def gated(factor: str, gate: str, elements: Number, *, act: str) -> Tensors:
 def sum_with_held(shape: Shape, table: str | None) -> Tensors:
     """The row before, plus parameters or a buffer, the same for all samples; `table` is the row of the parameters."""
     added = Tensor("constants", shape, once=True, held=True) if table is None else Tensor(table, shape, once=True)
-    return Tensors((Tensor(BEFORE, shape), added), (Tensor(OUTPUT, shape),))
+    return Tensors((Tensor(BEFORE, shape), added), (Tensor(OUTPUT, shape, like=BEFORE),))
 
 
 def weights(shape: Shape) -> Tensors:

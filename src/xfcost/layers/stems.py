@@ -37,7 +37,7 @@ from xfcost.formulas.conv_kernel import (
 )
 from xfcost.formulas.letters import patches_in_letters
 from xfcost.formulas.rows import convolution, elementwise, linear, move, norm
-from xfcost.formulas.tensors import view
+from xfcost.formulas.tensors import reading, view
 from xfcost.ledger.errors import divisors_text
 from xfcost.ledger.grid import WIDEST_ASPECT, near_square, nearest_shapes, sides_text
 from xfcost.ledger.tensors import BEFORE, OUTPUT, Tensor, Tensors
@@ -90,7 +90,8 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)
-        yield linear("projection", "Patch projection", grid.tokens, self.size**2 * place.dim, d, bias=self.bias)
+        row = linear("projection", "Patch projection", grid.tokens, self.size**2 * place.dim, d, bias=self.bias)
+        yield reading(row, writes=(Tensor(OUTPUT, (grid.tokens, d), by_channel=True),))
         yield from norm(self.norm, "norm", grid.tokens, d)
 
 

@@ -18,6 +18,7 @@ stay in the run's dtype.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -77,8 +78,27 @@ class WeightFormat(msgspec.Struct, frozen=True):
     """Modules that stay in the model's dtype: parts of their names, with `*`, or regular expressions after `re:`."""
     targets: tuple[str, ...] = ()
     """Modules that alone are quantised; none: all linear layers."""
+    groups: tuple[WeightFormat, ...] = ()
+    """Formats of a checkpoint that has several, each with its `targets`; this one has their names and words."""
+    fused: str | None = None
+    """What the checkpoint calls its map to queries, keys and values, where it has one for the three."""
     published: bool = False
     """Is it that of the checkpoint, by its config?"""
+
+    def of_module(self, name: str) -> WeightFormat | None:
+        """The format of the module of this name; None: it stays in the model's dtype.
+
+        Of several groups it is the one that has the name, then one with a pattern of it, then one of all linear layers
+        (compressed-tensors).
+        """
+        if any(matches_module(one, name) for one in self.left_out):
+            return None
+        known = [one for one in self.groups or (self,) if not one.targets or any(one.named(name))]
+        return max(known, key=lambda one: max(one.named(name), default=0), default=None)
+
+    def named(self, name: str) -> list[int]:
+        """For each target that means the module: 2 if it is its name, 1 if it is a pattern or a module around it."""
+        return [1 + (one == name) for one in self.targets if matches_module(one, name)]
 
     def bytes(self, matrix: WeightMatrix) -> int:
         """Of the matrices with their scales."""
@@ -110,6 +130,14 @@ CACHE_FORMATS: Final = {"fp8": "float8", "int8": "int8"}
 CACHE_BYTES: Final = 1
 
 
+class QuantisedMatrix(NamedTuple):
+    """A matrix, or a part of one that is a module of its own in the checkpoint, in the blocks that quantise it."""
+
+    matrix: WeightMatrix
+    form: WeightFormat
+    blocks: int
+
+
 class StoredAs(NamedTuple):
     """How the weights and the cache of a run are stored, and which of its products have fewer bits."""
 
@@ -121,30 +149,27 @@ class StoredAs(NamedTuple):
     cache_products: str | None = None
     attention: frozenset[str] = frozenset()
     """Components of softmax attention, whose keys and values a cache may quantise; a recurrent state stays as it is."""
-    left_out: Mapping[str, int] = {}
-    """Path of a row -> how many of its blocks stay in the dtype."""
+    modules: Mapping[str, tuple[QuantisedMatrix, ...]] | None = None
+    """Path of a row -> its matrices in the modules of a checkpoint; None: all are in `weights`."""
 
-    def blocks(self, row: Operation) -> int:
-        """Of an operation's blocks those whose matrices are quantised."""
-        if self.weights is None or not row.params or not self._of(row):
-            return 0
-        return row.times - self.left_out.get(row.path, 0)
-
-    def _of(self, row: Operation) -> tuple[WeightMatrix, ...]:
-        return tuple(one for one in row.weight_matrices if one.count > 1 or not self.experts_alone)
-
-    def quantised(self, row: Operation) -> tuple[WeightMatrix, ...]:
-        """The matrices of one block's operation that are quantised; none of a table that it shares."""
-        return self._of(row) if self.blocks(row) else ()
+    def quantised(self, row: Operation) -> tuple[QuantisedMatrix, ...]:
+        """The matrices of an operation that are quantised; none of a table that it shares."""
+        if self.weights is None or not row.params:
+            return ()
+        found = (
+            (QuantisedMatrix(one, self.weights, row.times) for one in row.weight_matrices)
+            if self.modules is None
+            else self.modules.get(row.path, ())
+        )
+        return tuple(one for one in found if one.matrix.count > 1 or not self.experts_alone)
 
     def held_in_all(self, row: Operation) -> int:
         """Bytes of the parameters of all blocks of an operation."""
-        plain = row.params * self.element
-        if self.weights is None or not (blocks := self.blocks(row)):
-            return row.times * plain
-        matrices = self._of(row)
-        fewer = sum(self.weights.bytes(one) - one.elements * self.element for one in matrices)
-        return row.times * plain + blocks * fewer
+        fewer = sum(
+            one.blocks * (one.form.bytes(one.matrix) - one.matrix.elements * self.element)
+            for one in self.quantised(row)
+        )
+        return row.times * row.params * self.element + fewer
 
     def held_bytes(self, row: Operation) -> int | Fraction:
         """Bytes of the parameters of one block's operation: the mean, where some blocks are quantised and some not."""
@@ -160,8 +185,9 @@ class StoredAs(NamedTuple):
 
     def products(self, row: Operation) -> str | None:
         """The dtype of its products with quantised operands; None: the run's."""
-        of_cache = self.cache_products if row.fused or (row.content_dependent and self._attends(row)) else None
-        return self.weights.products if self.weights is not None and self.quantised(row) else of_cache
+        if found := self.quantised(row):
+            return next((one.form.products for one in found if one.form.products), None)
+        return self.cache_products if row.fused or (row.content_dependent and self._attends(row)) else None
 
     def peak(self, row: Operation, device: Device, dtype: str) -> float:
         """FLOP/s of its products: of quantised operands in their dtype, where the device is faster there."""
@@ -176,26 +202,31 @@ def storage(element: int, rows: Sequence[Operation], weights: WeightFormat | Non
     """How a run with these rows is stored in formats that may be None."""
     experts_alone = weights is not None and weights.experts_alone
     experts_alone = experts_alone and any(one.count > 1 for row in rows for one in row.weight_matrices)
-    left_out = {} if weights is None or not (weights.left_out or weights.targets) else _left_out(rows, weights)
+    modules = _of_modules(rows, weights) if weights is not None and weights.published else None
     if cache is None:
-        return StoredAs(element, weights, experts_alone, left_out=left_out)
+        return StoredAs(element, weights, experts_alone, modules=modules)
     softmax = (row for row in rows if row.fused or (row.content_dependent and "softmax" in row.operation))
     attention = frozenset(row.component for row in softmax)
-    return StoredAs(element, weights, experts_alone, CACHE_FORMATS[cache], attention, left_out)
+    return StoredAs(element, weights, experts_alone, CACHE_FORMATS[cache], attention, modules)
 
 
-def _left_out(rows: Sequence[Operation], weights: WeightFormat) -> dict[str, int]:
-    """Path of a row -> how many of its blocks the format leaves out."""
-    known = dict[str, bool]()
-
-    def quantised(name: str) -> bool:
-        if name not in known:
-            out = any(matches_module(one, name) for one in weights.left_out)
-            known[name] = not out and (not weights.targets or any(matches_module(one, name) for one in weights.targets))
-        return known[name]
-
-    names = module_names(rows)
-    return {path: sum(not any(map(quantised, one)) for one in blocks) for path, blocks in names.items()}
+def _of_modules(rows: Sequence[Operation], weights: WeightFormat) -> dict[str, tuple[QuantisedMatrix, ...]]:
+    """Path of a row -> the matrices that the checkpoint quantises, each in its format."""
+    known = dict[str, WeightFormat | None]()
+    by_name = weights.left_out or weights.targets or weights.groups
+    found: dict[str, tuple[QuantisedMatrix, ...]] = {}
+    for path, modules in checkpoint_modules(rows, weights.fused).items():
+        blocks: Counter[tuple[WeightMatrix, WeightFormat]] = Counter()
+        for module in modules:
+            if not by_name:
+                blocks[module.matrix, weights] += len(module.blocks)
+                continue
+            for name in (f"{block}{module.name}" for block in module.blocks):
+                form = known[name] if name in known else known.setdefault(name, weights.of_module(name))
+                if form is not None:
+                    blocks[module.matrix, form] += 1
+        found[path] = tuple(QuantisedMatrix(*one, count) for one, count in blocks.items())
+    return found
 
 
 def matches_module(pattern: str, name: str) -> bool:
@@ -221,31 +252,82 @@ _MODULES: Final = {
 _GROUP: Final = re.compile(r"(?<=\.)(\*|\d[\d,:-]*)(?=\.|$)")
 
 
-def module_names(rows: Sequence[Operation]) -> dict[str, list[tuple[str, ...]]]:
-    """Path of a row with matrices -> for each of its blocks, what transformers calls the modules that have them."""
+class CheckpointModule(NamedTuple):
+    """A matrix of a row that is a module of its own in a checkpoint."""
+
+    blocks: Sequence[str]
+    """Of the row …"""
+    name: str
+    """… and what transformers calls the module in each; of experts it is the first one's."""
+    matrix: WeightMatrix
+
+
+def checkpoint_modules(rows: Sequence[Operation], fused: str | None = None) -> dict[str, list[CheckpointModule]]:
+    """Path of a row with matrices -> the modules that have them; `fused` is one for queries, keys and values."""
     mixers = {row.component for row in rows if row.mixes or row.fused}
-    found: dict[str, list[tuple[str, ...]]] = {}
+    outputs = {row.component: row.weight_matrices[0] for row in rows if row.operation == "out" and row.weight_matrices}
+    stacked = _of_experts(rows)
+    found: dict[str, list[CheckpointModule]] = {}
     layers: dict[str, int] = {}  # a block of a spec -> the number of its first layer
     reached = 0
     for row in rows:
         if not row.weight_matrices:
             continue
         if row.ran is not None:
-            stacked = ".0.up_proj" if any(one.count > 1 for one in row.weight_matrices) else ""
-            numbers = _numbers(row)
-            names = [_GROUP.sub(str(one), row.component, count=1) + stacked for one in numbers]
-            found[row.path] = [(name,) for name in names]
-            continue
-        block = row.component.rpartition(".")[0]
-        if block not in layers:
-            layers[block], reached = reached, reached + row.times
-        around, _, own = row.operation.rpartition("_") if row.operation not in _MODULES else ("", "", row.operation)
-        inside = {"experts": "mlp.experts.0", "shared": "mlp.shared_experts"}.get(around)
-        inside = inside or ("self_attn" if row.component in mixers else "mlp")
-        modules = tuple(f"{inside}.{one}" for one in _MODULES.get(own, (own,)))
-        found[row.path] = [
-            tuple(f"model.layers.{layers[block] + one}.{module}" for module in modules) for one in range(row.times)
-        ]
+            blocks = [_GROUP.sub(str(one), row.component, count=1) for one in _numbers(row)]
+            own = stacked.get(row.path) or [("", one) for one in row.weight_matrices]
+        else:
+            block = row.component.rpartition(".")[0]
+            if block not in layers:
+                layers[block], reached = reached, reached + row.times
+            around, _, own_name = (
+                row.operation.rpartition("_") if row.operation not in _MODULES else ("", "", row.operation)
+            )
+            inside = {"experts": "mlp.experts.0", "shared": "mlp.shared_experts"}.get(around)
+            inside = inside or ("self_attn" if row.component in mixers else "mlp")
+            blocks = [f"model.layers.{layers[block] + one}.{inside}" for one in range(row.times)]
+            names = (fused,) if own_name == "qkv" and fused else _MODULES.get(own_name, (own_name,))
+            own = [
+                (f".{name}", part)
+                for one in row.weight_matrices
+                for name, part in zip(names, _columns(one, len(names), outputs.get(row.component)), strict=True)
+            ]
+        found[row.path] = [CheckpointModule(blocks, name, matrix) for name, matrix in own]
+    return found
+
+
+def _columns(matrix: WeightMatrix, parts: int, out: WeightMatrix | None) -> list[WeightMatrix]:
+    """A matrix cut by its outputs: keys are as wide as values, queries as what the output projection `out` reads."""
+    if parts == 1:
+        return [matrix]
+    outputs = int(matrix.outputs)
+    widths = [int(out.inputs)] if parts > 2 and out is not None and out.inputs < outputs else []  # noqa: PLR2004 - Q, K, V
+    for left in range(parts - len(widths), 0, -1):
+        widths.append((outputs - sum(widths)) // left)
+    return [msgspec.structs.replace(matrix, outputs=width) for width in widths]
+
+
+def _of_experts(rows: Sequence[Operation]) -> dict[str, list[tuple[str, WeightMatrix]]]:
+    """Path of a row of a class that stacks its experts -> their modules in a checkpoint, which has each by itself.
+
+    The last matrix of a component is `down_proj`. One before it with twice the outputs is `gate_proj` and `up_proj`.
+    """
+    components: dict[str, list[tuple[str, WeightMatrix]]] = {}
+    for row in rows:
+        if row.ran is not None and any(one.count > 1 for one in row.weight_matrices):
+            components.setdefault(row.component, []).extend((row.path, one) for one in row.weight_matrices)
+    found: dict[str, list[tuple[str, WeightMatrix]]] = {}
+    for known in components.values():
+        *first, (last, down) = known
+        names = iter(("gate_proj", "up_proj") if len(first) > 1 else ("up_proj",))
+        for path, one in first:
+            if len(first) == 1 and one.outputs == 2 * down.inputs:
+                half = msgspec.structs.replace(one, outputs=down.inputs)
+                modules = [("gate_proj", half), ("up_proj", half)]
+            else:
+                modules = [(next(names, "up_proj"), one)]
+            found.setdefault(path, []).extend((f".0.{name}", part) for name, part in modules)
+        found.setdefault(last, []).append((".0.down_proj" if first else ".0.up_proj", down))
     return found
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 
@@ -37,6 +39,25 @@ TESTED: Final = {
     "transformers": Releases("4.57.0", "5.24.0"),
     "typer": Releases("0.20.0", "0.29.2"),
 }
+
+
+class LibraryName(NamedTuple):
+    """A name of a library that is private, or that changes from release to release."""
+
+    without: str
+    """What xfcost does, or can't do, without it."""
+    seen_in: str = ""
+    """A class that has it: a parameter of its forward, a field of a config, an attribute."""
+    since: str = ""
+    """The oldest of the tested releases that has it …"""
+    until: str = ""
+    """… and the newest one."""
+
+
+def names_of(library: str) -> Callable[..., LibraryName]:
+    """Makes names that every tested release of a library has, unless the entry says otherwise."""
+    oldest, newest = TESTED[library]
+    return partial(LibraryName, since=oldest, until=newest)
 
 
 def untested(library: str, release: str) -> str | None:

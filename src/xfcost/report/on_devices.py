@@ -39,10 +39,10 @@ def weights_texts(ledger: Ledger) -> Iterator[TextLines]:
     if weights is None:
         return
     stored, dtype = ledger.storage, ledger.metadata.dtype
-    found = [(one, stored.blocks(row)) for row in ledger.rows for one in stored.quantised(row)]
-    matrices = sum(one.elements * blocks for one, blocks in found)
+    found = [one for row in ledger.rows for one in stored.quantised(row)]
+    matrices = sum(one.matrix.elements * one.blocks for one in found)
     params = ledger.total("params") or 0
-    kinds = {"experts" if one.count > 1 else "linear layers" for one, _ in found}
+    kinds = {"experts" if one.matrix.count > 1 else "linear layers" for one in found}
     which = " and ".join(sorted(kinds, reverse=True)) or "none"
     words = f"{units.size(ledger.held_bytes)}; {units.percent(matrices, params)} of the parameters, the matrices of "
     words += f"{which}, in {weights.words}; others in {dtype}"

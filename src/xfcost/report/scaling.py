@@ -9,6 +9,7 @@ from xfcost.counting.measured import Curve, MeasuredSeries, upper_slope
 from xfcost.counting.measured_series import METRICS as MEASURED_METRICS
 from xfcost.counting.measured_series import MeasuredMetric, Series, SeriesPoint, shared_words, work_of
 from xfcost.counting.sweep import TF32_LEAST_SECONDS, TOKENS, CountedSweep, slope, traced
+from xfcost.counting.system import without_steps
 from xfcost.ledger import units
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
@@ -243,7 +244,7 @@ def _padded(ledger: Ledger) -> bool:
 
 def _without_padding(one: CountedSweep) -> bool:
     """Is its slope of sizes without padding alone?"""
-    return not any(ledger.metadata.steps for ledger in one.slope_points.values())
+    return without_steps(*one.slope_points.values())
 
 
 def skipped_text(one: CountedSweep) -> str:
@@ -265,7 +266,7 @@ def _summary(sweeps: Sequence[CountedSweep], metric: str) -> Iterator[str]:
         if any(values):
             points = sorted(one.slope_points)
             span = f"from {one.axis.word} = {points[0]:,} to {points[-1]:,}"
-            if _without_padding(one) and any(ledger.metadata.steps for ledger in one.ledgers):
+            if _without_padding(one) and not without_steps(*one.ledgers):
                 span += ", sizes without padding" if any(map(_padded, one.ledgers)) else ", sizes in whole patches"
             quantity, title = METRICS[metric].quantity, METRICS[metric].title
             words = QUANTITIES[quantity].name if quantity in QUANTITIES else lowered(title)

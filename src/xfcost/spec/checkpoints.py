@@ -27,6 +27,12 @@ from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightFormat
 
 Fields = Mapping[str, Any]
 _BYTE: Final = 8
+# Type of a config -> its checkpoint's one map to queries, keys and values; others have three.
+_FUSED: Final = {"gpt2": "c_attn", "bloom": "query_key_value"}
+
+
+class _UnknownError(Exception):
+    """What is not known of a format."""
 
 
 def published_weights(config: Fields) -> WeightFormat | str | None:
@@ -46,14 +52,15 @@ def published_weights(config: Fields) -> WeightFormat | str | None:
         return f"the method {printable(str(method), 60)} is not known"
     try:
         made = reader(fields)
+    except _UnknownError as error:
+        return str(error)
     except (KeyError, TypeError, ValueError, AttributeError):
-        made = None
-    if made is None:
         return f"its fields of the method {method} are not known"
     named = [fields.get(name) for name in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")]
     named += [fields.get("llm_int8_skip_modules")]
     left_out = [one for names in named if isinstance(names, list) for one in names if isinstance(one, str) and one]
-    return msgspec.structs.replace(made, left_out=tuple(left_out), published=True)
+    fused = _FUSED.get(str(config.get("model_type")))
+    return msgspec.structs.replace(made, left_out=tuple(left_out), fused=fused, published=True)
 
 
 # Types of rotary positions whose `max_position_embeddings` has the factor already.
@@ -151,17 +158,39 @@ _STRATEGIES: Final[dict[str, Callable[[Fields], tuple[int | None, int | None]]]]
 }
 
 
-def _compressed(fields: Fields) -> WeightFormat | None:
-    groups = list(fields["config_groups"].values())
-    if len({str(one["weights"]) for one in groups}) != 1:
-        return None
-    targets = [name for one in groups for name in one.get("targets") or ["Linear"]]
-    # names of classes (`Linear`) stand for all
-    targets = [] if any("." not in one and not one.startswith("re:") for one in targets) else targets
-    return msgspec.structs.replace(_compressed_group(groups[0], fields), targets=tuple(targets))
+def _compressed(fields: Fields) -> WeightFormat:
+    groups = [_compressed_group(one, fields) for one in fields["config_groups"].values()]
+    if len({msgspec.structs.replace(one, targets=()) for one in groups}) == 1:
+        all_linear = any(not one.targets for one in groups)
+        targets = () if all_linear else tuple(name for one in groups for name in one.targets)
+        return msgspec.structs.replace(groups[0], targets=targets)
+    return msgspec.structs.replace(
+        groups[0],
+        name=" and ".join(dict.fromkeys(one.name for one in groups)),
+        words=" or ".join(dict.fromkeys(one.words for one in groups)),
+        products=next((one.products for one in groups if one.products), None),
+        targets=(),
+        groups=tuple(groups),
+    )
+
+
+def _targets(group: Fields) -> tuple[str, ...]:
+    """Names and patterns of the modules of a group; none: all linear layers.
+
+    Raises:
+        _UnknownError: it has a class other than `Linear`, whose modules are not known by name.
+    """
+    targets = group.get("targets") or ["Linear"]
+    if other := [one for one in targets if one[:1].isupper() and one != "Linear"]:
+        raise _UnknownError(f"the class {printable(other[0], 60)} in the targets of its config_groups is not known")
+    return () if "Linear" in targets else tuple(targets)
 
 
 def _compressed_group(group: Fields, fields: Fields) -> WeightFormat:
+    return msgspec.structs.replace(_scheme(group, fields), targets=_targets(group))
+
+
+def _scheme(group: Fields, fields: Fields) -> WeightFormat:
     form, weights = str(group.get("format") or fields.get("format")), group["weights"]
     if form.startswith("mxfp4"):
         return WeightFormat("MXFP4", 4, 1, 32, 8, "4 bits, and of 32 inputs an 8-bit scale")
@@ -188,7 +217,7 @@ def _modelopt(fields: Fields) -> WeightFormat:
     }[found]
 
 
-_METHODS: Final[dict[str, Callable[[Fields], WeightFormat | None]]] = {
+_METHODS: Final[dict[str, Callable[[Fields], WeightFormat]]] = {
     "awq": lambda fields: _grouped("AWQ", fields),
     "gptq": lambda fields: _grouped("GPTQ", fields, 32 if fields.get("desc_act") else 0),
     "fp8": _fp8,

@@ -255,7 +255,7 @@ class FindWork(msgspec.Struct, frozen=True):
         spec = self.specs[chunk.spec]
         if spec.space is None:
             return FindPart(searched=chunk.length, reasons=Counter({spec.refused or "": chunk.length}))
-        indices = self._indices(spec, chunk)
+        indices = self._places(spec, chunk)
         costs, numbers = spec.space.terms.at(indices)
         if spec.cache is not None:
             steps, refused = spec.cache.terms.at(indices)
@@ -269,7 +269,7 @@ class FindWork(msgspec.Struct, frozen=True):
         found = totals(costs, self.dtype, self.on)
         return selected(found, NumberedReasons(numbers, spec.space.reasons), number, self.question)
 
-    def _indices(self, spec: Specs, chunk: Chunk) -> list[Any]:
+    def _places(self, spec: Specs, chunk: Chunk) -> list[Any]:
         """For every key the numbers of its values, in the configurations of a chunk."""
         free = [size if fixed is None else 1 for size, fixed in zip(self.sizes, spec.fixed, strict=True)]
         if chunk.sampled:

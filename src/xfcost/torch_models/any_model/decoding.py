@@ -87,7 +87,7 @@ def prompt_of(model: nn.Module, given: Given, names: CacheNames = USUAL_NAMES) -
     takes = inspect.signature(model.forward).parameters
     inputs = dict(zip(given.places(model), given.args, strict=True)) | given.kwargs
     any_name = any(one.kind is one.VAR_KEYWORD for one in takes.values())
-    if names.takes is not None and names.takes not in takes:
+    if names.takes is not None and names.takes not in takes and not any_name:
         raise OwnError(f"--cache-in {names.takes}: {nearest(names.takes, list(takes))}")
     if names.takes is None and not ("use_cache" in takes or (any_name and cache_parameter(model))):
         raise _takes_no_cache(model)
@@ -97,11 +97,32 @@ def prompt_of(model: nn.Module, given: Given, names: CacheNames = USUAL_NAMES) -
     return Given((), inputs | asked | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {}))
 
 
+# Optional arguments of these names are no caches.
+_NO_CACHE: Final = re.compile("mask|ids|embeds|labels|output|return|position|logits|image|pixel|loss|training")
+
+
 def _takes_no_cache(model: nn.Module) -> OwnError:
+    takes = inspect.signature(model.forward).parameters.values()
+    optional = [one.name for one in takes if one.default is None and not _NO_CACHE.search(one.name)]
+    any_name = (f"{CACHES[0]}, if it reads that of **{one.name}" for one in takes if one.kind is one.VAR_KEYWORD)
+    example = next(iter(optional), None) or next(any_name, None)
     return OwnError(
         f"--mode: the forward of {type(model).__name__} takes no cache; expected parameters use_cache and "
         f"{' or '.join(CACHES[:2])}, as models of transformers that generate have, or --cache-in with the name of "
-        "another one"
+        "another one" + (f", as in --cache-in {example}" if example else "")
+    )
+
+
+def _returned_no_cache(model: nn.Module, outputs: Any, name: str | None) -> OwnError:
+    if isinstance(outputs, Mapping):
+        others = [one for one in outputs if one not in ("logits", "loss")]
+    else:
+        several = isinstance(outputs, tuple | list)
+        others = list(getattr(outputs, "_fields", range(len(outputs))))[1:] if several else []
+    return OwnError(
+        f"--mode: {type(model).__name__} returned no cache; expected it by name, as in {{'{name or CACHES[0]}': …}} or "
+        "an object with that attribute; --cache-out gives another name, or its place among several outputs"
+        + (f", as in --cache-out {others[0]}" if others else "")
     )
 
 
@@ -121,11 +142,7 @@ def _step(model: nn.Module, prompt: Given, names: CacheNames, how: TensorKind, *
         outputs, inputs = _outputs(model, prompt, names, how, numbers=numbers)
     cache = cache_in(outputs, names.returns)
     if cache is None:
-        raise OwnError(
-            f"--mode: {type(model).__name__} returned no cache; expected it by name, as in "
-            f"{{'{names.returns or CACHES[0]}': …}} or an object with that attribute; --cache-out gives another name, "
-            "or its place among several outputs: 1"
-        )
+        raise _returned_no_cache(model, outputs, names.returns)
     name = next(name for name in TOKEN_IDS if name in inputs)
     asked = {"use_cache": True} if "use_cache" in prompt.kwargs else {}
     step: dict[str, Any] = {names.takes or _parameter_of(model, outputs): cache} | asked
@@ -261,6 +278,11 @@ def with_mode(  # noqa: PLR0913 - what is known of a run
     if mode == "prefill":
         cache = _cache(before, all_layers(run(model, *step, cache=names).cache), samples, past)
         return msgspec.structs.replace(ledger, cache=msgspec.structs.replace(cache, bytes=sum(before.values())))
+    if names.takes is not None and sum(found.cache.values()) < sum(before.values()):
+        raise OwnError(
+            f"--cache-in {names.takes}: {type(model).__name__} does not read it: the cache that a step returns is "
+            "smaller than the one that it is given"
+        )
     ledger = msgspec.structs.replace(ledger, cache=_cache(before, found.cache, samples, past))
     return msgspec.structs.replace(ledger, step=ledger.decode_step())
 

@@ -72,5 +72,15 @@ def without_hub(values: Mapping[str, Any], place: str = "") -> tuple[dict[str, A
 def left_out_note(names: Sequence[str]) -> str:
     """What a report says of them."""
     default = "; the class's default backbone is counted, and backbone_config describes another"
-    has_backbone = any(name.rpartition(".")[2] == "backbone" for name in names)
-    return f"ignored, as xfcost opens no connection: {', '.join(names)} in the config{default if has_backbone else ''}"
+    more = default if has_backbone(names) else ""
+    return f"ignored, as xfcost opens no connection: {', '.join(names)} in the config{more}"
+
+
+def has_backbone(names: Sequence[str]) -> bool:
+    """Is one of them the name of a backbone?"""
+    return any(name.rpartition(".")[2] == "backbone" for name in names)
+
+
+def without_backbone(names: Sequence[str]) -> str:
+    """What a refusal says of them."""
+    return f"it ran without {', '.join(names)}, as xfcost opens no connection; backbone_config describes a backbone"

@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -60,7 +61,7 @@ from xfcost.torch_models.any_model.inputs import (
 )
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice, ledger_at_lengths
 from xfcost.torch_models.any_model.mixing import Built
-from xfcost.torch_models.any_model.offline import left_out_note, offline, without_hub
+from xfcost.torch_models.any_model.offline import has_backbone, left_out_note, offline, without_backbone, without_hub
 from xfcost.torch_models.any_model.run import run
 from xfcost.torch_models.any_model.user_errors import (
     OwnError,
@@ -230,10 +231,10 @@ class NamedModule:
                         metadata = msgspec.structs.replace(ledger.metadata, **published.metadata)
                         ledger = msgspec.structs.replace(ledger, metadata=metadata)
                     ledger = ledger.with_kinds_of(forward.rows) if forward else ledger
-                except OwnError:
-                    raise
+                except OwnError as error:
+                    raise self._explained(error) from error
                 except UsageError as error:
-                    failed = error
+                    failed = self._explained(error)
                     continue
                 except NoRoomError as error:
                     if failed is None:
@@ -244,6 +245,11 @@ class NamedModule:
                     ledger = ledger.with_note(left_out_note(left_out))
                 return ledger if self._supposed is None else ledger.with_note(self._supposed.note)
         raise failed or UsageError(f"{self.name}: it can't be built")
+
+    def _explained(self, error: UsageError) -> UsageError:
+        """`error`, which may come of a backbone that was left out of the config."""
+        left_out = _read(self.target.place)[1] if self.target.kind == "config" else []
+        return type(error)(f"{error}; {without_backbone(left_out)}") if has_backbone(left_out) else error
 
     @contextlib.contextmanager
     def on_cpu(self, lengths: Lengths) -> Iterator[Built]:
@@ -506,10 +512,12 @@ def as_a_script(target: ModuleTarget) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr), offline() if target.kind == "config" else contextlib.nullcontext():
             yield
-    except (KeyboardInterrupt, XfcostError, MemoryError):
+    except (XfcostError, MemoryError):
         raise
     except BaseException as error:
-        if isinstance(error, Exception) and not is_own(error):
+        # where Ctrl-C raises this too, nobody can tell the two apart; the command line's handler of it raises nothing
+        pressed = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if (isinstance(error, KeyboardInterrupt) and pressed) or (isinstance(error, Exception) and not is_own(error)):
             raise
         raise UsageError(f"{printable(target.text, 200)}: its code raised {_told(error)}") from error
     finally:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids, reads
+from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, Shape, ids, reads
 from xfcost.torch_models.mixing.owners import (
     CONSTANT,
     LEARNED,
@@ -168,14 +168,17 @@ def _masked_by(call: Call, pairs: Tensor, mask: Tensor) -> Tensor:
 def looked_up(call: Call) -> Outcome:
     """`embedding(table, numbers)`: rows for the tokens that the numbers belong to."""
     table, numbers = call.args[:2]
-    asked = call.owners(numbers).unsqueeze(-1).expand(call.result.shape)
-    rows = call.owners(table)
-    found = torch.nn.functional.embedding(numbers, rows.to(torch.float64)).long() if any_owned(rows) else None
-    if found is not None:
-        return Outcome([found], None)
-    learned = everywhere(LEARNED if any_learned(rows) else CONSTANT, call.result.shape)
-    owned = any_owned(asked)
-    return Outcome([asked if owned else learned], PER_TOKEN if owned else None)
+    found = rows_of(call, table, numbers, call.result.shape)
+    moved = any_owned(call.owners(table)) or not any_owned(found)
+    return Outcome([found], None if moved else PER_TOKEN)
+
+
+def rows_of(call: Call, table: Tensor, numbers: Tensor, shape: Shape) -> Tensor:
+    """The owners of the rows of a table that numbers look up: the tokens in it, or else those of the numbers."""
+    asked, rows = call.owners(numbers).unsqueeze(-1).expand(shape), call.owners(table)
+    if any_owned(rows):
+        return torch.nn.functional.embedding(numbers, rows.to(torch.float64)).long()
+    return asked if any_owned(asked) else everywhere(LEARNED if any_learned(rows) else CONSTANT, shape)
 
 
 def scattered(call: Call) -> Outcome:

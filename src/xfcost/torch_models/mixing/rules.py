@@ -201,6 +201,26 @@ def _made_anew(call: Call) -> Outcome:
     return Outcome([everywhere(CONSTANT, result.shape) for result in call.results], None)
 
 
+_MAXIMUM: Final = 2
+
+
+def _bags(call: Call) -> Outcome:
+    """`embedding_bag`: a sum, mean or maximum of the rows that the numbers of each bag look up."""
+    table, numbers, offsets = call.args[:3]
+    found = movement.rows_of(call, table, numbers, (numbers.numel(), table.shape[-1]))
+    weights, hidden = call.argument("per_sample_weights"), call.argument("padding_idx", -1)
+    if weights is not None:
+        found = torch.where(found >= 0, found, call.owners(weights).unsqueeze(-1))
+    found = torch.where((numbers == hidden).unsqueeze(-1), CONSTANT, found) if hidden >= 0 else found
+    ends = [*offsets.tolist(), *([] if call.argument("include_last_offset") else [numbers.numel()])]
+    bags = [torch.arange(start, end) for start, end in itertools.pairwise(ends)]
+    entries = torch.nn.utils.rnn.pad_sequence(bags, batch_first=True, padding_value=-1)
+    lines = torch.where((entries >= 0).unsqueeze(-1), found[entries], CONSTANT)
+    outcome = reduced(call, lines, [1], keeps=False, dependent=call.argument("mode") == _MAXIMUM)
+    rest = [everywhere(CONSTANT, one.shape) for one in call.results[1:]]
+    return Outcome([*outcome.owners, *rest], outcome.finding if any_owned(found) else None)
+
+
 RULES: Final[dict[Any, Rule]] = {
     **dict.fromkeys(aten_operations("mm bmm mv dot vdot"), _product(0, 1)),
     **dict.fromkeys(aten_operations("_cdist_forward _euclidean_dist"), _distances),
@@ -252,6 +272,7 @@ RULES: Final[dict[Any, Rule]] = {
         _made_anew,
     ),
     aten.embedding: movement.looked_up,
+    **dict.fromkeys(aten_operations("_embedding_bag _embedding_bag_forward_only"), _bags),
     **dict.fromkeys(
         aten_operations(
             "scatter index_put index_copy slice_scatter select_scatter scatter_add index_add diagonal_scatter "

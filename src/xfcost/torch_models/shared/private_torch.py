@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import FunctionType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.errors import VersionError
-from xfcost.ledger.tested import TESTED
+from xfcost.ledger.tested import TESTED, LibraryName, names_of
 
 OLDEST, NEWEST = TESTED["torch"]
 
@@ -41,21 +41,7 @@ except ImportError as error:
 
 __all__ = ["disable_current_modes", "pytree"]
 
-
-class Name(NamedTuple):
-    """A private name.
-
-    Attributes:
-        without: what xfcost can't do without it.
-        since: the oldest of the versions run that has it.
-        until: the newest one.
-    """
-
-    without: str
-    since: str = OLDEST
-    until: str = NEWEST
-
-
+_name = names_of("torch")
 _RUN: Final = "a model can't be run"
 _TRACE: Final = "a model can't be traced"
 _CONVOLUTION: Final = "a model with convolutions can't be traced"
@@ -65,34 +51,34 @@ _SPARSE: Final = "sparse tensors can't be counted"
 _STAND_IN: Final = "a model can't be run on copies of its parameters"
 _SLOWER: Final = "nothing: a run on `meta` imports torch's compiler, which takes about a second"
 _COMPILED: Final = "a compiled model can't be run as it was written"
-NAMES: Final[dict[str, Name]] = {
-    "torch.utils._pytree": Name(_RUN),
-    "torch.utils._python_dispatch.TorchDispatchMode": Name(_RUN),
-    "torch.utils._python_dispatch._disable_current_modes": Name(_RUN),
-    "torch._ops.OpOverload._can_decompose": Name(_RUN),
-    "torch._ops.OpOverload._schema": Name(_RUN),
-    "torch._subclasses.fake_tensor.FakeTensorMode": Name("a model can't be run without its numbers"),
-    "torch._C._get_tracing_state": Name(_TRACE),
-    "torch._C._get_value_trace": Name(_TRACE),
-    "torch._convolution": Name(_CONVOLUTION),
-    "torch._meta_registrations.meta_conv": Name(_CONVOLUTION),
-    "torch.library.Library._destroy": Name("a kernel of `meta` can't be replaced for a while"),
-    "torch._C._current_autograd_node": Name(_OWNERS),
-    "torch._C._autograd._get_sequence_nr": Name(_OWNERS),
-    "torch.autograd.graph.Node._sequence_nr": Name(_OWNERS),
-    "torch.autograd.graph._engine_run_backward": Name("a backward pass can't be recorded"),
-    "torch._disable_dynamo": Name(_SLOWER),
-    "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": Name(_SLOWER),
-    "torch.UntypedStorage._cdata": Name(_IDENTITY),
-    "torch.Tensor._base": Name("what a view is a view of can't be found"),
-    "torch.Tensor._is_view": Name("what a view is a view of can't be found"),
-    "torch.Tensor._version": Name("that a run leaves a model's parameters as they were can't be checked"),
-    "torch.Tensor._indices": Name(_SPARSE),
-    "torch.Tensor._values": Name(_SPARSE),
-    "torch.Tensor._nnz": Name(_SPARSE),
-    "torch.nn.Module._modules": Name(_STAND_IN),
-    "torch.nn.Module._compiled_call_impl": Name(_COMPILED),
-    "torch._dynamo.eval_frame.OptimizedModule._orig_mod": Name(_COMPILED),
+NAMES: Final[dict[str, LibraryName]] = {
+    "torch.utils._pytree": _name(_RUN),
+    "torch.utils._python_dispatch.TorchDispatchMode": _name(_RUN),
+    "torch.utils._python_dispatch._disable_current_modes": _name(_RUN),
+    "torch._ops.OpOverload._can_decompose": _name(_RUN),
+    "torch._ops.OpOverload._schema": _name(_RUN),
+    "torch._subclasses.fake_tensor.FakeTensorMode": _name("a model can't be run without its numbers"),
+    "torch._C._get_tracing_state": _name(_TRACE),
+    "torch._C._get_value_trace": _name(_TRACE),
+    "torch._convolution": _name(_CONVOLUTION),
+    "torch._meta_registrations.meta_conv": _name(_CONVOLUTION),
+    "torch.library.Library._destroy": _name("a kernel of `meta` can't be replaced for a while"),
+    "torch._C._current_autograd_node": _name(_OWNERS),
+    "torch._C._autograd._get_sequence_nr": _name(_OWNERS),
+    "torch.autograd.graph.Node._sequence_nr": _name(_OWNERS),
+    "torch.autograd.graph._engine_run_backward": _name("a backward pass can't be recorded"),
+    "torch._disable_dynamo": _name(_SLOWER),
+    "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": _name(_SLOWER),
+    "torch.UntypedStorage._cdata": _name(_IDENTITY),
+    "torch.Tensor._base": _name("what a view is a view of can't be found"),
+    "torch.Tensor._is_view": _name("what a view is a view of can't be found"),
+    "torch.Tensor._version": _name("that a run leaves a model's parameters as they were can't be checked"),
+    "torch.Tensor._indices": _name(_SPARSE),
+    "torch.Tensor._values": _name(_SPARSE),
+    "torch.Tensor._nnz": _name(_SPARSE),
+    "torch.nn.Module._modules": _name(_STAND_IN),
+    "torch.nn.Module._compiled_call_impl": _name(_COMPILED),
+    "torch._dynamo.eval_frame.OptimizedModule._orig_mod": _name(_COMPILED),
 }
 
 
