@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import xfcost
+from followed import run_followed
 from helpers import error_of, xf
 from ownership_cases import D, attention, window_mask
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.torch_models.any_model import mixing
+from xfcost.torch_models.any_model import mixing, run, small_sizes
 from xfcost.torch_models.mixing.follower import Budget
+from xfcost.torch_models.timing.devices import threads_set
 
 
 class Module(nn.Module):
@@ -340,6 +342,50 @@ def test_equal_blocks_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     of_one, spent[:] = sum(spent), []
     analyzed(Stack(*[WINDOW] * 9), TOKENS)
     assert of_one < sum(spent) < 2 * of_one
+
+
+def test_channels_of_an_interpolation_are_followed_once() -> None:
+    """Each of 16 pixels is changed three times, and 64 outputs of one channel are looked at."""
+    double = Module(lambda _, x: F.interpolate(x, scale_factor=2, mode="bilinear"))
+    one, many = (run_followed(double, (torch.randn(1, channels, 4, 4),), {}) for channels in (1, 64))
+    assert one.budget.spent == many.budget.spent == 10_000 + 3 * 16 * 64
+    (found,), (of_many,) = one.noted, many.noted
+    assert found.finding is not None
+    assert of_many.finding is not None
+    assert found.finding.computed is not None
+    assert found.finding.computed.tolist() == of_many.finding.computed.tolist()  # type: ignore[union-attr]
+
+
+def test_channels_with_tokens_of_their_own_are_followed_each() -> None:
+    """Two channels are eight tokens: in each 4 outputs of 8 read one, at the ends and beside them, the others two."""
+    double = Module(lambda _, x: F.interpolate(x, scale_factor=2, mode="linear"))
+    follower = run_followed(double, (torch.randn(1, 2, 4),), {}, {0: (1, 2)})
+    assert follower.budget.spent == 10_000 + 3 * 8 * 16
+
+
+def test_kinds_are_found_with_one_thread() -> None:
+    threads: list[int] = []
+    asks = Module(lambda _, x: (threads.append(torch.get_num_threads()), x * 2)[1])
+    with threads_set(2):
+        analyzed(asks, TOKENS)
+        assert torch.get_num_threads() == 2
+    assert threads[0] == 2
+    assert threads[-1] == 1
+
+
+def test_the_run_that_is_counted_is_not_repeated_to_find_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one sample every run is of another length; of four samples the first is of one, at the given length."""
+    lengths: list[int] = []
+
+    def run_on(how: Any, model: nn.Module, args: Any, kwargs: Any) -> Any:
+        lengths.append(args[0].shape[1])
+        return run.run_on(how, model, args, kwargs)
+
+    monkeypatch.setattr(small_sizes, "run_on", run_on)
+    analyzed(Module(lambda self, x: attention(self.q, x), q=linear()), TOKENS[:1])
+    assert 40 not in lengths
+    analyzed(Module(lambda self, x: attention(self.q, x), q=linear()), TOKENS)
+    assert lengths.count(40) == 1
 
 
 def test_a_limit_of_work_leaves_out_all_kinds_and_splits_no_blocks() -> None:

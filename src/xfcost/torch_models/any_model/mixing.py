@@ -24,6 +24,7 @@ from xfcost.torch_models.mixing.follower import Budget, Follower, LimitReached, 
 from xfcost.torch_models.mixing.verdict import verdicts
 from xfcost.torch_models.shared.environment import collector_paused
 from xfcost.torch_models.shared.private_torch import pytree
+from xfcost.torch_models.timing.devices import threads_set
 
 MOST_BYTES: Final = 2 * 2**30
 # Without a word: random numbers for so many take a second.
@@ -63,8 +64,8 @@ def find_mixing(  # noqa: PLR0913 - options
     """
     try:
         check_parameters(model, name, MOST_BYTES if limit == math.inf else _USUAL_BYTES)
-        with catch_warnings(), collector_paused():  # what its code warns of was seen in the run before
-            simplefilter("ignore")
+        with catch_warnings(), collector_paused(), threads_set(1):  # threads wait for each other: tensors are small
+            simplefilter("ignore")  # what its code warns of was seen in the run before
             return _found(full, on_cpu(), Budget(limit), said, longer)
     except XfcostError as error:
         if limit == math.inf:
