@@ -388,6 +388,21 @@ def test_the_run_that_is_counted_is_not_repeated_to_find_sizes(monkeypatch: pyte
     assert lengths.count(40) == 1
 
 
+def test_large_tensors_are_work_that_is_known_before_they_are_made() -> None:
+    """It runs at N = 3,000 alone, where two operations make N·N numbers four times: 72 million."""
+    devices: list[str] = []
+
+    def wide(self: Any, x: Tensor) -> Tensor:
+        devices.append(x.device.type)
+        y = x + self.table.weight
+        return torch.stack([(y * y.mT * 2).sum() for _ in range(4)])
+
+    module, tokens = Module(wide, table=nn.Embedding(3_000, 1)), torch.randn(1, 3_000, 1)
+    found = xfcost.analyze(module, example_inputs=tokens, trace=False, mixing_limit="8M")
+    assert any("follows more than 8,000,000 tensor elements" in note for note in found.metadata.notes)
+    assert set(devices) == {"meta"}
+
+
 def test_a_limit_of_work_leaves_out_all_kinds_and_splits_no_blocks() -> None:
     module = Stack(*[EVERYTHING] * 4)
     whole, limited = (
