@@ -16,7 +16,7 @@ from helpers import error_of, xf
 from ownership_cases import D, attention, window_mask
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.torch_models.any_model import mixing, run, small_sizes
+from xfcost.torch_models.any_model import mixing
 from xfcost.torch_models.mixing.follower import Budget
 from xfcost.torch_models.timing.devices import threads_set
 
@@ -371,21 +371,6 @@ def test_kinds_are_found_with_one_thread() -> None:
         assert torch.get_num_threads() == 2
     assert threads[0] == 2
     assert threads[-1] == 1
-
-
-def test_the_run_that_is_counted_is_not_repeated_to_find_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one sample every run is of another length; of four samples the first is of one, at the given length."""
-    lengths: list[int] = []
-
-    def run_on(how: Any, model: nn.Module, args: Any, kwargs: Any) -> Any:
-        lengths.append(args[0].shape[1])
-        return run.run_on(how, model, args, kwargs)
-
-    monkeypatch.setattr(small_sizes, "run_on", run_on)
-    analyzed(Module(lambda self, x: attention(self.q, x), q=linear()), TOKENS[:1])
-    assert 40 not in lengths
-    analyzed(Module(lambda self, x: attention(self.q, x), q=linear()), TOKENS)
-    assert lengths.count(40) == 1
 
 
 def test_large_tensors_are_work_that_is_known_before_they_are_made() -> None:

@@ -127,7 +127,7 @@ class Shortened(NamedTuple):
         works = found.works
         for one in self.lists:
             works = one.all_works(works)
-        return found._replace(works=works, elements=self.elements, cache=self.cache(found.cache), plain=False)
+        return found._replace(works=works, elements=self.elements, cache=self.cache(found.cache))
 
     def cache(self, cache: Mapping[str, int]) -> Mapping[str, int]:
         return cache if self.cached is None else self.cached.all_caches(cache)

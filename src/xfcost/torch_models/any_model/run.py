@@ -182,8 +182,6 @@ class RecordedModule(NamedTuple):
     """Was the model told that no token is padding?"""
     stored_unknown: bool = False
     """Did it multiply sparse tensors without numbers? What they store is not known then."""
-    plain: bool = False
-    """Is it a run of all layers without options?"""
 
 
 class CacheNames(NamedTuple):
@@ -324,8 +322,7 @@ def run_on(  # noqa: PLR0913 - options
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     keys, ran = operations.keys, recorder.run.ran
     unknown = recorder.run.stored_unknown
-    plain = not (training or keeps_free or numbers or asked)
-    return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked, unknown, plain)
+    return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked, unknown)
 
 
 # The names under which models take a cache that is no `Cache` of transformers, and return it; the usual ones first.
