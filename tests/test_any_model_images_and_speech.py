@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from transformers_models import cache_name, transformers
+from xfcost.torch_models.running.on_meta import RepeatedShapes
 from xfcost.torch_models.running.surroundings import known_numbers, with_numbers
 
 B, N = 2, 80
@@ -230,6 +231,17 @@ def test_numbers_that_are_known_on_meta_are_those_of_the_cpu() -> None:
         numbers[0] = torch.empty((), dtype=torch.int64, device="meta")  # of which nothing is known
         with pytest.raises(NotImplementedError, match="meta"):
             numbers.tolist()
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 3, 1, 2), (0, 1, 3, 2), (0, 3, 2, 1)])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 6), (2, 1, 5, 1), (1, 6, 1, 3)])
+def test_an_interpolation_on_meta_lies_in_memory_as_torch_lays_it(shape: Any, order: Any, mode: str) -> None:
+    image = torch.empty(shape, device="meta", dtype=torch.float16).permute(order)
+    plain = torch.nn.functional.interpolate(image, (9, 11), mode=mode)
+    with RepeatedShapes():
+        made = torch.nn.functional.interpolate(image, (9, 11), mode=mode)
+    assert (made.shape, made.stride(), made.dtype) == (plain.shape, plain.stride(), plain.dtype)
 
 
 def test_a_run_whose_numbers_are_known_on_meta_has_no_reason_to_be_real() -> None:

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import xfcost
+from followed import run_followed
 from helpers import error_of, xf
 from ownership_cases import D, attention, window_mask
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.torch_models.any_model import mixing
 from xfcost.torch_models.mixing.follower import Budget
+from xfcost.torch_models.timing.devices import threads_set
 
 
 class Module(nn.Module):
@@ -340,6 +342,50 @@ def test_equal_blocks_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     of_one, spent[:] = sum(spent), []
     analyzed(Stack(*[WINDOW] * 9), TOKENS)
     assert of_one < sum(spent) < 2 * of_one
+
+
+def test_channels_of_an_interpolation_are_followed_once() -> None:
+    """Each of 16 pixels is changed three times, and 64 outputs of one channel are looked at."""
+    double = Module(lambda _, x: F.interpolate(x, scale_factor=2, mode="bilinear"))
+    one, many = (run_followed(double, (torch.randn(1, channels, 4, 4),), {}) for channels in (1, 64))
+    assert one.budget.spent == many.budget.spent == 10_000 + 3 * 16 * 64
+    (found,), (of_many,) = one.noted, many.noted
+    assert found.finding is not None
+    assert of_many.finding is not None
+    assert found.finding.computed is not None
+    assert found.finding.computed.tolist() == of_many.finding.computed.tolist()  # type: ignore[union-attr]
+
+
+def test_channels_with_tokens_of_their_own_are_followed_each() -> None:
+    """Two channels are eight tokens: in each 4 outputs of 8 read one, at the ends and beside them, the others two."""
+    double = Module(lambda _, x: F.interpolate(x, scale_factor=2, mode="linear"))
+    follower = run_followed(double, (torch.randn(1, 2, 4),), {}, {0: (1, 2)})
+    assert follower.budget.spent == 10_000 + 3 * 8 * 16
+
+
+def test_kinds_are_found_with_one_thread() -> None:
+    threads: list[int] = []
+    asks = Module(lambda _, x: (threads.append(torch.get_num_threads()), x * 2)[1])
+    with threads_set(2):
+        analyzed(asks, TOKENS)
+        assert torch.get_num_threads() == 2
+    assert threads[0] == 2
+    assert threads[-1] == 1
+
+
+def test_large_tensors_are_work_that_is_known_before_they_are_made() -> None:
+    """It runs at N = 3,000 alone, where two operations make N·N numbers four times: 72 million."""
+    devices: list[str] = []
+
+    def wide(self: Any, x: Tensor) -> Tensor:
+        devices.append(x.device.type)
+        y = x + self.table.weight
+        return torch.stack([(y * y.mT * 2).sum() for _ in range(4)])
+
+    module, tokens = Module(wide, table=nn.Embedding(3_000, 1)), torch.randn(1, 3_000, 1)
+    found = xfcost.analyze(module, example_inputs=tokens, trace=False, mixing_limit="8M")
+    assert any("follows more than 8,000,000 tensor elements" in note for note in found.metadata.notes)
+    assert set(devices) == {"meta"}
 
 
 def test_a_limit_of_work_leaves_out_all_kinds_and_splits_no_blocks() -> None:

@@ -1,6 +1,7 @@
 """torch's private names: one file has them, and a command says what it can't do where one is missing."""
 
 import ast
+import gc
 import runpy
 import subprocess
 import sys
@@ -305,6 +306,15 @@ def test_without_its_wrapper_the_compiler_is_imported_and_the_figures_are_the_sa
     monkeypatch.setattr("xfcost.torch_models.shared.private_torch._WRAPPER", None)
     with no_compiler():
         assert _analyzed().total("macs") == MACS
+
+
+def test_the_collector_passes_over_what_was_there_and_the_compiler_is_still_left_out() -> None:
+    private_torch._wrapped.cache_clear()
+    frozen = gc.get_freeze_count()
+    with private_torch.collector_passes_over():
+        assert gc.get_freeze_count() > frozen
+        assert private_torch._wrapped()
+    assert gc.get_freeze_count() == 0
 
 
 def test_an_operation_that_torch_lacks_is_in_no_call() -> None:

@@ -47,9 +47,8 @@ def insert_parameters(rows: list[ModuleRow], path: str, number: int) -> None:
     mixing: Mixing = "per-token" if looked else "unknown"
     parts = parts_of(path)
     row = Operation(path=_PARAMETERS, title=_PARAMETERS, mixing=mixing, params=number, weights_read=WeightsRead(0))
-    depths = range(len(parts), -1, -1)
-    around = ([n for n, one in enumerate(rows, 1) if one.parts[:depth] == parts[:depth]] for depth in depths)
-    end = next((inside[-1] for inside in around if inside), 0)
+    depths, ends = range(len(parts), -1, -1), range(len(rows), 0, -1)
+    end = next((end for depth in depths for end in ends if rows[end - 1].parts[:depth] == parts[:depth]), 0)
     rows.insert(end, ModuleRow(parts, row))
 
 

@@ -16,7 +16,7 @@ from xfcost.ledger.errors import NoNumbersError, UsageError, XfcostError
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.any_model.row_kinds import Look, Seen, fill
 from xfcost.torch_models.any_model.run import RecordedModule, reached, run_on
-from xfcost.torch_models.any_model.small_sizes import GIVEN_SIZE, Sizes, small_sizes, window_at
+from xfcost.torch_models.any_model.small_sizes import GIVEN_SIZE, Sizes, numbers_made, small_sizes, window_at
 from xfcost.torch_models.any_model.token_axes import Axes, axes_of, axes_text, part_of, refilled, resized
 from xfcost.torch_models.any_model.user_errors import original, raised
 from xfcost.torch_models.any_model.work import Work
@@ -24,12 +24,15 @@ from xfcost.torch_models.mixing.follower import Budget, Follower, LimitReached, 
 from xfcost.torch_models.mixing.verdict import verdicts
 from xfcost.torch_models.shared.environment import collector_paused
 from xfcost.torch_models.shared.private_torch import pytree
+from xfcost.torch_models.timing.devices import threads_set
 
 MOST_BYTES: Final = 2 * 2**30
 # Without a word: random numbers for so many take a second.
 _USUAL_BYTES: Final = 640 * 2**20
 # FLOPs of a run with numbers that take as long as an element that is followed.
 _FLOPS: Final = 5000
+# The same of numbers that it makes: those of masks are looked through.
+_NUMBERS: Final = 8
 Built = tuple[nn.Module, Given]
 """A module with real numbers, and its inputs."""
 OnCPU = Callable[[], Sequence[Built]]
@@ -63,8 +66,8 @@ def find_mixing(  # noqa: PLR0913 - options
     """
     try:
         check_parameters(model, name, MOST_BYTES if limit == math.inf else _USUAL_BYTES)
-        with catch_warnings(), collector_paused():  # what its code warns of was seen in the run before
-            simplefilter("ignore")
+        with catch_warnings(), collector_paused(), threads_set(1):  # threads wait for each other: tensors are small
+            simplefilter("ignore")  # what its code warns of was seen in the run before
             return _found(full, on_cpu(), Budget(limit), said, longer)
     except XfcostError as error:
         if limit == math.inf:
@@ -97,9 +100,10 @@ def _found(
     if len(built) == 1:
         attempts = [small_sizes(model, given, axes, full, budget.spend)]
         if len(attempts[0].inputs) > 1:  # an input may name others by number, as a graph's edges do: they fit one size
-            attempts.append(Sizes([resized(given, axes, {}, None)], GIVEN_SIZE))
+            attempts.append(Sizes([resized(given, axes, {}, None)], GIVEN_SIZE, numbers_made(full.works)))
     failed = ""
-    for inputs, text in attempts:
+    for inputs, text, numbers in attempts:
+        budget.spend(0, numbers // _NUMBERS)  # before they are made, which may take gigabytes
         try:
             looks = _looks(models, inputs, axes, given if len(built) == 1 else None, budget)
         except Exception as error:  # noqa: BLE001 - the ledger stands without kinds, and the reason is reported

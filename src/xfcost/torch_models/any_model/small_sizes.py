@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from math import prod
 from typing import Any, Final, NamedTuple
 
 from torch import nn
@@ -27,6 +28,8 @@ class Sizes(NamedTuple):
 
     inputs: list[Given]
     text: str
+    numbers: int = 0
+    """Numbers that the operations of these runs make."""
 
 
 def small_sizes(
@@ -42,7 +45,7 @@ def small_sizes(
     batch = 1 if _samples(given, axes) > _FEW_SAMPLES else None
     alone = resized(given, axes, {}, batch)
     try:
-        compared = run_on(full.how, model, alone.args, alone.kwargs)
+        compared = run_on(full.how, model, alone.args, alone.kwargs)  # `full` may have filled caches
     except Exception:  # a module may want as many samples as it was given
         if batch is None:
             raise
@@ -53,9 +56,15 @@ def small_sizes(
     for apart in (_APART, 1):  # a chunk more is no growth
         found = found if len(found) > 1 else _running(sizes, works, axes, compared, apart)
     if len(found) < 2:  # noqa: PLR2004 - growth is between two
-        return Sizes([alone], GIVEN_SIZE)
+        return Sizes([alone], GIVEN_SIZE, numbers_made(compared.works))
     *names, last = [size for size, _, _ in found]
-    return Sizes([inputs for _, inputs, _ in found], f"{', '.join(names)} and {last}{' tokens' if texts else ''}")
+    text = f"{', '.join(names)} and {last}{' tokens' if texts else ''}"
+    return Sizes([inputs for _, inputs, _ in found], text, sum(numbers_made(works) for _, _, works in found))
+
+
+def numbers_made(works: Iterable[Work]) -> int:
+    """The numbers of all outputs."""
+    return sum(work.calls * sum(map(prod, work.outputs)) for work in works)
 
 
 def _running(

@@ -75,7 +75,7 @@ from xfcost.torch_models.any_model.user_errors import (
 from xfcost.torch_models.build import MOST_BLOCKS
 from xfcost.torch_models.memory.peak import check_room, within_room
 from xfcost.torch_models.running.surroundings import default_dtype
-from xfcost.torch_models.shared.private_torch import fake_tensor_mode
+from xfcost.torch_models.shared.private_torch import collector_passes_over, fake_tensor_mode
 from xfcost.torch_models.timing.growth import memory_of
 
 _REAL: Final = "weights with real numbers"
@@ -226,7 +226,8 @@ class NamedModule:
                     _, own, letters = self._made(device, lengths)
                     alike, published = None if self._letters else self._alike, self.target.published
                     name = published.title if published else self.target.name or None
-                    ledger = ledger_at_lengths(built_at, own, letters, how, on_cpu, name=name, alike=alike)
+                    with collector_passes_over():
+                        ledger = ledger_at_lengths(built_at, own, letters, how, on_cpu, name=name, alike=alike)
                     if published is not None:
                         metadata = msgspec.structs.replace(ledger.metadata, **published.metadata)
                         ledger = msgspec.structs.replace(ledger, metadata=metadata)

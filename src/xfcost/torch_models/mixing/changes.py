@@ -11,12 +11,19 @@ from torch import Tensor
 from xfcost.torch_models.mixing.call import PER_TOKEN, Call, Finding, Outcome, ids
 from xfcost.torch_models.mixing.owners import CONSTANT, content, everywhere, home, vectors
 from xfcost.torch_models.mixing.perturb import OwnedUnits, differs, influences, random_like
-from xfcost.torch_models.shared.private_torch import pytree, schema_of
+from xfcost.torch_models.shared.private_torch import aten_operations, pytree, schema_of
 
 _MOST_PLACES: Final = 300
 _MOST_OUTPUTS: Final = 20_000_000
 _ROUNDING: Final = 1e-9
 _CHANGES: Final = 3
+# Each channel, along axis 1 of their input, is computed for itself, and as all others.
+_BY_CHANNEL: Final = frozenset(
+    aten_operations(
+        "upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa "
+        "_upsample_bicubic2d_aa"
+    )
+)
 
 
 def by_changes(call: Call) -> Outcome:
@@ -34,6 +41,8 @@ def by_changes(call: Call) -> Outcome:
     runs_again = not random and not schema_of(call.func).is_mutable and _is_inexact(result)
     if not runs_again or not 0 < len(places) <= min(_MOST_PLACES, _MOST_OUTPUTS // max(1, result.numel())):
         raise NotImplementedError("it has no rule")
+    if call.packet in _BY_CHANNEL and bool((owners[0] == owners[0][:, :1]).all()):
+        numbers, owners, result = {0: numbers[0][:, :1]}, [owners[0][:, :1]], result[:, :1]
 
     call.run.budget.spend(0, _CHANGES * len(places) * result.numel())
     kind = torch.complex128 if any(map(torch.is_complex, numbers.values())) else torch.float64
@@ -58,12 +67,12 @@ def by_changes(call: Call) -> Outcome:
     if int(depends.sum(0).max()) <= 1:
         table = torch.tensor([*places, CONSTANT])
         at = torch.where(depends.any(0), depends.to(torch.int8).argmax(0), len(places))
-        return Outcome([vectors(table[at]), *others], PER_TOKEN)
+        return Outcome([vectors(table[at]).expand(call.result.shape), *others], PER_TOKEN)
     fixed = _is_linear(run, line, home(units.owners) >= 0)
     homes = [home(one) for one in owners if one.shape == result.shape and bool((home(one) >= 0).any())]
     kept = (_kept_tokens(one, depends, places) for one in homes)
     made, finding = next(filter(None, kept), None) or _new_places(call, depends, places, overlap=fixed)
-    return Outcome([made, *others], finding._replace(content_dependent=not fixed))
+    return Outcome([made.expand(call.result.shape), *others], finding._replace(content_dependent=not fixed))
 
 
 def _is_inexact(value: Tensor) -> bool:

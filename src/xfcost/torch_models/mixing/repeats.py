@@ -105,8 +105,10 @@ def _mask(value: Tensor) -> Tensor:
     """What a rule may use of the values: of floats, which are 0 and which so low that they hide; nothing if none is."""
     if not value.is_floating_point():
         return value.clone()
-    special = (value == 0).to(torch.int8) + 2 * (value <= NEGLIGIBLE)
-    return special if bool(special.any()) else special.new_empty(0)
+    value = narrow(value)
+    if int(value.count_nonzero()) == value.numel() and (not value.numel() or bool(value.amin() > NEGLIGIBLE)):
+        return torch.empty(0, dtype=torch.int8)
+    return (value == 0).view(torch.int8).add_((value <= NEGLIGIBLE).view(torch.int8), alpha=2)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

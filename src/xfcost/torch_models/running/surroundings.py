@@ -376,15 +376,14 @@ def unchanged(model: nn.Module, made: Copy = cloned, shares: Callable[[Tensor], 
         UserWarning: the model wrote to another parameter. On `meta` there is nothing to write to.
     """
     versions = _versions(model)
-    holders = list(_holders(model))
-    contents = [one.contents() for one in holders]
+    held = list(_holders(model))
     try:
         devices = sorted({one.device.index for one in model.parameters() if one.is_cuda})
         with _uncompiled(model), without_fast_path(), _random_states_kept(devices):
-            _stand_in(model, holders, made, shares)
+            _stand_in(model, held, made, shares)
             yield
     finally:
-        for holder, content in zip(holders, contents, strict=True):
+        for holder, content in held:
             if not _same(holder.contents(), content):
                 holder.restore(content)
         written = [name for name, version in _versions(model).items() if version != versions.get(name)]
@@ -485,8 +484,10 @@ _FOREIGN: Final = sys.stdlib_module_names - {"__main__", "argparse", "collection
 _LEAVES: Final = (Tensor, type, ModuleType, FunctionType, MethodType)
 
 
-def _holders(model: nn.Module) -> Iterator[_Holder]:
+def _holders(model: nn.Module) -> Iterator[tuple[_Holder, list[Any]]]:
     """What holds the state of a model: its attributes, containers in them, attributes of other objects in them.
+
+    Each comes with its contents.
 
     Nothing of an object's own code runs.
     """
@@ -511,8 +512,9 @@ def _holders(model: nn.Module) -> Iterator[_Holder]:
         if kind in _STATES:
             found.append(_State(_STATES[kind](one)))
         for holder in found:
-            waiting.extend(holder.contents())
-        yield from found
+            contents = holder.contents()
+            waiting.extend(contents)
+            yield holder, contents
 
 
 _PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size))
@@ -535,7 +537,7 @@ def _same(values: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _stand_in(
-    model: nn.Module, holders: Iterable[_Holder], made: Copy, shares: Callable[[Tensor], bool] | None
+    model: nn.Module, held: Iterable[tuple[_Holder, list[Any]]], made: Copy, shares: Callable[[Tensor], bool] | None
 ) -> None:
     tables = (one for one in model.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag))
     written = {id(table.weight) for table in tables if table.max_norm is not None}
@@ -564,7 +566,8 @@ def _stand_in(
             copies[id(value)] = nn.Parameter(copy, value.requires_grad) if isinstance(value, nn.Parameter) else copy
         return copies[id(value)]
 
-    for holder in holders:
+    with_tensors = (one for one, before in held if any(issubclass(kind, tuple | Tensor) for kind in map(type, before)))
+    for holder in with_tensors:
         contents = holder.contents()
         own = list(map(copied, contents))
         if not _same(own, contents):
