@@ -371,6 +371,12 @@ class NamedModule:
         return self._models[key]
 
     def _new(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
+        """A new one, with the same random weights every time: they choose experts."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return self._seeded(device, lengths)
+
+    def _seeded(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
         if self._code is None:
             if self._arguments:
                 raise UsageError(
