@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
@@ -48,9 +47,6 @@ def test_growth_is_that_without_padding_and_names_its_range():
     growth = comparison.growth["Swin-T"]
     assert (growth["N"], growth["factor"], growth["padded"]) == (3136, 4, False)
     assert growth["macs"] == pytest.approx(1.0, abs=0.01)
-    text = report_text(comparison)
-    assert "attention memory 1.00 (N = 3,136 to 12,544, without padding)" in text
-    assert "attention memory 2.00 (to 4·N)" in text
 
 
 def test_growth_looks_back_where_positions_end():
@@ -65,7 +61,6 @@ def test_growth_is_unknown_where_nothing_else_fits():
     settings = ["embed.1.length=1023", "input.length=1023"]
     growth = xfcost.compare("gpt2", "gpt2", settings=settings).growth["GPT-2 (124M)"]
     assert set(growth.values()) == {None}
-    assert "–" in xfcost.compare("gpt2", "gpt2", settings=settings)._repr_html_()
 
 
 def test_growth_of_a_wide_image_keeps_its_shape():
@@ -128,7 +123,7 @@ def test_two_rows_of_one_name_are_refused(monkeypatch):
 
     usual = Window.operations
     monkeypatch.setattr(Window, "operations", twice)
-    with pytest.raises(ValueError, match="2 rows are called"):
+    with pytest.raises(ValueError, match="2 rows"):
         count(place(load("swin-t"), Run()))
 
 
@@ -186,24 +181,13 @@ def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
     assert of_macs(comparison) == [(886, 887, "Quadratic", "Linear")]
     (searched,) = comparison.searches
     assert (searched.kind, searched.first, searched.last, searched.grain) == ("lengths", 1, 2**20, 1)
-    told = " ".join(report_text(comparison).split())
     assert searched.every == 128
-    assert "crossovers at equal N (counted from N = 1 to 1,048,576, not every one):" in told
-    assert (
-        f"crossovers at equal N (at {searched.points} N from 1 to 1,048,576, every one to 128; between counted sizes "
-        "the order may change again):"
-    ) in " ".join(report_text(comparison, verbose=True).split())
-    assert "MACs: Quadratic costs less up to N = 886, Linear from N = 887 on" in told
 
 
 def test_at_equal_costs_neither_costs_less(tmp_path: Path) -> None:
     # (1796 - 24) / 2 = 886: as much for both there
     comparison = pair(tmp_path, 1796)
     assert of_macs(comparison) == [(885, 887, "Quadratic", "Linear")]
-    told = " ".join(report_text(comparison).split())
-    assert "MACs: Quadratic costs less up to N = 885, Linear from N = 887 on" in told
-    told = " ".join(report_text(comparison, verbose=True).split())
-    assert "MACs: Quadratic costs less up to N = 885, equal at N = 886, Linear from N = 887 on" in told
     # (1048 - 24) / 2 = 512, which is one of the points that are looked at first
     assert of_macs(pair(tmp_path, 1048)) == [(511, 513, "Quadratic", "Linear")]
 
@@ -217,8 +201,6 @@ def test_the_range_ends_where_positions_do(tmp_path: Path) -> None:
     comparison = pair(tmp_path, 1797, positions=886)
     assert comparison.searches[0].last == 886
     assert of_macs(comparison) == []
-    told = " ".join(report_text(comparison).split())
-    assert "crossovers at equal N: none found (counted from N = 1 to 886, not every one)" in told
 
 
 def test_a_text_in_chunks_is_looked_at_in_chunks() -> None:
@@ -389,8 +371,6 @@ def test_beside_whole_blocks_every_change_of_order_is_found() -> None:
 
 
 WORDS = {"MACs": "macs", "mixing MACs": "mixing_macs", "attention memory": "attention_bytes"}
-# A range that is named without its end is held at so many N.
-OPEN_RANGE = 600
 TEXTS = [
     ("common-full", "common-reformer"),
     ("common-full", "common-longformer"),
@@ -476,55 +456,6 @@ def test_what_is_said_of_an_n_or_a_range_is_true_of_every_n_of_it(systems: tuple
                 assert found in (None, (claim.cheaper,)), (claim, n)
                 held += found is not None
     assert held > 0
-
-
-def test_a_change_seen_on_the_way_is_reported_with_both_its_neighbours() -> None:
-    # 64 landmarks stand for whole segments: 256 tokens need no padding, 257 are padded to 320.
-    comparison = xfcost.compare("common-full", "common-nystrom", N=4096)
-    search = comparison.searches[0]
-    (orders,) = ([one for one in search.orders if one.quantity == "attention_bytes" and one.first > 64] for _ in "1")
-    told = dict(order_lines(comparison))["attention_bytes"]
-    assert f"at all {len(orders)}" not in told
-    assert "equal up to N = 64, then the order changes 4 times" in told
-    assert "Nyströmformer from N = 264 on" in told
-
-
-def test_ties_are_reported_as_ties() -> None:
-    told = dict(order_lines(xfcost.compare("common-full", "common-reformer", N=300)))
-    assert "Full attention and Reformer (LSH) are equal up to N = 64" in told["mixing_macs"]
-    assert "up to N = 1,023, equal at N = 1,024, Full attention from N = 1,025" in told["attention_bytes"]
-    found = xfcost.compare("resnet-50", "convnext-t")
-    words = " ".join(report_text(found, verbose=True).split())
-    assert re.search(r"attention memory: ResNet-50 and ConvNeXt-T are equal at all \d+ counted", words)
-    assert "attention memory: ResNet-50 and ConvNeXt-T" not in " ".join(report_text(found).split())
-
-
-def test_of_many_changes_it_is_reported_at_how_many_which_costs_less() -> None:
-    comparison = xfcost.compare("resnet-50", "convnext-t")
-    told = dict(order_lines(comparison))["macs"]
-    orders = [one for one in comparison.searches[0].orders if one.quantity == "macs"]
-    changes = sum(before.cheaper != after.cheaper for before, after in pairwise(orders))
-    points = Counter[str | None]()
-    for one in orders:
-        points[one.cheaper] += one.points
-    assert changes > 3
-    assert (
-        f"then the order changes {changes} times (ResNet-50 at {points['ResNet-50']}, ConvNeXt-T at "
-        f"{points['ConvNeXt-T']} of {sum(points.values())} counted)"
-    ) in told
-
-
-def test_a_few_tokens_are_no_crossover() -> None:
-    # Linformer projects to 256 rows: it costs more up to N = 511 in MACs (4·N·d·256 against 2·N²·d), less from 513
-    text = report_text(xfcost.compare("common-full", "common-linformer"))
-    lines = text[text.index("crossovers at equal N") :].split("\n\n")[0].splitlines()
-    full, other = "Full attention", "Linformer"
-    assert " ".join(" ".join(lines[1:]).split()) == (
-        f"MACs: {full} costs less up to N = 511, {other} from N = 513 on; "
-        f"attention memory: {full} costs less up to N = 255, {other} from N = 257 on"
-    )
-    assert lines[0].startswith("crossovers at equal N (counted from N = 1 to ")
-    assert all(one.startswith("    ") for one in lines[2:])  # lines that are wrapped keep the indent
 
 
 def test_the_quick_search_finds_the_changes_that_padding_makes() -> None:
