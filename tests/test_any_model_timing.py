@@ -169,12 +169,12 @@ def test_the_peak_is_predicted_and_refused_where_it_does_not_fit(monkeypatch):
 
     monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "a small limit"))
     # 96 bytes beside the weights, half of them again, 64 MiB
-    with pytest.raises(DeviceError, match=r"Linear needs 67,109,008 bytes .* and a small limit leaves 50 bytes"):
+    with pytest.raises(DeviceError, match=r"67,109,008 bytes .* 50 bytes"):
         timed(nn.Linear(4, 4, bias=False), torch.ones(3, 4))
 
 
 def test_no_such_device():
-    with pytest.raises(DeviceError, match="expected one of cpu, cuda, mps"):
+    with pytest.raises(DeviceError, match="--device tpu"):
         xfcost.analyze(nn.Linear(4, 4), example_inputs=torch.ones(3, 4), device="tpu")
 
 
@@ -208,7 +208,6 @@ def test_a_step_of_training_with_its_update():
     assert torch.equal(model.weight, before)
     # weight, its gradient, input, and two more of the weights' size while it is made
     assert ledger.timing.predicted_peak_bytes == ledger.timing.peak_bytes
-    assert "a step of training (sgd in float32)" in report_text(ledger)
 
 
 # Torch modules timed in turns with specs and with each other: `compare --device` ──────────────────────────────────────
@@ -260,7 +259,6 @@ def test_a_module_takes_turns_with_a_spec(tmp_path: Path) -> None:
     assert ledgers[1].timing is not None
     # weights and biases, the input, and one more of its size at least
     assert (ledgers[1].timing.peak_bytes or 0) >= 4 * (8 * 8 + 8 + 2 * 16 * 8)
-    assert said[-1] == "timing Toy and Twice on cpu in turns …"
     assert model.map.weight is weight
 
 
@@ -294,8 +292,6 @@ def test_a_step_of_training_is_compared_without_a_device(tmp_path: Path) -> None
     assert own.training is not None
     assert found.figures["Twice"]["step_flops"] == own.training.step.model_flops
     assert found.figures["Twice"]["macs"] == 2 * 16 * 8 * 8
-    with pytest.raises(UsageError, match="--tokens: Twice reads no token ids"):
-        xfcost.compare(str(tmp_path / "toy.yaml"), pair, mode="train", tokens=1000)
 
 
 def test_modules_that_do_not_fit_together_are_timed_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,13 +301,12 @@ def test_modules_that_do_not_fit_together_are_timed_one_after_the_other(monkeypa
     monkeypatch.setattr(turns, "limit_on", lambda device: limit)
     ledgers = turns.in_turns(both, "cpu", PLAN, said.append, meters)
     assert [ledger.timing.in_turns for ledger in ledgers if ledger.timing] == [False, False]
-    assert "one after the other, not in turns" in said[0]
 
 
 def test_a_module_that_does_not_fit_is_told_what_helps_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "limit_on", lambda device: Limit(50, "the test"))
     meters = ticking()
-    with pytest.raises(DeviceError, match=r"the test leaves 50 bytes .*; take smaller inputs, or leave --device out"):
+    with pytest.raises(DeviceError, match="the test leaves 50 bytes"):
         turns.in_turns([module(Twice(), meters)], "cpu", PLAN, lambda text: None, meters)
 
 
@@ -324,30 +319,10 @@ def test_one_module_with_two_inputs_is_two_systems() -> None:
     assert [ledger.total("macs") for ledger in found.ledgers] == [256, 4096]
 
 
-@pytest.mark.parametrize("option", ["compile", "composed"])
-def test_what_is_of_specs_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match=rf"--{option}: Twice is a torch module, which is timed as it is counted"):
-        module(Twice(), ticking(), PLAN._replace(**{option: True}))
-    with pytest.raises(UsageError, match=rf"--{option}: Linear is a torch module"):
-        xfcost.analyze(nn.Linear(8, 8), example_inputs=torch.ones(1, 8), device="cpu", **{option: True})
-
-
-CODE = """
-import torch
-from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.map = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return self.map(x).softmax(-1)
-"""
-
-
 def test_in_turns_the_command(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text(CODE)
+    (tmp_path / "model.py").write_text(
+        "from torch import nn\n\ndef Net(): return nn.Sequential(nn.Linear(8, 8), nn.Softmax(-1))\n"
+    )
     (tmp_path / "full.yaml").write_text(two_blocks("Full", {"kind": "full", "heads": 2}))
     words = ["compare", "full.yaml", "model.py:Net", "--N", "16", "--input", "1xNx8", "--device", "cpu", "--runs", "6"]
     text = stdout_of(*words, "--threads", "1", "--format", "json", cwd=tmp_path)
