@@ -409,7 +409,7 @@ def test_a_report_timed_with_other_threads_says_so(here):
     found = diff(first, "b.json")
     assert found.seconds is None
     assert found.changes == ()
-    assert any("timed with another threads" in note for note in found.notes)
+    assert any("timed with another number of threads" in note for note in found.notes)
 
 
 def predicted_report(here, name, seconds, low, high):

@@ -11,7 +11,7 @@ from helpers import csv_of, error_of, xf
 from measured import HEADER, THERE, changed, row, timed
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.paper_tables import survey_of
-from xfcost.counting.survey import explanations, growth, mixing_parts, survey_lines, with_keys
+from xfcost.counting.survey import growth, mixing_parts, survey_lines, with_keys
 from xfcost.ledger.errors import UsageError
 from xfcost.report.survey import document
 from xfcost.spec.load import load, presets_with
@@ -52,11 +52,6 @@ BY_HAND = {
 @pytest.fixture(scope="module")
 def lines():
     return {line.preset: line for line in survey_lines(Run())}
-
-
-def test_a_system_keeps_its_line():
-    with pytest.raises(UsageError, match="--set survey=null: every system needs its line of the survey"):
-        survey_lines(Run(), ["survey=null"])
 
 
 @pytest.mark.parametrize("preset", BY_HAND)
@@ -131,14 +126,6 @@ def test_kinds_and_weights_are_those_of_the_mixing_operations(lines):
     assert lines["common-axial"].reads == ("√N",)
 
 
-def test_why_it_does_not_decode_as_printed_is_explained(lines):
-    why = dict(explanations(list(lines.values())))
-    assert why["Funnel Transformer"].endswith("and the first must not depend on the second.")
-    assert "It decodes approximately: later tokens" in why["Reformer"]
-    assert "According to the survey" not in why["Linformer"]  # the survey agrees that it doesn't
-    assert "decodes" not in why["Longformer"]
-
-
 def test_a_variant_of_a_system_is_no_line_of_the_survey(tmp_path):
     file = tmp_path / "wide.yaml"
     file.write_text("extends: common-full\nname: wide\nset: {stages.0.dim: 96}\n", encoding="utf-8")
@@ -201,10 +188,10 @@ def test_rows_run_otherwise_than_full_attention_are_not_compared(tmp_path):
 
 
 def test_a_file_without_one_full_attention_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"has no measured row of common-full"):
+    with pytest.raises(UsageError, match="no measured row"):
         survey_of(Run(), (), written(tmp_path, measured_rows({("common-axial", 64): 1.0})), print)
     there = [msgspec.structs.replace(one, machine=THERE) for one in measured_rows(SECONDS)]
-    with pytest.raises(UsageError, match=r"has 2 series of common-full"):
+    with pytest.raises(UsageError, match="2 series"):
         survey_of(Run(), (), written(tmp_path, [*measured_rows(SECONDS), *there]), print)
 
 
@@ -221,19 +208,6 @@ def test_formats(tmp_path):
     assert target.read_text(encoding="utf-8").count(r"\begin{tabular}") == 3
     markdown = xf("survey", "--format", "markdown", "--verbose").stdout
     assert "- **BigBird.** Every block reads" in markdown
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--from", "none.jsonl"], "none.jsonl"),
-        (["--format", "xml"], "--format xml: expected one of"),
-        (["--set", "stages.0.foo=1"], "foo"),
-        (["-o", "a.png"], "the ending says the format"),
-    ],
-)
-def test_bad_input_is_refused(words, expected):
-    assert expected in error_of("survey", *words)
 
 
 @pytest.mark.parametrize("width", ["80", "100"])
