@@ -1,13 +1,12 @@
 """What a comparison says: growth, scores, and where costs cross."""
 
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xfcost
-from helpers import report_text
 from specs import architecture_of, counted
 from strategies import as_yaml
 from xfcost.counting.comparison import Comparison
@@ -367,10 +365,9 @@ def test_beside_whole_blocks_every_change_of_order_is_found() -> None:
     assert [one.points for one in quick.searches] == [8 + 16 + 1]
 
 
-# What `compare` prints of crossovers, held against the count: at every N of a named range, at every named point
+# The orders of a comparison, held against the count: at every N of a range that was counted whole, and at its ends ────
 
 
-WORDS = {"MACs": "macs", "mixing MACs": "mixing_macs", "attention memory": "attention_bytes"}
 TEXTS = [
     ("common-full", "common-reformer"),
     ("common-full", "common-longformer"),
@@ -379,16 +376,6 @@ TEXTS = [
     ("common-full", "common-sliding"),
 ]
 IMAGES = [("resnet-50", "swin-t", "convnext-t"), ("swin-t", "swinv2-t-w8-256")]
-
-
-class Claim(NamedTuple):
-    """From `first` to `last`, `cheaper` costs less; None: both cost the same."""
-
-    quantity: str
-    systems: tuple[str, str]
-    cheaper: str | None
-    first: int
-    last: int
 
 
 @cache
@@ -400,61 +387,22 @@ def costs(preset: str, n: int) -> dict[str, int] | None:
     return {name: curve(ledger) for name, curve in CURVES.items()}
 
 
-def order_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """(quantity, text) of every order below the heading of crossovers at equal N, with --verbose."""
-    text = report_text(comparison, verbose=True).partition("crossovers at equal N")[2].split("\n\n")[0]
-    text = text.partition("crossovers at equal image sizes")[0]
-    parts = re.split(r"(?:\n  |; )(?=MACs: |mixing MACs: |attention memory: )", re.sub(r"\n {3,}", " ", text))
-    for part in parts[1:]:
-        quantity, _, told = " ".join(part.split()).partition(": ")
-        yield WORDS[quantity], told
-
-
-def number(text: str) -> int:
-    return int(text.replace(",", ""))
-
-
-def claims(comparison: Comparison, quantity: str, told: str) -> Iterator[Claim]:
-    """What a line says of points and ranges, as far as every N of them was counted; beyond, of the ends of ranges."""
-    search = next(one for one in comparison.searches if all(name in told for name in one.systems))
-    first, second = search.systems
-    both = re.escape(f"{first} and {second} are equal")
-    who = rf"(?P<who>{both}|equal|{re.escape(first)}|{re.escape(second)})(?: costs less)?"
-    claim = re.compile(rf"{who} (?P<how>up to|at|from) N = (?P<from>[\d,]*\d)(?: to N = (?P<to>[\d,]*\d))?")
-    for found in claim.finditer(told):
-        at = number(found["from"])
-        start = search.first if found["how"] == "up to" else at
-        end = number(found["to"]) if found["to"] else search.every if found["how"] == "from" else at
-        cheaper = found["who"] if found["who"] in search.systems else None
-        yield Claim(quantity, search.systems, cheaper, start, min(end, search.every))
-        for one_n in (at, number(found["to"] or found["from"])):
-            yield Claim(quantity, search.systems, cheaper, one_n, one_n)
-    rest = re.sub(r"then the order changes \d+ times \([^)]*(\([^)]*\)[^)]*)*\)", "", claim.sub("", told))
-    assert "N =" not in rest, rest
-
-
-def cheaper(claim: Claim, presets: dict[str, str], n: int) -> tuple[str | None] | None:
-    """Which of the two costs less at N; nothing where one of them can't have it."""
-    here = [costs(presets[name], n) for name in claim.systems]
-    if here[0] is None or here[1] is None:
-        return None
-    one, other = (here[0][claim.quantity], here[1][claim.quantity])
-    return (None if one == other else claim.systems[one > other],)
-
-
 @pytest.mark.parametrize("systems", [*TEXTS, *IMAGES], ids="-".join)
-def test_what_is_said_of_an_n_or_a_range_is_true_of_every_n_of_it(systems: tuple[str, ...]) -> None:
+def test_an_order_is_true_of_every_n_of_its_range(systems: tuple[str, ...]) -> None:
     comparison = xfcost.compare(*systems, N=None if systems in IMAGES else 4096)
     presets = dict(zip(comparison.names, systems, strict=True))
     held = 0
-    for quantity, told in order_lines(comparison):
-        for claim in claims(comparison, quantity, told):
-            for n in range(claim.first, claim.last + 1):
+    for searched in comparison.searches:
+        for order in searched.orders:
+            for n in {*range(order.first, min(order.last, searched.every) + 1), order.first, order.last}:
                 if systems in IMAGES and round(n**0.5) ** 2 != n:
                     continue
-                found = cheaper(claim, presets, n)
-                assert found in (None, (claim.cheaper,)), (claim, n)
-                held += found is not None
+                first, second = (costs(presets[name], n) for name in searched.systems)
+                if first is None or second is None:
+                    continue
+                one, other = first[order.quantity], second[order.quantity]
+                assert order.cheaper == (None if one == other else searched.systems[one > other]), (order, n)
+                held += 1
     assert held > 0
 
 

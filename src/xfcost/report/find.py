@@ -185,7 +185,10 @@ def _budget_line(found: FindResult, one: LeftOut) -> str:
 
 def _excess(excess: float) -> str:
     """`27 % over`; of more than a limit again, `2.34× as much`."""
-    return f"{100 * excess:.2g} % over" if excess < 0.99 else f"{units.ratio(1 + excess)} as much"
+    return f"{100 * excess:.2g} % over" if excess < _FAR else f"{units.ratio(1 + excess)} as much"
+
+
+_FAR: Final = 0.99
 
 
 def notes(found: FindResult) -> list[str]:
