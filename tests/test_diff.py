@@ -381,14 +381,18 @@ def test_files_of_measurements_that_have_nothing_in_common(here):
         diff(before, runs_file(here / "d.jsonl", changed(row("A", 64), batch=8)))
 
 
+def report_with(here, name, **more):
+    """A saved report with `more` fields."""
+    (here / name).write_text(json.dumps(json.loads(xfcost.analyze("vit", trace=False).to_json()) | more), "utf-8")
+    return name
+
+
 def timed_report(here, name, seconds, low, high, **more):
     """A saved report whose run was timed, a hundredth of the time in its first operation."""
-    fields = json.loads(xfcost.analyze("vit", trace=False).to_json())
-    timing = timed(seconds, low, high, **more).timing
-    fields["timing"] = msgspec.to_builtins(timing)
-    fields["operations"][0]["seconds"] = seconds / 100
-    (here / name).write_text(json.dumps(fields), encoding="utf-8")
-    return name
+    operations = json.loads(xfcost.analyze("vit", trace=False).to_json())["operations"]
+    operations[0]["seconds"] = seconds / 100
+    timing = msgspec.to_builtins(timed(seconds, low, high).timing) | more
+    return report_with(here, name, timing=timing, operations=operations)
 
 
 def test_timed_reports_have_a_verdict(here):
@@ -403,23 +407,15 @@ def test_timed_reports_have_a_verdict(here):
 
 def test_a_report_timed_with_other_threads_says_so(here):
     first = timed_report(here, "a.json", 1.0, 0.98, 1.02)
-    fields = json.loads((here / "a.json").read_text(encoding="utf-8"))
-    fields["timing"]["threads"] = 1
-    (here / "b.json").write_text(json.dumps(fields), encoding="utf-8")
-    found = diff(first, "b.json")
+    found = diff(first, timed_report(here, "b.json", 1.0, 0.98, 1.02, threads=1))
     assert found.seconds is None
     assert found.changes == ()
     assert any("timed with another number of threads" in note for note in found.notes)
 
 
-def predicted_report(here, name, seconds, low, high):
-    fields = json.loads(xfcost.analyze("vit", trace=False).to_json())
-    fields["prediction"] = {
-        "device": "cpu", "machine": "P", "threads": 4, "seconds": seconds, "low": low, "high": high,
-        "calibrated": "2025-01-31",
-    }  # fmt: skip
-    (here / name).write_text(json.dumps(fields), encoding="utf-8")
-    return name
+def predicted_report(here, name, seconds, low, high, calibrated="2025-01-31"):
+    device = {"device": "cpu", "machine": "P", "threads": 4, "calibrated": calibrated}
+    return report_with(here, name, prediction=device | {"seconds": seconds, "low": low, "high": high})
 
 
 def test_predictions_differ_beyond_their_error_or_not(here):
@@ -434,10 +430,7 @@ def test_predictions_differ_beyond_their_error_or_not(here):
 
 
 def test_predictions_of_two_calibrations_are_not_compared(here):
-    first, second = predicted_report(here, "a.json", 1.0, 0.8, 1.25), predicted_report(here, "b.json", 1.1, 0.9, 1.4)
-    fields = json.loads((here / second).read_text(encoding="utf-8"))
-    fields["prediction"]["calibrated"] = "2025-02-28"
-    (here / second).write_text(json.dumps(fields), encoding="utf-8")
-    found = diff(first, second)
+    first = predicted_report(here, "a.json", 1.0, 0.8, 1.25)
+    found = diff(first, predicted_report(here, "b.json", 1.1, 0.9, 1.4, "2025-02-28"))
     assert found.predicted_seconds is None
     assert any("another calibration" in note for note in found.notes)

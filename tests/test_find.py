@@ -349,25 +349,17 @@ def test_other_times_are_refused(text):
 # Budgets: how they are read, and what memory they limit ───────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("quantity", "given", "limit"),
-    [
-        ("macs", "25G", 25 * 10**9),
-        ("macs", "25 GMACs", 25 * 10**9),
-        ("macs", 25e9, 25 * 10**9),
-        ("macs", "1e9", 10**9),
-        ("params", "30M", 30 * 10**6),
-        ("params", "7B", 7 * 10**9),
-        ("params", "30M params", 30 * 10**6),
-        ("memory", "2GiB", 2 * 1024**3),
-        ("memory", "500 MB", 500 * 10**6),
-        ("memory", "0.5 GiB", 2**29),
-        ("memory", "1024B", 1024),
-        ("memory", 2**31, 2**31),
-    ],
-)
-def test_a_budget_is_read_in_its_unit(quantity: str, given: object, limit: int) -> None:
-    assert read_budgets({quantity: given}) == (Budget(quantity, limit),)
+LIMITS = {
+    "macs": {"25G": 25 * 10**9, "25 GMACs": 25 * 10**9, 25e9: 25 * 10**9, "1e9": 10**9},
+    "params": {"30M": 30 * 10**6, "7B": 7 * 10**9, "30M params": 30 * 10**6},
+    "memory": {"2GiB": 2**31, "500 MB": 500 * 10**6, "0.5 GiB": 2**29, "1024B": 1024, 2**31: 2**31},
+}
+
+
+@pytest.mark.parametrize("quantity", LIMITS)
+def test_a_budget_is_read_in_its_unit(quantity: str) -> None:
+    for given_, limit in LIMITS[quantity].items():
+        assert read_budgets({quantity: given_}) == (Budget(quantity, limit),)
 
 
 UNITS = {
