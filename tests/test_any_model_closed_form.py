@@ -112,40 +112,36 @@ def test_padded_windows_step_with_their_side(side: int, N: int) -> None:
         assert found.others == {r: f"{each}·N + {each * (7 - r)}" for r in range(1, 7)}
 
 
-def test_a_stride_is_a_period_of_two() -> None:
-    def signal(N: int) -> Tensor:
-        return torch.zeros(1, 3, N, device="meta")
+class Pairs(nn.Module):
+    """Products of pairs of tokens: of even numbers of tokens alone."""
 
-    # ⌈N/2⌉ places, 3·4 channels, a kernel of 3
-    found = form(analyzed(nn.Conv1d(3, 4, 3, stride=2, padding=1), 10, signal))
-    assert (found.macs, found.period, found.remainder, found.others) == ("18·N", 2, 0, {1: "18·N + 18"})
-
-
-def test_a_square_grid_is_counted_at_squares() -> None:
-    # N/4 places, 8·3 channels, a kernel of 2×2; of odd sides the last row and column is left out
-    found = form(analyzed(Grid(), 36))
-    assert (found.macs, found.period, found.counted_in) == ("24·N", 2, "√N")
-    assert all(round(size**0.5) ** 2 == size for size in found.sizes)
+    def forward(self, x: Tensor) -> Tensor:
+        pairs = x.view(1, -1, 2, 8)
+        return pairs @ pairs.mT
 
 
-def test_where_even_n_run_alone_it_is_counted_at_even_n() -> None:
-    class Pairs(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            pairs = x.view(1, -1, 2, 8)
-            return pairs @ pairs.mT
-
-    # N/2 pairs, 2·2·8 products each
-    found = form(analyzed(Pairs(), 20))
-    assert (found.macs, found.period, found.sizes) == ("16·N", 1, (20, 22, 40, 62, 106))
-
-
-def test_a_recurrence_is_linear() -> None:
-    def sequence(N: int) -> Tensor:
-        return torch.zeros(N, 1, 4, device="meta")
-
-    # four gates: 4·(4 + 5)·5 a step
-    found = form(analyzed(nn.LSTM(4, 5), 10, sequence))
-    assert (found.macs, found.period) == ("180·N", 1)
+@pytest.mark.parametrize(
+    ("module", "shape", "N", "expected"),
+    [
+        # ⌈N/2⌉ places, 3·4 channels, a kernel of 3
+        (nn.Conv1d(3, 4, 3, stride=2, padding=1), lambda N: (1, 3, N), 10, ("18·N", 2, {1: "18·N + 18"}, "N")),
+        # N/4 places, 8·3 channels, a kernel of 2×2; of odd sides the last row and column is left out
+        (Grid(), lambda N: (1, N, 8), 36, ("24·N", 2, None, "√N")),
+        # N/2 pairs, 2·2·8 products each
+        (Pairs(), lambda N: (1, N, 8), 20, ("16·N", 1, {}, "N")),
+        # four gates: 4·(4 + 5)·5 a step
+        (nn.LSTM(4, 5), lambda N: (N, 1, 4), 10, ("180·N", 1, {}, "N")),
+    ],
+    ids=["stride", "square grid", "even N", "recurrence"],
+)
+def test_periods_and_sizes(module: nn.Module, shape: Callable[[int], tuple[int, ...]], N: int, expected: Any) -> None:
+    found = form(analyzed(module, N, lambda N: torch.zeros(*shape(N), device="meta")))
+    others = found.others if expected[2] is not None else None
+    assert (found.macs, found.period, others, found.counted_in) == expected
+    if isinstance(module, Pairs):
+        assert found.sizes == (20, 22, 40, 62, 106)
+    if isinstance(module, Grid):
+        assert all(round(size**0.5) ** 2 == size for size in found.sizes)
 
 
 def test_what_is_no_polynomial_is_said() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import xfcost
 from any_models import TOKENS, Model, two_blocks
 from helpers import report_text, stdout_of, table_of, xf
+from repositories import spec as spec_of
 from xfcost.api.accounts import AccountOptions, ready_to_time
 from xfcost.api.runs import make_run
 from xfcost.ledger.errors import DeviceError, UsageError
@@ -213,12 +214,6 @@ def test_a_step_of_training_with_its_update():
 # Torch modules timed in turns with specs and with each other: `compare --device` ──────────────────────────────────────
 
 PLAN = TimingPlan(runs=3, threads=1)
-SPEC = """
-name: Toy
-input: {kind: vectors, length: 16, channels: 8}
-stages:
-  - {dim: 8, depth: 1, pattern: [[{kind: full, heads: 2}, {kind: mlp, ratio: 2}]]}
-"""
 
 
 class Twice(nn.Module):
@@ -237,18 +232,23 @@ def module(model: nn.Module, meters: Meters, plan: TimingPlan = PLAN) -> ModuleO
     return system.on_device(Run(), How(trace=False, device="cpu", timing=plan, meters=meters))
 
 
-def spec(folder: Path, meters: Meters) -> SystemOnDevice:
-    (folder / "toy.yaml").write_text(SPEC)
-    loaded = load(str(folder / "toy.yaml"))
+@pytest.fixture
+def toy(tmp_path: Path) -> str:
+    (tmp_path / "toy.yaml").write_text(spec_of("Toy", depth=1))
+    return str(tmp_path / "toy.yaml")
+
+
+def spec(toy: str, meters: Meters) -> SystemOnDevice:
+    loaded = load(toy)
     ready = ready_to_time(loaded, Run(), "cpu", AccountOptions(orders=False))
     return SystemOnDevice(ready, "cpu", PLAN, meters)
 
 
-def test_a_module_takes_turns_with_a_spec(tmp_path: Path) -> None:
+def test_a_module_takes_turns_with_a_spec(toy: str) -> None:
     meters, model = ticking(), Twice()
     weight = model.map.weight
     said: list[str] = []
-    both = [spec(tmp_path, meters), module(model, meters)]
+    both = [spec(toy, meters), module(model, meters)]
     ledgers = turns.in_turns(both, "cpu", PLAN, said.append, meters)
     assert [ledger.metadata.name for ledger in ledgers] == ["Toy", "Twice"]
     for ledger in ledgers:
@@ -262,13 +262,11 @@ def test_a_module_takes_turns_with_a_spec(tmp_path: Path) -> None:
     assert model.map.weight is weight
 
 
-def test_steps_of_training_take_turns(tmp_path: Path) -> None:
+def test_steps_of_training_take_turns(toy: str) -> None:
     meters, model = ticking(), Twice()
     weight = model.map.weight.detach().clone()
-    (tmp_path / "toy.yaml").write_text(SPEC)
     run = make_run(mode="train", optimizer="sgd")
-    loaded = load(str(tmp_path / "toy.yaml"))
-    ready = ready_to_time(loaded, run, "cpu", AccountOptions(orders=False))
+    ready = ready_to_time(load(toy), run, "cpu", AccountOptions(orders=False))
     system = ModuleSystem(GivenModule(model, torch.ones(1, 16, 8)))
     how = How(trace=False, plan=run.plan, device="cpu", timing=PLAN)
     both = [SystemOnDevice(ready, "cpu", PLAN, meters), system.on_device(run, how._replace(meters=meters))]
@@ -284,10 +282,9 @@ def test_steps_of_training_take_turns(tmp_path: Path) -> None:
     assert model.map.weight.grad is None
 
 
-def test_a_step_of_training_is_compared_without_a_device(tmp_path: Path) -> None:
-    (tmp_path / "toy.yaml").write_text(SPEC)
+def test_a_step_of_training_is_compared_without_a_device(toy: str) -> None:
     pair = (Twice(), torch.ones(1, 16, 8))
-    found = xfcost.compare(str(tmp_path / "toy.yaml"), pair, mode="train", optimizer="sgd")
+    found = xfcost.compare(toy, pair, mode="train", optimizer="sgd")
     own = xfcost.analyze(pair[0], example_inputs=pair[1], mode="train", optimizer="sgd", trace=False)
     assert own.training is not None
     assert found.figures["Twice"]["step_flops"] == own.training.step.model_flops

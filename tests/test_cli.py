@@ -74,37 +74,29 @@ class TestAgreement:
         """The cell under `trace` of the scores."""
         return next(line for line in text.splitlines() if "Attention scores" in line).split()[-1]
 
-    def test_all_agrees(self):
-        text = report_text(self.joined())
-        assert self.cell(text) == "="
-        assert "≠" not in text
-        assert "agrees exactly, in all 20 operations" in text
-
-    @pytest.mark.parametrize("how", [{"times": 11}, {"lacking": True}])
-    def test_a_row_that_differs_in_anything_is_marked(self, how):
+    @pytest.mark.parametrize(
+        ("how", "cell", "told"),
+        [
+            ({}, "=", "agrees exactly, in all 20 operations"),
+            ({"times": 11}, "≠", "DISAGREE in 1 place\n"),
+            ({"lacking": True}, "≠", "DISAGREE in 1 place\n"),
+            ({"more": True}, "=", "stages.0.block.0.roll operation: counted –, traced 1"),
+            ({"uncounted": ["aten::sort"]}, "=", "agree in all 20 operations, but 1 thing was not counted"),
+            (
+                {"times": 11, "more": True, "uncounted": ["aten::sort"]},
+                "≠",
+                "DISAGREE in 2 places, and 1 thing was not",
+            ),
+        ],
+        ids=["all agree", "a row differs", "a row lacks", "a row more", "uncounted", "all at once"],
+    )
+    def test_each_difference_is_marked_and_counted(self, how, cell, told):
         text = report_text(self.joined(**how))
-        assert self.cell(text) == "≠"
-        assert text.count("≠") == 1
-        assert "counted and traced DISAGREE in 1 place\n" in text
-        assert "stages.0.block.0.scores" in text
-
-    def test_a_row_that_only_the_trace_has_is_listed(self):
-        text = report_text(self.joined(more=True))
-        assert "≠" not in text
-        assert "DISAGREE in 1 place\n" in text
-        assert "stages.0.block.0.roll operation: counted –, traced 1" in text
-
-    def test_what_was_not_counted_is_no_disagreement(self):
-        text = report_text(self.joined(uncounted=["aten::fft (3 times)", "aten::sort"]))
-        assert "DISAGREE" not in text
-        assert "agrees exactly" not in text
-        assert "agree in all 20 operations, but 2 things were not counted" in text
-        assert "not counted: aten::sort" in text
-        assert self.cell(text) == "="
-
-    def test_both(self):
-        text = report_text(self.joined(times=11, more=True, uncounted=["aten::sort"]))
-        assert "DISAGREE in 2 places, and 1 thing was not counted" in text
+        assert told in text
+        assert self.cell(text) == cell
+        assert text.count("≠") == (cell == "≠")
+        assert ("DISAGREE" in text) == bool(how.keys() - {"uncounted"})
+        assert ("agrees exactly" in text) == (not how)
 
 
 class TestCompare:
@@ -355,10 +347,6 @@ xfcost.cli.main()
 
 
 class TestOthers:
-    def test_list_names_every_preset(self):
-        told = json.loads(xf("list", "--format", "json").stdout)
-        assert {"vit", "swin", "gpt2", "gpt3", "transformer-big"} <= {row["preset"] for row in told}
-
     @pytest.mark.rest
     def test_list_totals(self):
         told = json.loads(xf("list", "--totals", "--format", "json").stdout)

@@ -189,13 +189,6 @@ def test_json_and_csv_have_every_model(found):
     assert set(QUANTITIES) - {"seconds", "tf32_seconds"} <= set(frame.columns)
 
 
-@pytest.mark.parametrize("form", ["markdown", "latex", "table"])
-def test_every_format_has_the_table(found, form):
-    text = document(found, left_out=True).text(form)
-    assert found.rows[0].name in text
-    assert "refused" in text
-
-
 def test_the_front_alone(found):
     text = document(found, front_only=True).text("table")
     table = [line for line in text.splitlines() if line.startswith(("*  ", "   s"))]

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 import xfcost
 from helpers import xf
-from xfcost.api.runs import make_run
 from xfcost.counting.find import space
 from xfcost.counting.find.costs import Costs
 from xfcost.counting.find.result import FindResult, Question
@@ -146,16 +145,6 @@ GIVEN = {
 def test_chosen_spaces(name: str, mode: str) -> None:
     draw = random.Random(name)  # noqa: S311 - no secret
     check(name, read_variables(GIVEN[name]), Run(mode=mode, batch=2), draw, 25)  # type: ignore[arg-type]
-
-
-def test_depths_and_widths_by_hand() -> None:
-    found = xfcost.find("vit", vary={"stages.0.depth": range(1, 5), "**.ratio": [2, 4]}, sort="macs", top=8)
-    assert found.space == found.searched == found.fits == 8
-    for row in found.rows:
-        depth, ratio = row.values
-        ledger = xfcost.analyze("vit", settings=[f"stages.0.depth={depth}", f"**.ratio={ratio}"], trace=False)
-        assert row.figures["macs"] == ledger.total("macs")
-        assert row.figures["memory"] == inference_memory(ledger).total
 
 
 def test_a_prefill_has_the_cache_of_its_decode_step() -> None:
@@ -328,14 +317,6 @@ def test_a_part_that_is_counted_often_says_so(monkeypatch: pytest.MonkeyPatch) -
     find_in_ranges(varied, Run(), Question(), progress=FindProgress(said.append))
     part = "6 combinations of stages.0.dim, **.heads in one part of the model are counted one by one"
     assert said == ["6 configurations of 2 keys", part]
-
-
-def test_options_are_those_of_analyze() -> None:
-    assert make_run(batch=2).batch == 2
-    row = xfcost.find("swin-t", vary={"stages.0.depth": [2]}, size=256, batch=2, dtype="bfloat16").rows[0]
-    ledger = xfcost.analyze("swin-t", size=256, batch=2, dtype="bfloat16", trace=False)
-    assert row.figures["macs"] == ledger.total("macs")
-    assert row.figures["memory"] == inference_memory(ledger).total
 
 
 TINY = {

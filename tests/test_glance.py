@@ -57,32 +57,26 @@ def holding(ledger, *operations):
     return glance([msgspec.structs.replace(ledger, rows=tuple(rows), metadata=metadata)])
 
 
-def test_any_mixing_operation_with_parameters_is_an_exception(ledgers):
-    # 12 blocks of 7
-    assert parameter_sentence(holding(ledgers[0], "scores")) == (
-        "Mixing operations hold no parameters, with one exception: the attention scores QKᵀ "
-        "(false: 84 of 22,055,356, 0.0 %). All other parameters belong to per-token operations."
-    )
+SOME = "Mixing operations hold no parameters, with "
+MOST = "Here mixing operations do hold parameters (false: "
 
 
-def test_beside_the_bias_another_is_a_second_exception(ledgers):
-    sentence = parameter_sentence(holding(ledgers[1], "scores"))
-    assert "with 2 exceptions: the relative position bias (false: 23,322 of 28,288,438, 0.1 %) and the " in sentence
-    assert "the attention scores QKᵀ (false: 84 of 28,288,438, 0.0 %)." in sentence
-
-
-def test_where_most_mixing_operations_hold_parameters_it_is_told(ledgers):
-    # scores and the weighted sum, not the softmax
-    sentence = parameter_sentence(holding(ledgers[0], "scores", "weighted_sum"))
-    assert sentence.startswith("Here mixing operations do hold parameters (false: 168 of 22,055,440, 0.0 %), in: Att")
-    assert "Attention scores QKᵀ, Weighted sum AV." in sentence
-    assert "no parameters" not in sentence
-
-
-def test_a_mask_is_no_mixing_operation_without_parameters(ledgers):
-    # the table, the scores, the bias's addition, the softmax and the weighted sum: 3 of 5 hold some
-    sentence = parameter_sentence(holding(ledgers[1], "scores", "weighted_sum"))
-    assert sentence.startswith("Here mixing operations do hold")
+@pytest.mark.parametrize(
+    ("preset", "operations", "start", "told"),
+    [
+        # 12 blocks of 7
+        (0, ["scores"], SOME, "one exception: the attention scores QKᵀ (false: 84 of 22,055,356, 0.0 %)."),
+        (1, ["scores"], f"{SOME}2 exceptions", "the attention scores QKᵀ (false: 84 of 28,288,438, 0.0 %)."),
+        # scores and the weighted sum, not the softmax
+        (0, ["scores", "weighted_sum"], MOST, "168 of 22,055,440, 0.0 %), in: Attention scores QKᵀ, Weighted sum AV."),
+        # the table, the scores, the bias's addition, the softmax and the weighted sum: 3 of 5, and a mask is none
+        (1, ["scores", "weighted_sum"], MOST, ""),
+    ],
+)
+def test_mixing_operations_with_parameters_are_exceptions_or_most(ledgers, preset, operations, start, told):
+    sentence = parameter_sentence(holding(ledgers[preset], *operations))
+    assert sentence.startswith(start)
+    assert told in sentence
 
 
 def test_a_system_that_mixes_nothing_says_so(ledgers):
