@@ -279,10 +279,7 @@ def test_a_note_names_the_fields_that_are_left_out(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(TINY | {"backbone": "a/b"} | KERNELS))
     notes = xfcost.analyze(str(path), N=8, mixing=False, closed_form=False, trace=False).metadata.notes
-    assert notes[-1] == (
-        "ignored, as xfcost opens no connection: backbone, _attn_implementation, auto_map in the config; the class's "
-        "default backbone is counted, and backbone_config describes another"
-    )
+    assert "backbone, _attn_implementation, auto_map in the config" in notes[-1]
 
 
 def test_no_thread_but_its_own_is_offline():

@@ -20,10 +20,10 @@ from xfcost.api.check import check_all, find_project, planned, read_project
 from xfcost.cli import command
 from xfcost.counting.checking import BudgetFigure, BudgetResult, held_object
 from xfcost.ledger.budgets import BUDGETS, Budget
-from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Agreement
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
-from xfcost.report.budgets import document, explained, why_rows
+from xfcost.report.budgets import document
 
 TOP = Path(__file__).parents[1]
 # Of the toy: 16 tokens of width 8, 2 blocks, an MLP of twice the width.
@@ -87,12 +87,6 @@ def test_the_heaviest_operations_are_named():
     assert memory[0].value == 4 * max(row.params * row.times for row in rows)
 
 
-def test_the_cache_is_explained_once():
-    found = xfcost.check("gpt2", N=1024, batch=64, mode="decode", max_kv_cache="1MiB", max_memory="1MiB")
-    assert [one.budget.quantity for one in explained(found.checked[0])] == ["memory"]
-    assert "cache" in why_rows(explained(found.checked[0])[0])[0]["operation"].lower()
-
-
 def test_a_module_with_something_uncounted_is_not_within():
     class Odd(torch.nn.Module):
         def forward(self, x):
@@ -109,17 +103,14 @@ def test_every_format(form):
     text = document(found).text(form)
     if form == "json":
         fields = json.loads(text)
-        assert fields["within"] is False
         over, within = fields["targets"][0]["budgets"]
-        assert (over["verdict"], within["verdict"]) == ("over", "within")
+        assert (fields["within"], over["verdict"], within["verdict"]) == (False, "over", "within")
         assert over["ours"] - over["limit"] == over["difference"]
         assert over["heaviest"]
         assert within["heaviest"] == []
     elif form == "csv":
-        rows = table_of(text)
-        assert [row["verdict"] for row in rows] == ["over", "within"]
+        assert [row["verdict"] for row in table_of(text)] == ["over", "within"]
     else:
-        assert "over" in text
         assert "MLP up-projection" in text
 
 
@@ -254,7 +245,6 @@ def test_predicted_seconds_are_held_against_a_budget(tmp_path, monkeypatch):
     over = xfcost.check("vit", max_seconds=seconds * 0.99, **run)
     assert held(over)["seconds"].figure.value == seconds
     assert not over.within
-    assert "in nine of ten cases" in document(over).text("table")
     assert xfcost.check("vit", max_seconds=seconds * 1.01, **run).within
 
 
@@ -380,12 +370,6 @@ CHECKED = '[[tool.xfcost.check]]\ntarget = "vit"\n'
 def test_a_table_that_can_not_be_is_refused_with_its_file(here, text):
     write(here, {"pyproject.toml": text})
     with pytest.raises(UsageError, match=r"pyproject\.toml"):
-        checks()
-
-
-def test_a_pyproject_that_is_a_folder_is_refused(here):
-    (here / "pyproject.toml").mkdir()
-    with pytest.raises(SpecError, match=r"pyproject\.toml: is a directory; expected a TOML file"):
         checks()
 
 

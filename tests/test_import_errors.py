@@ -130,10 +130,8 @@ def test_unknown_fields_can_be_ignored_and_supported_ones_can_not(tmp_path: Path
 @pytest.mark.parametrize("model_type", ["qwen3", "convnextv2", "umt5", "mistral3", "lama"])
 def test_no_other_model_is_proposed_for_a_model_type(model_type: str, tmp_path: Path) -> None:
     path = write(tmp_path, {"model_type": model_type, "architectures": ["NotSupported"]})
-    with pytest.raises(SpecError) as error:
+    with pytest.raises(SpecError, match=f"^(?!.*did you mean).*'{model_type}'"):
         import_config(path)
-    assert "did you mean" not in str(error.value)
-    assert f"'{model_type}' is not supported, nor is its architecture 'NotSupported'" in str(error.value)
 
 
 # Written by other libraries, or read by code that the model is not: nothing of what is counted hangs on them.
@@ -284,14 +282,6 @@ def test_a_public_model_s_config_gives_its_preset(config: str, preset: str, tmp_
     ours, known = load(str(file)).spec, load(preset).spec
     assert (ours.stages, ours.encoder, ours.decoder) == (known.stages, known.encoder, known.decoder)
     assert (ours.embed, ours.head, ours.residual, ours.input) == (known.embed, known.head, known.residual, known.input)
-
-
-def test_the_top_says_where_it_comes_from(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model_type": "gpt2", "_name_or_path": "/home/me/models/mine\n"}))
-    lines = import_config(path).text.splitlines()
-    assert lines[0].startswith("# Made by `xfcost import` from ")
-    assert "name: mine (GPT2LMHeadModel)" in lines
 
 
 def test_a_name_is_never_an_instruction(tmp_path: Path) -> None:

@@ -34,10 +34,7 @@ def test_json_and_csv_have_every_block():
     }  # fmt: skip
 
 
-def test_markdown_and_latex_have_the_answer_and_the_lines():
-    markdown = xf("reach", "swin-t", "--format", "markdown").stdout
-    assert "every token depends on every other after block 7 of 12" in markdown
-    assert "| stage 1 · block 2 | SW-MSA " in markdown
+def test_latex_has_the_lines():
     latex = xf("reach", "swin-t", "--format", "latex").stdout
     assert "\\begin{tabular}" in latex
     assert "6.2" in latex
