@@ -362,6 +362,7 @@ CHECKED = '[[tool.xfcost.check]]\ntarget = "vit"\n'
         f'[tool.xfcost]\nmax-macs = "1G"\n{CHECKED}on = "h100-sxmx8"\n',
         '[tool]\nxfcost = "vit"\n',
         "tool = 3\n",
+        "[tool.xfcost\n",
         f"x = {'9' * 4400}\n",
         f"x = {'[' * 3000}{']' * 3000}\n",
         '[tool.xfcost]\nmax-increase = "2"\n',
