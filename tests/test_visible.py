@@ -80,8 +80,6 @@ def test_no_report_has_it(spec: Path, words: list[str]) -> None:
     assert done.returncode == 0
     assert not OBEYED.search(done.stdout)
     assert not OBEYED.search(done.stderr)
-    if words == ["analyze", "--no-trace"]:
-        assert r"\x1b[2J\u202egnp.exe\u2066\x7f\x9b31m\u200b" in done.stdout
 
 
 # A command at the start of a line, behind a line end in a file's name, and one that runners find anywhere.
@@ -188,11 +186,9 @@ def test_no_error_has_it(tmp_path: Path, key: str) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="names of files with control characters")
 def test_no_file_name_has_it(tmp_path: Path) -> None:
+    (tmp_path / "\x1b[2J\u202e.yaml").write_text("name: 1\n")
     for name in ("\x1b[2J\u202e.yaml", "no\x1b[2J.yaml"):
-        file = tmp_path / name
-        if name.startswith("\x1b"):
-            file.write_text("name: 1\n")
-        assert not OBEYED.search(error_of("analyze", file))
+        assert not OBEYED.search(error_of("analyze", tmp_path / name))
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])

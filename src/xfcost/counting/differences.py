@@ -349,7 +349,7 @@ def _another(verb: str, first: object, second: object, names: Sequence[str]) -> 
     for name in names:
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
-            word = "calibration" if name == "calibrated" else name
+            word = {"calibrated": "calibration", "threads": "number of threads"}.get(name, name)
             return f"{verb} with another {word} ({one}, and then {other}): seconds are not compared"
     return None
 

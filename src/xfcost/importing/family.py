@@ -25,7 +25,7 @@ from xfcost.spec.reader import path_text, read_file, shown_value, value_at
 # The names of 21,841 classes, twice, are two megabytes.
 CONFIG: Final = Expected(
     what="a config.json of transformers",
-    missing="`xfcost import` reads a local file and fetches none",
+    missing="expected a local file; nothing is fetched",
     large="a config is a page of JSON",
     most_bytes=16_000_000,
 )

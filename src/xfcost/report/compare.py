@@ -371,7 +371,9 @@ def _extremes(comparison: Comparison, short: dict[str, str]) -> str:
     if not known:
         return f"{words}: none counted"
     least, most = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
-    return f"{words}: {short[least]} has the least ({text(known[least])}), {short[most]} the most ({text(known[most])})"
+    ledgers = dict(zip(comparison.names, comparison.ledgers, strict=True))
+    low, high = (f"{bounded(ledgers[name], quantity)}{text(known[name])}" for name in (least, most))
+    return f"{words}: {short[least]} has the least ({low}), {short[most]} the most ({high})"
 
 
 def _overview(comparison: Comparison, *, verbose: bool) -> Iterator[Part]:

@@ -180,7 +180,15 @@ def _budget_line(found: FindResult, one: LeftOut) -> str:
     if one.nearest is None or one.excess is None:
         return f"{text}, all of them over another budget too" if len(found.question.budgets) > 1 else text
     alone = "" if one.alone == one.count else f"{one.alone:,} over it alone, "
-    return f"{text} ({alone}nearest: {short_name(found, one.nearest)}, {100 * one.excess:.2g} % over)"
+    return f"{text} ({alone}nearest: {short_name(found, one.nearest)}, {_excess(one.excess)})"
+
+
+def _excess(excess: float) -> str:
+    """`27 % over`; of more than a limit again, `2.34× as much`."""
+    return f"{100 * excess:.2g} % over" if excess < _FAR else f"{units.ratio(1 + excess)} as much"
+
+
+_FAR: Final = 0.99
 
 
 def notes(found: FindResult) -> list[str]:

@@ -142,8 +142,10 @@ def expanded(names: Sequence[str], published: Collection[str] = ()) -> list[str]
             continue
         matching = fnmatch.filter([*preset_names(), *published], name)
         if not matching:
-            what, more = ("preset or published model", " and `xfcost list --models`") if published else ("preset", "")
-            raise UsageError(f"{shown(name)}: no {what} matches; `xfcost list`{more} names them")
+            what, lists = "preset", "`xfcost list` names them"
+            if published:
+                what, lists = "preset or published model", "`xfcost list` and `xfcost list --models` name them"
+            raise UsageError(f"{shown(name)}: no {what} matches; {lists}")
         result += [preset for preset in matching if preset not in result]
     return result
 

@@ -316,7 +316,7 @@ def find_in_ranges(
     """
     check_asked(run, question.budgets)
     total = varied.size
-    keys = f"{len(varied.variables)} key{'s' if len(varied.variables) > 1 else ''}"
+    keys = units.number_of(len(varied.variables), "key")
     if limit is None and total > MOST_CONFIGURATIONS:
         raise UsageError(
             f"--vary: {total:,} configurations of {keys}, more than {MOST_CONFIGURATIONS:,}; take longer steps, or "
@@ -324,7 +324,8 @@ def find_in_ranges(
         )
     sampled = limit is not None and limit < total
     searched = limit if sampled and limit is not None else total
-    progress.said(f"{total:,} configurations of {keys}" + (f", {searched:,} drawn at random" if sampled else ""))
+    drawn = f", {searched:,} drawn at random" if sampled else ""
+    progress.said(f"{units.number_of(total, 'configuration')} of {keys}{drawn}")
     run = with_defaults(run, ())
     dtype = chosen_for((), run).dtype
     question = checked_on(run.on, dtype, question)

@@ -31,18 +31,19 @@ from xfcost.counting.find.costs import (
 )
 from xfcost.counting.find.variables import Assigned, Variable, assigned
 from xfcost.formulas.component import Enter, Mixer, Place, Residual
-from xfcost.ledger.errors import UsageError, XfcostError, printable
+from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import LabelledPart, Part, Stream, schedule
 from xfcost.spec.checks import is_reversible
-from xfcost.spec.grammar import Spec, StageSpec, StreamSpec, converted, split_path
+from xfcost.spec.grammar import Spec, StageSpec, StreamSpec, converted
+from xfcost.spec.grammar_errors import spec_error
 from xfcost.spec.inputs import streams_of
 from xfcost.spec.load import Loaded
 from xfcost.spec.placement import Placement, Shape, place
 from xfcost.spec.reader import YamlPath, path_text
 from xfcost.spec.run import Run, chosen_for, weights_of
 
-_NUMBERS: Final = re.compile(r"\d[\d,.]*(?:[ ×x,]+\d[\d,.]*)*(?:, …)?")
+_NUMBERS: Final = re.compile(r"(?:(?<!\S)-)?\d[\d,.]*(?:[ ×x,]+\d[\d,.]*)*(?:, …)?")
 
 
 class ReasonNumbers:
@@ -442,8 +443,7 @@ class Builder:
                 try:
                     loaded, refused = self._with_values(own, local), None
                 except msgspec.ValidationError as error:
-                    words, at = split_path(str(error))
-                    refused = f"{printable(at.lstrip('.'))}: {words}" if at else words
+                    refused = message(spec_error(str(error), self._data, self._loaded.source))
             if refused is not None:
                 yield UnitOutcome(refused=refused, invalid=True)
                 continue

@@ -241,7 +241,7 @@ def _checked_token(token: Sequence[int], grid: InputGrid) -> tuple[int, ...]:
     if len(token) != len(sides):
         example = ",".join(str(side // 2) for side in sides)
         raise UsageError(
-            f"--token {text}: the {grid.unit}s are on {sides_text(sides)}; expected "
+            f"--token {text}: the grid of {grid.unit}s is {sides_text(sides)}; expected "
             f"{'one number' if len(sides) == 1 else f'{len(sides)} numbers'}, as in --token {example}"
         )
     if any(not 0 <= place < side for place, side in zip(token, sides, strict=True)):

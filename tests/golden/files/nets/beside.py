@@ -1,0 +1,3 @@
+"""What model.py imports."""
+
+WIDTH = 4
