@@ -106,3 +106,16 @@ def test_notes_are_few_but_for_verbose(words: tuple[str, ...]) -> None:
     assert "more note" not in long
     assert "data moved" in long or words[0] == "compare"
     assert "data moved" not in short
+
+
+@pytest.mark.parametrize(
+    ("spec", "attention", "numbers"),
+    [
+        ("transformer-xl-enwik8", "fused", 512 * 1024),  # masked scores of positions: 512 queries, 512 keys of a memory
+        ("retnet-1.3b", "eager", 2048**2),  # decays
+        ("mvitv2-t", "eager", 56**2 * 14**2),  # scores of positions, keys pooled by 4
+    ],
+)
+def test_the_matrix_of_a_head_is_that_of_one(spec: str, attention: str, numbers: int) -> None:
+    ledger = xfcost.analyze(spec, attention=attention, dtype="float32", trace=False)
+    assert ledger.attention_memory()["per_head"] == 4 * numbers

@@ -115,7 +115,7 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "train": (
         ("step_flops", "FLOPs of a step"),
         ("step_bytes", "memory of a step, without the loss"),
-        ("run_days", "time of the run (days)"),
+        ("run_days", "time of the run"),
     ),
 }
 
@@ -296,7 +296,7 @@ class OverviewColumn(NamedTuple):
             return units.ratio(comparison.ratios[name][self.quantity], 3)
         value = comparison.figures[name].get(self.quantity)
         bound = bounded(comparison.ledgers[comparison.names.index(name)], self.quantity) if value else ""
-        return f"{'≥' if bound else ''}{figure_text(self.quantity, value)}"
+        return f"{'≥' if bound else ''}{figure_text(self.quantity, value, headed=True)}"
 
 
 COLUMNS: Final = (
