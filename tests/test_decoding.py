@@ -294,13 +294,25 @@ def test_the_cache_of_cross_attention_by_hand() -> None:
     assert ledger.cache.bytes == 3 * 107 * of_token
 
 
-def test_the_cache_of_llama_3_by_hand() -> None:
-    """32 layers · 2 (K, V) · 8 heads · 128 · 2 bytes = 131,072 bytes per token; 4 samples of 8,192: 4 GiB."""
-    ledger = analyze("llama3-8b", N=8192, batch=4, dtype="bfloat16", mode="decode", trace=False)
+@pytest.mark.parametrize(
+    ("preset", "dtype", "numbers"),
+    [
+        ("llama3-8b", "bfloat16", 32 * 2 * 8 * 128),  # 32 layers, K and V, 8 heads of 128
+        ("gpt2", "float32", 12 * 2 * 12 * 64),
+    ],
+)
+def test_the_cache_of_a_language_model_by_hand(preset: str, dtype: str, numbers: int) -> None:
+    ledger = analyze(preset, N=512, batch=4, dtype=dtype, mode="decode", trace=False)
+    element = {"bfloat16": 2, "float32": 4}[dtype]
     assert ledger.cache is not None
-    assert (ledger.cache.bytes_per_token, ledger.cache.bytes, ledger.cache.state_bytes) == (131072, 4 * 2**30, 0)
-    # all 8,030,261,248 weights but the embedding, 128,256 · 4,096, of which 4 samples look up a row each
+    assert (ledger.cache.bytes_per_token, ledger.cache.state_bytes) == (numbers * element, 0)
+    assert ledger.cache.bytes == 4 * 512 * numbers * element
+
+
+def test_a_step_reads_all_weights_and_of_the_embedding_a_row_for_each_sample() -> None:
+    ledger = analyze("llama3-8b", N=8192, batch=4, dtype="bfloat16", mode="decode", trace=False)
     assert ledger.step is not None
+    # all 8,030,261,248 but the embedding, 128,256 · 4,096
     assert ledger.step.weight_bytes == 2 * (8_030_261_248 - 128_256 * 4096 + 4 * 4096)
     assert ledger.step.intensity == pytest.approx(ledger.total("flops") / ledger.step.bytes_read)
 
@@ -312,13 +324,6 @@ def test_a_step_of_a_decoder_reads_no_weights_of_the_encoder_and_of_its_keys() -
     ledger = analyze("t5-small", mode="decode", N=(20, 10), trace=False, **PLAIN)
     assert ledger.step is not None
     assert ledger.step.weight_bytes == 4 * (6 * block + 512 + 32128 * 512 + 512)
-
-
-def test_the_cache_of_gpt_2_in_float32_by_hand() -> None:
-    """12 layers · 2 (K, V) · 12 heads · 64 · 4 bytes = 73,728 bytes more per token of a sample; 2 samples of 512."""
-    ledger = analyze("gpt2", N=512, batch=2, dtype="float32", mode="decode", trace=False)
-    assert ledger.cache is not None
-    assert (ledger.cache.bytes_per_token, ledger.cache.bytes) == (73_728, 2 * 512 * 73_728)
 
 
 def test_fewer_heads_of_keys_and_values_shrink_the_cache_and_no_score() -> None:
@@ -439,10 +444,12 @@ def test_a_state_neither_grows_nor_costs_more_with_n(preset: str) -> None:
         ("rwkv4-169m", 12 * 768 * (3 + 1 + 1)),
         # 24 layers of 8 heads, d = 2048, v = 4096: d·v/h numbers each
         ("retnet-1.3b", 24 * 2048 * 4096 // 8),
+        # 4 layers of h and c, 1000 each
+        ("seq2seq-lstm", 4 * 2 * 1000),
     ],
 )
 def test_the_state_of_a_preset_by_hand(preset: str, numbers: int) -> None:
-    ledger = decoded(preset, 1024)
+    ledger = decoded(preset, "5,1024" if preset == "seq2seq-lstm" else 1024)
     assert ledger.cache is not None
     assert ledger.cache.bytes == 4 * numbers
 
@@ -468,14 +475,6 @@ def test_a_step_of_rnnsearch_by_hand() -> None:
     assert rows[step + "state"].cached == 1000
     assert ledger.cache is not None
     assert ledger.cache.bytes_per_token == 0
-
-
-def test_seq2seq_needs_only_the_last_state_of_its_encoder() -> None:
-    """4 layers of h and c, 1000 each, whatever was read."""
-    short, long = (decoded("seq2seq-lstm", size) for size in ("5,5", "500,50"))
-    assert short.cache == long.cache
-    assert short.cache is not None
-    assert short.cache.bytes == 4 * 2 * 1000 * 4
 
 
 @pytest.mark.parametrize("component", ["lstm, bidirectional: true", "kernel, heads: 2", "conv, size: 3"])

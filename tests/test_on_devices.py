@@ -464,8 +464,6 @@ def test_a_module_beside_a_spec_has_a_bound(tmp_path):
     assert alone["least_seconds"] == pytest.approx((8 * 8 + 8) * 4 / 320e9)
 
 
-# ── float32 without and with TF32 ────────────────────────────────────────────────────────────────────────────────────
-
 # A100: 19.5 TFLOP/s in float32, 156 with TF32 (datasheet), 2,039 GB/s
 ON_A100 = ["--on", "a100-sxm-80", "--no-trace"]
 
@@ -517,8 +515,6 @@ def test_the_plot_of_a_float32_bound_has_both(tmp_path):
     stdout_of("plot", *words, "-o", tmp_path / "x.csv")
     assert all(float(row["tf32_least_seconds"]) <= float(row["least_seconds"]) for row in table_of(tmp_path / "x.csv"))
 
-
-# ── a measured run beside the bound ──────────────────────────────────────────────────────────────────────────────────
 
 # Recorded on one H100 SXM, 66.9 TFLOP/s in float32, 989.4 in bfloat16, 3.35 TB/s: medians of twelve calls
 VIT, PATCHES = 22_405_742_592, 784 * 192 * 384  # MACs of a forward, and those of them that multiply pixels

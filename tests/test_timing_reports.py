@@ -166,10 +166,6 @@ def test_a_ratio_whose_interval_contains_1_is_no_difference():
     assert "less" not in line
 
 
-def test_an_interval_that_ends_at_1_contains_it():
-    assert time_ratio(timing(*(1.0,) * 6), timing(1.0, 1.0, 1.0, 2.0, 2.0, 2.0)).different is False
-
-
 def test_a_difference_is_printed_with_its_interval():
     text = " ".join(report_text(compared_at((4.0,) * 6, (2.0,) * 6)).split())
     assert "time: on cpu, abacus, 2 threads, in turns" in text
@@ -187,6 +183,14 @@ def test_systems_that_did_not_take_turns_have_no_interval():
     assert "fewer than 6 measurements, not decided: 3× of the time of ViT-Ti/32" in text
 
 
+def test_intervals_of_ratios():
+    # one that ends at 1 contains it
+    assert time_ratio(timing(*(1.0,) * 6), timing(1.0, 1.0, 1.0, 2.0, 2.0, 2.0)).different is False
+    first, other = timing(1.0, in_turns=False, interval=(1.0, 1.0)), timing(3.0, in_turns=False, interval=(2.0, 4.0))
+    found = time_ratio(first, other)
+    assert (found.ratio, found.interval, found.noisy) == (pytest.approx(3), pytest.approx((2, 4)), None)
+
+
 def test_few_measurements_apart_lie_between_the_least_and_the_greatest_ratio_of_any_two():
     # 3/2, 3/1, 8/2, 8/1: all above 1; with 0.5 instead of 3, from 1/4 to 8
     first = timing(1.0, 2.0, in_turns=False)
@@ -194,12 +198,6 @@ def test_few_measurements_apart_lie_between_the_least_and_the_greatest_ratio_of_
     assert (found.between, found.seen, found.different) == ((1.5, 8.0), True, None)
     found = time_ratio(first, timing(0.5, 8.0, in_turns=False))
     assert (found.between, found.seen) == ((0.25, 8.0), False)
-
-
-def test_systems_that_did_not_take_turns_have_the_interval_of_both():
-    first, other = timing(1.0, in_turns=False, interval=(1.0, 1.0)), timing(3.0, in_turns=False, interval=(2.0, 4.0))
-    found = time_ratio(first, other)
-    assert (found.ratio, found.interval, found.noisy) == (pytest.approx(3), pytest.approx((2, 4)), None)
 
 
 @pytest.mark.parametrize(
@@ -311,20 +309,21 @@ def plan(**given):
     return timing_plan("cpu", given)
 
 
-def test_without_options_the_plan_is_the_usual_one():
-    assert plan() == plan(**dict.fromkeys(TIMING_OPTIONS)) == TimingPlan()
-
-
-def test_options_are_read():
-    assert plan(precision="1%", max_time="60", min_time="2s", threads="1", compile=True) == TimingPlan(
-        precision=0.01, max_time=60.0, min_time=2.0, threads=1, compile=True
-    )
-    assert plan(runs=7).runs == 7
-
-
-def test_a_default_gives_way_to_what_is_given():
-    assert plan(max_time="0.1") == TimingPlan(max_time=0.1, min_time=0.1)
-    assert plan(min_time="60") == TimingPlan(max_time=60.0, min_time=60.0)
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {}),
+        (dict.fromkeys(TIMING_OPTIONS), {}),
+        ({"runs": 7}, {"runs": 7}),
+        ({"precision": "1%", "min_time": "2s", "threads": "1", "compile": True},
+         {"precision": 0.01, "min_time": 2.0, "threads": 1, "compile": True}),
+        # a default gives way to what is given
+        ({"max_time": "0.1"}, {"max_time": 0.1, "min_time": 0.1}),
+        ({"min_time": "60"}, {"max_time": 60.0, "min_time": 60.0}),
+    ],
+)  # fmt: skip
+def test_options_are_read(given, expected):
+    assert plan(**given) == TimingPlan(**expected)
 
 
 @pytest.mark.parametrize("threads", [0, (os.cpu_count() or 1) + 1])

@@ -256,7 +256,7 @@ def _cache_words(ledgers: Sequence[Ledger]) -> str:
 
 def exponent_text(value: float | None) -> str:
     """`1.41`; a dash where nothing grows."""
-    return units.DASH if value is None else f"{value:.2f}"
+    return units.DASH if value is None else f"{round(value, 2) + 0:.2f}"  # no -0.00
 
 
 def growth_range(growth: Mapping[str, float | None], ledger: Ledger) -> str:
