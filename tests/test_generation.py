@@ -134,21 +134,13 @@ def work(ledger: Ledger) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("preset", "prompt", "new"),
     [
-        ("gpt2", 5, 40),
-        ("mistral-7b-sliding", 4080, 30),
-        ("llama3-8b", 1, 25),
-        ("gpt2", 7, 1),
-        ("gpt2", 7, 2),
-        ("longformer-char-small", 3, 451),
-        ("mamba-130m", 10, 40),
+        ("gpt2", 5, 40), ("mistral-7b-sliding", 4080, 30), ("llama3-8b", 1, 25), ("gpt2", 7, 1), ("gpt2", 7, 2),
+        ("longformer-char-small", 3, 451), ("mamba-130m", 10, 40),
     ],
-)
+)  # fmt: skip
 def test_generation_is_a_prefill_and_its_steps_one_by_one(preset: str, prompt: int, new: int) -> None:
     ledger = analyze(preset, N=prompt, mode="generate", new_tokens=new, trace=False)
     generation = ledger.generation
-    assert generation is not None
-    assert generation.decode is not None
-    assert generation.with_cache is not None
     steps = [work(analyze(preset, N=t, mode="decode", trace=False)) for t in range(prompt + 1, prompt + new)]
     # every pass computes the logits of its last position alone
     passes = [work(analyze(preset, N=t, mode="prefill", trace=False)) for t in range(prompt, prompt + new)]
@@ -164,7 +156,6 @@ def test_generation_is_a_prefill_and_its_steps_one_by_one(preset: str, prompt: i
 @pytest.mark.parametrize(("preset", "prompt", "new"), [("t-dmca", 1000, 401), ("etc-base", 601, 400)])
 def test_passes_without_a_cache_are_summed_one_by_one(preset: str, prompt: int, new: int) -> None:
     generation = analyze(preset, N=prompt, mode="generate", new_tokens=new, trace=False).generation
-    assert generation is not None
     passes = [work(analyze(preset, N=t, mode="prefill", trace=False)) for t in range(prompt, prompt + new)]
     assert generation.without_cache.macs == sum(macs for macs, _ in passes)
     assert generation.without_cache.flops == sum(flops for _, flops in passes)
@@ -173,12 +164,10 @@ def test_passes_without_a_cache_are_summed_one_by_one(preset: str, prompt: int, 
 @pytest.mark.parametrize(
     ("preset", "sizes", "parts"),
     [
-        ("etc-base", 800, 1300),
-        ("t-dmca", 900, 1600),
-        ("longformer-char-small", 2000, 3000),
+        ("etc-base", 800, 1300), ("t-dmca", 900, 1600), ("longformer-char-small", 2000, 3000),
         ("switch-base-128-capacity", 1600, 2100),
     ],
-)
+)  # fmt: skip
 def test_the_longest_generation_takes_few_evaluations(
     preset: str, sizes: int, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +184,6 @@ def test_the_longest_generation_takes_few_evaluations(
     monkeypatch.setattr(decoding, "place", counting("sizes", decoding.place))
     monkeypatch.setattr(forward, "component_rows", counting("parts", forward.component_rows))
     generation = analyze(preset, mode="generate", new_tokens=2**31, trace=False).generation
-    assert generation is not None
     assert generation.without_cache.macs > 2**60
     assert calls["sizes"] < sizes
     assert calls["parts"] < parts
@@ -203,8 +191,6 @@ def test_the_longest_generation_takes_few_evaluations(
 
 def test_of_an_encoder_decoder_the_decoder_writes_and_the_encoder_reads_once() -> None:
     ledger = analyze("t5-small", N="50,3", mode="generate", new_tokens=30, trace=False)
-    assert ledger.generation is not None
-    assert ledger.generation.decode is not None
     steps = [work(analyze("t5-small", N=f"50,{t}", mode="decode", trace=False)) for t in range(4, 33)]
     assert ledger.generation.decode.macs == sum(macs for macs, _ in steps)
 
@@ -229,8 +215,6 @@ def test_the_quadratic_and_the_cubic_story() -> None:
 
     new = 1000
     ledger = analyze("gpt3-xl", N=1, mode="generate", new_tokens=new, trace=False)
-    assert ledger.generation is not None
-    assert ledger.generation.with_cache is not None
     cached, passes = mixing(new)
     assert ledger.total("macs", lambda row: row.mixes) == cached
     # the logits of one position for each new token, either way; what else does not mix is the same per token: m tokens
@@ -248,15 +232,12 @@ def test_every_step_of_a_short_text_is_traced_and_three_of_a_long_one() -> None:
     short = analyze("gpt2", N=6, mode="generate", new_tokens=4, settings=settings)
     long = analyze("gpt2", N=6, mode="generate", new_tokens=100, settings=settings)
     for ledger, sizes in ((short, (7, 8, 9)), (long, (7, 56, 105))):
-        assert ledger.generation is not None
-        assert ledger.agreement is not None
         assert ledger.generation.traced_at == sizes
         assert ledger.agreement.exact
 
 
 def test_what_has_no_steps_is_told_and_counted_without_a_cache() -> None:
     ledger = analyze("common-transformer-xl", N=64, mode="generate", new_tokens=3, trace=False)
-    assert ledger.generation is not None
     assert ledger.generation.decode is None
     assert ledger.generation.without_cache.macs > ledger.generation.prefill.macs
 
@@ -273,7 +254,7 @@ def test_a_prefill_alone_is_not_compared_with_texts() -> None:
 def test_what_can_not_be_generated_is_refused_before_the_trace(spec: str, options: dict[str, int]) -> None:
     said: list[str] = []
     with pytest.raises(XfcostError):
-        analyze(spec, mode="generate", new_tokens=26, trace=True, progress=said.append, **options)  # type: ignore[arg-type]
+        analyze(spec, mode="generate", new_tokens=26, trace=True, progress=said.append, **options)
     assert said == []
 
 
@@ -289,7 +270,6 @@ def test_the_longest_generation_is_that_of_its_halves(preset: str) -> None:
     def flops(start: int, new: int) -> int:
         run = make_run(N=start, mode="generate", new_tokens=new)
         ledger = account(load(preset, room), run, trace=False)
-        assert ledger.generation is not None
         return ledger.generation.without_cache.flops
 
     assert flops(prompt, 2 * half) == flops(prompt, half) + flops(prompt + half, half)

@@ -64,16 +64,11 @@ def test_compute_bound_work_is_estimated_by_mfu():
 @pytest.mark.parametrize(
     ("compute", "memory", "mfu", "mbu", "seconds", "missing"),
     [
-        (2.0, 1.0, 0.5, None, 4.0, ()),
-        (2.0, 1.0, None, 0.5, None, ("--mfu",)),
-        (2.0, 1.0, None, 0.25, 4.0, ()),
-        (2.0, 1.0, 0.5, 0.1, 10.0, ()),
-        (1.0, 2.0, 0.9, None, None, ("--mbu",)),
-        (1.0, 2.0, 0.25, None, 4.0, ()),
-        (1.0, 2.0, None, None, None, ("--mbu",)),
-        (2.0, 1.0, None, None, None, ("--mfu",)),
+        (2.0, 1.0, 0.5, None, 4.0, ()), (2.0, 1.0, None, 0.5, None, ("--mfu",)), (2.0, 1.0, None, 0.25, 4.0, ()),
+        (2.0, 1.0, 0.5, 0.1, 10.0, ()), (1.0, 2.0, 0.9, None, None, ("--mbu",)), (1.0, 2.0, 0.25, None, 4.0, ()),
+        (1.0, 2.0, None, None, None, ("--mbu",)), (2.0, 1.0, None, None, None, ("--mfu",)),
     ],
-)
+)  # fmt: skip
 def test_an_estimate_needs_the_share_of_what_bounds_it(compute, memory, mfu, mbu, seconds, missing):
     moved = int(memory * 100)
     # of experts half as much is read at least

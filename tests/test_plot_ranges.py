@@ -67,7 +67,6 @@ def test_gaps_in_the_middle_are_no_end() -> None:
     assert [*one.xs] == [side**2 for side in sides]
     assert [*one.skipped] == [side**2 for side in range(33, 61)]
     beyond = swept("mobilevit-s", 29**2, 70**2)
-    assert beyond.ended is not None
     assert (beyond.xs[-1], max(beyond.skipped)) == (64**2, 60**2)
 
 
@@ -98,7 +97,7 @@ def timing(*times: float, **more: object) -> Timing:
     given: dict[str, object] = {"device": "cpu", "machine": "abacus", "spread": 0.0, "runs": len(times), "threads": 1}
     ordered = sorted(times)
     given |= {"seconds": ordered[len(times) // 2], "times": times, "interval": (ordered[0], ordered[-1])}
-    return Timing(**given | more)  # type: ignore[arg-type]
+    return Timing(**given | more)
 
 
 class Device:

@@ -166,18 +166,8 @@ def test_an_rms_norm_is_one_kernel():
 TRACES = Path(__file__).parent / "data" / "gpu"
 # What a dispatch mode does not see: these run the operations inside them. Fused attention counts as one.
 COMPOSITE = (
-    "linear",
-    "matmul",
-    "reshape",
-    "flatten",
-    "unflatten",
-    "conv2d",
-    "layer_norm",
-    "softmax",
-    "chunk",
-    "pad",
-    "to",
-)
+    "linear", "matmul", "reshape", "flatten", "unflatten", "conv2d", "layer_norm", "softmax", "chunk", "pad", "to"
+)  # fmt: skip
 
 
 def calls_in(name):

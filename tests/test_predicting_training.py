@@ -204,7 +204,6 @@ def test_a_step_has_its_own_interval_and_overhead():
     modules = sum(1 for _ in built.model.modules() if _.__class__)
     assert forward.whole < 1.0 < step.whole
     assert step.whole == pytest.approx(modules, abs=modules / 2)
-    assert step.update is not None
     assert 0 < step.update < step.whole
     interval = predictor.prediction(step._replace(unknown={}))
     assert (interval.low, interval.high) == (pytest.approx(0.5 * step.whole), pytest.approx(2 * step.whole))
@@ -219,7 +218,6 @@ def test_calibrated_steps_are_predicted_from_the_other_steps_and_from_forwards()
     assert without.training is None
     # what steps take changes nothing of forwards
     assert (found.samples, found.networks, found.overhead) == (without.samples, without.networks, without.overhead)
-    assert found.training is not None
     assert found.training.overhead.module == pytest.approx(8e-6, rel=1e-6)
     for one in found.training.networks:
         assert one.predicted == pytest.approx(one.seconds, rel=1e-3)

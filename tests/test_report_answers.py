@@ -12,7 +12,7 @@ from xfcost.report.training import device_days_text
 
 def header(spec: str, **options: object) -> list[str]:
     """The lines above the tables."""
-    return report_text(xfcost.analyze(spec, trace=False, **options)).split("\n\n")[0].splitlines()  # type: ignore[arg-type]
+    return report_text(xfcost.analyze(spec, trace=False, **options)).split("\n\n")[0].splitlines()
 
 
 def test_the_largest_shares_are_those_of_products_counted_by_hand() -> None:
