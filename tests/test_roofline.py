@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import xfcost
 from calibrated import keep_calibration
-from helpers import PLAIN, error_of, report_text, stdout_of, table_of, xf
+from helpers import PLAIN, error_of, stdout_of, table_of, xf
 from xfcost.api import roofline as api
 from xfcost.api.runs import make_run
 from xfcost.cli import app
@@ -462,48 +461,25 @@ def test_the_percent_of_peak_is_told_of_every_operation_and_in_all(calibrated):
     }  # fmt: skip
     assert told["timing"]["of_peak"] == pytest.approx(told["totals"]["flops"] / told["timing"]["seconds"] / 100e9)
     timed = [row for row in told["operations"] if row["seconds"]]
+    assert len(timed) > 10
     assert [row["of_peak"] for row in timed] == pytest.approx([row["flops_per_second"] / 100e9 for row in timed])
     kinds = told["by_mixing"]
     assert kinds["global"]["of_peak"] == pytest.approx(kinds["global"]["flops_per_second"] / 100e9)
     assert kinds["local"]["of_peak"] is None
 
 
-def test_the_percent_of_peak_is_a_column(calibrated):
-    ledger = xfcost.analyze(
-        "vit-ti16", size=32, settings=["stages.0.depth=1"], trace=False, device="cpu", runs=1, threads=1
-    )
-    rows = table_of(report_text(ledger, "csv"))
-    rates = [(row["flops_per_second"], row["of_peak"]) for row in rows if row["flops_per_second"]]
-    assert len(rates) > 10
-    assert all(float(share) == pytest.approx(float(rate) / 100e9) for rate, share in rates)
-    rate = ledger.total("flops") / ledger.timing.seconds
-    assert f"{rate / 1e9:.1f} % of the peak of 100 GFLOP/s" in report_text(ledger)
-
-
-def test_without_a_calibration_one_line_says_how_to_get_it(settings):
-    text = " ".join(analyzed().split())
-    assert "no percent of peak: " in text
-    told = json.loads(analyzed("--format", "json"))
-    assert "of_peak" not in told["timing"] | told["operations"][0] | told["by_mixing"]["global"]
-    assert "of_peak" not in analyzed("--format", "csv").splitlines()[0]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda text: text[: len(text) // 2],
-        lambda text: text.replace("20000000000.0", "0.0"),
-        lambda text: text.replace('"threads": 1', '"threads": 64'),
-        lambda text: '{"x":' + "[" * 100_000,
-    ],
-)
-def test_a_calibration_that_cannot_be_used_is_said_in_one_line(calibrated, damage):
-    text = calibrated.read_text()
-    calibrated.write_text(damage(text))
-    assert calibrated.read_text() != text
+@pytest.mark.parametrize("kept", [None, 100])
+def test_without_a_usable_calibration_one_line_says_how_to_get_it(calibrated, kept):
+    if kept is None:
+        calibrated.unlink()
+    else:
+        calibrated.write_text(calibrated.read_text()[:kept])
     told = " ".join(analyzed().split())
     assert "no percent of peak: " in told
     assert "measure this one: xfcost calibrate --device cpu" in told
+    shown = json.loads(analyzed("--format", "json"))
+    assert "of_peak" not in shown["timing"] | shown["operations"][0] | shown["by_mixing"]["global"]
+    assert "of_peak" not in analyzed("--format", "csv").splitlines()[0]
 
 
 def test_roofs_are_looked_for_where_the_run_was(calibrated):
