@@ -79,14 +79,6 @@ def test_a_device_without_a_peak_of_the_dtype_is_listed_with_the_reason() -> Non
     assert (found["t4"].found, found["t4"].reason) == (None, "no bfloat16 peak is known")
 
 
-def test_one_device_has_the_usual_report_and_its_price() -> None:
-    ledger = decode(on="h100-sxmx8", price=2)
-    assert ledger.choices == ()
-    assert ledger.on.price_per_output(ledger.on.seconds) == pytest.approx(
-        16 * read(BATCH) / (8 * 3350e9) / 3600 / BATCH
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -145,11 +137,6 @@ def test_a_price_of_one_device_leaves_those_of_the_user_s_file(tmp_path: Path, m
     for price, prices in (({"h100-sxm": 2.5}, [20, 1.6, None]), (2.0, [16, 4, 2]), (None, [72, 1.6, None])):
         found = choices(on="h100-sxmx8,l40sx2,t4", price=price, dtype="float16")
         assert [found[name].asked.price_per_hour for name in ("h100-sxm x8", "l40s x2", "t4")] == prices
-
-
-def test_a_faster_rate_or_a_lower_share_is_the_limit() -> None:
-    rate = choices(on="h100-sxmx8", batch=1, tokens_per_user=30, mbu=0.5)["h100-sxm x8"].at_rate
-    assert (rate.batch, rate.limit) == ((8 * 3350e9 / 60 - read(0)) // (read(1) - read(0)), "rate") == (29, "rate")
 
 
 @pytest.mark.parametrize(

@@ -317,16 +317,6 @@ def test_each_remedy_fits_and_no_smaller_one_of_its_kind(spec, options):
                         assert not fits(on=f"{name}x{count}", tensor_parallel=tensor)
 
 
-@pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize(
-    "mode", [["--mode", "decode"], ["--mode", "generate", "--new-tokens", "8"], ["--mode", "prefill"], []]
-)
-def test_reports_fit_the_terminal(mode, width):
-    words = ["analyze", "llama3-8b", *mode, "--N", "4k", "--on", "t4x3", "--mfu", "40%", "--mbu", "60%"]
-    found = stdout_of(*words, "--dtype", "fp16", "--attention", "fused", "--no-trace", COLUMNS=str(width))
-    assert max(map(len, found.splitlines())) <= width
-
-
 def test_the_keys_of_json():
     found = json.loads(xf(*LLAMA, "--on", "h100-sxmx8", "--N", "128k", "--batch", "8", "--format", "json").stdout)
     on = found["on"]

@@ -168,22 +168,20 @@ def test_the_range_that_a_refusal_names_has_square_grids():
     assert swept("vit", span=(49, 81))[0].xs == (49, 64, 81)
 
 
-def test_an_existing_file_is_kept_without_force(tmp_path):
+@pytest.mark.parametrize("words", [("plot", "vit"), ("plot", "nothing"), ("diagram", "nothing"), ("glance", "nothing")])
+def test_an_existing_file_is_kept_and_refused_before_any_work(words, tmp_path):
+    target = tmp_path / ("a.csv" if words[0] == "glance" else "a.svg")
+    target.write_text("mine")
+    assert "already exists" in error_of(*words, "-o", target)
+    assert target.read_text() == "mine"
+
+
+def test_an_existing_file_is_replaced_with_force(tmp_path):
     target = tmp_path / "a.svg"
     target.write_text("mine")
-    assert "--force" in error_of("plot", "vit", "-o", target)
-    assert target.read_text() == "mine"
-    assert xf("plot", "vit", "-o", target, "-f").returncode == 0
+    stdout_of("plot", "vit", "-o", target, "-f")
     assert target.read_text().startswith("<?xml")
     assert [file.name for file in tmp_path.iterdir()] == ["a.svg"]
-
-
-@pytest.mark.parametrize("command", ["plot", "diagram", "glance"])
-def test_a_target_that_cannot_be_is_refused_before_any_work(command, tmp_path):
-    target = tmp_path / ("a.csv" if command == "glance" else "a.svg")
-    target.write_text("mine")
-    assert "already exists" in error_of(command, "no-such-preset", "-o", target)
-    assert target.read_text() == "mine"
 
 
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
