@@ -467,8 +467,3 @@ def test_what_reads_later_tokens_has_no_step(component: str, tmp_path: Any) -> N
     )
     with pytest.raises(SpecError, match="reads later tokens"):
         analyze(str(file), mode="decode", trace=False)
-
-
-def test_what_has_filters_as_long_as_the_text_has_no_step() -> None:
-    generation = analyze("hyena-153m", N=100, mode="generate", new_tokens=3, trace=False).generation
-    assert generation.decode is None

@@ -236,10 +236,12 @@ def test_every_step_of_a_short_text_is_traced_and_three_of_a_long_one() -> None:
         assert ledger.agreement.exact
 
 
-def test_what_has_no_steps_is_told_and_counted_without_a_cache() -> None:
-    ledger = analyze("common-transformer-xl", N=64, mode="generate", new_tokens=3, trace=False)
-    assert ledger.generation.decode is None
-    assert ledger.generation.without_cache.macs > ledger.generation.prefill.macs
+@pytest.mark.parametrize("preset", ["common-transformer-xl", "hyena-153m"])
+def test_what_has_no_steps_is_counted_without_a_cache(preset: str) -> None:
+    generation = analyze(preset, N=64, mode="generate", new_tokens=3, trace=False).generation
+    assert generation.decode is None
+    assert generation.refused is not None
+    assert generation.without_cache.macs > generation.prefill.macs
 
 
 def test_a_prefill_alone_is_not_compared_with_texts() -> None:

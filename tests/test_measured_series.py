@@ -52,9 +52,6 @@ def test_a_weighted_sum_has_the_root_of_the_squared_reaches():
     found = weighted_sum((2, -1), (Estimate(3, Interval(2, 5)), Estimate(1, Interval(0, 3))))
     assert found.value == 5
     assert found.interval == pytest.approx((5 - math.sqrt(8), 5 + math.sqrt(17)))
-
-
-def test_without_one_interval_the_sum_has_none():
     assert weighted_sum((1, 1), (Estimate(3, None), Estimate(1, Interval(0, 3)))) == Estimate(4, None)
 
 
@@ -154,9 +151,6 @@ def test_a_peak_is_read_once_and_its_slope_has_no_interval():
     rows = [row("A", N, timed(1.0, peak=peak)) for N, peak in ((64, 100), (128, 200), (256, 800))]
     found = upper_slope(grouped(rows, TOKENS).series[0], MEMORY)
     assert (found.value, found.interval, found.refused, found.beside) == (pytest.approx(1.5), None, None, 0.0)
-
-
-def test_a_peak_that_falls_has_no_slope():
     rows = [row("A", N, timed(1.0, peak=peak)) for N, peak in ((64, 200), (128, 199), (256, 198))]
     found = upper_slope(grouped(rows, TOKENS).series[0], MEMORY)
     assert found.value < 0

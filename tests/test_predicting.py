@@ -51,6 +51,8 @@ def totals(found):
         ("gpt2", {"N": 8, "settings": ("stages.0.depth=1",)}),
         ("mixer-s32", {}),
         ("common-performer", {"N": 64, "settings": ("stages.0.depth=1",)}),
+        # more steps than the dispatcher runs on meta; on the CPU every step runs
+        ("common-lstm", {"N": 100, "settings": ("stages.0.depth=1",)}),
     ],
 )
 def test_calls_on_meta_are_those_of_the_cpu(name, options):
@@ -61,14 +63,6 @@ def test_calls_on_meta_are_those_of_the_cpu(name, options):
     assert totals(on_meta) == totals(on_cpu)
     assert on_meta.views == on_cpu.views
     assert on_meta.modules == on_cpu.modules
-
-
-def test_the_steps_of_a_long_loop_are_counted_from_a_few():
-    # 100 tokens: more than the dispatcher runs on meta; on the CPU every step runs
-    both = (live("common-lstm", device, ("stages.0.depth=1",), N=100) for device in ("meta", "cpu"))
-    on_meta, on_cpu = (recorded(one.model, one.inputs) for one in both)
-    assert totals(on_meta) == totals(on_cpu)
-    assert on_meta.views == on_cpu.views
 
 
 def test_fused_attention_is_one_call_on_meta_and_on_the_cpu():
@@ -396,12 +390,6 @@ def test_a_file_that_is_not_this_machines_is_refused(tmp_path, content, says):
     with pytest.raises(UsageError, match="xfcost calibrate --device cpu") as caught:
         read_calibration(path, MACHINE)
     assert says in str(caught.value)
-
-
-def test_a_folder_that_is_a_file_is_one_error(tmp_path):
-    (tmp_path / "settings").write_text("")
-    with pytest.raises(OutputError, match="can't be written"):
-        files.write_calibration(tmp_path / "settings" / "calibration.json", calibration())
 
 
 def test_where_no_calibration_can_be_kept_none_is_measured(tmp_path, monkeypatch):
