@@ -121,8 +121,6 @@ class Shortened(NamedTuple):
     """The list whose layers the cache is of."""
     elements: dict[str, int]
     """Of the parameters of all layers."""
-    work: int
-    """That of its run, as `work_done` counts it."""
 
     def whole(self, found: RecordedModule) -> RecordedModule:
         """A shortened run as a run of all layers."""
@@ -164,19 +162,6 @@ class AlikeLayers:
     def __init__(self) -> None:
         self.seen: dict[Mode, tuple[FullRun, RecordedModule]] = {}
         self._known: dict[Mode, Shortened | None] = {}
-        self._long = False
-
-    def work(self, mode: Mode) -> int | None:
-        """That of a run of the first alike layers, or of all where none are; None where no whole run has shown them."""
-        if self._long or mode not in self.seen:
-            return None
-        short = self._short(mode)
-        return self.seen[mode][1].work if short is None else short.work
-
-    def _short(self, mode: Mode) -> Shortened | None:
-        if mode in self.seen and mode not in self._known:
-            self._known[mode] = _shortened_like(*self.seen[mode])
-        return self._known.get(mode)
 
     def run(self, model: nn.Module, given: Given, at: Callable[[int], Built]) -> RecordedModule:
         """A forward; of many operations, of the first alike layers, which a run of few tokens shows.
@@ -186,7 +171,6 @@ class AlikeLayers:
         try:
             return run(model, *given, most=MOST_CALLS)
         except TooManyCallsError:
-            self._long = True
             few = at(_FEW_TOKENS)
         if few[0] is not model:
             return run(model, *given)
@@ -200,7 +184,9 @@ class AlikeLayers:
         self, mode: Mode, built: Callable[[], Built], names: CacheNames, *, shortened: bool
     ) -> Iterator[tuple[Built, LayersRun]]:
         """The model and its inputs, inside with only the first alike layers, if it is to be and can be shortened."""
-        short = self._short(mode) if shortened else None
+        if shortened and mode in self.seen and mode not in self._known:
+            self._known[mode] = _shortened_like(*self.seen[mode])
+        short = self._known.get(mode) if shortened else None
         with ExitStack() as stack:
             for one in short.lists if short else ():
                 stack.enter_context(one.shortened())
@@ -222,7 +208,7 @@ def _shortened_like(full: FullRun, seen: RecordedModule) -> Shortened | None:
     except (Exception, SystemExit):  # noqa: BLE001 - its code may take each layer by its number; then all run
         return None
     for cached in (None, *lists):
-        short = Shortened(lists, cached, seen.elements, found.work)
+        short = Shortened(lists, cached, seen.elements)
         whole = short.whole(found)
         if whole.cache == seen.cache:
             same = list(map(_signature, whole.works)) == list(map(_signature, seen.works))

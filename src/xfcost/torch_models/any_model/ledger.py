@@ -205,10 +205,9 @@ def ledger_at_lengths(  # noqa: PLR0913 - options
         bare, asked = How(trace=False, plan=how.plan, mode=how.mode, cache=how.cache), how.closed_form is True
         planned = how.plan is not None and how.plan.mesh is not None
         quick = _QUICK if how.mode not in CACHED and not planned else _QUICK_STEP
-        # a run with more has more operations, and a bare one is of the layers that are alike
+        # a run with more has more operations, and a bare forward is one of the layers that are alike
         if not asked and work > quick / 2 and (how.plan is None or how.trace or how.mixing):
-            of_layers = None if how.plan else layers.work(how.mode)
-            work = metered(bare)[1] if of_layers is None else of_layers
+            work = metered(bare)[1]
         if not asked and work > quick:
             reason = f"one run has {work:,} operations; --verbose also counts it at other N"
             ledger = with_form_of_module(ledger, ClosedForm(N=number, refused=reason))

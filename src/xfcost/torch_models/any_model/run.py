@@ -183,12 +183,6 @@ class RecordedModule(NamedTuple):
     stored_unknown: bool = False
     """Did it multiply sparse tensors without numbers? What they store is not known then."""
 
-    @property
-    def work(self) -> int:
-        """What `work_done` counts of it."""
-        flops = sum(work.costs["flops"] for work in self.works) // _FLOPS if self.how == "real" else 0
-        return _TIMES[self.how] * self.ran + flops
-
 
 class CacheNames(NamedTuple):
     """What a module of one's own calls its cache; None where it has the names of transformers."""
@@ -323,12 +317,12 @@ def run_on(  # noqa: PLR0913 - options
     operations = RecordedOperations(recorder.run, keeps_free=keeps_free)
     _find_windows(model, operations.works.values(), stored)
     outside.uncounted.update(operations.uncounted)
+    if how == "real":
+        _DONE["operations"] += sum(work.costs["flops"] for work in operations.works.values()) // _FLOPS
     works = [*operations.works.values(), *([outside] if outside.uncounted else [])]
     keys, ran = operations.keys, recorder.run.ran
     unknown = recorder.run.stored_unknown
-    done = RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked, unknown)
-    _DONE["operations"] += done.work - _TIMES[how] * ran
-    return done
+    return RecordedModule(works, how, None, elements, ran, learned, keys, cached, logits, padding.asked, unknown)
 
 
 # The names under which models take a cache that is no `Cache` of transformers, and return it; the usual ones first.
