@@ -393,3 +393,10 @@ def test_memory_is_weights_attention_and_cache() -> None:
     # 12 layers of keys and values, 768 wide, of 2 · 1024 tokens
     assert step.cache == 12 * 2 * 768 * 2 * 1024 * 2
     assert step.total == step.weights + step.attention + step.cache
+
+
+def test_models_whose_class_does_more_than_a_server_are_named():
+    names = ["llama-4-scout", "deepseek-v3.2", "deepseek-r1", "qwen3-0.6b"]
+    decode, forward = (xfcost.find(*names, mode=mode, N=64, on="h200-sxmx8") for mode in ("decode", "prefill"))
+    assert decode.more_work == ("llama-4-scout", "deepseek-v3.2")
+    assert forward.more_work == ("llama-4-scout",)  # V3.2 makes the keys of a prompt once

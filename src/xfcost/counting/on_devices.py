@@ -472,14 +472,16 @@ def _notes(ledger: Ledger, on: DeviceGroup) -> Iterator[str]:
         yield "eager attention counts all pairs in the bound; a kernel that skips what a mask leaves out may take less"
     if on.count == 1:
         return
-    found = {row.heads for row in ledger.rows if row.heads is not None and (row.mixes or row.fused)}
+    # a decode step's core runs once for each head of keys and values, which several heads of queries share
+    cores = [
+        (row.heads, int(row.core.times) // ledger.metadata.batch, row.core.queries)
+        for row in ledger.rows if row.core and row.heads and ledger.metadata.mode == "decode"
+    ]  # fmt: skip
+    grouped = {heads for heads, times, queries in cores if heads == times and queries > 1}  # a kernel of these alone
+    found = {row.heads for row in ledger.rows if row.heads is not None and (row.mixes or row.fused)} - grouped
     if odd := _odd(found, on):
         yield f"{on.count} devices do not divide {odd} heads: some would hold more of them, or copies"
-    if ledger.metadata.mode != "decode":
-        return
-    # a decode step's core runs once for each head of keys and values, which several heads of queries share
-    cores = [(row.heads, int(row.core.times) // ledger.metadata.batch) for row in ledger.rows if row.core and row.heads]
-    cached = {(heads, times) for heads, times in cores if times < heads and times not in found}
+    cached = {(heads, times) for heads, times, _ in cores if times not in found and (times < heads or heads in grouped)}
     if odd := _odd({times for _, times in cached if times > 1}, on):
         yield f"{on.count} devices do not divide {odd} key and value heads: some would hold more of them, or copies"
     for heads in sorted(heads for heads, times in cached if times == 1):

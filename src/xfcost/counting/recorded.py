@@ -302,6 +302,11 @@ class RecordedModel:
     def has_tokens(self) -> bool:
         return self.counts.tokens > 0
 
+    @property
+    def remakes_keys(self) -> bool:
+        """Does a step of its class make the keys and values of earlier tokens again?"""
+        return models()[self.key].step_note is not None and self.mode in ("decode", "generate")
+
     def answering(self, dtype: str | None, attention: str | None) -> RecordedModel | None:
         """The model whose runs were in this mode, dtype and attention, None of which is the default; or None.
 
@@ -350,7 +355,7 @@ class RecordedModel:
             ledger = ledger.with_note(
                 f"{printable(self.config, 200)} has the fields of {self.key}, whose stored counts these are"
             )
-        if (note := models()[self.key].step_note) and self.mode in ("decode", "generate"):
+        if self.remakes_keys and (note := models()[self.key].step_note):
             ledger = ledger.with_note(filled(note, letters_at(last, self.batch, {}, {}, models()[self.key].step_caps)))
         return ledger.at_positions(last, positions_of_config(self._own_config) if self.has_tokens else None)
 

@@ -119,6 +119,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         )
         return msgspec.structs.replace(self, rows=tuple(rows))
 
+    @property
+    def reads_all_experts(self) -> bool:
+        """Does every token read all experts of a layer, and not only those that the router chooses for it?"""
+        several = (row for row in self.rows if any(one.count > 1 for one in row.weight_matrices))
+        experts = [row.weights_read for row in several if "expert" in row.component]
+        return any(read is None or read.routed is None for read in experts)
+
     def run_with(self, *libraries: str) -> Ledger:
         """This ledger with the releases of `libraries` that are installed, and a note of each that was not tested."""
         from importlib.metadata import version

@@ -233,6 +233,9 @@ def time_notes(found: FindResult) -> list[str]:
     bound = f"time bound: {rates}{cache} once at {units.count(on.bytes_per_second)}B/s"
     calibrated = on.device.calibrated is not None
     bound += f" on {on.title}, as calibrated" if calibrated else f"; no run on {on.title} can be faster"
+    if found.more_work:
+        names = ", ".join(printable(name, 80) for name in found.more_work)
+        bound += f" (a server of {names} can: its class in transformers is counted, which does more)"
     unknown = [f"the memory of {on.name} is not known, so models are not excluded by memory"]
     return [bound, *(unknown if on.memory_bytes is None else [])]
 

@@ -172,6 +172,8 @@ class FindResult(msgspec.Struct, frozen=True, kw_only=True):
     """Of the gallery: every preset that doesn't fit."""
     weights: dict[str, WeightFormat] = {}
     """Model -> the format of its weights, of those that have one."""
+    more_work: tuple[str, ...] = ()
+    """Models whose class, which is counted, does more than a server does."""
 
     @property
     def refused(self) -> int:

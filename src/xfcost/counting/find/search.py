@@ -39,6 +39,7 @@ from xfcost.counting.find.result import (
 from xfcost.counting.find.space import Builder, ReasonNumbers, Space, message
 from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, is_structural
 from xfcost.counting.on_devices import FLOPS_PER_MAC
+from xfcost.counting.recorded import RecordedModel
 from xfcost.counting.system import SpecSystem, System
 from xfcost.ledger import units
 from xfcost.ledger.device import DeviceGroup
@@ -463,7 +464,9 @@ class _CountedPreset(NamedTuple):
     family: str | None
     costs: Costs
     weights: WeightFormat | None
-    refused: str | None
+    more_work: bool = False
+    """Does it do more than a server of it?"""
+    refused: str | None = None
 
 
 def presets_of(names: Sequence[str], families: Collection[str]) -> list[str]:
@@ -489,8 +492,8 @@ def _family(name: str) -> str | None:
     return None if file is None or is_path(name) else file.parent.name
 
 
-def _system_costs(system: System, run: Run, dtype: str) -> tuple[Costs, WeightFormat | None]:
-    """What a system costs in a run of this dtype, and the format of its weights.
+def _system_costs(system: System, run: Run, dtype: str) -> tuple[Costs, WeightFormat | None, bool]:
+    """What a system costs in a run of this dtype, the format of its weights, and whether it does more than a server.
 
     Raises:
         XfcostError: it can't be run so, or it has another dtype.
@@ -499,10 +502,11 @@ def _system_costs(system: System, run: Run, dtype: str) -> tuple[Costs, WeightFo
         ledger = system.ledger(run)
         if (own := ledger.metadata.dtype) != dtype:
             raise UsageError(f"it is counted in {own}; give --dtype {own}")
-        return ledger_costs(ledger), ledger.metadata.weight_format
+        more_work = ledger.reads_all_experts or (isinstance(system, RecordedModel) and system.remakes_keys)
+        return ledger_costs(ledger), ledger.metadata.weight_format, more_work
     if run.size is not None and isinstance(system.loaded.spec.input, ImageInput) and not takes_images(system.loaded):
         raise UsageError(_FOLDED)
-    return model_costs(system.loaded, run), weights_of(run, system.loaded.weights)[0]
+    return model_costs(system.loaded, run), weights_of(run, system.loaded.weights)[0], False
 
 
 def find_in_gallery(
@@ -519,12 +523,11 @@ def find_in_gallery(
     question = checked_on(run.on, dtype, question)
     counted = []
     for name, one in systems.items():
-        costs, weights, refused = Costs(), None, None
         try:
-            costs, weights = _system_costs(one, run, dtype)
+            counted.append(_CountedPreset(name, _family(name), *_system_costs(one, run, dtype)))
         except XfcostError as error:
             refused = message(error).replace(one.name, "it")
-        counted.append(_CountedPreset(name, _family(name), costs, weights, refused))
+            counted.append(_CountedPreset(name, _family(name), Costs(), None, refused=refused))
     reasons = ReasonNumbers()
     numbers = np.array([reasons.number(one.refused) for one in counted], dtype=np.int64)
     costs = Costs(*(exact_array(column) for column in zip(*(one.costs for one in counted), strict=True)))
@@ -545,7 +548,8 @@ def find_in_gallery(
     more, less = question.front
     cloud = tuple((one.figures[more], one.figures[less]) for one in part.first)
     left, formats = _not_fitting(counted, run, question), _formats((one.name, one.weights) for one in counted)
-    return _result(part, question, run, row, cloud=cloud, not_fitting=tuple(left), weights=formats)
+    more_work = tuple(one.name for one in counted if one.more_work)
+    return _result(part, question, run, row, cloud=cloud, not_fitting=tuple(left), weights=formats, more_work=more_work)
 
 
 def _over(excess: float) -> str:

@@ -365,9 +365,7 @@ def _with_notes(ledger: Ledger, kinds_from: str | None) -> Ledger:
         )
     if any(row.operation == "flex_attention" for row in ledger.rows):
         ledger = ledger.with_note(_ALL_PAIRS)
-    several = (row for row in ledger.rows if any(one.count > 1 for one in row.weight_matrices))
-    experts = [row for row in several if "expert" in row.component]
-    if any(row.weights_read is None or row.weights_read.routed is None for row in experts):
+    if ledger.reads_all_experts:
         ledger = ledger.with_note(_ALL_EXPERTS)
     return ledger if kinds_from is None else ledger.with_note(kinds_from)
 

@@ -66,6 +66,7 @@ from xfcost.torch_models.any_model.run import run
 from xfcost.torch_models.any_model.user_errors import (
     OwnError,
     check_modules,
+    is_about_meta,
     is_own,
     is_users,
     own_line,
@@ -611,7 +612,8 @@ def configured(path: str, device: str, options: ConfigOptions | None = None) -> 
                 f"{shown}: it names a model on the Hub, and xfcost opens no connection; describe that model in the "
                 "config, as in backbone_config"
             ) from error
-        raise UsageError(f"{shown}: transformers refuses it: {raised(error)}") from error
+        kind = UsageError if is_about_meta(error) else OwnError
+        raise kind(f"{shown}: transformers refuses it: {raised(error)}") from error
 
 
 def _read(path: str) -> tuple[dict[str, Any], list[str]]:
