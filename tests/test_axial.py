@@ -13,7 +13,6 @@ from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from contract import example, joined, make
 from places import at, total
-from refused import refusals
 from specs import architecture_of, counted
 from strategies import place_for
 from transformers_models import ours_of
@@ -23,10 +22,7 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import slope, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
-from xfcost.layers.shift import Context, Shift
 from xfcost.layers.stems import Fold
-from xfcost.layers.tokens import AxisPosition
-from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.window import Axial
@@ -77,32 +73,6 @@ def test_the_public_image_transformer_s_attention_layers():
     assert (4 * params, 4 * sum(total(component, spot, "macs") for component in components)) == theirs
 
 
-# Places ------------------------------------------------------------------------------------------------------------
-
-
-test_axial_places_that_can_not_be = refusals(
-    [
-        (Axial(axis="row", heads=1), axial_at(5), "kind", "the 5 tokens are not a grid of 2 or 3 axes; lay a sequence"),
-        (Axial(axis="all", heads=1), axial_at(2, 2, special=1), "kind", "expected no special tokens, got 1"),
-        (Axial(axis="depth", heads=1), axial_at(4, 5), "axis", r"20 \(4×5\) tokens; it could be 'row' or 'column'"),
-        (Axial(axis="row", heads=4), axial_at(4, 5), "heads", "4 does not divide the width 6"),
-        (
-            Fold(),
-            axial_at(197),
-            "kind",
-            r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)",
-        ),
-        (Fold(), axial_at(4, 5), "kind", "tokens are a grid already"),
-    ]
-)
-
-
-def test_an_oblong_grid_is_told():
-    component = Axial(axis="row", heads=1)
-    assert list(component.notes(axial_at(8, 16))) == []
-    assert "far from square" in next(component.notes(axial_at(2, 32)))
-
-
 # Sequences ---------------------------------------------------------------------------------------------------------
 
 
@@ -117,11 +87,6 @@ def test_every_power_of_two_folds_to_at_most_two_to_one(power):
     # 6 blocks along rows, 6 along columns.
     scores = sum(row.times * row.macs for row in ledger.rows if row.operation == "scores")
     assert scores == 6 * n * (height + width) * 768
-
-
-def test_a_length_that_does_not_fold_is_refused_with_its_line():
-    with pytest.raises(SpecError, match=r"common-axial.yaml:\d+ embed\[2\].kind: 1009 tokens make no grid"):
-        place(load("common-axial"), Run(tokens=(1009,)))
 
 
 def test_growth_of_a_folded_sequence_is_measured_on_squares():
@@ -200,38 +165,6 @@ def test_without_the_shift_right_a_pixel_reads_itself(tmp_path):
 def test_without_the_shift_down_a_pixel_reads_its_whole_row(tmp_path):
     leaking = seen(written(tmp_path, context="{kind: context}"))
     assert leaking == tuple(frozenset(range((pixel // W + 1) * W)) for pixel in range(N))
-
-
-# The parts ---------------------------------------------------------------------------------------------------------
-
-
-axial_transformer_at = partial(places.at, dim=2)
-
-
-MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
-
-
-test_axial_transformer_places_that_can_not_be = refusals(
-    [
-        (Shift(axis="column"), axial_transformer_at(5), "axis",
-         "'column' is not an axis of the 5 tokens; it could be 'row'"),
-        (Shift(axis="row"), axial_transformer_at(2, 2, special=1), "axis", "expected no special tokens, got 1"),
-        (Context(shift="depth"), axial_transformer_at(2, 3, **MEMORY), "shift", "'depth' is not an axis"),
-        (Context(), axial_transformer_at(2, 3), "kind", "the spec has no `encoder:`"),
-        (Context(), axial_transformer_at(3, 2, **MEMORY), "kind",
-         r"encoder gives 6 \(2×3\) tokens of width 2, here are 6 \(3×2\)"),
-        (Context(), axial_transformer_at(2, 3, **MEMORY | {"memory_dim": 4}), "kind",
-         "of width 4, here are .* of width 2"),
-        (AxisPosition(), axial_transformer_at(5), "kind", "needs a 2-D grid .* not 5; lay a sequence out"),
-        (AxisPosition(), axial_transformer_at(2, 2, special=1), "kind", r"not 4 \(2×2\) \+ 1"),
-    ]
-)  # fmt: skip
-
-
-def test_a_decoder_that_adds_the_encoder_s_output_reads_it(tmp_path):
-    architecture_of(written(tmp_path))
-    with pytest.raises(SpecError, match=r"decoder: no sub-layer reads the encoder's output"):
-        architecture_of(written(tmp_path, context="{kind: mlp}"))
 
 
 # The published model -----------------------------------------------------------------------------------------------
@@ -403,29 +336,3 @@ def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused:
     y.sum().backward()
     assert x.grad.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
-
-
-# Refused, told ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-test_what_can_not_be_is_refused = refusals(
-    [
-        (Sparse(heads=1, pattern="strided", stride=4, summary=1), "summary", "strided pattern has no summary cells"),
-        (Sparse(heads=1, pattern="fixed", stride=4), "summary", "needs the number of summary cells"),
-        (Sparse(heads=1, pattern="fixed", stride=4, summary=5), "summary", "5 cells do not fit a block of 4"),
-        (Sparse(heads=3, pattern="strided", stride=4, integration="heads"), "heads", "3 is odd"),
-    ],
-    at(8),
-)
-
-
-def test_what_a_reader_must_know_is_told() -> None:
-    (grows,) = strided(128, "long").notes(at(4096))
-    assert "here about 64" in grows
-    assert "at a stride of 128, whatever N, the long factor is N²/128" in grows
-    assert list(strided(4, "local").notes(at(8))) == []
-    padded, cells, fused, both = fixed(4, 2, causal=False).notes(at(9, fused=True))
-    assert padded.startswith("9 tokens padded to whole blocks of 4: 3 positions more")
-    assert "2 summary cells of a block 2 times it" in cells
-    assert "it runs eager, and is counted so" in fused
-    assert "tokens on both sides" in both

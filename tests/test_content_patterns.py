@@ -18,7 +18,7 @@ from specs import architecture_of, counted
 from strategies import place_for
 from transformers_models import TheirWeights, transformers
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.grid import Grid, largest_map, map_levels
 from xfcost.mechanisms.deformable import Deformable
 from xfcost.mechanisms.routing import Routing
@@ -45,14 +45,6 @@ def lsh_torch_module(component: Lsh, tokens: int, device: str = "cpu") -> LshAtt
 # What is refused, what is told ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("buckets", "odd"), [(7, 7), ([4, 9], 9)])
-def test_odd_buckets_are_refused(buckets, odd):
-    component = Lsh(heads=3, buckets=buckets)
-    with pytest.raises(ComponentError, match=rf"{odd} is odd.*it could be {odd - 1} or {odd + 1}") as refused:
-        component.check(place_for(component, Grid((128,)), dim=DIM))
-    assert refused.value.field == "buckets"
-
-
 def test_exact_causality_is_refused_and_a_decoder_is_approximate():
     component = Lsh(heads=3, causal=True)
     with pytest.raises(ComponentError, match="later tokens are hashed and sorted too") as refused:
@@ -64,18 +56,6 @@ def test_exact_causality_is_refused_and_a_decoder_is_approximate():
 
 def notes(component: Lsh, tokens: int) -> list[str]:
     return list(component.notes(place_for(component, Grid((tokens,)), dim=DIM)))
-
-
-def test_padding_fallback_and_quadratic_hashing_are_told():
-    component = Lsh(heads=3, bucket=64, buckets=[4, 8])
-    assert notes(component, 128) == []
-    assert notes(component, 64) == ["64 tokens fit one chunk of 64: nothing is hashed or sorted, attention is full"]
-    (padding,) = notes(component, 130)
-    assert padding.startswith("130 tokens padded to 192 for chunks of 64: 62 padding tokens")
-    (quadratic,) = notes(Lsh(heads=3, bucket=64), 256)
-    assert quadratic.startswith("2N/64 = 8 buckets: hashing multiplies every token by 4 columns")
-    (leak,) = notes(Lsh(heads=3, bucket=64, buckets=8, causal="approximate"), 256)
-    assert leak.startswith("causal: approximate")
 
 
 # What it does ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,20 +112,6 @@ def test_clusters_and_their_windows(options: dict[str, int], sizes: tuple[int, i
     assert Routing(heads=2, **options).sizes(Grid((100,)))[:2] == sizes
 
 
-@pytest.mark.parametrize(
-    ("options", "field", "message"),
-    [
-        ({"local_heads": 2, "window": 4}, "local_heads", "2 of 2 heads are local, and none is left to route"),
-        ({"local_heads": 1}, "local_heads", "give `local_window`"),
-        ({"causal": True}, "causal", "write causal: approximate"),
-    ],
-)
-def test_what_can_not_be_is_refused(options: dict[str, Any], field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        Routing(heads=2, **options).check(at(16))
-    assert refused.value.field == field
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared: bool) -> None:
     module = routing_torch_module(Routing(heads=1, clusters=2, shared_qk=shared), at(6))
@@ -172,15 +138,6 @@ def test_memory_keys_stand_per_cluster() -> None:
     assert [rows_of(component, at(n))["memory_keys"].params for n in (16, 64)] == [2 * 4 * 4, 2 * 8 * 4]
     assert any("1 memory key(s)" in note for note in component.notes(at(16)))
     assert rows_of(component, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
-
-
-def test_notes_tell_where_the_order_in_print_fails() -> None:
-    notes = [" ".join(Routing(heads=2, **sizes).notes(at(1024))) for sizes in ({}, {"window": 64}, {"clusters": 16})]
-    assert "N√N needs" not in notes[0]
-    assert "the distances cost N²·d/w; N√N needs w = √N, here 32" in notes[1]
-    assert "attention costs N²·d/k; N√N needs k = √N, here 32" in notes[2]
-    padded = Routing(heads=2, local_heads=1, local_window=100)
-    assert any("pad 1024 tokens to 1100" in note for note in padded.notes(at(1024)))
 
 
 def test_routing_the_layers_of_the_public_implementation() -> None:
@@ -211,25 +168,11 @@ def sinkhorn_tokens(n: int, dim: int = 8) -> Tensor:
     return torch.randn(1, n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_sortcut_is_never_causal() -> None:
-    with pytest.raises(ComponentError, match="later ones too; write causal: false") as refused:
-        Sinkhorn(heads=2, sortcut=2, causal=True).check(at(12))
-    assert refused.value.field == "sortcut"
-
-
 def test_noise_belongs_to_training_alone() -> None:
     module = sinkhorn_torch_module(Sinkhorn(heads=2, block=4), at(12))
     assert torch.equal(module(sinkhorn_tokens(12)), module(sinkhorn_tokens(12)))
     module.train()
     assert not torch.equal(module(sinkhorn_tokens(12)), module(sinkhorn_tokens(12)))
-
-
-def test_notes() -> None:
-    free, cut = Sinkhorn(heads=2, block=64), Sinkhorn(heads=2, block=64, sortcut=2)
-    assert list(free.notes(at(4096))) == ["sorting 64 blocks softly costs N²·d/b; N√N needs b = √N, here 64"]
-    assert "100 tokens padded to 128, whole blocks of 64" in next(free.notes(at(100)))
-    assert list(cut.notes(at(4096))) == ["2 of 64 sorted blocks are read; scoring blocks stays N²·d/b²"]
-    assert any("rows of the sorting" in note for note in Sinkhorn(heads=2, causal=True).notes(at(64)))
 
 
 def test_sinkhorn_the_layers_of_the_public_implementation() -> None:
@@ -279,35 +222,6 @@ def test_a_head_reads_as_many_tokens_as_it_says(points: int, grid: Grid, most: i
     read = sum((module.sample(places, values) != before).any(-1).any(-1).int() for values in without)
     (declared,) = (row.reads_tokens for row in component.operations(spot) if row.path == "sample")
     assert read.max() == declared == most
-
-
-# Places ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("component", "grid", "field", "text"),
-    [
-        (Deformable(heads=4), Grid((4, 4)), "heads", "4 does not divide the width 6"),
-        (Deformable(heads=2), Grid((4, 4), 1), "kind", "points lie on feature maps: expected no special tokens, got 1"),
-        (Deformable(heads=2), Grid((16,)), "kind", "an image's grid or an input of kind feature_maps, got 16 tokens"),
-        (Deformable(heads=2), Grid((2, 3, 4)), "kind", "of two axes: .* got 24 .2×3×4. tokens"),
-        (Deformable(heads=2, causal=True), Grid((4, 4)), "causal", "its points lie on all sides of a token"),
-    ],
-)
-def test_places_where_it_can_not_stand(component: Deformable, grid: Grid, field: str, text: str) -> None:
-    with pytest.raises(ComponentError, match=text) as refused:
-        component.check(deformable_at(grid))
-    assert refused.value.field == field
-
-
-def test_it_has_no_decode_step() -> None:
-    with pytest.raises(SpecError, match="'deformable' reads later tokens, so nothing can be cached"):
-        architecture_of(PRESET, mode="decode")
-
-
-def test_a_class_token_between_maps_and_points_is_refused() -> None:
-    with pytest.raises(SpecError, match="expected no special tokens, got 1"):
-        architecture_of(PRESET, 'embed=[{"kind": "class_token"}]')
 
 
 # Feature maps as an input ────────────────────────────────────────────────────────────────────────────────────────────

@@ -234,19 +234,6 @@ def test_an_n_that_padding_outgrows_is_refused(tmp_path: Path) -> None:
 # What is told, and what is refused ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_goes_into_no_output_is_told() -> None:
-    def told(component: ConvEmbed | Pool, *sides: int) -> list[str]:
-        return list(component.notes(spot(Grid(sides))))
-
-    assert told(ConvEmbed(size=4, stride=4), 8, 12) == []
-    assert told(ConvEmbed(size=3, stride=2), 7, 9) == []
-    assert told(ConvEmbed(size=3, stride=2), 8, 8) == []  # the padding behind is what is left over
-    (note,) = told(Pool(), 7, 8)
-    assert "does not tile the grid 7×8: the last 1×0 positions along its axes go into no output" in note
-    (note,) = told(ConvEmbed(size=1, stride=2), 8, 8)
-    assert "a kernel of 1×1 every 2×2 leaves positions out between its steps" in note
-
-
 @given(case=kernels())
 @settings(max_examples=200, deadline=None)
 def test_a_note_stands_where_positions_go_into_no_output(case: tuple[ConvEmbed, tuple[int, ...]]) -> None:
@@ -260,53 +247,6 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[ConvEmbed, 
             assert list(component.notes(spot(Grid(sides))))
             return
     assert not list(component.notes(spot(Grid(sides))))
-
-
-@pytest.mark.parametrize(
-    ("component", "grid", "field", "message"),
-    [
-        (ConvEmbed(size=5, padding=0), Grid((4, 4)), "size",
-         "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4"),
-        (ConvEmbed(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid: expected no special tokens, got 1"),
-        (ConvEmbed(size=3, groups=4), Grid((4, 4)), "groups", "4 does not divide the width 6"),
-        (ConvEmbed(size=3, groups=6, channels=9), Grid((4, 4)), "groups", "6 does not divide the channels 9"),
-        (ConvEmbed(size=[3, 3]), Grid((4,)), "size", r"expected one number, or 1 for the grid 4; got \[3, 3\]"),
-        (ConvEmbed(size=3, stride=[2]), Grid((4, 4)), "stride",
-         r"expected one number, or 2 for the grid 4×4; got \[2\]"),
-        (ConvEmbed(size=3, padding=[1, 1, 1]), Grid((4, 4)), "padding", "expected one number, or 2"),
-        (Pool(size=3, padding=2), Grid((8, 8)), "padding", "expected at most half the kernel 3×3"),
-        (Pool(size=9, stride=1, padding=0), Grid((8, 8)), "size", "does not fit the grid 8×8"),
-        (Pool(), Grid((8, 8), 2), "kind", r"expected no special tokens, got 2"),
-        (Pool(size=3, stride=1, form="mean"), Grid((2, 3, 4)), "size", "3 is larger than a side of the volume 2×3×4"),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_stem_layers_that_can_not_stand_are_refused(
-    component: ConvEmbed | Pool, grid: Grid, field: str, message: str
-) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        component.check(spot(grid))
-    assert refused.value.field == field
-
-
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        ({"size": 0}, r"size"),
-        ({"size": 3, "stride": 0}, r"stride"),
-        ({"size": 3, "padding": -1}, r"padding"),
-        ({"size": 3, "act": "swish"}, r"act"),
-        ({"size": 3, "norm": "instance_norm"}, r"norm"),
-        ({"size": [1, 2, 3, 4]}, r"size"),
-        ({"size": 3, "groups": 2}, r"groups: 2 does not divide the width 3"),
-        ({"size": 31, "padding": 0}, r"size: a kernel of 31×31"),
-        ({}, r"size"),
-    ],
-    ids=str,
-)
-def test_a_bad_entry_is_refused_with_its_line(entry: dict[str, Any], words: str, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=rf"spec\.yaml:\d+ .*{words}"):
-        counted_spec(stem({"kind": "conv"} | entry), tmp_path)
 
 
 # Norms, wherever they stand ──────────────────────────────────────────────────────────────────────────────────────────
@@ -428,12 +368,6 @@ def test_the_nearest_residual_wins(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("key", "value"), [("layer_scale", 0), ("layer_scale", -1), ("factor", 0), ("factor", "half")])
-def test_scales_that_are_none_are_refused(key: str, value: object, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=rf"spec\.yaml:\d+ residual\.{key}"):
-        counted_spec(stem({"kind": "patch", "size": 8}) | {"residual": {key: value}}, tmp_path)
-
-
 # Sub-layers that widen ───────────────────────────────────────────────────────────────────────────────────────────────
 
 WIDER = {"kind": "dense", "residual": "none"}
@@ -464,13 +398,6 @@ def test_one_block_that_widens_is_two_where_it_is_repeated(tmp_path: Path) -> No
         ("stages.1.block.0.linear", 70, 1),
         ("stages.1.block@2.0.linear", 110, 2),
     ]
-
-
-def test_a_stage_that_nothing_widens_is_refused(tmp_path: Path) -> None:
-    spec = stem({"kind": "patch", "size": 8})
-    spec["stages"].append({"dim": 10, "depth": 1, "block": [{"kind": "mlp"}]})
-    with pytest.raises(SpecError, match=r"stages\[1\].dim: the width is 6 here and nothing in `enter` brings it to 10"):
-        counted_spec(spec, tmp_path)
 
 
 def test_a_residual_around_what_widens_is_no_option() -> None:

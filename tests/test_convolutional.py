@@ -13,20 +13,19 @@ from cases.base import Case
 from compared import given as conv_given
 from compared import referred
 from places import at, rows_of
-from refused import refusals
 from specs import architecture_of, counted
-from strategies import as_yaml, counted_spec
+from strategies import counted_spec
 from whole_probe import probe
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conv_kernel import ConvKernel, pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
 from xfcost.formulas.residual import squeezed_width
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv
+from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.non_local import NonLocal, Sagan
-from xfcost.mechanisms.residual_blocks import Bottleneck, ConvNext
+from xfcost.mechanisms.residual_blocks import Bottleneck
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -35,49 +34,7 @@ from xfcost.torch_models.tracing.trace import trace
 KINDS = ("convnext", "conv", "bottleneck", "non_local")
 
 
-# ConvNeXt: what is refused, a head that normalises behind the pool, transformers' model beside ours ───────────────────
-
-SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
-
-
-@pytest.mark.parametrize(
-    ("component", "spot", "message"),
-    [
-        (ConvNext(size=6), SPOT, "6 is even, and the kernel is centred; try 5 or 7"),
-        (ConvNext(ratio=0.25), SPOT, r"0.25·10 is not a whole width; give `hidden` instead"),
-        (ConvNext(), Place(grid=Grid((3, 4), 1), dim=10, out_dim=10), "expected no special tokens, got 1"),
-    ],
-)
-def test_blocks_that_can_not_stand_are_refused(component: ConvNext, spot: Place, message: str) -> None:
-    with pytest.raises(ComponentError, match=message):
-        component.check(spot)
-
-
-def test_norm_after_pool_is_told_where_it_is_wrong(tmp_path: Path) -> None:
-    file = tmp_path / "one.yaml"
-    file.write_text(as_yaml({"extends": "poolformer-s12", "name": "one", "head": {"norm_after_pool": True}}))
-    with pytest.raises(SpecError, match=r"one\.yaml:\d+ head\.norm_after_pool: the group norm of one vector"):
-        architecture_of(str(file))
-
-
 # PoolFormer: what kernels of any stride read, what mixes globally, and transformers' model beside ours ────────────────
-
-
-def spot(grid: Grid, dim: int = 1) -> Place:
-    return Place(grid=grid, dim=dim, out_dim=dim)
-
-
-@pytest.mark.parametrize(
-    ("component", "grid", "message"),
-    [
-        (AveragePool(size=4), Grid((5, 5)), "4 is even, and the kernel is centred; try 3 or 5"),
-        (AveragePool(), Grid((5, 5), 1), "slides over a grid: expected no special tokens, got 1"),
-        (AveragePool(size=5), Grid((5, 5, 4)), "5 is larger than a side of the volume 5×5×4"),
-    ],
-)
-def test_pools_that_can_not_stand_are_refused(component: AveragePool, grid: Grid, message: str) -> None:
-    with pytest.raises(ComponentError, match=message):
-        component.check(spot(grid))
 
 
 @st.composite
@@ -172,22 +129,6 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(component: Conv, grid: 
     assert traced.params == sum(row.params for row in rows.values())
 
 
-@pytest.mark.parametrize(
-    ("component", "where", "expected"),
-    [
-        (Conv(size=4), at(9), "size: 4 is even, and the kernel is centred; try 3 or 5, or causal: true"),
-        (Conv(causal=True), at(3, 3), r"causal: tokens of a grid (9 (3×3)) have no order; write causal: false"),
-        (Conv(), at(9, special=1), "kind: a kernel slides over a grid: expected no special tokens, got 1"),
-        (Conv(form="depthwise", act="glu"), at(9), "act: a gate halves the width, and a depthwise convolution"),
-        (ByteNet(), at(9, dim=7), "kind: 'bytenet' works at half the width, and 7 is odd"),
-    ],
-)
-def test_conv_what_can_not_stand_is_refused(component: Conv | ByteNet, where: Place, expected: str) -> None:
-    with pytest.raises(ComponentError) as refused:
-        component.check(where)
-    assert f"{refused.value.field}: {refused.value.message}".startswith(expected)
-
-
 def test_a_wider_output_projects_the_residual_stream(tmp_path: Path) -> None:
     ledger = counted_spec(
         {
@@ -251,26 +192,6 @@ def test_receptive_fields_in_closed_form(stride):
         assert pairs_of_two_kernels(side, stride) == sum(map(len, near))
 
 
-# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"width": 3, "expansion": 4}, "expansion: means the same as `width`"),
-        ({"expansion": 5}, "expansion: 5 does not divide the stage's width 12; it could be 1, 2, 3, 4, 6"),
-        ({"width": 6, "groups": 4}, "groups: 4 does not divide the inner width 6; it could be 1, 2, 3, 6"),
-        ({"width": 6, "group_width": 4}, "group_width: 4 does not divide the inner width 6; it could be 1, 2, 3, 6"),
-        ({"width": 6, "groups": 2, "group_width": 3}, "group_width: means the same as `groups`"),
-        ({"squeeze": 0.01}, "squeeze: 0.01 of the width 12 is no channel at all; try 0.25"),
-    ],
-)
-def test_what_can_not_be_is_refused(options, message):
-    with pytest.raises(ComponentError) as refused:
-        Bottleneck(**options).check(at(4, 4, dim=12))
-    assert f"{refused.value.field}: {refused.value.message}".startswith(message)
-
-
 # Another mixer in place of the 3×3 ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -286,12 +207,6 @@ def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
     Bottleneck(stride=2, spatial=spatial).check(at(4, 4, dim=12))
     with pytest.raises(ComponentError, match="leaves 1×2 positions, and the shortcut 2×2"):
         Bottleneck(stride=2, spatial=spatial).check(at(3, 4, dim=12))
-
-
-@pytest.mark.parametrize("options", [{"groups": 3}, {"group_width": 3}, {"squeeze": 0.25}])
-def test_what_belongs_to_the_3x3_is_refused_beside_another_mixer(options):
-    with pytest.raises(ComponentError, match="belongs to the 3×3 convolution"):
-        Bottleneck(spatial=LocalAttention(heads=1, size=3, position="none"), **options).check(at(4, 4, dim=12))
 
 
 # The non-local block and SAGAN's layer: the rows in print, options that can't stand ───────────────────────────────────
@@ -351,22 +266,3 @@ SAGAN: list[tuple[dict[str, Any], int, int, tuple[int, int, int]]] = [
 @pytest.mark.parametrize(("options", "side", "dim", "expected"), SAGAN)
 def test_sagan_layers_to_the_unit(options, side, dim, expected):
     assert totals(Sagan(**options), at(side, side, dim=dim)) == expected
-
-
-REFUSED: list[tuple[Mixer, Place, str, str]] = [
-    (NonLocal(), at(3, dim=7), "width", "7 is odd"),
-    (NonLocal(pool=2), at(1, 4, dim=8), "pool", "a kernel of 2×2 .* does not fit the grid 1×4"),
-    (NonLocal(pool=[2, 2]), at(1, 4, 4, dim=8), "pool", "expected one number, or 3"),
-    (NonLocal(pool=2), at(4, 4, dim=8, special=1), "pool", "expected no special tokens, got 1"),
-    (Sagan(), at(4, 4, dim=12), "reduction", "8 does not divide the width 12; it could be 1, 2, 3, 4, 6"),
-    (Sagan(reduction=2), at(4, 4, dim=12), "value_reduction", "8 does not divide the width 12"),
-    (
-        Sagan(output_projection=False),
-        at(4, 4, dim=16),
-        "output_projection",
-        "they are 2 wide; write value_reduction: 1",
-    ),
-]
-
-
-test_non_local_what_can_not_stand_is_refused = refusals(REFUSED)

@@ -14,15 +14,12 @@ from compared import given, referred
 from contract import OneStage
 from places import at, rows_of
 from references.local import windows
-from refused import refusals
 from specs import architecture_of, counted
 from transformers_models import CLASSES, TheirWeights, compare, ours_of, theirs_of
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.conv import ConvMlp, DepthwiseConv
 from xfcost.mechanisms.spatial_reduction import ConvAttention, SpatialReduction
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -80,27 +77,6 @@ def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
     assert differs.nonzero().flatten().tolist() == [4]
 
 
-def test_a_grid_below_the_pooled_one_is_told() -> None:
-    component = SpatialReduction(heads=2, pooled=7)
-    assert list(component.notes(at(14, 14))) == []
-    assert list(component.notes(at(3, 3))) == ["the grid 3×3 is pooled to more: 7×7 keys"]
-
-
-test_pvt_places_where_it_can_not_stand = refusals(
-    [
-        (SpatialReduction(heads=4), at(4, 4), "heads", "4 does not divide the width 6"),
-        (SpatialReduction(heads=1, reduction=2, pooled=7), at(8, 8), "pooled",
-         "`pooled` and `reduction` exclude each other"),
-        (SpatialReduction(heads=1, reduction=2), at(4, 4, special=1), "reduction",
-         r"expected no special tokens, got 1"),
-        (SpatialReduction(heads=1, pooled=2), at(4, 4, special=2), "pooled", r"expected no special tokens, got 2"),
-        (SpatialReduction(heads=1, reduction=8), at(7, 9), "reduction",
-         "do not fit the grid 7×9; it could be at most 7"),
-        (SpatialReduction(heads=1, causal=True), at(4, 4), "causal", "has no causal form: a key stands for a patch"),
-    ]
-)  # fmt: skip
-
-
 def test_pvt_on_other_grids() -> None:
     # 40×40 tokens: 40, 20, 10 and 5 along each side, patches of 8, 4 and 2; every table has a row per token, the last
     # one for the class token too.
@@ -135,19 +111,7 @@ def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str, sr: str) ->
         weights.put(mixer.norm, f"{theirs}.layer_norm")
 
 
-def pvt(*depths: int) -> nn.Module:
-    return hf.theirs_of("PvtForImageClassification", depths=depths)
-
-
 # Convolutional feed-forward networks, depthwise convolutions and PVT v2: refusals, and transformers' models ───────────
-
-
-@pytest.mark.parametrize("component", [ConvMlp, DepthwiseConv])
-def test_places_where_kernels_can_not_stand(component: Any) -> None:
-    with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5"):
-        component(size=4).check(at(4, 4))
-    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        component().check(at(4, 4, special=1))
 
 
 def test_no_weight_is_bound_to_the_resolution() -> None:
@@ -225,13 +189,6 @@ def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, atte
     )  # fmt: skip
     ours = hf.ours_of(pvt_v2_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
     hf.compare(theirs, ours, copied_pvt_v2, tolerance=1e-10)
-
-
-def pvt_v2(dims: list[int], ratios: list[int], depths: list[int], *, linear: bool = False) -> nn.Module:
-    return hf.theirs_of(
-        "PvtV2ForImageClassification", hidden_sizes=dims, mlp_ratios=ratios, depths=depths, linear_attention=linear,
-        num_labels=1000,
-    )  # fmt: skip
 
 
 # Twins: the order of its sub-layers, its published figures' convention, and its forward in plain torch ────────────────
@@ -366,17 +323,6 @@ def test_a_query_is_made_of_its_neighbours() -> None:
     assert frozenset().union(*keys) == frozenset(range(21))
     assert list(component.notes(spot)) == ["1 special token(s) skip the convolutions, and are concatenated after them"]
     assert list(component.notes(at(4, 5))) == []
-
-
-test_cvt_places_where_it_can_not_stand = refusals(
-    [
-        (ConvAttention(heads=4), "heads", "4 does not divide the width 6"),
-        (ConvAttention(heads=1, size=4), "size", "4 is even, and the kernel is centred; try 3 or 5"),
-        (ConvAttention(heads=1, kv_stride=3), "kv_stride", "leave some that no key reads; expected at most 2"),
-        (ConvAttention(heads=1, causal=True), "causal", "has no causal form: a query and a key are made of"),
-    ],
-    at(4, 4),
-)
 
 
 @pytest.mark.parametrize("half", range(4))

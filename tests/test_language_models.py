@@ -14,16 +14,12 @@ from cases.base import Case
 from contract import example, make
 from helpers import stdout_of
 from places import at
-from refused import refusals
 from specs import counted
 from strategies import exact
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
 from xfcost.importing import import_config
-from xfcost.layers.heads import MaskedLanguageModel
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Mla
 from xfcost.spec.checkpoints import positions_of_config
 from xfcost.torch_models.accounts import reconciled
@@ -188,11 +184,6 @@ def bert_heads_spec(**head: Any) -> dict[str, Any]:
         "stages": [{"dim": BERT_HEADS_DIM, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
         "head": {"kind": "masked_language_model", "share": "embedding"} | head,
     }
-
-
-def test_what_can_not_stand_is_refused() -> None:
-    with pytest.raises(ComponentError, match="scores a vocabulary, and the input has none; use 'classifier'"):
-        MaskedLanguageModel().check(Place(grid=Grid((7,)), dim=4, out_dim=4))
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -371,15 +362,6 @@ def test_the_cache_of_deepseek_v3_by_hand() -> None:
     # all that a token uses is read, of the embedding one row
     assert ledger.step is not None
     assert ledger.step.weight_bytes == 2 * (37_552_282_624 - 129_280 * 7168 + 7168)
-
-
-test_what_can_not_be_is_refused = refusals(
-    [
-        (Mla(heads=5, rope_dim=2, kv_rank=4), "heads", "5 does not divide the width 12"),
-        (Mla(heads=3, rope_dim=3, kv_rank=4), "rope_dim", "3 is odd; give an even number"),
-    ],
-    at(7, dim=12),
-)
 
 
 @pytest.mark.parametrize(

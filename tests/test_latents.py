@@ -19,20 +19,18 @@ from strategies import exact, loaded, placed
 from transformers_models import parameters, transformers
 from whole_probe import probe
 from xfcost.counting.comparison import compared
-from xfcost.counting.diagram import diagram
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.residual import residual_rows
 from xfcost.layers.feed_forward import Dense
 from xfcost.layers.stage_entries import PoolingAttention
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import Inducing
-from xfcost.report.diagram import document
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -111,16 +109,6 @@ def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> 
     assert math.log2(largest[1] / largest[0]) <= 1.01
 
 
-def test_refusals() -> None:
-    where = spot(Grid((4,)))
-    with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
-        PoolingAttention(count=2, heads=4).check(where)
-    assert refused.value.field == "heads"
-    with pytest.raises(ComponentError, match=r"have the output's width 6, and they have 5;") as refused:
-        PoolingAttention(count=2, heads=1, head_dim=5, output_projection=False).check(where)
-    assert refused.value.field == "output_projection"
-
-
 # In a whole spec ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ENTRY_LAYER = {"kind": "pooling_attention", "count": 4, "heads": 2}
@@ -176,19 +164,6 @@ def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path
     assert [said.figures[name]["score_dot_products"] for name in names] == [4096**2, 4 * 4096]
 
 
-def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
-    data = spec(first=True)
-    data["stages"][0] = {
-        "enter": [ENTRY_LAYER],
-        "dim": 6,
-        "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}],
-    }
-    text = document(diagram([place(loaded(data, tmp_path), Run())])).text("table")
-    assert "QKᵀ / softmax / AV" in text
-    assert "N = 4 · d = 6" in text
-    assert "pooled: blocks of no mixer and Self-attention are in this stage; Self-attention is drawn." in text
-
-
 # Vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -203,29 +178,6 @@ def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Pat
     data["input"] = VECTORS
     with pytest.raises(SpecError, match="the width is 3 here and nothing in `embed` brings it to 4"):
         place(loaded(data, tmp_path), Run())
-
-
-@pytest.mark.parametrize(
-    ("entry", "embed", "said"),
-    [
-        (VECTORS, [{"kind": "token"}], "of kind 'vectors', and 'token' comes first; expected {kind: projection}"),
-        (VECTORS, [{"kind": "patch", "size": 2}], "of kind 'vectors', and 'patch' comes first"),
-        (VECTORS, [{"kind": "projection"}, {"kind": "pixels"}], "'pixels' can only be the first step"),
-        ({"kind": "image"}, [{"kind": "projection"}], "of kind 'image', and 'projection' comes first; expected"),
-        ({"kind": "image"}, [], "of kind 'image'; expected {kind: patch, …} or {kind: pixels, …}"),
-        ({"kind": "tokens", "vocabulary": 7}, [], "of kind 'tokens'; expected {kind: token, …} as the first step"),
-    ],
-)
-def test_each_input_has_its_first_step(tmp_path: Path, entry: Any, embed: Any, said: str) -> None:
-    data = spec(first=True, input=entry, embed=embed)
-    with pytest.raises(SpecError) as refused:
-        place(loaded(data, tmp_path), Run())
-    assert said in str(refused.value)
-
-
-def test_vectors_can_not_be_scored_as_words(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input has none"):
-        place(loaded(spec(first=True, head={"kind": "language_model"}), tmp_path), Run())
 
 
 # Set Transformer's blocks: costs by the public code's formulas, and what sets ask of them: no order ───────────────────
@@ -293,12 +245,6 @@ def test_macs_of_the_package_isab_pytorch(n: int, d: int, heads: int, k: int) ->
     assert total(rows, "params") == 8 * d * inner + k * d
 
 
-def test_more_points_than_tokens_are_told() -> None:
-    notes = [list(Inducing(heads=1, points=k).notes(at(9, dim=4))) for k in (8, 9)]
-    assert notes[0] == []
-    assert notes[1] == ["9 inducing points for 9 tokens: full attention reads as much with less work"]
-
-
 # No order ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -331,21 +277,6 @@ def test_tokens_in_another_order_give_outputs_in_that_order(
 
 
 # Refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("component", [Full, Inducing])
-def test_without_w_o_the_heads_make_the_width(component: Any) -> None:
-    more = {"points": 2} if component is Inducing else {}
-    with pytest.raises(ComponentError, match=r"have the output's width 6, and they have 10;") as refused:
-        component(heads=2, head_dim=5, output_projection=False, **more).check(at(3, dim=6))
-    assert refused.value.field == "output_projection"
-    component(heads=2, head_dim=3, output_projection=False, **more).check(at(3, dim=6))
-
-
-def test_inducing_points_are_never_causal() -> None:
-    with pytest.raises(ComponentError, match="'inducing' has no causal form: every point reads all tokens") as refused:
-        Inducing(heads=2, points=3, causal=True).check(at(5, dim=6))
-    assert refused.value.field == "causal"
 
 
 def test_the_point_cloud_preset_is_the_authors_model_but_for_its_first_projections() -> None:

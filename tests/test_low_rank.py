@@ -12,14 +12,12 @@ from torch.nn import functional as F
 from cases.base import Case
 from contract import example, make
 from places import at, total
-from refused import refusals
 from specs import counted
 from strategies import counted_spec, exact, place_for, placed
 from transformers_models import transformers
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.component import Mixer, Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import LowRank, Nystrom
@@ -95,14 +93,6 @@ def test_a_rank_above_half_of_n_is_told_and_is_no_bargain() -> None:
     assert "one row per token (9)" in next(iter(LowRank(heads=2, rank=4).notes(at(9))))
 
 
-def test_it_has_no_causal_form() -> None:
-    with pytest.raises(
-        ComponentError, match=r"'low_rank' has no causal form: every projected key and value"
-    ) as refused:
-        LowRank(heads=2, causal=True).check(at(10))
-    assert refused.value.field == "causal"
-
-
 def test_linformer_package(tmp_path: Path) -> None:
     # linformer 0.2.3, LinformerLM(num_tokens=20000, dim=512, seq_len=2048, depth=6, heads=8, k=256): 46,745,120
     # parameters, 66,068,676,608 MACs by FlopCounterMode.
@@ -161,15 +151,6 @@ def test_the_iteration_comes_to_the_inverse() -> None:
     assert errors[0] > 0.5
     assert errors[-1] < 1e-8
     assert errors == sorted(errors, reverse=True)
-
-
-test_nystrom_options_that_can_not_be = refusals(
-    [
-        (Nystrom(heads=2, conv=64), "conv", "64 is even, and the kernel is centred; try 63 or 65"),
-        (Nystrom(heads=2, causal=True), "causal", "'nystrom' has no causal form: every landmark is a mean of tokens"),
-    ],
-    at(6),
-)
 
 
 def test_counting_is_quick_whatever_n() -> None:
@@ -271,21 +252,6 @@ def test_the_public_package_s_figures():
     assert total(component, at(1024, dim=512), "macs") == 1_500_643_328
 
 
-# Options -----------------------------------------------------------------------------------------------------------
-
-
-test_compressed_options_that_can_not_be = refusals(
-    [
-        (Compressed(heads=1, compression=4, kernel=3), "kernel", "3 tokens every 4 tokens leave tokens unread"),
-        (Compressed(heads=1, groups=4), "groups", "4 does not divide the 6 channels; it could be 1, 2, 3, 6"),
-        (Compressed(heads=1, groups=2, function="mean"), "groups", "'mean' has no channel groups"),
-        (Compressed(heads=1, causal=True, null_key=False), "null_key", "the first tokens read the null key alone"),
-        (Compressed(heads=4), "heads", "4 does not divide the width 6"),
-    ],
-    at(7),
-)
-
-
 # Synthetic attention: the paper's parameters, what stays as drawn, what is done once, options that can't be ───────────
 
 FORMS: tuple[Any, ...] = ("dense", "random", "factorized_dense", "factorized_random")
@@ -331,27 +297,6 @@ def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn() -> None:
     assert weights[0].shape == (2, 12, 12)
 
 
-test_synthesizer_options_that_can_not_be = refusals(
-    [
-        (Synthesizer(heads=2, trainable=False), "trainable", "only `form: random` has fixed weights.* is 'dense'"),
-        (Synthesizer(heads=2, factor=2), "factor", "only 'factorized_dense' has factors, and the form is 'dense'"),
-        (Synthesizer(heads=2, rank=2), "rank", "only 'factorized_random' has a rank, and the form is 'dense'"),
-        (
-            Synthesizer(heads=2, form="factorized_dense", factor=5),
-            "factor",
-            "5 does not divide the 12 tokens; it could be 1, 2, 3, 4, 6",
-        ),
-    ],
-    at(12),
-)
-
-
-def test_what_is_bound_to_n_is_told() -> None:
-    told = {form: next(iter(Synthesizer(heads=2, form=form).notes(at(12)))) for form in FORMS}
-    assert "makes attention weights has one output per token (12): another N needs" in told["dense"]
-    assert "the weights have one row per token (12): another N needs" in told["random"]
-
-
 @pytest.mark.parametrize(("n", "divisor"), [(1, 1), (13, 1), (12, 3), (36, 6), (2**20, 2**10), (6 * 2**20, 2**11)])
 def test_the_divisor_nearest_below_the_root(n: int, divisor: int) -> None:
     assert root_divisor(n) == divisor
@@ -381,29 +326,3 @@ def test_bound_parameters_are_what_another_n_changes() -> None:
     assert ledgers[0].bound_params == 12 * (2 * 196 * 384 + 384 + 196)
     assert len({ledger.total("params") - ledger.bound_params for ledger in ledgers}) == 1
     assert any("784 tokens: another N needs new weights" in note for note in ledgers[1].metadata.notes)
-
-
-@pytest.mark.parametrize("component", [Gmlp(hidden=5), Gmlp(ratio=1.5)])
-def test_an_odd_half_is_refused(component: Gmlp) -> None:
-    with pytest.raises(ComponentError, match="are odd, and one half gates the other"):
-        component.check(SPOT)
-
-
-# A plain model beside each, with the same weights ───────────────────────────────────────────────────────────────────
-
-
-def layer_norm(x_BND: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.layer_norm(x_BND, weight.shape, weight, bias)
-
-
-def mlp(x: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
-    hidden = F.gelu(x @ w[f"{at}.fc1.weight"].T + w[f"{at}.fc1.bias"])
-    return hidden @ w[f"{at}.fc2.weight"].T + w[f"{at}.fc2.bias"]
-
-
-def mixer(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
-    normed = layer_norm(x_BND, *(w[f"{at}.0.residual_norm.{one}"] for one in ("weight", "bias")))
-    x_BND = x_BND + mlp(normed.mT, w, f"{at}.0.inner").mT
-    return x_BND + mlp(
-        layer_norm(x_BND, *(w[f"{at}.1.residual_norm.{p}"] for p in ("weight", "bias"))), w, f"{at}.1.inner"
-    )

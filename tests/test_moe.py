@@ -17,13 +17,12 @@ from cases.layers import PACKED, SLOTTED
 from contract import example
 from helpers import report_text
 from places import rows_of, total
-from refused import refusals
 from specs import counted
 from whole_probe import probe
 from xfcost.api.analysis import analyze
-from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.component import Place
 from xfcost.layers.feed_forward import Mlp, Swiglu
-from xfcost.layers.moe import Groups, Moe
+from xfcost.layers.moe import Moe
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.objects import grouped
 from xfcost.mechanisms.full import Mla
@@ -226,32 +225,6 @@ def test_a_matrix_of_all_experts_is_one_tensor() -> None:
 # Bad input and what is told ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-test_what_can_not_be_is_refused = refusals(
-    [
-        (Moe(active=9), "active", "a token can't use 9 of 8 experts"),
-        (Moe(groups=Groups(count=3, active=1)), "groups", "8 experts don't divide into 3 groups; .* 1, 2, 4, 8"),
-        (Moe(groups=Groups(count=4, active=5)), "groups", "5 of 4 groups can't be active"),
-        (Moe(active=3, groups=Groups(count=8, active=2)), "groups", "2 groups of 1 experts hold 2, and a token uses 3"),
-        (Moe(active=1, groups=Groups(count=8, active=2, score="top_two")), "groups", "no two best; write score: max"),
-        (Moe(expert=Mlp(chunks=2)), "expert", "an expert takes no 'chunks'"),
-        (Moe(expert=Swiglu(residual=Residual())), "expert", "an expert takes no 'residual'"),
-        (Moe(expert=Mlp(ratio=0.1)), "expert", "ratio: "),
-    ],
-    at(),
-)
-
-
-def test_what_a_reader_is_told() -> None:
-    def notes(component: Moe) -> str:
-        return " ".join(component.notes(at()))
-
-    assert notes(Moe()) == ""
-    assert "8 numbers per block" in notes(Moe(correction=True))
-    assert "a buffer, as in transformers, and no parameter" in notes(Moe(correction=True))
-    assert "always 1" in notes(Moe(active=1))
-    assert notes(Moe(active=1, normalize=False)) == ""
-
-
 def test_a_bias_of_the_choice_is_no_parameter_and_changes_no_weight() -> None:
     component = Moe(router="sigmoid", correction=True, expert=Mlp(hidden=3))
     with_bias, without = make(component, at()), make(msgspec.structs.replace(component, correction=False), at())
@@ -376,13 +349,6 @@ def test_deepseek_v3_with_their_weights(bias: bool, tmp_path: Path) -> None:
 
 
 # Every size ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def switch(experts: int, dim: int = 768, hidden: int = 3072, layers: int = 12, every: int = 2) -> dict[str, Any]:
-    sparse = {"num_sparse_encoder_layers": layers // every, "num_sparse_decoder_layers": layers // every}
-    heads = {768: 12, 1024: 16, 2080: 32}[dim]
-    depth = {"num_layers": layers, "num_decoder_layers": layers, "num_heads": heads}
-    return {"num_experts": experts, "d_model": dim, "d_ff": hidden} | sparse | depth
 
 
 def test_the_router_s_bias_of_deepseek_v3_is_a_buffer_of_theirs_too() -> None:

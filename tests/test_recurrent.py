@@ -39,12 +39,6 @@ def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
         Lstm(bidirectional=True).check(at(5, out_dim=9))
 
 
-def test_a_reader_is_told_of_steps_and_state() -> None:
-    (note,) = Lstm(bidirectional=True).notes(at(2000))
-    assert "2,000 sequential steps" in note
-    assert "a state of 12 numbers" in note  # h and c, 3 hidden units, two directions
-
-
 # One node in a trace ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -189,17 +183,6 @@ def test_a_first_layer_brings_the_width_to_the_stage_s(tmp_path: Path) -> None:
     )
     # 2·(4·4·(3 + 4) + 2·16) and 2·(4·4·(8 + 4) + 2·16)
     assert ledger.total("params") == 2 * (112 + 32) + 2 * (192 + 32)
-
-
-def test_a_sum_of_two_widths_is_refused_with_its_line(tmp_path: Path) -> None:
-    data = {
-        "input": {"kind": "vectors", "channels": 8, "length": 5},
-        "stages": [{"dim": 8, "depth": 1, "block": [{"kind": "lstm", "hidden": 5}]}],
-    }
-    with pytest.raises(
-        SpecError, match=r"spec\.yaml:\d+ .*x is 8 wide and f\(x\) 5: they can't be added; write residual"
-    ):
-        counted_spec(data, tmp_path)
 
 
 # Recurrent decoders that attend: RNNsearch by hand, steps side by side as one after the other, what is refused ────────

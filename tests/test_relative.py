@@ -14,7 +14,6 @@ from compared import given, options_of
 from modules import noise
 from places import at, rows_of
 from references.attention import compressed_once, with_memory
-from refused import refusals
 from specs import counted
 from strategies import counted_spec, placed
 from whole_probe import probe
@@ -40,14 +39,6 @@ KINDS = ("relative", "compressive")
 def relative_twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return MODULES[Relative](component, where).double().eval().requires_grad_(requires_grad=False)
-
-
-def test_notes_tell_of_the_memory() -> None:
-    assert list(Relative(heads=2, causal=True).notes(at(3))) == []
-    (note,) = Relative(heads=2, causal=True, memory=9).notes(at(3))
-    assert "its 3 tokens attend over themselves and 9 positions of the memory" in note
-    (note,) = Relative(heads=2).notes(at(3))
-    assert "position scores by distance, heads × 3 × 5 = 30 per sample" in note
 
 
 # The memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,16 +184,6 @@ def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
 def compressive_twin_of(component: Compressive, tokens: int, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return MODULES[Compressive](component, at(tokens)).double().eval().requires_grad_(requires_grad=False)
-
-
-def test_notes_tell_what_is_dropped_and_what_is_too_short() -> None:
-    component = Compressive(heads=1, memory=2, compressed_memory=3, compression=4)
-    whole, rest, short = (list(component.notes(at(tokens))) for tokens in (8, 9, 3))
-    assert "8 tokens attend over themselves, 2 positions of the memory and 3 of the compressed memory" in whole[0]
-    assert len(whole) == 1
-    assert rest[1] == "9 evicted positions make 2 compressed ones of 4 each; the other 1 are dropped"
-    assert short[1] == "a segment of 3 evicts fewer positions than the 4 that make a compressed one: nothing is kept"
-    assert next(row for row in component.operations(at(3)) if row.path == "compress").macs == 0
 
 
 # From segment to segment ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -388,28 +369,6 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
 # Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-test_what_can_not_stand_is_refused = refusals(
-    [
-        (Full(heads=8, kv_heads=3), "kv_heads", "8 heads don't divide into 3 groups; it could be 1, 2, 4, 8"),
-        (Full(heads=4, kv_heads=8), "kv_heads", "4 heads don't divide into 8 groups; it could be 1, 2, 4"),
-        (Full(heads=8, position="rope"), "position", "expected an even head width, got 1: give an even `head_dim`"),
-        (Full(heads=2, position="alibi"), "position", "alibi needs causal attention; write causal: true"),
-        (Full(heads=2, causal=True, position="alibi", bias=Buckets()), "bias", "leave one of the two out"),
-        (Full(heads=2, bias=Buckets(count=32, distance=8)), "bias", "32 buckets cover more than `distance`, 8"),
-        (
-            Full(heads=4, kv_heads=2, talking_heads=True),
-            "talking_heads",
-            "talking heads need scaled scores without a bias",
-        ),
-        (Full(heads=4, scaled=False, talking_heads=True), "talking_heads", "leave one of the two out"),
-        (Sliding(heads=2, window=4, global_tokens=1, position="rope"), "position", "projections of their own"),
-        (Sliding(heads=2, window=4, global_tokens=1, kv_heads=1), "kv_heads", "projections of their own"),
-        (Sliding(heads=2, window=4, kv_heads=1), "kv_heads", "only causal windows have `kv_heads`"),
-    ],
-    grouped_at(10),
-)
-
-
 def test_the_least_distance_that_stands() -> None:
     # 32 buckets in two directions: 8 exact ones each, so that further ones begin at 8 and end beyond it
     Full(heads=2, bias=Buckets(count=32, distance=9)).check(grouped_at(10))
@@ -442,12 +401,6 @@ def test_as_wide_as_keys_is_the_default(mixer: Mixer) -> None:
     said = type(mixer)(heads=3, value_dim=4)
     spot = value_width_at(10, memory=Grid((7,)), memory_dim=12)
     assert list(mixer.operations(spot)) == list(said.operations(spot))
-
-
-def test_without_an_output_projection_values_must_fill_the_stream() -> None:
-    Full(heads=3, head_dim=2, value_dim=4, output_projection=False).check(value_width_at(10))
-    with pytest.raises(ComponentError, match="the heads together must have the output's width 12, and they have 15"):
-        Full(heads=3, value_dim=5, output_projection=False).check(value_width_at(10))
 
 
 def test_traffic_reads_both_widths() -> None:

@@ -11,10 +11,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from places import at
-from refused import refusals
 from specs import counted
 from strategies import counted_spec, placed
-from transformers_models import parameters, theirs_of, transformers
+from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, Place, Residual
@@ -22,8 +21,7 @@ from xfcost.layers.feed_forward import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Neighbourhood, Unfolded
-from xfcost.mechanisms.residual_blocks import InvertedResidual, Vgg
+from xfcost.mechanisms.local_attention import LocalAttention, LocalRelation, Neighbourhood
 from xfcost.spec.load import load
 from xfcost.spec.placement import place as architecture
 from xfcost.spec.run import Run
@@ -154,28 +152,6 @@ def test_what_of_a_network_mixes():
     assert [row.reads_tokens for row in everywhere[::4]] == [3136, 784, 196, 49]
 
 
-# VGG, MobileNetV2 and EfficientNet: what their blocks refuse, and plain networks beside them ──────────────────────────
-
-
-def test_what_a_block_refuses() -> None:
-    with pytest.raises(ComponentError, match=r"0\.05 of the width 6 is no channel at all") as refused:
-        InvertedResidual(squeeze=0.05).check(at(4, 4))
-    assert refused.value.field == "squeeze"
-    with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5") as refused:
-        InvertedResidual(size=4).check(at(4, 4))
-    assert refused.value.field == "size"
-
-
-# VGG's block ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_vgg_s_block_refuses() -> None:
-    with pytest.raises(ComponentError, match="halves every side, and the grid is 1×4; use a larger input"):
-        Vgg().check(at(1, 4))
-    with pytest.raises(ComponentError, match="expected no special tokens, got 1"):
-        Vgg().check(at(4, 4, special=1))
-
-
 # Whole networks ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -183,33 +159,6 @@ def test_another_size_is_one_option() -> None:
     # the size at which torchvision runs B2; a larger image has the same parameters in VGG too, of the pooled grid
     assert counted("efficientnet-b2", size=(288, 288)).total("macs") == 1_087_529_456
     assert counted("vgg-11", size=(320, 288)).total("params") == counted("vgg-11").total("params")
-
-
-# Inverted residuals ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_an_inverted_residual_refuses() -> None:
-    with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width"):
-        InvertedResidual(ratio=1.1).check(at(4, 4))
-    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        InvertedResidual().check(at(4, 4, special=1))
-
-
-# Unfolded attention ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_unfolded_attention_refuses() -> None:
-    with pytest.raises(
-        ComponentError, match=r"2 does not divide the grid 7×8; expected sides that are multiples"
-    ) as refused:
-        Unfolded(heads=2).check(at(7, 8))
-    assert refused.value.field == "patch"
-    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        Unfolded(heads=2).check(at(4, 4, special=1))
-    with pytest.raises(ComponentError, match="has no causal form"):
-        Unfolded(heads=2, causal=True).check(at(4, 4))
-    with pytest.raises(SpecError, match=r"mobilevit-s.*stages\[7\].block\[0\].patch: 2 does not divide the grid 7×7"):
-        counted("mobilevit-s", size=(224, 224))
 
 
 # An earlier stage beside this one ────────────────────────────────────────────────────────────────────────────────────
@@ -288,19 +237,6 @@ def test_sizes_that_patches_tile() -> None:
     assert (small.macs, large.macs) == (4 * 16**2 * 240, 4 * 25**2 * 240)
 
 
-# transformers' model ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def theirs(necks: tuple[int, ...], widths: tuple[int, ...], ratio: int, classes: int = 1000) -> nn.Module:
-    return theirs_of(
-        "MobileViTForImageClassification",
-        neck_hidden_sizes=list(necks),
-        hidden_sizes=list(widths),
-        expand_ratio=float(ratio),
-        num_labels=classes,
-    )
-
-
 # Local attention and local relation in place of convolutions: whole nets, at the border, what is refused ──────────────
 
 
@@ -347,37 +283,7 @@ def test_channels_that_fill_no_group_are_filled_up_and_told():
     assert "no fused form" in list(component.notes(at(56, 56, dim=64, fused=True)))[-1]
 
 
-# Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-REFUSED: list[tuple[Mixer, Place, str, str]] = [
-    (LocalAttention(size=4), at(8, 8, dim=16), "size", "4 is even, .* try 3 or 5"),
-    (LocalRelation(size=8), at(8, 8, dim=16), "size", "try 7 or 9"),
-    (LocalAttention(), at(8, 8, dim=16, special=1), "kind", "expected no special tokens, got 1"),
-    (LocalAttention(heads=3), at(8, 8, dim=16), "heads", "3 does not divide the width 16"),
-    (LocalAttention(heads=8), at(2, 4, 4, dim=16), "heads", "2 wide, which the embeddings of 3 axes can't share"),
-    (LocalAttention(heads=16), at(4, 4, dim=16), "heads", "1 wide"),
-    (LocalRelation(size=3, stride=3), at(9, 9, dim=16), "stride", "don't overlap; use 2 at most"),
-]
-
-
-test_what_can_not_stand_is_refused = refusals(REFUSED)
-
-
 # Inside a bottleneck, and at the entry ────────────────────────────────────────────────────────────────────────────────
-
-
-INSIDE = [
-    ("heads=7", r"spatial: heads: 7 does not divide the width 64"),
-    ("size=8", r"spatial: size: 8 is even"),
-    ("stride=2", r"spatial: `stride` belongs to the block"),
-    ("residual=none", r"spatial: `residual` belongs to the block"),
-]
-
-
-@pytest.mark.parametrize(("setting", "message"), INSIDE)
-def test_what_can_not_stand_in_a_bottleneck_is_refused_with_its_place(setting, message):
-    with pytest.raises(SpecError, match=rf"sasa-50.*stages\[0\]\.blocks\[0\]\[0\]\.{message}"):
-        architecture(load("sasa-50", [f"stages.0.blocks.0.0.spatial.{setting}"]), Run())
 
 
 def test_fused_attention_inside_a_bottleneck():

@@ -19,9 +19,8 @@ from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp
-from xfcost.layers.tokens import Position
 from xfcost.ledger import units
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.table import memory_text
@@ -106,13 +105,6 @@ def test_outputs_and_gradients_are_those_of_the_formula(how, where, tmp_path):
         torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11)
 
 
-def test_without_gradients_it_is_the_same(tmp_path):
-    stage = stage_of(learning(placed(reversible_spec(), tmp_path)))
-    x = torch.randn(2, REVERSIBLE_TOKENS, REVERSIBLE_DIM, dtype=torch.float64)
-    with torch.no_grad():
-        assert torch.equal(stage(x, None), plainly(stage, x))
-
-
 def test_gradients_reach_shared_tables(tmp_path):
     block = [{"kind": "relative", "heads": 3, "share": "biases"}, MLP]
     live = learning(placed(reversible_spec(block=block), tmp_path))
@@ -168,13 +160,6 @@ def test_what_training_keeps_does_not_grow_with_depth(device, tmp_path):
     assert (
         three - two == two - one > 2 * 2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM * 8
     )  # at least the inputs of two sub-layers per block
-
-
-def test_what_training_keeps_is_told(tmp_path):
-    (note,) = count(placed(reversible_spec(depth=5), tmp_path)).metadata.notes
-    assert note.startswith("stage 1: reversible: ")
-    assert f"2·N·d = {2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM:,} elements" in note
-    assert f"5·2·N·d = {5 * 2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM:,}" in note
 
 
 # Rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,40 +220,6 @@ def test_a_stage_can_be_reversible_alone(tmp_path):
 
 
 # What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("sublayers", [1, 3])
-def test_a_reversible_block_is_two_sub_layers(sublayers, tmp_path):
-    said = refusal(reversible_spec(block=[FULL, MLP, MLP][:sublayers]), tmp_path)
-    assert "stages[0].block: a reversible block is" in said
-    assert said.endswith(f"expected two sub-layers, got {sublayers}")
-
-
-def test_what_cannot_be_undone_is_refused(tmp_path):
-    assert "residual.place: 'post' normalises the sum" in refusal(reversible_spec(place="post"), tmp_path)
-    said = refusal(reversible_spec(stage={"residual": {"form": "reversible", "place": "post"}}), tmp_path)
-    assert "stages[0].residual.place: 'post' normalises the sum" in said
-    own = FULL | {"residual": {"form": "reversible", "place": "post"}}
-    assert "stages[0].block[0].residual.place: 'post' normalises" in refusal(
-        reversible_spec(block=[own, MLP]), tmp_path
-    )
-
-
-def test_the_form_is_the_stage_s(tmp_path):
-    ordinary = MLP | {"residual": {"norm": "none"}}
-    assert "block[1].residual: the form of the residual is 'reversible' here" in refusal(
-        reversible_spec(block=[FULL, ordinary]), tmp_path
-    )
-    assert "block[1].residual: the form of the" in refusal(
-        reversible_spec(block=[FULL, MLP | {"residual": "none"}]), tmp_path
-    )
-    data = reversible_spec(block=[FULL, MLP | {"residual": {"form": "reversible"}}]) | {"residual": {}}
-    assert "block[1].residual: the form of the residual is 'ordinary' here" in refusal(data, tmp_path)
-
-
-def test_the_end_of_two_streams_needs_two(tmp_path):
-    data = reversible_spec() | {"residual": {"join": "mean"}}
-    assert "residual.join: applies only to two streams" in refusal(data, tmp_path)
 
 
 class Wider(Mlp, frozen=True, kw_only=True, tag="wider"):
@@ -351,38 +302,6 @@ def test_a_leaf_that_is_called_for_every_chunk_took_the_sum(tmp_path):
     seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks(1.0))
     assert seconds["stages.0.block.0.fc1"] == 2 * 4.0  # in two blocks
     assert seconds["stages.0.block.0.join"] == 2 * 1.0
-
-
-# Axial positions ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-REFUSED = [
-    ({"shape": [3, 4]}, "shape: belongs to form: axial; leave it out for form: learned"),
-    ({"form": "sinusoidal", "widths": [5, 7]}, "widths: belongs to form: axial"),
-    ({"form": "axial", "widths": [5, 7]}, "shape: is missing: one number per axis"),
-    ({"form": "axial", "shape": [3, 4]}, "widths: is missing"),
-    (
-        {"form": "axial", "shape": [3, 4], "widths": [5, 5]},
-        "widths: expected 2 widths, one per axis, that add up to the",
-    ),
-    ({"form": "axial", "shape": [3, 4], "widths": [4, 4, 4]}, "got 3 that add up to 12"),
-    ({"form": "axial", "shape": [2, 4], "widths": [5, 7]}, "shape: 12 tokens do not fit 2×4 = 8 positions"),
-    ({"form": "axial", "shape": [3, 4], "widths": [5, 7], "length": 12}, "length: axial positions are as many as"),
-]
-
-
-@pytest.mark.parametrize(("position", "said"), REFUSED, ids=str)
-def test_axial_positions_that_cannot_be(position, said, tmp_path):
-    with pytest.raises(SpecError) as refused:
-        placed(reformer_spec([{"kind": "mlp"}], 12, embed=[{"kind": "position"} | position]), tmp_path)
-    assert said in str(refused.value)
-    assert "embed[1]." in str(refused.value)
-
-
-def test_other_positions_are_as_they_were():
-    Position().check(spot(5))
-    with pytest.raises(ComponentError, match="do not fit 4 positions"):
-        Position(length=4).check(spot(5))
 
 
 # The public models ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,6 @@ import places
 import xfcost
 from growth import orders_at
 from places import at
-from refused import refusals
 from specs import counted
 from strategies import as_yaml, counted_spec, placed
 from transformers_models import TheirWeights, compare, ours_of, parameters, scrambled, theirs_of, transformers
@@ -21,11 +20,9 @@ from xfcost.counting.sweep import sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp
-from xfcost.layers.stage_entries import Upsample
-from xfcost.layers.stems import ConvEmbed, FoldAxis
-from xfcost.layers.tokens import Position
-from xfcost.ledger.errors import ComponentError, SpecError, UsageError
-from xfcost.ledger.grid import Grid, video_sides
+from xfcost.layers.stems import ConvEmbed
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv import ConvModule
 from xfcost.mechanisms.funnel import Funnel
 from xfcost.mechanisms.pooling import Pooling, WindowPooling
@@ -63,28 +60,6 @@ spot = partial(places.at, dim=4)
 )
 def test_how_many_tokens_go_out(component: Funnel, lengths: dict[int, int]) -> None:
     assert {n: component.out(spot(n))[0].total for n in lengths} == lengths
-
-
-def test_notes_tell_what_is_left_out_and_what_is_too_short() -> None:
-    component = Funnel(heads=1, stride=2)
-    assert list(component.notes(spot(8))) == ["8 tokens pooled to 4; the last is left out of the pooling"]
-    assert list(component.notes(spot(2))) == ["2 tokens are too few to be pooled, and go on as they are"]
-    assert list(Funnel(heads=1).notes(spot(8))) == []
-
-
-@pytest.mark.parametrize("grid", [Grid((4, 4)), Grid((8,), 1)])
-def test_only_a_sequence_is_pooled(grid: Grid) -> None:
-    where = Place(grid=grid, dim=4, out_dim=4)
-    Funnel(heads=1).check(where)
-    with pytest.raises(ComponentError, match=r"2 pools a sequence, got .* tokens; use 1") as refused:
-        Funnel(heads=1, stride=2).check(where)
-    assert refused.value.field == "stride"
-
-
-def test_it_is_never_causal() -> None:
-    with pytest.raises(ComponentError, match="combines two tokens") as refused:
-        Funnel(heads=1, causal=True).check(spot(8))
-    assert refused.value.field == "causal"
 
 
 # transformers' model ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -202,30 +177,6 @@ def last_state(model: nn.Module, tokens: Tensor) -> Tensor:
     return model(tokens).last_hidden_state
 
 
-# Back to the full length ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def back(tokens: int, there: int | None, dim: int = 4) -> Place:
-    memory = {} if there is None else {"memory": Grid((there,)), "memory_dim": 4}
-    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **memory)
-
-
-test_upsampling_refuses_what_can_not_be = refusals(
-    [
-        (Upsample(factor=4, skip=2), back(4, None), "skip", "2 is not an earlier stage"),
-        (Upsample(factor=4), back(4, 13, 6), "skip", "stage 1 is 4 wide and this one 6"),
-        (Upsample(factor=2), back(4, 13), "factor", "4 tokens 2 times over are fewer .* 13; expected at least 4"),
-    ]
-)
-
-
-def test_a_stage_can_not_read_itself(tmp_path: Path) -> None:
-    spec = funnel_spec(16)
-    spec["stages"].append(decoder() | {"enter": [{"kind": "upsample", "factor": 4, "skip": 4}]})
-    with pytest.raises(SpecError, match=r"spec\.yaml:\d+ stages\[3\]\.enter\[0\]\.skip: 4 is not an earlier stage"):
-        ours_of(spec, tmp_path)
-
-
 # Conformer: what is refused and noted, `--N`, and its block beside transformers' Parakeet with the same weights ───────
 
 BLOCK: list[dict[str, Any]] = [
@@ -256,26 +207,6 @@ def test_an_odd_kernel_drops_nothing() -> None:
     assert list(ConvModule(size=3).notes(at(5))) == []
     (note,) = ConvModule(size=4).notes(at(5))
     assert "gives 6 outputs for 5 tokens: the last is computed and dropped" in note
-
-
-@pytest.mark.parametrize("where", [at(4, 4), at(5, special=1)], ids=str)
-def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
-    with pytest.raises(ComponentError, match=r"convolves along a sequence, got .* tokens; fold an axis") as refused:
-        ConvModule().check(where)
-    assert refused.value.field == "kind"
-
-
-# The entry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_what_can_not_be_folded_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ComponentError, match="the 7 tokens are a sequence already; leave it out"):
-        FoldAxis().check(at(7))
-    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        FoldAxis().check(at(3, 4, special=1))
-    with pytest.raises(SpecError, match="the width is 24 here and nothing in `embed` brings it to 8"):
-        # (23 - 3)//2 + 1 = 11 and then 5 rows of (15 - 3)//2 + 1 = 7 and then 3 columns, 8 wide
-        counted_spec(encoder(23, 15) | {"embed": ENTRY_LAYER[:3]}, tmp_path)
 
 
 # N ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -450,15 +381,6 @@ def test_frames_stay_whatever_n() -> None:
     assert image_size_for_grid(load("mvit-b-16x4"), Run(), (14, 20)) == (56, 80)
 
 
-def test_what_no_video_has_is_refused_with_its_neighbours() -> None:
-    with pytest.raises(UsageError, match=r"--N 3137: .* 8 time steps.* the nearest that do: 3136 \(8×14×28\) or 31"):
-        place(load("mvit-b-16x4"), Run(tokens=(3137,)))
-    with pytest.raises(UsageError, match=r"the nearest that do: 8 \(8×1×1\)"):
-        video_sides(7, 8)
-    with pytest.raises(UsageError, match="at least 1 token"):
-        video_sides(0, 8)
-
-
 def test_costs_of_videos_are_swept_over_whole_steps() -> None:
     swept = sweep("mvit", SpecSystem(load("mvit-b-16x4")), Run(), (800, 12800))
     assert all(x % 8 == 0 for x in swept.xs)
@@ -488,29 +410,6 @@ def test_a_video_wants_a_entry_that_slides(tmp_path: Path) -> None:
 
 
 # What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-test_what_can_not_stand_is_refused = refusals(
-    [
-        (Pooling(heads=2, q_size=2), here(4, 4), "q_size", "odd sizes, got 2"),
-        (Pooling(heads=2, kv_size=[3, 4]), here(4, 4), "kv_size", "odd sizes"),
-        (Pooling(heads=2, kv_stride=[1, 2, 2]), here(4, 4), "kv_stride", "or 2 for the grid 4×4"),
-        (Pooling(heads=2, q_stride=3), here(4, 4), "q_stride", "expected 1 or an even stride, got 3"),
-        (Pooling(heads=3, out_width=8), here(4, 4, dim=9), "heads", "3 does not divide the width 8"),
-        (Pooling(heads=2, causal=True), here(4, 4), "causal", "no causal form"),
-        (Pooling(heads=2, function="mean"), here(2, 4, 4), "q_size", "does not fit the grid 2×4×4"),
-        (WindowPooling(heads=2, window=4), here(4, 4, special=1), "window", "expected no special tokens, got 1"),
-        (WindowPooling(heads=2, window=6, kv_stride=4), here(4, 4), "window", "a multiple of the `kv_stride` 4, got 6"),
-        (Mlp(tokens="class_token", out_width=4), here(4, special=1), "out_width", "pass by"),
-        (Position(form="separate"), here(4), "form", "two axes or more"),
-        (Position(form="separate", length=4), here(2, 2), "length", "as many as the grid has"),
-    ]
-)
-
-
-def test_heads_divide_the_width_that_comes_out() -> None:
-    # 9 columns come in and 8 go out: 2 heads of 4.
-    Pooling(heads=2, out_width=8).check(here(4, 4, dim=9))
 
 
 def test_orders_along_one_two_and_three_axes() -> None:

@@ -14,13 +14,12 @@ from torch.utils.flop_counter import FlopCounterMode
 import places
 from growth import sequential_steps
 from modules import Call
-from refused import refusals
 from specs import counted
 from strategies import as_yaml, counted_spec, exact
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.ledger.errors import ComponentError, DeviceError
+from xfcost.ledger.errors import DeviceError
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.kernel import EluPlusOne, Kernel, RandomFeatures
@@ -145,12 +144,6 @@ def test_an_rwkv_block_is_transformers_own() -> None:
         )
 
 
-@pytest.mark.parametrize("component", [Mamba(), RwkvTime(), RwkvChannel()], ids=str)
-def test_a_grid_is_refused(component: Mixer) -> None:
-    with pytest.raises(ComponentError, match=r"needs a sequence without special tokens, got 9 \(3×3\) tokens"):
-        component.check(spot(3, 3))
-
-
 def test_the_state_that_is_told_does_not_grow() -> None:
     notes = [next(iter(component.notes(spot(n)))) for component in (Mamba(), RwkvTime()) for n in (100, 1000)]
     # 16·(16 + 3), and 4·8
@@ -192,25 +185,6 @@ def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
     assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(row.params for row in rows)
 
 
-test_mamba2_what_it_refuses = refusals(
-    [
-        (Mamba2(head_dim=3), spot(5), "head_dim", "3 does not divide the 16 channels inside; it could be 1, 2, 4"),
-        (Mamba2(head_dim=4, groups=3), spot(5), "groups", "4 heads don't divide into 3; it could be 1, 2, 4"),
-        (Mamba2(head_dim=4), spot(3, 3), "kind", "needs a sequence without special tokens"),
-    ]
-)
-
-
-def test_mamba2_what_it_tells() -> None:
-    component = Mamba2(state=3, head_dim=4, chunk=4)
-    padded, between, heads, state = component.notes(spot(5))
-    assert padded.startswith("5 tokens padded to 2 chunks of 4: 3 padding tokens")
-    assert "(N/Q + 1)²" in between
-    assert "each of 4 heads" in heads
-    assert "a state of 114 numbers" in state  # 16·3 + 3·(16 + 2·3)
-    assert len(list(component.notes(spot(8)))) == 3
-
-
 # Retention: its three forms against each other, its scans' nodes, and what its form makes of its order ────────────────
 
 
@@ -238,33 +212,6 @@ def test_a_loop_of_many_steps_learns_at_the_cost_that_a_few_say(form: str) -> No
     whole = train(Whole(), (x,))
     for quantity in ("forward", "backward"):
         assert sum(getattr(quick, quantity).values()) == sum(getattr(whole, quantity).values()) > 0
-
-
-test_retention_what_it_refuses = refusals(
-    [
-        (Retention(heads=3), spot(5), "heads", "3 does not divide the width 8"),
-        (Retention(heads=8), spot(5), "heads", "expected an even head width, got 1"),
-        (Retention(heads=2, value_dim=7), spot(5), "value_dim", "2 heads do not divide values of 7"),
-        (Retention(heads=2, chunk=4), spot(5), "chunk", "the parallel form has no chunks"),
-        (Retention(heads=2), spot(3, 3), "kind", "needs a sequence without special tokens"),
-    ]
-)
-
-
-def test_retention_what_it_tells() -> None:
-    def notes(tokens: int, **options: Any) -> list[str]:
-        return list(Retention(heads=2, **options).notes(spot(tokens)))
-
-    quadratic, state = notes(5)
-    assert "quadratic in N" in quadratic
-    assert state.startswith("token by token")
-    assert "a state of 64 numbers" in state  # 2 heads of 4·8
-    padded, state = notes(5, form="chunkwise", chunk=2)
-    assert padded.startswith("5 tokens padded to 3 chunks of 2: 1 padding tokens")
-    assert state.startswith("3 sequential steps")
-    assert len(notes(6, form="chunkwise", chunk=2)) == 1
-    assert "one chunk holds all 5 tokens" in notes(5, form="chunkwise")[0]
-    assert notes(5, form="recurrent")[0].startswith("5 sequential steps")
 
 
 @pytest.mark.parametrize("tokens", [1, 4, 5])
@@ -331,22 +278,6 @@ def test_it_runs_in_half_precision() -> None:
     answer = module(torch.randn(2, 6, 8, dtype=torch.bfloat16))
     assert answer.dtype == torch.bfloat16
     assert bool(answer.isfinite().all())
-
-
-test_hyena_what_it_refuses = refusals(
-    [
-        (Hyena(features=4), spot(5), "features", "4 is even, .* try 3 or 5"),
-        (Hyena(), spot(3, 3), "kind", "needs a sequence without special tokens"),
-    ]
-)
-
-
-def test_hyena_what_it_tells() -> None:
-    transforms, learned, state = Hyena().notes(spot(5))
-    assert "1 long convolution(s) by transforms of 2·5 numbers" in transforms
-    assert "another N needs other rows" in learned
-    assert "8 numbers each must be kept" in state
-    assert len(list(Hyena(positions="fixed").notes(spot(5)))) == 2
 
 
 # Kernel attention: its three causal forms, FAVOR+'s estimate, what leaks and what doesn't, figures of public code ─────
@@ -456,32 +387,6 @@ def test_causal_features_stay_finite_where_keys_are_huge() -> None:
 
 
 # Options that can't be ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-test_options_that_can_not_be = refusals(
-    [
-        (Kernel(heads=2, form="chunked"), "form", "'chunked' is a causal form; add causal: true"),
-        (Kernel(heads=2, chunk=4), "chunk", "there are no chunks where attention isn't causal"),
-        (Kernel(heads=2, causal=True, form="recurrent", chunk=4), "chunk", "no chunks in the recurrent form"),
-        (Kernel(heads=3), "heads", "3 does not divide the width 8"),
-    ],
-    spot(6),
-)
-
-
-def test_notes_tell_of_padding_of_one_chunk_of_steps_and_of_a_bad_bargain() -> None:
-    notes = {
-        "padded": list(Kernel(heads=2, causal=True, chunk=4).notes(spot(10))),
-        "one": list(Kernel(heads=2, causal=True).notes(spot(10))),
-        "steps": list(Kernel(heads=2, causal=True, form="recurrent").notes(spot(10))),
-        "few": list(Kernel(heads=2, features=RandomFeatures(count=6)).notes(spot(12))),
-        "nothing": list(Kernel(heads=2, features=RandomFeatures(count=6)).notes(spot(13))),
-    }
-    assert "10 tokens padded to 3 chunks of 4: 2 padding tokens" in notes["padded"][0]
-    assert "one chunk holds all 10 tokens" in notes["one"][0]
-    assert "10 steps run one after the other, each on a state of 2·4·4 numbers" in notes["steps"][0]
-    assert "cheaper than full attention only where N exceeds 12" in notes["few"][0]
-    assert notes["nothing"] == []
 
 
 def test_what_the_note_says_of_the_price_is_so() -> None:

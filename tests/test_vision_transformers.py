@@ -17,13 +17,9 @@ from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp
-from xfcost.layers.heads import Classifier
-from xfcost.layers.tokens import DistillationToken
-from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms.full import ClassAttention, Full
-from xfcost.mechanisms.window import Window
+from xfcost.mechanisms.full import ClassAttention
 from xfcost.report.table import memory_text
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
@@ -99,24 +95,6 @@ def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) ->
     hf.compare(theirs, ours, copied_gpt2, tolerance=1e-10)
 
 
-# Presets at full size, on `meta` ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def swin(dim: int, depth: int, heads: int, size: int = 224) -> nn.Module:
-    return theirs_swin(
-        embed_dim=dim,
-        depths=[2, 2, depth, 2],
-        num_heads=[heads * 2**stage for stage in range(4)],
-        image_size=size,
-        window_size=size // 32,
-        num_labels=1000,
-    )
-
-
-def gpt2(dim: int, depth: int, heads: int) -> nn.Module:
-    return hf.theirs_gpt2(n_embd=dim, n_layer=depth, n_head=heads, use_cache=False)
-
-
 # Swin V2: cosine scores, continuous position biases, clipped windows, and transformers' models beside ours ────────────
 
 V2 = {"score": "cosine", "bias": "log_cpb", "key_bias": False}
@@ -146,11 +124,6 @@ def test_unscaled_fused_attention_leaves_the_root_out():
     assert not torch.allclose(Fused()(q, k, v), plain)
 
 
-def test_keys_without_a_bias_where_nothing_has_one_are_refused():
-    with pytest.raises(ComponentError, match="projection_bias: false leaves out all biases"):
-        Window(heads=1, projection_bias=False, key_bias=False).check(spot(8, 8))
-
-
 # Weights and resolutions ---------------------------------------------------------------------------------------------
 
 
@@ -161,20 +134,6 @@ def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
     assert params("swinv2-t-w8-256") == params("swinv2-t-w16-256") == params("swinv2-t-w16-256", 56 * 80)
     assert params("swinv2-l-w16-256") == params("swinv2-l-w24-384")
     assert params("swin-t") != params("swin-t", 16 * 16)  # whose last stage is 2×2
-
-
-@pytest.mark.parametrize(
-    ("grid", "note"),
-    [
-        ((7, 7), "window 8×8 clipped to the 7×7 grid, not shifted"),
-        ((7, 10), "window 8×8 clipped to 7×8 on the 7×10 grid, shifted along its longer sides alone"),
-        ((7, 8), "window 8×8 clipped to the 7×8 grid, not shifted"),
-    ],
-)
-def test_a_clipped_window_says_where_it_is_shifted(grid, note):
-    assert next(Window(heads=2, size=8, shift=4, bias="log_cpb").notes(spot(*grid))) == note
-    bound = "; its bias table, and so the parameters, depend on the resolution"
-    assert next(Window(heads=2, size=8, shift=4).notes(spot(*grid))) == note + bound
 
 
 # Somebody else's code ------------------------------------------------------------------------------------------------
@@ -338,24 +297,6 @@ def test_a_distilled_deit_with_their_weights(attention: str, tmp_path: Path) -> 
     hf.compare(theirs, ours, copied_deit, tolerance=1e-6)  # their softmax runs in float32
 
 
-def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ComponentError, match="no class token; the distillation token follows it"):
-        DistillationToken().check(Place(grid=Grid((4,)), dim=4, out_dim=4))
-    with pytest.raises(
-        ComponentError, match=r"expected \[class_token, distillation_token\], got \[class_token, class_tok"
-    ):
-        Classifier(pool=["class_token", "class_token"]).check(Place(grid=Grid((4,), 2), dim=4, out_dim=4))
-    with pytest.raises(ComponentError, match="`pool` takes two"):
-        Classifier(pool=BOTH, norm_after_pool=True).check(Place(grid=Grid((4,), 2), dim=4, out_dim=4))
-    # two special tokens, and none of them for distillation: the head must not take another for it
-    for stem_layers in ([{"kind": "class_token"}], [{"kind": "memory_tokens", "count": 1}, {"kind": "class_token"}]):
-        with pytest.raises(SpecError, match=r"head\.pool: there is no distillation token to pool; add"):
-            placed(deit_spec(*stem_layers), tmp_path)
-    for pool in (["class_token"], "distillation_token", []):
-        with pytest.raises(SpecError, match=r"head\.pool"):
-            placed(deit_spec(pool=pool), tmp_path)
-
-
 def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
     alone = placed(deit_spec(), tmp_path, extra_tokens=False)
     assert alone.grid == Grid((2, 3))
@@ -438,30 +379,6 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
     # nor is it told what a tiled kernel would move, for there is none
     told = count(placed(cait_spec(), tmp_path, memory_level=2**20))
     assert [row.path for row in told.rows if row.traffic] == ["stages.1.block.0.scores"]
-
-
-def test_where_no_class_token_stands_they_are_refused(tmp_path: Path) -> None:
-    spot = Place(grid=Grid((4,)), dim=4, out_dim=4)
-    for component, field in ((ClassAttention(heads=2), "kind"), (Mlp(tokens="class_token"), "tokens")):
-        with pytest.raises(ComponentError, match="there is no class token") as refused:
-            component.check(spot)
-        assert refused.value.field == field
-    stages = cait_spec()["stages"]
-    stages[1].pop("enter")
-    with pytest.raises(SpecError, match=r"stages\[1\]\.block\[0\]\.kind: there is no class token; add"):
-        placed(cait_spec(stages=stages), tmp_path)
-
-
-def test_causal_and_reversible_are_refused(tmp_path: Path) -> None:
-    spot = Place(grid=Grid((4,), 1), dim=4, out_dim=4)
-    with pytest.raises(ComponentError, match="the class token reads every token"):
-        ClassAttention(heads=2, causal=True).check(spot)
-    with pytest.raises(ComponentError, match="gives later tokens a weight"):
-        Full(heads=2, causal=True, talking_heads=True).check(spot)
-    stages = cait_spec()["stages"]
-    stages[1]["residual"] = {"form": "reversible"}
-    with pytest.raises(SpecError, match="'class_attention' changes the class token alone; reversible blocks add"):
-        placed(cait_spec(stages=stages), tmp_path)
 
 
 def test_on_the_grid_alone_what_works_on_the_class_token_is_left_out(tmp_path: Path) -> None:
