@@ -20,6 +20,8 @@ FILE: Final = Path(__file__).with_name("data") / "durations.json"
 # Seconds that the cases of one test may take in the quick tier, and from which a test is listed.
 IN_QUICK: Final = 3.0
 LISTED: Final = 1.0
+# Its cases run in the quick tier, all of them: each holds other sentences.
+WHOLE: Final = "test_golden.py"
 
 
 def name_of(item: pytest.Item) -> str:
@@ -62,5 +64,6 @@ def write(measured: Iterable[tuple[str, float]]) -> None:
     for name, spent in measured:
         found[name].append(spent)
     means = {name: float(f"{sum(all_) / len(all_):.2g}") for name, all_ in found.items() if sum(all_) > LISTED}
+    means = {name: each for name, each in means.items() if not name.startswith(WHOLE)}
     kept = {name: each for name, each in recorded().items() if name not in found}
     FILE.write_text(json.dumps(dict(sorted((kept | means).items())), indent=0) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from helpers import csv_of, error_of, stdout_of, table_of, xf
+from helpers import csv_of, table_of, xf
 from xfcost.counting import devices
 from xfcost.counting.devices import OWN, DeviceFile
 from xfcost.ledger import calibration as files
@@ -17,25 +17,6 @@ from xfcost.ledger.device import PEAK_DTYPES, DeviceGroup
 from xfcost.ledger.errors import SpecError, UsageError
 
 SHIPPED = devices._SHIPPED
-REQUIRED = (
-    "v100-pcie-16", "v100-pcie-32", "v100-sxm2-16", "v100-sxm2-32", "t4", "a10", "a100-pcie-40", "a100-sxm-40",
-    "a100-pcie-80", "a100-sxm-80", "l4", "l40s", "h100-pcie", "h100-sxm", "h200-sxm", "b200", "rtx-3090",
-    "rtx-4090", "rtx-5090", "mi250x", "mi300x", "tpu-v4", "tpu-v5e", "tpu-v5p", "apple-m1", "apple-m1-max",
-    "apple-m2-ultra", "apple-m3-max", "apple-m4-max",
-)  # fmt: skip
-
-# What datasheets print of bfloat16 (l4, l40s: float8) with structured sparsity: twice the dense peak.
-SPARSE = {
-    "a10": ("bfloat16", 250), "a100-sxm-80": ("bfloat16", 624), "a100-pcie-40": ("bfloat16", 624),
-    "h100-sxm": ("bfloat16", 1979), "h100-pcie": ("bfloat16", 1513), "h200-sxm": ("bfloat16", 1979),
-    "b200": ("bfloat16", 4500), "gb200": ("bfloat16", 5000), "l4": ("float8", 485), "l40s": ("float8", 1466),
-    "rtx-4090": ("bfloat16", 330.3), "rtx-6000-ada": ("float8", 1457), "mi300x": ("bfloat16", 2614.9),
-}  # fmt: skip
-# What vendors print of links, in GB/s: both directions together.
-BOTH_DIRECTIONS = {
-    "v100-sxm2-16": 300, "a100-sxm-80": 600, "a100-pcie-80": 600, "h100-sxm": 900, "h100-pcie": 600, "h200-sxm": 900,
-    "b200": 1800, "tpu-v5e": 400, "tpu-v5p": 1200, "tpu-v7": 1200, "mi250x": 800, "rtx-3090": 112.5,
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +33,6 @@ def every():
 def figures(device):
     link = [device.link.rate] if device.link else []
     return [*device.peaks.values(), device.bandwidth, *([device.memory] if device.memory else []), *link]
-
-
-def test_all_required_devices_are_there():
-    assert set(REQUIRED) <= set(devices.device_names())
 
 
 def test_every_figure_names_its_sources_and_every_source_is_used():
@@ -115,34 +92,17 @@ def test_every_figure_is_that_of_a_second_reading(line):
     assert ours == pytest.approx({name: second[name] for name in ours}, rel=2e-3)
 
 
-@pytest.mark.parametrize("name", SPARSE)
-def test_peaks_are_dense(name):
-    dtype, sparse = SPARSE[name]
-    assert devices.device(name).peak(dtype) == pytest.approx(sparse * 1e12 / 2, rel=0.01)
-
-
 def test_tensor_cores_double_with_every_halving_of_the_dtype():
     seen = 0
     for device in every():
         if device.vendor == "NVIDIA" and "bfloat16" in device.peaks:
             bf16, geforce = device.peak("bfloat16"), "GeForce" in device.title  # theirs is halved, that of int8 is not
             assert device.peak("int8") == pytest.approx((4 if geforce else 2) * bf16, rel=0.015), device.name
+            assert device.peak("float32") <= device.peak("tf32"), device.name
             assert device.peak("tf32") == pytest.approx(bf16 / 2, rel=0.015), device.name
             assert device.peak("float16") == bf16, device.name
             seen += 1
     assert seen > 20
-
-
-def test_float32_is_not_tf32():
-    for device in every():
-        if device.vendor == "NVIDIA" and {"tf32", "float32"} <= set(device.peaks):
-            assert device.peak("float32") <= device.peak("tf32"), device.name
-    assert devices.device("h100-sxm").peak("float32") == 66.9e12
-
-
-@pytest.mark.parametrize("name", BOTH_DIRECTIONS)
-def test_links_are_of_one_direction(name):
-    assert devices.device(name).link.rate.value == BOTH_DIRECTIONS[name] * 1e9 / 2
 
 
 def test_usable_memory_is_less_than_its_label_in_gibibytes():
@@ -180,31 +140,11 @@ def test_names(text, name, count):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("h100", r"--on h100: which of h100-pcie, h100-sxm, h100-nvl\?"),
-        ("a100x8", r"--on a100x8: which of a100-pcie-40, a100-sxm-40, a100-pcie-80, a100-sxm-80\?"),
-        ("h100-sxn", r"no such device; did you mean h100-sxm"),
-        ("mi300x8", r"no such device; did you mean mi300x"),
-        ("abacus", r"no such device; expected one of v100-pcie-16"),
-        ("h100-sxmx0", r"--on h100-sxmx0: expected x1 to x100,000,000 devices, as in --on h100-sxmx8"),
-        ("h100-sxmx1e9", r"expected x1 to x100,000,000 devices"),
-        ("h100-sxmx1.5", r"expected x1 to x100,000,000 devices"),
-        ("h100-sxmx-1", r"expected x1 to x100,000,000 devices"),
-        ("", r"expected a device, as in h100-sxm"),
-        ("x8", r"no such device"),
-        (8, r"expected a device"),
-        ("this-machine", r"this machine is not calibrated; `xfcost calibrate`"),
-    ],
+    ("text", "message"), [(8, "expected a device"), ("this-machine", "this machine is not calibrated")]
 )
 def test_bad_names(text, message):
     with pytest.raises(UsageError, match=message):
         devices.read_devices(text)
-
-
-def test_a_dtype_without_peak_names_those_that_there_are():
-    with pytest.raises(UsageError, match=r"t4: no bfloat16 peak of it is known, only .*float16 \(65\.00 TFLOP/s\)"):
-        devices.read_devices("t4").peak("bfloat16")
 
 
 def test_a_group_has_all_of_its_devices():
@@ -335,22 +275,13 @@ def test_the_calibration_with_the_most_threads_counts_and_broken_ones_do_not(set
 
 
 def test_the_command_lists_all_in_every_format(tmp_path):
-    assert all(f"\n{name} " in f"\n{stdout_of('devices', XDG_CONFIG_HOME=str(tmp_path))}" for name in REQUIRED)
-    rows = csv_of("devices")
+    rows = csv_of("devices", XDG_CONFIG_HOME=str(tmp_path))
+    assert [row["device"] for row in rows] == list(devices.device_names())
     assert next(row for row in rows if row["device"] == "h100-sxm")["peak_bfloat16"] == "989400000000000.0"
     one = json.loads(xf("devices", "b200", "t4", "--format", "json").stdout)
     assert [device["name"] for device in one] == ["b200", "t4"]
     assert one[0]["peaks"]["bfloat16"]["sources"] == ["blackwell-datasheet", "ml-engineering", "torchtitan", "epoch"]
     assert one[0]["sources"]["xla"]["url"].startswith("https://github.com/openxla")
-    for form in ("markdown", "latex"):
-        assert "h100-sxm" in xf("devices", "h100-sxm", "h100-pcie", "--format", form).stdout
-
-
-def test_one_device_is_shown_with_its_sources():
-    shown = xf("devices", "a100-sxm-80").stdout
-    assert "peak bfloat16" in shown
-    assert "composer: MosaicML Composer" in shown
-    assert re.search(r"link \(NVLink 3, joins 8\) +300\.0 GB/s", shown)
 
 
 @pytest.mark.parametrize(("width", "hidden"), [(60, True), (80, True), (100, False), (140, False)])
@@ -365,7 +296,3 @@ def test_h200_has_its_label():
     """141 · 1024³ B, which a library has, is the label with another unit; no driver's figure is known."""
     h200 = devices.device("h200-sxm")
     assert (h200.memory_bytes, h200.memory_kind, h200.memory.sources) == (141 * 10**9, "nominal", ("epoch",))
-
-
-def test_the_command_refuses_an_unknown_device():
-    assert error_of("devices", "h100").startswith("error: devices h100: which of h100-pcie, h100-sxm, h100-nvl?")

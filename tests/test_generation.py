@@ -13,7 +13,7 @@ from xfcost.api.analysis import account, analyze, compare
 from xfcost.api.runs import make_run
 from xfcost.counting import decoding, forward
 from xfcost.counting.sums import MAX_EVALUATIONS, sum_over_sizes, sum_parts
-from xfcost.ledger.errors import SpecError, UsageError, XfcostError
+from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 
@@ -134,21 +134,13 @@ def work(ledger: Ledger) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("preset", "prompt", "new"),
     [
-        ("gpt2", 5, 40),
-        ("mistral-7b-sliding", 4080, 30),
-        ("llama3-8b", 1, 25),
-        ("gpt2", 7, 1),
-        ("gpt2", 7, 2),
-        ("longformer-char-small", 3, 451),
-        ("mamba-130m", 10, 40),
+        ("gpt2", 5, 40), ("mistral-7b-sliding", 4080, 30), ("llama3-8b", 1, 25), ("gpt2", 7, 1), ("gpt2", 7, 2),
+        ("longformer-char-small", 3, 451), ("mamba-130m", 10, 40),
     ],
-)
+)  # fmt: skip
 def test_generation_is_a_prefill_and_its_steps_one_by_one(preset: str, prompt: int, new: int) -> None:
     ledger = analyze(preset, N=prompt, mode="generate", new_tokens=new, trace=False)
     generation = ledger.generation
-    assert generation is not None
-    assert generation.decode is not None
-    assert generation.with_cache is not None
     steps = [work(analyze(preset, N=t, mode="decode", trace=False)) for t in range(prompt + 1, prompt + new)]
     # every pass computes the logits of its last position alone
     passes = [work(analyze(preset, N=t, mode="prefill", trace=False)) for t in range(prompt, prompt + new)]
@@ -164,7 +156,6 @@ def test_generation_is_a_prefill_and_its_steps_one_by_one(preset: str, prompt: i
 @pytest.mark.parametrize(("preset", "prompt", "new"), [("t-dmca", 1000, 401), ("etc-base", 601, 400)])
 def test_passes_without_a_cache_are_summed_one_by_one(preset: str, prompt: int, new: int) -> None:
     generation = analyze(preset, N=prompt, mode="generate", new_tokens=new, trace=False).generation
-    assert generation is not None
     passes = [work(analyze(preset, N=t, mode="prefill", trace=False)) for t in range(prompt, prompt + new)]
     assert generation.without_cache.macs == sum(macs for macs, _ in passes)
     assert generation.without_cache.flops == sum(flops for _, flops in passes)
@@ -173,12 +164,10 @@ def test_passes_without_a_cache_are_summed_one_by_one(preset: str, prompt: int, 
 @pytest.mark.parametrize(
     ("preset", "sizes", "parts"),
     [
-        ("etc-base", 800, 1300),
-        ("t-dmca", 900, 1600),
-        ("longformer-char-small", 2000, 3000),
+        ("etc-base", 800, 1300), ("t-dmca", 900, 1600), ("longformer-char-small", 2000, 3000),
         ("switch-base-128-capacity", 1600, 2100),
     ],
-)
+)  # fmt: skip
 def test_the_longest_generation_takes_few_evaluations(
     preset: str, sizes: int, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +184,6 @@ def test_the_longest_generation_takes_few_evaluations(
     monkeypatch.setattr(decoding, "place", counting("sizes", decoding.place))
     monkeypatch.setattr(forward, "component_rows", counting("parts", forward.component_rows))
     generation = analyze(preset, mode="generate", new_tokens=2**31, trace=False).generation
-    assert generation is not None
     assert generation.without_cache.macs > 2**60
     assert calls["sizes"] < sizes
     assert calls["parts"] < parts
@@ -203,8 +191,6 @@ def test_the_longest_generation_takes_few_evaluations(
 
 def test_of_an_encoder_decoder_the_decoder_writes_and_the_encoder_reads_once() -> None:
     ledger = analyze("t5-small", N="50,3", mode="generate", new_tokens=30, trace=False)
-    assert ledger.generation is not None
-    assert ledger.generation.decode is not None
     steps = [work(analyze("t5-small", N=f"50,{t}", mode="decode", trace=False)) for t in range(4, 33)]
     assert ledger.generation.decode.macs == sum(macs for macs, _ in steps)
 
@@ -229,8 +215,6 @@ def test_the_quadratic_and_the_cubic_story() -> None:
 
     new = 1000
     ledger = analyze("gpt3-xl", N=1, mode="generate", new_tokens=new, trace=False)
-    assert ledger.generation is not None
-    assert ledger.generation.with_cache is not None
     cached, passes = mixing(new)
     assert ledger.total("macs", lambda row: row.mixes) == cached
     # the logits of one position for each new token, either way; what else does not mix is the same per token: m tokens
@@ -248,20 +232,16 @@ def test_every_step_of_a_short_text_is_traced_and_three_of_a_long_one() -> None:
     short = analyze("gpt2", N=6, mode="generate", new_tokens=4, settings=settings)
     long = analyze("gpt2", N=6, mode="generate", new_tokens=100, settings=settings)
     for ledger, sizes in ((short, (7, 8, 9)), (long, (7, 56, 105))):
-        assert ledger.generation is not None
-        assert ledger.agreement is not None
         assert ledger.generation.traced_at == sizes
         assert ledger.agreement.exact
 
 
-def test_what_has_no_steps_is_told_and_counted_without_a_cache() -> None:
-    ledger = analyze("common-transformer-xl", N=64, mode="generate", new_tokens=3, trace=False)
-    assert ledger.generation is not None
-    assert ledger.generation.decode is None
-    assert "relative" in str(ledger.generation.refused)
-    assert ledger.generation.without_cache.macs > ledger.generation.prefill.macs
-    assert "the rows are the prefill's" in ledger.metadata.notes[0]
-    assert "relative" in ledger.metadata.notes[0]
+@pytest.mark.parametrize("preset", ["common-transformer-xl", "hyena-153m"])
+def test_what_has_no_steps_is_counted_without_a_cache(preset: str) -> None:
+    generation = analyze(preset, N=64, mode="generate", new_tokens=3, trace=False).generation
+    assert generation.decode is None
+    assert generation.refused is not None
+    assert generation.without_cache.macs > generation.prefill.macs
 
 
 def test_a_prefill_alone_is_not_compared_with_texts() -> None:
@@ -272,49 +252,12 @@ def test_a_prefill_alone_is_not_compared_with_texts() -> None:
     assert prefill["generation_macs_without_cache"]
 
 
-def test_images_write_no_tokens() -> None:
-    with pytest.raises(UsageError, match="ViT-S/8 takes images, and writes no tokens"):
-        analyze("vit", mode="generate", new_tokens=3, trace=False)
-
-
 @pytest.mark.parametrize(("spec", "options"), [("vit", {}), ("gpt2", {"N": 1000})])
 def test_what_can_not_be_generated_is_refused_before_the_trace(spec: str, options: dict[str, int]) -> None:
     said: list[str] = []
     with pytest.raises(XfcostError):
-        analyze(spec, mode="generate", new_tokens=26, trace=True, progress=said.append, **options)  # type: ignore[arg-type]
+        analyze(spec, mode="generate", new_tokens=26, trace=True, progress=said.append, **options)
     assert said == []
-
-
-@pytest.mark.parametrize(
-    ("spec", "options", "words"),
-    [
-        ("bert-base", {"mode": "decode"}, "reads later tokens"),
-        ("vit", {"mode": "decode"}, "can't run token by token"),
-        ("gpt2", {"mode": "decode", "N": 1025}, "N can be at most 1024"),
-        ("gpt2", {"mode": "generate", "N": 1000, "new_tokens": 26}, "N can be at most 1024"),
-        ("swin", {"mode": "decode"}, "can't run token by token"),
-        ("gpt2", {"mode": "generate", "N": 1000, "new_tokens": 26}, "the last of --new-tokens 26 reads 1,025 tokens"),
-    ],
-)
-def test_what_can_not_decode_is_refused_where_it_stands(spec: str, options: dict[str, object], words: str) -> None:
-    with pytest.raises(SpecError, match=words) as caught:
-        analyze(spec, trace=False, **options)  # type: ignore[arg-type]
-    assert ".yaml:" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"mode": "decoding"}, "did you mean 'decode'"),
-        ({"mode": "generate"}, "--new-tokens is missing"),
-        ({"mode": "generate", "new_tokens": 0}, "--new-tokens 0"),
-        ({"mode": "generate", "new_tokens": 1.5}, "--new-tokens 1.5"),
-        ({"mode": "decode", "new_tokens": 3}, "applies only to --mode generate"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        analyze("gpt2", trace=False, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("preset", ["mistral-7b-sliding", "mamba2-130m", "hyena-125m", "retnet-1.3b-chunkwise"])
@@ -329,7 +272,6 @@ def test_the_longest_generation_is_that_of_its_halves(preset: str) -> None:
     def flops(start: int, new: int) -> int:
         run = make_run(N=start, mode="generate", new_tokens=new)
         ledger = account(load(preset, room), run, trace=False)
-        assert ledger.generation is not None
         return ledger.generation.without_cache.flops
 
     assert flops(prompt, 2 * half) == flops(prompt, half) + flops(prompt + half, half)

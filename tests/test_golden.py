@@ -40,7 +40,7 @@ class Block(NamedTuple):
     def answered(self, folder: Path) -> str:
         """What it prints today."""
         settings, words = self.words()
-        done = xf(*words, cwd=folder, **settings)
+        done = xf(*words, cwd=folder, **{"XDG_CONFIG_HOME": str(folder)} | settings)
         lines = done.stdout.splitlines() + [f"! {line}".rstrip() for line in done.stderr.splitlines()]
         lines += [f"exit {done.returncode}"] if done.returncode else []
         return _VERSIONS.sub(r"\1 VERSION", "".join(f"{line}\n" for line in lines))

@@ -95,12 +95,8 @@ def test_a_worker_of_another_version_measures_nothing() -> None:
     with pytest.raises(DeviceError, match=f"^it has xfcost {__version__}, and the command is of 9.9$"):
         worker.answer("9.9", ASKED)
     check_version("tcp://x:1", "worker a", __version__)
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=f"worker a has xfcost 9.9, and this is xfcost {__version__}"):
         check_version("tcp://x:1", "worker a", "9.9")
-    assert str(refused.value) == (
-        f"--scheduler tcp://x:1: worker a has xfcost 9.9, and this is xfcost {__version__}; install the same version "
-        "there"
-    )
     with pytest.raises(UsageError, match=r"worker a has no working xfcost .No module named 'xfcost'."):
         check_version("tcp://x:1", "worker a", ModuleNotFoundError("No module named 'xfcost'"))
 
@@ -136,28 +132,14 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--jobs", "0"), "--jobs 0: expected a whole number from 1 to 1000"),
-        (("--jobs", "many"), "--jobs many: expected a whole number from 1 to 1000"),
-        (("--scheduler", "nowhere"), "--scheduler nowhere: no scheduler answers there (missing port number"),
-        (("--scheduler", "x://a:1"), "--scheduler x://a:1: no scheduler answers there (unknown address scheme"),
-        (
-            ("--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"),
-            "--jobs and --scheduler: the workers of a cluster already",
-        ),
-    ],
-    ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
-)
-def test_bad_input_is_one_line_and_leaves_no_file(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
-    refused(tmp_path, words, message)
+@pytest.mark.parametrize("address", ["nowhere", "x://a:1"])
+def test_bad_input_is_one_line_and_leaves_no_file(tmp_path: Path, address: str) -> None:
+    refused(tmp_path, ("--scheduler", address), f"--scheduler {address}: no scheduler answers there (")
 
 
 def test_a_scheduler_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
-    error = refused(tmp_path, ("--scheduler", address), f"--scheduler {address}: no scheduler answers there (")
-    assert "start one with `dask scheduler`, and `dask worker ADDRESS` on every machine" in error
+    refused(tmp_path, ("--scheduler", address), f"--scheduler {address}: no scheduler answers there (")
 
 
 @pytest.mark.parametrize(
@@ -184,13 +166,12 @@ def greeted(server: socket.socket, said: bytes) -> socket.socket:
     return connection
 
 
-def refused(folder: Path, words: tuple[str, ...], message: str) -> str:
+def refused(folder: Path, words: tuple[str, ...], message: str) -> None:
     spec_file(folder, "A")
     done = error_of("measure", "A.yaml", "--N", "16", "--save", "runs.jsonl", *words, cwd=folder)
     assert done.startswith(f"error: {message}"), done
     assert done.count("\n") == 1
     assert not (folder / "runs.jsonl").exists()
-    return done
 
 
 def test_a_cluster_without_workers_is_refused() -> None:
@@ -211,9 +192,6 @@ def test_without_dask_the_message_says_how_to_install_it(monkeypatch: pytest.Mon
 def test_a_search_runs_on_the_workers(address: str) -> None:
     words = {"vary": ["stages.0.depth=1:24", "**.ratio=1:8"], "max_macs": "3G"}
     assert xfcost.find("vit", scheduler=address, **words) == xfcost.find("vit", **words)
-
-
-# Workers of a Dask cluster that are killed while they measure ─────────────────────────────────────────────────────────
 
 
 class FirstHangs:

@@ -11,14 +11,12 @@ import msgspec
 import pytest
 
 import xfcost
-from helpers import csv_of, error_of, report_text, stdout_of, table_of, xf
+from helpers import csv_of, report_text, stdout_of, table_of, xf
 from xfcost.counting.on_devices import largest_true
 from xfcost.ledger.achieved import reached
-from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import least_macs
 from xfcost.ledger.metadata import Timing
 from xfcost.ledger.on_devices import PhaseBound, TimeBound
-from xfcost.report.header import header
 
 GIB = 2**30
 BF16 = {"dtype": "bfloat16", "attention": "fused", "trace": False}
@@ -66,16 +64,11 @@ def test_compute_bound_work_is_estimated_by_mfu():
 @pytest.mark.parametrize(
     ("compute", "memory", "mfu", "mbu", "seconds", "missing"),
     [
-        (2.0, 1.0, 0.5, None, 4.0, ()),
-        (2.0, 1.0, None, 0.5, None, ("--mfu",)),
-        (2.0, 1.0, None, 0.25, 4.0, ()),
-        (2.0, 1.0, 0.5, 0.1, 10.0, ()),
-        (1.0, 2.0, 0.9, None, None, ("--mbu",)),
-        (1.0, 2.0, 0.25, None, 4.0, ()),
-        (1.0, 2.0, None, None, None, ("--mbu",)),
-        (2.0, 1.0, None, None, None, ("--mfu",)),
+        (2.0, 1.0, 0.5, None, 4.0, ()), (2.0, 1.0, None, 0.5, None, ("--mfu",)), (2.0, 1.0, None, 0.25, 4.0, ()),
+        (2.0, 1.0, 0.5, 0.1, 10.0, ()), (1.0, 2.0, 0.9, None, None, ("--mbu",)), (1.0, 2.0, 0.25, None, 4.0, ()),
+        (1.0, 2.0, None, None, None, ("--mbu",)), (2.0, 1.0, None, None, None, ("--mfu",)),
     ],
-)
+)  # fmt: skip
 def test_an_estimate_needs_the_share_of_what_bounds_it(compute, memory, mfu, mbu, seconds, missing):
     moved = int(memory * 100)
     # of experts half as much is read at least
@@ -247,23 +240,12 @@ def test_verdicts_on_experts_come_from_the_same_numbers():
     assert found(closing - 1).time.bound == "compute-bound"
 
 
-def test_the_report_says_which_verdict_stands_on_the_expected_experts():
+def test_rows_of_experts_are_bounded_by_the_expected_ones():
     words = ["analyze", "deepseek-v3", "--mode", "decode", "--N", "4096", "--batch", "256", "--on", "h200-sxmx16"]
-    words += ["--mfu", "40%", "--mbu", "60%"]
-    told = " ".join(xf(*words, "--no-trace").stdout.split())
-    for line in (
-        "lower bound: 2.31 ms per step, compute-bound if all tokens choose the same experts;",
-        "at full rates with the expected experts: 18.4 ms per step, memory-bound;",
-        "estimate at 40 % MFU and 60 % MBU: 30.7 ms per step;",
-        "compute-bound from batch 3,309 on with the expected experts",
-        "bytes read per step: expected 1.286 TiB (1.219 TiB of weights",
-        "arithmetic intensity 25.9 FLOP/byte with the expected experts: memory-bound",
-    ):
-        assert line in told
-    rows = {row["operation"]: row for row in csv_of(*words)}
-    assert rows["experts_gate"]["roofline_bound"] == "memory-bound"
-    assert int(rows["experts_gate"]["least_bytes"]) == 2 * 8 * 7168 * 2048
-    assert float(rows["experts_gate"]["expected_bytes"]) == pytest.approx(2 * 256 * 7168 * 2048, rel=1e-3)
+    row = next(row for row in csv_of(*words, "--no-trace") if row["operation"] == "experts_gate")
+    assert row["roofline_bound"] == "memory-bound"
+    assert int(row["least_bytes"]) == 2 * 8 * 7168 * 2048
+    assert float(row["expected_bytes"]) == pytest.approx(2 * 256 * 7168 * 2048, rel=1e-3)
 
 
 def test_a_generation_is_its_prefill_and_its_steps():
@@ -281,25 +263,6 @@ def test_a_generation_is_its_prefill_and_its_steps():
 def test_a_generation_of_one_token_is_its_prefill():
     whole = xfcost.analyze("llama3-8b", mode="generate", N=100, new_tokens=1, on="a100-sxm-80", **BF16).on
     assert [one.name for one in whole.phases] == ["prefill"]
-
-
-def test_devices_that_do_not_divide_the_heads_are_noted():
-    assert decode().on.notes == ()
-    more = ": some would hold more of them, or copies"
-    assert decode(on="h100-sxmx16").on.notes == (f"16 devices do not divide 8 key and value heads{more}",)
-    assert decode(on="h100-sxmx3").on.notes == (
-        f"3 devices do not divide 64 heads{more}", f"3 devices do not divide 8 key and value heads{more}",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("attention", ["fused", "eager"])
-def test_a_latent_that_all_heads_read_is_no_number_of_heads(attention):
-    # DeepSeek-V3 caches one latent for its 128 heads, which 16 devices divide
-    options = {"mode": "decode", "N": 64, "batch": 3, "dtype": "bfloat16", "trace": False}
-    found = xfcost.analyze("deepseek-v3", on="h200-sxmx16", attention=attention, **options).on
-    assert found.notes == (
-        "all 128 heads read the same cache: each of 16 devices would hold a copy, unless they share out the samples",
-    )
 
 
 def test_rows_are_bounded_where_their_bytes_are_known():
@@ -320,41 +283,6 @@ def test_of_mixing_operations_of_a_decode_step_that_read_a_state_no_bytes_are_kn
     assert any(int(row["params"]) for row in mixing)  # a convolution's kernels
     assert {row["least_bytes"] for row in mixing} == {""}
     assert sum(bool(row["least_bytes"]) for row in rows) > 3
-
-
-def test_the_first_six_lines_answer():
-    words = [*LLAMA, "--on", "h100-sxmx8", "--N", "128k", "--batch", "8", "--mbu", "60%"]
-    lines = xf(*words).stdout.splitlines()
-    assert lines[2:6] == [
-        "8 × NVIDIA H100 SXM 80 GB: fits, 189.0 GiB of 632.9 GiB to spare",
-        "KV cache: 312.5 GiB bfloat16, batch 8; 320 KiB more per token of a sample",
-        "lower bound: 17.7 ms per step, memory-bound; 452 tokens/s, 56.5 of each sample",
-        "estimate at 60 % MBU: 29.5 ms per step; 271 tokens/s, 33.9 of each sample",
-    ]
-    assert "divided perfectly among 8; without communication" in " ".join(lines[6:12])
-    without = xf(*words[:-2]).stdout.splitlines()
-    assert without[5] == (
-        "no estimate: the share of the peak rates that the run reaches is not known; give it, as in --mbu 60%"
-    )
-
-
-def test_what_does_not_fit_says_by_how_much_and_what_would():
-    words = [*LLAMA, "--on", "h100-sxm", "--N", "8k"]
-    found = stdout_of(*words, "--mbu", "60%", "--price", "2", COLUMNS="200")
-    lines = found.splitlines()
-    assert lines[2] == (
-        "NVIDIA H100 SXM 80 GB: does not fit: 54.75 GiB too much for 79.11 GiB; it would fit with --on h100-sxmx2 "
-        "--tensor-parallel 2, or --weights fp8"
-    )
-    assert "fits at no batch size" in lines
-    for time in ("lower bound", "estimate", "price", "bound: products"):
-        assert time not in found
-    on = json.loads(stdout_of(*words, "--mbu", "60%", "--format", "json"))["on"]
-    assert on["estimated_seconds"] is None
-    assert on["memory"]["remedies"] == ["--on h100-sxmx2 --tensor-parallel 2", "--weights fp8"]
-    compared = stdout_of("compare", "llama3-70b", "llama3-8b", *words[2:], COLUMNS="200")
-    assert "lower bound" not in compared.split("parameters")[0]
-    assert "Llama 3 8B   memory-bound; fits, " in compared
 
 
 UNFIT = {
@@ -399,16 +327,6 @@ def test_each_remedy_fits_and_no_smaller_one_of_its_kind(spec, options):
                         assert not fits(on=f"{name}x{count}", tensor_parallel=tensor)
 
 
-@pytest.mark.parametrize("width", [80, 100])
-@pytest.mark.parametrize(
-    "mode", [["--mode", "decode"], ["--mode", "generate", "--new-tokens", "8"], ["--mode", "prefill"], []]
-)
-def test_reports_fit_the_terminal(mode, width):
-    words = ["analyze", "llama3-8b", *mode, "--N", "4k", "--on", "t4x3", "--mfu", "40%", "--mbu", "60%"]
-    found = stdout_of(*words, "--dtype", "fp16", "--attention", "fused", "--no-trace", COLUMNS=str(width))
-    assert max(map(len, found.splitlines())) <= width
-
-
 def test_the_keys_of_json():
     found = json.loads(xf(*LLAMA, "--on", "h100-sxmx8", "--N", "128k", "--batch", "8", "--format", "json").stdout)
     on = found["on"]
@@ -425,41 +343,6 @@ def test_the_keys_of_json():
     assert "on" not in json.loads(xf(*LLAMA, "--N", "128k", "--format", "json").stdout)
 
 
-def test_compare_says_which_is_faster_by_the_bound_and_which_fits():
-    words = ["compare", "llama3-8b", "llama3-70b", "--mode", "decode", "--N", "8k", "--dtype", "bf16"]
-    found = stdout_of(*words, "--attention", "fused", "--on", "h100-sxm", "--mbu", "60%")
-    assert "on NVIDIA H100 SXM 80 GB:\n  Llama 3 8B   memory-bound; fits" in found
-    assert "  Llama 3 70B  does not fit: 54.75 GiB too much" in found
-    assert re.search("lower bound of the time +4.79 ms +–", found)  # what does not fit takes no time
-    assert re.search("estimated time +7.99 ms +–", found)
-    both = stdout_of(*words, "--attention", "fused", "--on", "h100-sxmx2", "--mbu", "60%")
-    assert "lower bound on 2 × NVIDIA H100 SXM 80 GB: Llama 3 8B has the least at N = 8,000, 2.40 ms" in both
-    assert "estimate on 2 × NVIDIA H100 SXM 80 GB: Llama 3 8B has the least" in both
-    assert "Llama 3 70B  memory-bound; fits" in both
-
-
-def test_compare_says_why_there_is_no_estimate():
-    words = ["compare", "vit", "swin", "--on", "h100-sxm", "--size", "224"]
-    assert "no estimate of ViT-S/8: MFU is missing; give it, as in --mfu 40%" in xf(*words, "--mbu", "20%").stdout
-    reason = "the share of the peak rates that the run reaches is not known"
-    assert f"no estimate: {reason}; give it, as in --mfu 40%" in xf(*words).stdout
-    assert "no estimate" not in xf(*words, "--mfu", "40%", "--mbu", "20%").stdout
-    many = xf("compare", "deit*", "--on", "h100-sxm", "--size", "224", "--mbu", "20%").stdout
-    assert "\nno estimate: MFU is missing; give it, as in --mfu 40%" in many
-
-
-def test_a_generation_names_both_shares_that_it_lacks():
-    words = ["analyze", "gpt2", "--N", "900", "--mode", "generate", "--new-tokens", "8", "--on", "h100-sxm"]
-    assert "give it, as in --mfu 40% --mbu 60%" in " ".join(xf(*words).stdout.split())
-    assert "no estimate: MBU is missing; give it, as in --mbu 60%" in xf(*words, "--mfu", "40%").stdout
-
-
-def test_compare_many_has_columns_of_the_bound():
-    found = xf("compare", "deit*", "--size", "224", "--batch", "4096", "--on", "t4", COLUMNS="160")
-    assert "least time: the lower bound on NVIDIA T4; " in found.stdout, found.stderr
-    assert re.search(r"^ .* least time +needs", found.stdout, re.MULTILINE)
-
-
 def test_the_plot_of_the_bound(tmp_path):
     target = tmp_path / "bound.csv"
     words = ["plot", "llama3-8b", "--mode", "decode", "--N", "1k:64k", "--metric", "time", "--on", "h100-sxm"]
@@ -469,38 +352,6 @@ def test_the_plot_of_the_bound(tmp_path):
     assert float(rows[-1]["least_seconds"]) == pytest.approx(last)
     stdout_of(*words, "--dtype", "bf16", "-o", tmp_path / "bound.svg")
     assert "h100-sxm, bfloat16" in (tmp_path / "bound.svg").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--on", "abacus"], "error: --on abacus: there is no such device"),
-        (["--on", "t4", "--dtype", "bf16"], "error: t4: no bfloat16 peak of it is known"),
-        (["--on", "t4x2", "--device", "cpu"], "error: --device cpu with --on t4 x2: one device is run and timed; give"),
-        (["--on", "t4", "--mfu", "40"], "error: --mfu 40: expected a share of the peak from 0.000001 to 1"),
-        (["--on", "t4", "--mbu", "0"], "error: --mbu 0: expected a share of the memory's bandwidth from 0.000001 to 1"),
-        (["--mbu", "60%"], "error: --mbu 60%: needs devices"),
-        (["--mfu", "60%"], "error: --mfu: only for --mode train or --on"),
-        (["--mode", "train", "--on", "t4", "--mbu", "60%"], "error: --mbu 60%: does not apply to a training run"),
-        (["--mode", "train", "--on", "t4", "--peak", "1T", "--mfu", "1", "--tokens", "9"], "--on t4 sets it already"),
-    ],
-)
-def test_bad_options(words, message):
-    found = error_of("analyze", "gpt2", "--no-trace", *words)
-    assert message in found
-    assert len(found.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--metric", "macs", "--on", "t4"], "--on with --metric macs: a device gives a bound of the time"),
-        (["--metric", "least-time"], "--metric least-time: needs a device"),
-        (["--metric", "time", "--on", "t4", "--predict"], "--on with --predict: a bound is not drawn with other times"),
-    ],
-)
-def test_bad_plots(words, message, tmp_path):
-    assert message in error_of("plot", "gpt2", *words, "-o", tmp_path / "x.svg")
 
 
 def test_on_needs_no_torch():
@@ -521,8 +372,6 @@ def test_python_takes_devices():
     from xfcost.counting.devices import read_devices
 
     assert decode(on=read_devices("h100-sxmx8")).on.seconds == decode().on.seconds
-    with pytest.raises(UsageError, match="which of h100-pcie"):
-        decode(on="h100")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3.2-1b", "t5-small"])
@@ -564,33 +413,11 @@ def test_a_prefill_has_the_bytes_of_its_operations_and_the_longer_of_both_times(
 
 def test_the_roofline_of_a_device(tmp_path):
     words = ["roofline", "llama3-8b", "--mode", "decode", "--N", "8k", "--batch", "32", "--on", "h100-sxmx2"]
-    found = stdout_of(*words, "-o", tmp_path / "roofs.svg")
-    assert found.startswith(
-        "roofs: peak 1.98 PFLOP/s, memory 6.70 TB/s, ridge point 295 FLOP/byte (nominal, h100-sxm x2)"
-    )
-    assert "on 2 × NVIDIA H100 SXM 80 GB: every operation at its roof, one after another" in found
     stdout_of(*words, "-o", tmp_path / "roofs.csv")
     rows = table_of(tmp_path / "roofs.csv")
     assert all(float(row["of_roof"] or 1) == pytest.approx(1) for row in rows)
     assert rows[0]["device"] == "h100-sxm x2"
     assert rows[0]["operation"] == "Fused attention softmax(QKᵀ)V"
-    assert "Roofline, bounds: Llama 3 8B" in (tmp_path / "roofs.svg").read_text("utf-8")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["gpt2", "--on", "l4", "--mode", "decode", "--attention", "eager"],
-            "bytes of its operations are not known in closed form (Attention scores QKᵀ, Weighted sum AV)",
-        ),
-        (["gpt2", "--on", "t4", "--device", "cpu"], "--device with --on: nothing is run or timed"),
-        (["gpt2", "--on", "t4", "--predict"], "--predict with --on: nothing is run or timed"),
-        (["gpt2", "--on", "t4", "--threads", "2"], "--threads with --on: nothing is run or timed"),
-    ],
-)
-def test_bad_rooflines(words, message, tmp_path):
-    assert message in error_of("roofline", *words, "-o", tmp_path / "x.svg")
 
 
 def test_a_price_stands_beside_the_bound_and_the_estimate(tmp_path, monkeypatch):
@@ -601,41 +428,19 @@ def test_a_price_stands_beside_the_bound_and_the_estimate(tmp_path, monkeypatch)
     ledger = decode(mbu=0.5)
     found = ledger.on
     assert found.price_per_output(found.seconds) == pytest.approx(8 * 2.5 * found.seconds / 3600 / 8)
-    lines = [line.plain for line in header(ledger)]
-    assert "price: 20 per hour" in lines
-    # 17.7 ms of 20 per 3600 s for eight tokens, and twice as long
-    assert [line.rpartition("; ")[2] for line in lines if "per million" in line] == [
-        "12.3 per million tokens", "24.6 per million tokens"
-    ]  # fmt: skip
     on = json.loads(ledger.to_json())["on"]
     assert on["estimated_price_per_output"] == pytest.approx(2 * on["least_price_per_output"])
     (tmp_path / "devices.yaml").unlink()
     assert decode().on.price_per_output(1.0) is None
 
 
-def test_the_bound_and_the_estimate_state_the_work_that_they_divide():
-    def words(spec, **options):
-        return " ".join(report_text(xfcost.analyze(spec, trace=False, **options)).split())
-
+def test_the_work_of_the_bound_and_the_estimate():
     # GPT-2: 12 layers of 12·768² weights and a head of 50,257·768, of 8 tokens; scores and AV of 36 of 64 pairs
     macs = 8 * 12 * 12 * 768**2 + 50_257 * 768 + 12 * 2 * 36 * 768
-    found = words("gpt2", mode="prefill", N=8, on="h100-sxm", mbu=0.4)
-    assert f"bound and estimate: {2 * macs / 1e9:.3f} GFLOPs of products of pairs that the masks keep at 989.4" in found
     # 124,439,808 weights, of which the head reads the table; 8 of 1,024 rows of positions, and of the table; the cache
     read = 124_439_808 - 1024 * 768 + 2 * 8 * 768 + 2 * 8 * 12 * 768
-    assert f"; {2 * read / 2**20:.1f} MiB, weights once, KV cache written, at 3.350 TB/s" in found
-    found = words("gpt2", mode="decode", N=8, on="h100-sxm")
-    assert "bound: 247.4 MFLOPs of products at 989.4 TFLOP/s bfloat16; " in found
-    shared = words("gpt2", mode="decode", N=8, on="h100-sxmx2", tensor_parallel=2)
-    # half of 124 M products of two FLOPs
-    assert "bound: 123.7 MFLOPs of products at 989.4 TFLOP/s bfloat16; " in shared
-
-
-@pytest.mark.parametrize("form", ["markdown", "latex"])
-def test_papers_get_the_answer_above_the_table(form):
-    found = xf(*LLAMA, "--on", "h100-sxmx8", "--N", "128k", "--batch", "8", "--format", form).stdout
-    assert "8 × NVIDIA H100 SXM 80 GB: fits, 189.0 GiB" in found.replace(r"$\times$", "×")
-    assert "lower bound: 17.7 ms per step" in found
+    found = xfcost.analyze("gpt2", mode="prefill", N=8, on="h100-sxm", trace=False).on.time
+    assert (found.flops, found.bytes) == (pytest.approx(2 * macs, rel=1e-3), pytest.approx(2 * read, rel=1e-3))
 
 
 def test_the_answer_is_the_same_beside_a_trace():
@@ -654,8 +459,6 @@ def test_a_module_beside_a_spec_has_a_bound(tmp_path):
     assert alone["least_seconds"] == pytest.approx((8 * 8 + 8) * 4 / 320e9)
 
 
-# ── float32 without and with TF32 ────────────────────────────────────────────────────────────────────────────────────
-
 # A100: 19.5 TFLOP/s in float32, 156 with TF32 (datasheet), 2,039 GB/s
 ON_A100 = ["--on", "a100-sxm-80", "--no-trace"]
 
@@ -670,13 +473,6 @@ def test_float32_has_a_bound_without_tf32_and_one_with_it():
     assert told["least_seconds"] == found.seconds
     assert told["tf32"]["least_seconds"] == tf32.seconds
     assert told["tf32"]["peak_flops_per_second"] == 156e12
-    words = " ".join(report_text(ledger).split())
-    for line in (
-        "lower bound in float32 without TF32: 2.30 ms, compute-bound;", "lower bound with TF32: 287 µs, compute-bound;",
-        "estimate at 40 % MFU in float32 without TF32: 5.75 ms;", "estimate at 40 % MFU with TF32: 718 µs;",
-        "products at 19.50 TFLOP/s in float32 without TF32, 156.0 TFLOP/s with TF32",
-    ):  # fmt: skip
-        assert line in words
 
 
 @pytest.mark.parametrize(
@@ -706,38 +502,14 @@ def test_published_float32_runs_are_no_faster_than_the_bound_with_tf32():
     assert 256 / plan.bound_step_seconds == pytest.approx(802, abs=1)
     assert 256 / plan.with_tf32.bound_step_seconds == pytest.approx(802 * 156 / 19.5, rel=1e-3)
     assert [one.step_seconds for one in plan.at] == pytest.approx([8 * one.step_seconds for one in plan.tf32_at])
-    words = " ".join(report_text(ledger).split())
-    assert "no run reaches" not in words
-    # 10⁶ images in 3,907 steps of 319 ms
-    assert "lower bound 20.77 minutes in float32 without TF32, 2.597 minutes with TF32:" in words
-    assert "at the peak of 19.50 TFLOP/s (float32) or 156.0 TFLOP/s (TF32) on every device" in words
     assert json.loads(ledger.to_json())["training"]["plan"]["tf32"]["bound_days"] == plan.with_tf32.bound_days
-    half = xfcost.analyze("resnet-50", mode="train", batch=256, dtype="bfloat16", on="a100-sxm-80", trace=False)
-    assert "which no run reaches" in " ".join(report_text(half).split())
 
 
-def test_every_report_of_a_float32_bound_names_both(tmp_path):
-    compared = " ".join(xf("compare", "vit", "swin", *ON_A100).stdout.split())
-    assert "lower bound on NVIDIA A100 SXM 80 GB in float32 without TF32: Swin-T has the least" in compared
-    assert "lower bound on NVIDIA A100 SXM 80 GB with TF32: Swin-T has the least" in compared
-    train = " ".join(xf("compare", "vit", "swin", *ON_A100, "--mode", "train", "--tokens", "1e9").stdout.split())
-    assert "at the peak of TF32" in train
-    searched = xf("find", "vit", "--vary", "stages.0.depth=8,12", "--on", "a100-sxm-80", "--max-seconds", "2ms").stdout
-    assert "time bound with TF32" in " ".join(searched.split())
-    assert "in float32 without TF32 (the bound that --max-seconds limits), or at 156.0" in " ".join(searched.split())
-    assert "1 fit" in searched  # depth 12 takes 2.30 ms without TF32
-    refused = xf("find", "vit", "--on", "v100-sxm2-16", "--sort", "tf32-seconds", "--vary", "stages.0.depth=8,12")
-    assert (refused.returncode, "has no TF32 that is faster" in refused.stderr) == (2, True)
+def test_the_plot_of_a_float32_bound_has_both(tmp_path):
     words = ["vit", "swin", "--N", "196:784", "--metric", "least-time", "--on", "a100-sxm-80"]
-    assert "ViT-S/8, with TF32: slope" in xf("plot", *words, "-o", str(tmp_path / "x.csv")).stdout
-    rows = table_of(tmp_path / "x.csv")
-    assert all(float(row["tf32_least_seconds"]) <= float(row["least_seconds"]) for row in rows)
-    roofs = " ".join(xf("roofline", "vit", "--on", "a100-sxm-80", "-o", str(tmp_path / "r.svg")).stdout.split())
-    assert "peak 19.5 TFLOP/s in float32 without TF32 (156 TFLOP/s with TF32)" in roofs
-    assert "bound: 2.62 ms on NVIDIA A100 SXM 80 GB in float32 without TF32, 740 µs with TF32:" in roofs
+    stdout_of("plot", *words, "-o", tmp_path / "x.csv")
+    assert all(float(row["tf32_least_seconds"]) <= float(row["least_seconds"]) for row in table_of(tmp_path / "x.csv"))
 
-
-# ── a measured run beside the bound ──────────────────────────────────────────────────────────────────────────────────
 
 # Recorded on one H100 SXM, 66.9 TFLOP/s in float32, 989.4 in bfloat16, 3.35 TB/s: medians of twelve calls
 VIT, PATCHES = 22_405_742_592, 784 * 192 * 384  # MACs of a forward, and those of them that multiply pixels
@@ -776,6 +548,8 @@ def test_a_measured_run_has_shares_of_the_devices(mode):
     words = " ".join(report_text(ledger).split())
     assert f"on cuda, NVIDIA H100 80GB HBM3, 1 thread: {100 * found.mfu:.3g} % MFU" in words
     assert "faster than the bound" not in words
+    faster = " ".join(report_text(_timed(ledger, 1e-6)).split())
+    assert "faster than the bound: the device or the dtype of its products must be another one" in faster
 
 
 def test_the_share_that_a_run_reached_gives_its_time_as_an_estimate():
@@ -784,13 +558,6 @@ def test_the_share_that_a_run_reached_gives_its_time_as_an_estimate():
     assert xfcost.analyze(**options, on="h100-sxm", mfu=found.mfu, trace=False).on.estimate == pytest.approx(seconds)
     assert (found.tf32_mfu, found.tf32_of_bound) == pytest.approx((found.mfu * 66.9 / 494.7,) * 2)
     assert found.of_bound == pytest.approx(found.mfu)
-
-
-def test_a_run_that_is_faster_than_the_bound_is_of_another_device():
-    ledger = _timed(xfcost.analyze("vit", on="t4", trace=False), 0.001)
-    assert "faster than the bound: the device or the dtype of its products must be another one" in " ".join(
-        report_text(ledger).split()
-    )
 
 
 def test_the_steps_of_one_micro_batch_are_measured():
@@ -814,7 +581,6 @@ def test_a_run_on_this_machine_and_the_bound_of_a_device_stand_together(mode, tm
     assert found.mfu == pytest.approx(flops / 8.1e12 / ledger.timing.seconds)
     compared = xfcost.compare(path, path, **options)
     assert all(compared.figures[name]["mfu"] for name in compared.names)
-    assert "MFU reached" in report_text(compared)
 
 
 def times_in(value, path=""):
@@ -861,19 +627,7 @@ def test_a_comparison_and_a_search_have_no_time_of_what_does_not_fit():
         assert all(rows[0][name] and not rows[1][name] for name in quantities)
         assert rows[0]["no_time"] == ""
         assert rows[1]["no_time"].startswith("does not fit: ")
-    text = stdout_of(
-        "compare", "gpt2", "llama3-70b", "--mode", "train", "--tokens", "1T", "--on", "h100-sxm", COLUMNS="300"
-    )
-    assert "Llama 3 70B: no time, it does not fit: " in text
     found = xfcost.find("llama3-8b", "llama3-70b", mode="decode", N="4k", on="h100-sxm")
     assert found.rows[0].figures["seconds"] > 0
     assert found.not_fitting[0].figures["seconds"] is None
     assert found.left_out[0].nearest.figures["seconds"] is None
-    refusal = error_of(
-        "check", "llama3-70b", "--mode", "decode", "--N", "4k", "--on", "h100-sxm", "--max-seconds", "1s"
-    )
-    assert "--max-seconds: a run on h100-sxm takes no time, it does not fit: " in refusal
-    # 70.6e9 parameters in bfloat16 take 131.4 GiB: no device of 79.1 GiB holds them, two do, and one byte each does
-    assert "; it would fit with --on h100-sxmx2 --tensor-parallel 2, or --weights fp8" in refusal
-    refusal = error_of("check", "llama3-70b", "--mode", "train", "--on", "h100-sxm", "--max-seconds", "1s")
-    assert "; it would fit with --on h100-sxmx32 --zero 3 --checkpoint full" in refusal

@@ -20,7 +20,7 @@ from xfcost.counting.comparison import distinct
 from xfcost.counting.recorded import recorded
 from xfcost.counting.sweep import PIXELS, records, slope, sweep, thinned
 from xfcost.counting.system import SpecSystem
-from xfcost.ledger.errors import OutputError, SpecError, UsageError
+from xfcost.ledger.errors import OutputError, UsageError
 from xfcost.ledger.metadata import Timing
 from xfcost.report.figure import Captions, PanelSize, log_panels, look, unit_ticks
 from xfcost.report.metrics import METRICS
@@ -107,13 +107,6 @@ def test_two_systems_have_their_ratio_at_the_mark():
     assert len(alone.summary) == 1
 
 
-@pytest.mark.parametrize("option", [("--attention", "fused"), ("--device", "cpu")])
-def test_scores_are_of_eager_attention_and_counted(tmp_path, option):
-    result = error_of("plot", "vit", "--metric", "scores", *option, "-o", tmp_path / "a.svg")
-    assert "--metric scores" in result
-    assert f"leave {option[0]} out" in result
-
-
 def test_every_counted_metric_is_the_ledgers_own_figure():
     (one,) = swept("swin", span=(784, 3136), batch=3, dtype="fp16")
     ledger = one.ledgers[0]
@@ -138,15 +131,8 @@ def test_image_specs_take_square_grids_and_sequences_both_ends():
     assert list(vit.xs) == sorted(set(vit.xs))
 
 
-def test_a_position_table_ends_its_line_at_its_last_row_and_says_so(tmp_path):
-    (one,) = swept("gpt2", span=(16, 4000))
-    assert one.xs[-1] == 1024
-    assert "1024" in one.ended
-    result = xf("plot", "gpt2", "--N", "16:4096", "-o", tmp_path / "a.csv")
-    assert result.returncode == 0
-    assert "its line ends at N = 1,024" in result.stderr
-    with pytest.raises(SpecError, match="can be at most 1024"):
-        swept("gpt2", span=(2000, 4096))
+def test_a_position_table_ends_its_line_at_its_last_row():
+    assert swept("gpt2", span=(16, 4000))[0].xs[-1] == 1024
 
 
 def test_the_marked_n_is_one_of_the_points_of_a_grid_that_can_be():
@@ -169,69 +155,33 @@ def test_few_keeps_both_ends():
     assert thinned([3, 4], 5) == [3, 4]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("10:5", "--N 5:10"),
-        ("abc", "LOW:HIGH"),
-        ("784", "LOW:HIGH"),
-        ("0:10", "at least 1"),
-        ("-5:10", "LOW:HIGH"),
-        ("5:5", "expected LOW below HIGH"),
-        ("1.5:9", "LOW:HIGH"),
-        ("1:2:3", "LOW:HIGH"),
-        ("1:99999999999", "at most"),
-        ("1:" + "9" * 5000, "at most"),
-        ("9" * 5000 + ":" + "9" * 6000, "at most"),
-    ],
-)
-def test_bad_ranges_are_refused(text, expected):
-    with pytest.raises(UsageError, match=expected) as caught:
+@pytest.mark.parametrize("text", ["1:" + "9" * 5000, "9" * 5000 + ":" + "9" * 6000])
+def test_long_numbers_are_refused_shortly(text):
+    with pytest.raises(UsageError, match="at most") as caught:
         axis_of(text, None)
     assert len(str(caught.value)) < 200
 
 
-def test_a_range_without_two_square_grids_is_refused_with_one_that_has():
+def test_the_range_that_a_refusal_names_has_square_grids():
     with pytest.raises(UsageError, match=r"try --N 49:81"):
         swept("vit", span=(50, 60))
     assert swept("vit", span=(49, 81))[0].xs == (49, 64, 81)
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--N", "10:5"], "exchange them"),
-        (["--metric", "tim"], "did you mean 'time'"),
-        (["--metric", "time"], "--device cpu"),
-        (["--metric", "attention-memory", "--device", "cpu"], "leave --device out"),
-        (["--mark", "7"], "outside the range"),
-        (["--device", "abacus"], "expected one of cpu, cuda, mps"),
-        (["-o", "a.gif"], ".svg, .png, .pdf, .csv"),
-        (["-o", "nowhere/a.svg"], "no folder"),
-    ],
-)
-def test_bad_input_exits_2_and_writes_nothing(words, expected, tmp_path):
-    result = error_of("plot", "vit", *words, cwd=tmp_path)
-    assert expected in result
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("words", [("plot", "vit"), ("plot", "nothing"), ("diagram", "nothing"), ("glance", "nothing")])
+def test_an_existing_file_is_kept_and_refused_before_any_work(words, tmp_path):
+    target = tmp_path / ("a.csv" if words[0] == "glance" else "a.svg")
+    target.write_text("mine")
+    assert "already exists" in error_of(*words, "-o", target)
+    assert target.read_text() == "mine"
 
 
-def test_an_existing_file_is_kept_without_force(tmp_path):
+def test_an_existing_file_is_replaced_with_force(tmp_path):
     target = tmp_path / "a.svg"
     target.write_text("mine")
-    assert "--force" in error_of("plot", "vit", "-o", target)
-    assert target.read_text() == "mine"
-    assert xf("plot", "vit", "-o", target, "-f").returncode == 0
+    stdout_of("plot", "vit", "-o", target, "-f")
     assert target.read_text().startswith("<?xml")
     assert [file.name for file in tmp_path.iterdir()] == ["a.svg"]
-
-
-@pytest.mark.parametrize("command", ["plot", "diagram", "glance"])
-def test_a_target_that_cannot_be_is_refused_before_any_work(command, tmp_path):
-    target = tmp_path / ("a.csv" if command == "glance" else "a.svg")
-    target.write_text("mine")
-    assert "already exists" in error_of(command, "no-such-preset", "-o", target)
-    assert target.read_text() == "mine"
 
 
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -256,9 +206,7 @@ def test_the_same_numbers_give_the_same_bytes(form, magic):
 
 def test_csv_holds_what_is_drawn(tmp_path):
     target = tmp_path / "data.csv"
-    result = xf("plot", "vit", "swin", "--N", "49:12544", "-o", target)
-    assert (result.returncode, result.stderr) == (0, f"Wrote {target}\n")
-    assert result.stdout.splitlines()[0] == "ViT-S/8: slope 2.00 of mixing MACs from N = 3,136 to 12,544"
+    stdout_of("plot", "vit", "swin", "--N", "49:12544", "-o", target)
     rows = table_of(target)
     _, lines = drawn("mixing", "vit", "swin", special=[784])
     for system in ("ViT-S/8", "Swin-T"):
@@ -307,9 +255,6 @@ def test_measured_seconds_are_drawn_with_their_spread():
     assert tuple(bars.get_paths()[0].vertices[:, 1]) == pytest.approx((0.0095, 0.0105))
 
 
-# Many lines are named at their ends ──────────────────────────────────────────────────────────────────────────────────
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=25))
 def test_names_at_the_ends_keep_apart_and_inside(heights):
     gap = 0.04
@@ -345,10 +290,9 @@ def test_more_than_eight_lines_are_named_at_their_ends(systems, legend):
 
 def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
     target = tmp_path / "c.csv"
-    done = xf("plot", "llama3-8b", "mistral-7b-sliding", "--metric", "cache", "--N", "64:65536", "-o", target)
+    stdout_of("plot", "llama3-8b", "mistral-7b-sliding", "--metric", "cache", "--N", "64:65536", "-o", target)
     rows = table_of(target)
     kept = {(row["spec"], int(row["N"])): int(row["cache_bytes"]) for row in rows}
-    assert done.stdout.startswith("Llama 3 8B: slope 1.00")
     assert kept["llama3-8b", 65536] == 65536 * 32 * 2 * 1024 * 2  # bytes of bfloat16
     assert kept["mistral-7b-sliding", 65536] == 4096 * 32 * 2 * 1024 * 2  # the window
 
@@ -389,10 +333,7 @@ def test_tokens_without_an_image_have_no_mark(tmp_path):
         assert ('id="mark"' in picture.read_text("utf-8")) == marked
 
 
-def test_a_system_without_scores_is_named(tmp_path):
-    done = xf("plot", "vit", "resnet-50", "--metric", "scores", "--N", "49:784", "-o", tmp_path / "a.svg")
-    assert "ResNet-50: no line (no attention scores)\n" in done.stdout
-    assert "ResNet-50: slope" not in done.stdout
+def test_a_system_without_scores_is_named():
     sweeps = swept("vit", "resnet-50", span=(49, 784))
     assert scaling_chart(sweeps, [[], []], "scores", mark=None).footnote == "No line (no attention scores): ResNet-50."
     assert "no line" not in scaling_chart(sweeps, [[], []], "macs", mark=None).footnote
@@ -407,11 +348,6 @@ def test_a_caption_says_which_n_is_beyond_the_positions(system):
     ]
     text = f"M: N = {2 * most:,} is beyond the model's {most:,} positions."
     assert [footnote.endswith(text) for footnote in footnotes] == [False, True]
-
-
-def test_of_a_text_no_line_is_drawn():
-    done = xf("plot", "gpt2", "--mode", "generate")
-    assert "--mode generate: expected forward or decode; `analyze` reports the other modes" in done.stderr
 
 
 def test_ticks_are_read_as_numbers_and_not_as_formulas():
@@ -448,9 +384,7 @@ def test_slopes_are_of_sizes_without_padding():
     narrow = sweep("Swin-T", SpecSystem(load("swin-t", ())), make_run(), (784, 4096))
     assert narrow.slope("mixing_macs") == pytest.approx(1.0, abs=1e-12)
     assert narrow.xs[-1] == 4096
-    chart = scaling_chart([narrow], [[]], "mixing", mark=None)
-    assert chart.summary == ["Swin-T: slope 1.00 of mixing MACs from N = 3,136 to 12,544, sizes without padding"]
-    assert chart.footnote.endswith("is counted; slopes are of sizes without it.")
+    assert scaling_chart([narrow], [[]], "mixing", mark=None).footnote.endswith("slopes are of sizes without it.")
 
 
 def test_a_slope_is_that_of_the_upper_end_and_a_caption_names_the_steps_of_tokens_left_out():

@@ -16,10 +16,9 @@ from torch import nn
 from typer.testing import CliRunner
 
 import xfcost
-from helpers import error_of, table_of
+from helpers import table_of
 from residual_blocks import BLOCKS, FULL, IMAGE, MLP, WORDS, spec_file, stage
 from xfcost.cli import app
-from xfcost.ledger.errors import UsageError
 from xfcost.ledger.residual_stream import ResidualStream, StreamStep, records
 from xfcost.report.figure import look
 from xfcost.report.residual_stream import document, panels, sentences
@@ -42,9 +41,6 @@ def tiny() -> ResidualStream:
 
 def text_of(found: ResidualStream) -> str:
     return document(found).text("table")
-
-
-# ── a block by hand ──
 
 
 def by_hand(x: list[list[float]], weights: dict[str, Any]) -> dict[str, list[list[float]]]:
@@ -140,10 +136,6 @@ def test_only_attention_moves_information_in_tiny(tiny):
     attention, network = tiny.steps
     assert (attention.changed.token, attention.changed.rows, attention.changed.others) == (2, 4, 3)
     assert (network.changed.token, network.changed.rows, network.changed.others) == (2, 1, 0)
-    assert "only ΔA moves information between positions" in " ".join(sentences(tiny))
-
-
-# ── every kind of residual connection ──
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -192,17 +184,16 @@ def test_layer_scale_makes_the_deltas_small(tmp_path):
     assert all(0 < step.norm_delta < 1e-4 * step.norm_x for step in found.steps if step.norm_delta)
 
 
-def test_a_norm_over_all_tokens_moves_information_and_is_named(tmp_path):
-    found = xfcost.stream(spec_file(tmp_path, BLOCKS["PoolFormer"][0]))
-    said = " ".join(sentences(found))
-    assert "MLP moves information too, by: Group norm." in said
-    assert "only ΔA" not in said
-
-
-def test_a_norm_over_all_tokens_behind_the_sum_is_named(tmp_path):
-    found = xfcost.stream(spec_file(tmp_path, BLOCKS["post-norm over all tokens"][0]))
-    said = " ".join(sentences(found))
-    assert "Behind the sum information moves too, by: Group norm." in said
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("PoolFormer", "MLP moves information too, by: Group norm."),
+        ("post-norm over all tokens", "Behind the sum information moves too, by: Group norm."),
+    ],
+)
+def test_a_norm_over_all_tokens_moves_information_and_is_named(name, words, tmp_path):
+    said = " ".join(sentences(xfcost.stream(spec_file(tmp_path, BLOCKS[name][0]))))
+    assert words in said
     assert "only ΔA" not in said
 
 
@@ -218,9 +209,6 @@ head: {{kind: language_model}}
     cross = next(step for step in found.steps if step.title == "Cross-attention")
     assert (cross.symbol, cross.changed.rows, cross.changed.others) == ("ΔA₂", 1, 0)
     assert cross.changed_by_memory.rows == 10
-    said = " ".join(sentences(found))
-    assert "one token of the encoder's output changed 10 rows, one of its own stream 1" in said
-    assert "M 10/10" in text_of(found)
 
 
 def test_matrices_of_which_one_is_large_are_not_listed(tmp_path):
@@ -247,16 +235,8 @@ stages: [{dim: 16, depth: 1, block: [{kind: class_attention, heads: 2}, {kind: m
 
 def test_the_token_in_the_middle_stands_behind_the_special_ones(tmp_path):
     # 4×4 patches behind a class token: row 2, column 2
-    found = xfcost.stream(
-        spec_file(
-            tmp_path,
-            f"""\
-input: {{kind: image, size: 32, channels: 3}}
-embed: [{{kind: patch, size: 8}}, {{kind: class_token}}]
-{stage(FULL, MLP)}
-""",
-        )
-    )
+    text = "input: {kind: image, size: 32, channels: 3}\nembed: [{kind: patch, size: 8}, {kind: class_token}]\n"
+    found = xfcost.stream(spec_file(tmp_path, text + stage(FULL, MLP)))
     assert {step.changed.token for step in found.steps} == {1 + 2 * 4 + 2}
 
 
@@ -268,7 +248,6 @@ def test_a_token_that_pushes_another_out_of_an_expert_contradicts_nothing(tmp_pa
     pushed = [one for one in found if any(step.tokens_compete and step.changed.others for step in one.steps)]
     assert pushed
     assert [text for one in found for text in one.contradictions] == []
-    assert "one can push another out of a full expert" in " ".join(sentences(pushed[0]))
 
 
 def test_a_token_that_no_other_reads_contradicts_nothing(tmp_path):
@@ -291,9 +270,6 @@ head: {kind: language_model}
     assert [step.changed.rows for step in found.steps] == [3, 3]  # the middle token and all later ones
 
 
-# ── errors that must be seen ──
-
-
 def broken(kind: type[nn.Module], wrong: Callable[[nn.Module, Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant an error in what `kind` returns."""
     right = kind.forward
@@ -309,8 +285,6 @@ def test_a_sum_that_is_not_the_sum_is_seen(name, tmp_path, monkeypatch):
     broken(Add, lambda leaf, out: out * (1 + 2e-5), monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS[name][0]))
     assert not found.exact
-    assert "what leaves is not the sum" in " ".join(found.contradictions)
-    assert "NOT to rounding" in text_of(found)
 
 
 @pytest.mark.parametrize(
@@ -331,14 +305,12 @@ def test_deltas_of_zero_are_said(tmp_path, monkeypatch):
     found = xfcost.stream(spec_file(tmp_path, BLOCKS["LayerScale"][0]))
     assert [(step.norm_delta, step.cosine, step.share) for step in found.steps] == [(0, None, 0)] * 2
     assert found.exact
-    assert "Self-attention, MLP: Δ is 0 with these weights." in " ".join(sentences(found))
 
 
 def test_a_network_that_mixes_tokens_is_seen(tmp_path, monkeypatch):
     broken(FeedForward, lambda leaf, out: out + out.roll(1, dims=1), monkeypatch)
     found = xfcost.stream(spec_file(tmp_path, BLOCKS["pre-norm"][0]))
     assert "MLP: declared per-token, and 1 row of other tokens changed" in " ".join(found.contradictions)
-    assert "only ΔA moves" not in " ".join(sentences(found))
 
 
 def test_attention_that_mixes_no_tokens_is_seen(tmp_path, monkeypatch):
@@ -347,33 +319,19 @@ def test_attention_that_mixes_no_tokens_is_seen(tmp_path, monkeypatch):
     assert "declared mixing, and no row of another token changed" in " ".join(found.contradictions)
 
 
-def test_disagreement_ends_with_one(tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
-    from xfcost.cli import app
-
+def test_disagreement_ends_with_one(monkeypatch):
     broken(FeedForward, lambda leaf, out: out + out.mean(1, keepdim=True), monkeypatch)
-    done = CliRunner().invoke(app, ["stream", "tiny"])
-    assert done.exit_code == 1
-    assert "declared per-token" in done.output
+    assert CliRunner().invoke(app, ["stream", "tiny"]).exit_code == 1
 
 
-# ── reports ──
-
-
-def test_the_terminal_shows_the_panels(tiny):
+def test_the_terminal_shows_every_number_of_the_panels(tiny):
     text = text_of(tiny)
-    for name in ("X", "ΔA(X)", "X₁", "ΔF(X₁)", "X₂"):
-        assert name in text
     for step in tiny.steps:
         for matrix in (step.matrices.x, step.matrices.delta, step.matrices.out):
             for row in matrix:
-                line = "".join(f"{one:>6.2f}" for one in row).replace("-0.00", " 0.00")
-                assert line in text
-    assert "mean over tokens of the L2 norm" in " ".join(text.split())
-    assert f"the largest difference is {max(step.check.difference for step in tiny.steps):.2g}" in " ".join(
-        text.split()
-    )
+                assert "".join(f"{one:>6.2f}" for one in row).replace("-0.00", " 0.00") in text
+    largest = max(step.check.difference for step in tiny.steps)
+    assert f"the largest difference is {largest:.2g}" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", ["Conformer", "post-norm", "ResNet", "reversible", "no residual"])
@@ -401,17 +359,11 @@ def test_json_csv_and_the_frame_have_every_number(tiny):
     assert list(tiny.to_frame().columns) == list(records(tiny)[0]) == list(rows[0])
 
 
-@pytest.mark.parametrize("form", ["markdown", "latex", "table"])
-def test_papers_get_a_table(form, tiny):
-    text = document(tiny).text(form)
+@pytest.mark.parametrize("form", ["markdown", "latex", "table", "html"])
+def test_every_form_has_the_norms(form, tiny):
+    text = tiny._repr_html_() if form == "html" else document(tiny).text(form)
     assert "Self-attention" in text
     assert f"{tiny.steps[0].norm_delta:.4g}" in text
-
-
-def test_a_notebook_shows_it(tiny):
-    html = tiny._repr_html_()
-    assert "<pre" in html
-    assert "Self-attention" in html
 
 
 def test_the_picture_of_a_small_model_has_every_number(tiny):
@@ -443,9 +395,6 @@ def test_the_picture_of_a_larger_model_has_norms_and_cosines_over_depth(tmp_path
 @pytest.mark.parametrize("name", ["Conformer", "ResNet", "reversible", "no residual", "LayerScale"])
 def test_every_kind_of_block_is_drawn(name, tmp_path):
     assert stream_bytes(xfcost.stream(spec_file(tmp_path, BLOCKS[name][0])), ".svg").startswith(b"<?xml")
-
-
-# ── the command and the API ──
 
 
 def test_a_seed_is_a_model_and_leaves_torch_s_own_numbers_alone(tiny):
@@ -480,36 +429,10 @@ def test_colours_where_they_are_wanted():
     assert "\x1b[" not in CliRunner().invoke(app, ["stream", "tiny"], env={"FORCE_COLOR": None, "NO_COLOR": "1"}).stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["nothing"], "no preset"),
-        (["tiny", "--seed", "-1"], "--seed -1: expected a whole number from 0 to"),
-        (["tiny", "--seed", "x"], "--seed x: expected a whole number"),
-        (["tiny", "--N", "0"], "--N 0"),
-        (["tiny", "--size", "32"], "--size"),
-        (["tiny", "--format", "xml"], "--format"),
-        (["tiny", "-o", "a.gif"], ".svg, .png, .pdf"),
-        (["model.py:Net"], "expected a spec, got a torch module; only a spec says which of its sums are residual adds"),
-        (["tiny", "--dtype", "int8"], "--dtype"),
-    ],
-)
-def test_bad_input_ends_in_one_line(words, expected, tmp_path):
-    said = error_of("stream", *words, cwd=tmp_path)
-    assert expected in said
-    assert len([line for line in said.splitlines() if not line.endswith("…")]) == 1
-
-
 def test_what_does_not_fit_is_refused_with_its_bytes(monkeypatch):
     monkeypatch.setattr("xfcost.torch_models.memory.peak.tightest", lambda: Limit(10_000, "free memory"))
-    with pytest.raises(xfcost.XfcostError, match=r"Tiny needs [\d,]+ bytes .* leaves 10,000 bytes") as caught:
+    with pytest.raises(xfcost.XfcostError, match=r"Tiny needs [\d,]+ bytes .* leaves 10,000 bytes"):
         xfcost.stream("tiny")
-    assert "take a smaller --N or --size, or fewer blocks (--set stages.0.depth=2)" in str(caught.value)
-
-
-def test_torch_modules_are_refused():
-    with pytest.raises(UsageError, match="expected a spec, got the torch module Linear"):
-        xfcost.stream(nn.Linear(2, 2))  # type: ignore[arg-type]
 
 
 def test_contradictions_are_listed_shortly(tiny):

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
-from helpers import error_of, report_text, stdout_of, xf
+from helpers import error_of
 from saved import saved_bytes
 from specs import WHOLE, architecture_of, thinned
 from strategies import as_yaml
@@ -290,10 +290,10 @@ def test_adafactor_s_states_are_torch_s():
     assert adafactor_states(model.parameters()) == sum(part.numel() for part in states)
 
 
-def test_master_copies_are_of_16_bits_alone(tmp_path):
-    for dtype, each in {"bfloat16": 4, "float16": 4, "float32": 0, "float64": 0}.items():
-        ledger, step = step_of("sgd", dtype, tmp_path, trace=False)
-        assert step.master_bytes == each * ledger.total("params")
+@pytest.mark.parametrize(("dtype", "each"), [("bfloat16", 4), ("float16", 4), ("float32", 0), ("float64", 0)])
+def test_master_copies_are_of_16_bits_alone(dtype, each, tmp_path):
+    ledger, step = step_of("sgd", dtype, tmp_path, trace=False)
+    assert step.master_bytes == each * ledger.total("params")
 
 
 # ── the whole run ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -332,27 +332,11 @@ def test_a_run_grows_with_its_tokens(d, devices, rate, batch):
     assert math.isclose(training.run.device_days, training.run.flops / plan.rate / 86400)
 
 
-@pytest.mark.parametrize("bad", ["0", "-1", "nan", "inf", "x", "", "1e99", True, math.nan, -3, "1Q", "३"])
+@pytest.mark.parametrize("bad", ["0", "", True, math.nan, -3, "३"])
 @pytest.mark.parametrize("option", ["tokens", "sustained", "devices"])
 def test_bad_numbers_are_refused(option, bad):
-    given = {"tokens": 10, "sustained": 10, "devices": 1} | {option: bad}
-    with pytest.raises(UsageError, match=f"--{option} .*expected a"):
-        make_plan("train", **given)
-
-
-def test_what_belongs_to_training_is_refused_elsewhere():
-    values = {"tokens": 10, "peak": 10, "mfu": 0.4, "sustained": 10, "optimizer": "sgd", "devices": 2}
-    for option, value in values.items():
-        with pytest.raises(UsageError, match=f"--{option}: only for --mode train"):
-            xfcost.analyze("gpt2", trace=False, **{option: value})
-    with pytest.raises(UsageError, match="--optimizer adam: did you mean 'adamw'"):
-        make_plan("train", optimizer="adam")
-    with pytest.raises(UsageError, match="--sustained: a rate needs the length of the run"):
-        make_plan("train", sustained=1e12)
-    with pytest.raises(UsageError, match="--devices: needs the rate"):
-        make_plan("train", tokens=10, devices=2)
-    with pytest.raises(UsageError, match="expected a whole number"):
-        make_plan("train", tokens=10, sustained=1, devices=1.5)
+    with pytest.raises(UsageError, match=f"--{option} "):
+        make_plan("train", **{"tokens": 10, "sustained": 10, "devices": 1} | {option: bad})
 
 
 def test_a_peak_and_its_utilisation_are_a_rate():
@@ -369,45 +353,15 @@ def test_a_peak_and_its_utilisation_are_a_rate():
     assert ledgers[0].training.run.days == ledgers[1].training.run.days
     told = json.loads(ledgers[0].to_json())["training"]["run"]
     assert (told["rate"], told["peak"], told["mfu"]) == (156e12, 312e12, 0.5)
-    assert "on 8 devices, each at 156.0 TFLOP/s (50.0 % of a peak of 312.0 TFLOP/s)" in " ".join(
-        report_text(ledgers[0]).split()
-    )
-    assert "on 8 devices, each at 156.0 TFLOP/s sustained" in " ".join(report_text(ledgers[1]).split())
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"peak": "312T"}, "--peak: no device trains at its peak; .* --mfu 40%"),
-        ({"mfu": 0.4}, "--mfu: needs a device"),
-        ({"peak": "312T", "mfu": 0.4, "sustained": "1T"}, "--sustained: it replaces --peak and --mfu"),
-        *(
-            ({"peak": "312T", "mfu": bad}, "--mfu .*: expected a share of the peak from 0.000001 to 1, as in --mfu 0.4")
-            for bad in (0, -0.1, 1.01, "40", "101%", "x", "", True, math.nan, "%")
-        ),
-        ({"peak": "0", "mfu": 0.4}, "--peak 0: expected a number from 1"),
-    ],
-)
-def test_a_rate_that_says_too_little_is_refused(given, words):
-    with pytest.raises(UsageError, match=words):
-        make_plan("train", tokens="300B", **given)
+@pytest.mark.parametrize("bad", [0, -0.1, 1.01, "40", True, math.nan])
+def test_a_bad_utilisation_is_refused(bad):
+    with pytest.raises(UsageError, match="--mfu "):
+        make_plan("train", tokens="300B", peak="312T", mfu=bad)
 
 
 # ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_report_says_what_a_step_costs():
-    told = stdout_of(
-        "analyze", "gpt2", "--mode", "train", "--batch", "8", "--N", "1024", "--tokens", "300e9", "--sustained", "125T",
-        "--attention", "eager",
-    )  # fmt: skip
-    for words in ("mode train", "one step (8,192 tokens)", "backward", "optimizer states", "2.563e20 FLOPs", "device"):
-        assert words in told
-    # 2.563 / 2.240 = 1.144
-    assert (
-        "the exact count is 14.4 % above 6·P·D (2.240e20): attention matmuls +15.2 %, embeddings and norms"
-        in " ".join(told.split())
-    )
 
 
 def test_compare_in_training():
@@ -415,9 +369,6 @@ def test_compare_in_training():
     small, large = (comparison.figures[name] for name in comparison.names)
     assert small["backward_macs"] == 2 * small["macs"]
     assert large["run_flops"] > small["run_flops"] > 0
-    told = xf("compare", "gpt2", "gpt2-medium", "--mode", "train", "--tokens", "1e9", "--sustained", "1T").stdout
-    for words in ("backward MACs", "optimizer states", "FLOPs of the run", "time of the run (days)"):
-        assert words in told
 
 
 # ── timed ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -433,7 +384,6 @@ def test_a_step_is_timed_and_its_memory_was_predicted(optimizer, tmp_path):
     # parameters, gradients and states are there, and activations beside them
     numbers = OPTIMIZERS[optimizer].numbers or 0
     assert timing.peak_bytes > (2 + numbers) * 4 * ledger.total("params")
-    assert f"a step of training ({optimizer} in float32)" in report_text(ledger)
 
 
 @pytest.mark.parametrize("how", [{"attention": "fused"}, {"dtype": "bfloat16"}])
@@ -479,19 +429,6 @@ def test_states_of_optimizers_that_run_are_as_many_as_predicted():
         assert sum(part.numel() for part in held) == each * 8, name
 
 
-def test_lion_by_hand():
-    # w = 2, gradient 3, first step: the sign of (1 - 0.9)·3 is 1; decay 0.1·0.01; m = (1 - 0.99)·3
-    weight = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
-    lion = Lion([weight], lr=0.1)
-    weight.grad = torch.tensor([3.0], dtype=torch.float64)
-    lion.step()
-    assert weight.item() == pytest.approx(2 * (1 - 0.001) - 0.1)
-    # then gradient -0.2: sign of 0.9·0.03 - 0.1·0.2 = 0.007
-    weight.grad = torch.tensor([-0.2], dtype=torch.float64)
-    lion.step()
-    assert weight.item() == pytest.approx((1.898) * 0.999 - 0.1)
-
-
 def test_lion_is_its_paper_s_algorithm():
     """Chen et al. 2023, algorithm 2, number by number: β₁ = 0.9 in the update, β₂ = 0.99 in the average, λ = 0.01."""
     torch.manual_seed(0)
@@ -515,16 +452,9 @@ def test_what_does_not_fit_is_refused_before_it_is_built():
     assert re.search(r"for a step of training on cpu, and .+ leaves? [\d,]+ bytes", told)
 
 
-def test_a_batch_norm_of_one_value_is_refused():
-    told = error_of("analyze", "resnet-18", "--mode", "train", "--size", "32")
-    assert "a channel has one value here; take a larger --batch" in told
-
-
 def test_the_estimate_of_a_mixture_takes_the_parameters_that_a_token_uses() -> None:
     """Mixtral: 6 · 12,879,925,248 · D, not 6 · 46,702,792,704 · D."""
     ledger = xfcost.analyze("mixtral-8x7b", N=512, mode="train", trace=False, tokens=10**12)
-    assert ledger.training is not None
-    assert ledger.training.run is not None
     assert ledger.training.run.estimate == 6 * 12_879_925_248 * 10**12
     assert ledger.training.run.flops == pytest.approx(ledger.training.run.estimate, rel=0.03)
 

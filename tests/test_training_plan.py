@@ -5,7 +5,7 @@ import json
 import pytest
 
 import xfcost
-from helpers import error_of, report_text, stdout_of, xf
+from helpers import stdout_of, xf
 from xfcost.api.runs import make_run
 from xfcost.counting.checking import BudgetFigure
 from xfcost.counting.distributed import ModelStates, stage_memories, step_batch
@@ -41,10 +41,6 @@ def planned(spec: str = "gpt3-xl", *, on: DeviceGroup | None = None, **options):
     ledger = xfcost.analyze(spec, on=on or group(), **(XL | options))
     return ledger.training.plan
 
-
-# A training plan: shares, activations and time by hand, and its reports ───────────────────────────────────────────────
-
-# A training plan by hand: bytes of a device, what recomputation adds, days by utilisation ─────────────────────────────
 
 # ── model states ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,7 +110,7 @@ def test_one_device_holds_all_parameters_and_activations_of_a_model(name):
 def test_pipeline_stages_hold_all_blocks_and_layers_once(name):
     blocks = sum(stage["blocks"] for stage in xfcost.analyze(name, **XL).metadata.stages)
     if blocks % 2:
-        with pytest.raises(UsageError, match=f"{blocks} blocks don't divide into so many stages"):
+        with pytest.raises(UsageError):
             planned(name, pipeline=2)
         return
     first, *second = _stages(2, name)
@@ -295,7 +291,7 @@ def test_a_utilisation_above_the_peak_by_the_dense_count_is_one_where_masked_sco
     plan = planned("llama3-8b", N=131072, **long)
     assert plan.at[0].hfu == pytest.approx(1.114, abs=1e-3)
     assert plan.at[0].step_seconds > plan.bound_step_seconds
-    with pytest.raises(UsageError, match=r"would compute at 100\.6% of their peak; expected at most 99\.3%"):
+    with pytest.raises(UsageError, match=r"100\.6% .* 99\.3%"):
         planned("vit-b16", **(long | {"mfu": 0.999}))
 
 
@@ -338,8 +334,6 @@ def test_run_and_plan_count_the_same_model_flops():
     assert run.without_recomputation.flops == plan.run_flops
     assert run.without_recomputation.without_params_flops == 6 * ATTENTION * 2**36 // N
 
-
-# A training plan in reports: does it fit, the answer first, every part in JSON; and what is refused ───────────────────
 
 # ── does it fit ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -407,21 +401,10 @@ def test_without_a_trace_the_states_of_adafactor_are_not_known():
 # ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_answer_is_in_the_first_ten_lines():
-    text = xf("analyze", "gpt3-xl", "--mode", "train", "--tokens", "300B", "--on", "a100-sxm-80x8")
-    first = "\n".join(text.stdout.splitlines()[:10])
-    assert "300.0 G tokens on 8 × NVIDIA A100 SXM 80 GB: 42.07 days at 30 %, 31.55 days at 40 %, 25.24 days at" in first
-    assert "lower bound 11.78 days: 2.541e21 FLOPs in 18,310,547 steps (of pairs that masks keep, without" in first
-    assert round(2.541e21 / (8 * 312e12) / 86400, 2) == 11.78
-    assert "which no run reaches" in first
-    assert ": fits, " in first
-    assert "sustained" not in text.stdout
-    assert "tracing" not in text.stderr
-
-
 @pytest.mark.parametrize(
     ("seconds", "words", "devices", "short"),
     [
+        (12_345 * 86_400, "12,345 days", "12,345 device-days", "12,345"),
         (129_600, "1.5 days", "1.5 device-days", "1.5"),
         (86_400, "1 day", "1 device-days", "1"),
         (86_399, "24 hours", "24 device-hours", "24 h"),
@@ -437,65 +420,13 @@ def test_a_time_is_in_the_largest_unit_that_is_not_longer(seconds, words, device
     assert (days_text(days), device_days_text([days]), days_text(days, "")) == (words, devices, short)
 
 
-def test_a_range_money_and_a_lack_of_memory_in_words():
-    options = XL | {"tokens": 300e9, "mfu": "35%:50%", "checkpoint": "full", "zero": 1}
-    lines = report_text(xfcost.analyze("gpt3-xl", on=group(memory=7 * GIB, price=2), **options))
-    words = " ".join(lines.split())
-    assert "300.0 G tokens on 8 × One: no time, it does not fit" in words
-    assert "days" not in words
-    assert "it costs" not in words
-    assert "too much; it would fit with --zero 2" in words
-    assert "recomputation: +31.1 % FLOPs (checkpointed blocks): 35 % MFU is 45.9 % HFU" in words
-    assert "one of 8 shares (ZeRO 1)" in words
-    roomy = report_text(xfcost.analyze("gpt3-xl", on=group(memory=80 * GIB, price=2), **options))
-    words = " ".join(roomy.split())
-    assert "78.76 days to 112.5 days (630.1 to 900.1 device-days) at 50 % to 35 % MFU of 2.722e21 model" in words
-    assert "model FLOPs, all pairs; it costs" in words
-    assert "at 2 per device-hour (your price)" in words
-
-
-def words_of(spec, **options):
-    return " ".join(report_text(xfcost.analyze(spec, **(XL | options))).split())
-
-
-def test_a_utilisation_that_needs_skipped_scores_says_so():
-    plain, above = (words_of("llama3-8b", on=group(), N=131072, attention="fused", mfu=mfu) for mfu in (0.5, 0.98))
-    note = "HFU (above 100 % only if masked scores are skipped)"
-    assert f"98 % MFU is 111.4 % {note}" in above
-    assert "only if" not in plain
-
-
-def test_tokens_that_do_not_fill_a_step_stand_beside_whole_steps():
-    words = words_of("gpt2", on=group(), tokens=10, mfu=0.4, attention="fused")
-    assert "above 6·P·D (6.116e12, D = 8,192 tokens: the last step is filled): attention matmuls" in words
-    assert "than once per token" not in words
-    assert " FLOPs in 1 step (of" in words
-    assert "10 tokens on 8 × One: 21.9 ms (175 ms of one device) at 40 % MFU" in words
-    assert "e-0" not in words
-    ranged = words_of("gpt2", on=group(), tokens=10, mfu="40%:50%", attention="fused")
-    assert "17.5 ms to 21.9 ms (140 ms to 175 ms of one device) at 50 % to 40 % MFU" in ranged
-    many = words_of("gpt2", on=group(), tokens=10**9, mfu=0.4)
-    assert "is filled" not in many
-    # eight devices for 2.7 hours
-    assert " device-hours)" in many
-    assert " device-days)" in words_of("gpt2", on=group(), tokens=10**11, mfu=0.4)
-
-
 def test_every_report_counts_the_logits_of_the_loss():
     options = XL | {"attention": "fused"}
     alone, on = xfcost.analyze("gpt2", **options), xfcost.analyze("gpt2", on=group(1), **options)
     step, logits = alone.training.step, 4 * 1024 * 50257
     assert step.loss_logits_bytes == logits
     assert step.total_with_loss_bytes == step.total_bytes + logits == on.training.plan.memory.known
-    words = " ".join(report_text(alone).split())
-    assert "memory: 2.331 GiB (parameters, gradients, optimizer states, saved activations, 196.3 MiB float32" in words
-    assert "total 2.331 GiB" in words
-    checked = xf("check", "gpt2", "--mode", "train", "--max-memory", "1GiB").stdout
-    assert "2.331 GiB" in checked
-    assert "logits of the loss 196.3 MiB" in " ".join(checked.split())
-    image = xfcost.analyze("vit-b16", **options)
-    assert image.training.step.loss_logits_bytes == 0
-    assert "logits of the loss" not in report_text(image)
+    assert xfcost.analyze("vit-b16", **options).training.step.loss_logits_bytes == 0
 
 
 def test_logits_that_outweigh_all_else_are_no_operation_s():
@@ -527,70 +458,10 @@ def test_a_global_batch_is_rounded_to_whole_samples():
     assert step_batch(Mesh(on=group(8), pipeline=4), 3, 2048) == (4, 24)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--tensor-parallel 3", "8 devices don't divide by it; it could be 1, 2, 4, 8, or give 9 devices in --on"),
-        ("--tensor-parallel 4 --pipeline 4", "--tensor-parallel 4 x --pipeline 4 = 16: 8 devices don't divide"),
-        (
-            "--on a100-sxm-80x24 --tensor-parallel 3",
-            "`heads` of stages.0.block.0 is 16, which 3 does not divide; with 24 devices it could",
-        ),
-        ("--on a100-sxm-80x10 --pipeline 5", "24 blocks don't divide into so many stages; it could be 1, 2, 3, 4, 6"),
-        ("--global-batch 100k", "it could be 98,304 (48 samples) or 114,688 (56 samples)"),
-        ("--global-batch 3", "it could be 16,384 (8 samples)"),
-        ("--sequence-parallel", "add --tensor-parallel 8"),
-        ("--N 2047 --tensor-parallel 8 --sequence-parallel", "2047 tokens don't divide by --tensor-parallel 8"),
-        ("--zero 4", "--zero 4: expected a ZeRO stage from 0 to 3, as in --zero 1\n"),
-        ("--pipeline 0", "--pipeline 0: expected a whole number from 1 to 100000000, as in --pipeline 8\n"),
-        ("--tensor-parallel 0", "as in --tensor-parallel 8\n"),
-        ("--global-batch 0", "as in --global-batch 1M (128k is 128,000 and 128Ki 131,072; so M, G or B, T)\n"),
-        ("--checkpoint half", "--checkpoint half: expected none, selective or full"),
-        ("--mfu 0", "expected a share of the peak from 0.000001 to 1"),
-        ("--mfu 140%", "expected a share of the peak from 0.000001 to 1"),
-        ("--mfu 30%:40%:50%", "expected one share or a range of two"),
-        ("--mfu 40%:", "--mfu 40%:: expected one share or a range of two, as in --mfu 40% or --mfu 35%:50%"),
-        ("--mfu 50%:35%", "--mfu 50%:35%: expected the lower end of a range first, as in --mfu 35%:50%"),
-        ("--mfu 90% --checkpoint full", "of their peak even if masked scores are skipped; expected at most 8"),
-        ("--gradients fp7", "--gradients fp7: expected one of"),
-        ("--peak 312T", "--peak: --on a100-sxm-80 x8 sets it already"),
-        ("--devices 4", "--devices: --on a100-sxm-80 x8 sets it already"),
-        ("--dtype float16 --tokens 300Q", "--tokens 300Q: expected a whole number"),
-    ],
-)
-def test_bad_input_ends_in_one_message(options, message):
-    given = ["--on", "a100-sxm-80x8", "--dtype", "bf16", *options.split()]
-    done = error_of("analyze", "gpt3-xl", "--mode", "train", *given)
-    assert message in done
-    assert len(done.splitlines()) == 1
-
-
-def test_options_of_a_plan_need_training_and_devices():
-    for name, value in (("zero", 0), ("checkpoint", "full"), ("gradients", "float32"), ("sequence_parallel", True)):
-        flag = f"--{name.replace('_', '-')}"
-        with pytest.raises(UsageError, match=f"{flag}: only for --mode train"):
-            xfcost.analyze("gpt2", trace=False, **{name: value})
-        with pytest.raises(UsageError, match=f"{flag}: needs devices"):
-            xfcost.analyze("gpt2", trace=False, mode="train", **{name: value})
-    with pytest.raises(UsageError, match="a range needs --mode train --on DEVICE; with --peak give one"):
-        xfcost.analyze("gpt2", trace=False, mode="train", tokens=1e9, peak="1T", mfu="30%:40%")
-
-
 def test_a_run_of_hardly_any_tokens_is_asked_about():
     # 124.4 M parameters of GPT-2: 12,444 tokens would be a ten-thousandth of them
-    def question(tokens):
-        return stdout_of("analyze", "gpt2", "--mode", "train", "--no-trace", "--tokens", tokens).splitlines()[2]
-
-    assert question("300") == "300 tokens are few for a model with 124.4 M parameters; did you mean --tokens 300B?"
-    assert question("9k") == "9,000 tokens are few for a model with 124.4 M parameters; --tokens counts the whole run"
-    assert "are few" not in question("13k")
-
-
-def test_tensor_parallelism_needs_heads():
-    with pytest.raises(UsageError, match=r"it divides attention by heads .* has none"):
-        planned("mamba-130m", tensor_parallel=2)
-    with pytest.raises(UsageError, match=r"`kv_heads` of .* is 8, which 16 does not divide; with 16 .* could be 1, 2"):
-        planned("llama3-8b", tensor_parallel=16, on=group(16))
+    for tokens, few in (("12k", True), ("13k", False)):
+        assert ("are few" in stdout_of("analyze", "gpt2", "--mode", "train", "--no-trace", "--tokens", tokens)) == few
 
 
 def test_a_plan_that_fits_on_more_devices_alone_names_them():

@@ -99,8 +99,13 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
         """
         figure = self.peaks.get(dtype)
         if figure is None:
-            known = ", ".join(f"{name} ({units.count(one.value)}FLOP/s)" for name, one in self.peaks.items())
-            raise UsageError(f"{self.name}: no {dtype} peak of it is known, only {known}; choose one with --dtype")
+            known = ", ".join(
+                f"{name} ({units.count(one.value)}FLOP/s)"
+                for name, one in self.peaks.items()
+                if name in units.BYTES_PER_ELEMENT
+            )
+            only = f", only {known}; choose one with --dtype" if known else ""
+            raise UsageError(f"{self.name}: no {dtype} peak of it is known{only}")
         return figure.value
 
     def tf32_peak(self, dtype: str) -> float | None:

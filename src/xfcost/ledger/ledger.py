@@ -155,8 +155,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         `all_layers`: those saved for training in all layers; `peak`: those alive at once in inference.
         """
         batch = self.metadata.batch
+        heads: dict[str, int] = {}
+        for row in self.rows:
+            heads[row.component] = max(heads.get(row.component, 1), row.heads or 1)
         matrices = (
-            RowMatrix(row.matrix, row.component, row.times, (row.heads or 1) * (1 if row.once else batch))
+            RowMatrix(
+                row.matrix, row.component, row.times, (row.heads or heads[row.component]) * (1 if row.once else batch)
+            )
             for row in self.rows
             if row.matrix is not None
         )

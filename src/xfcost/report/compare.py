@@ -115,7 +115,7 @@ _QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "train": (
         ("step_flops", "FLOPs of a step"),
         ("step_bytes", "memory of a step, without the loss"),
-        ("run_days", "time of the run (days)"),
+        ("run_days", "time of the run"),
     ),
 }
 
@@ -256,7 +256,7 @@ def _cache_words(ledgers: Sequence[Ledger]) -> str:
 
 def exponent_text(value: float | None) -> str:
     """`1.41`; a dash where nothing grows."""
-    return units.DASH if value is None else f"{value:.2f}"
+    return units.DASH if value is None else f"{round(value, 2) + 0:.2f}"  # no -0.00
 
 
 def growth_range(growth: Mapping[str, float | None], ledger: Ledger) -> str:
@@ -296,7 +296,7 @@ class OverviewColumn(NamedTuple):
             return units.ratio(comparison.ratios[name][self.quantity], 3)
         value = comparison.figures[name].get(self.quantity)
         bound = bounded(comparison.ledgers[comparison.names.index(name)], self.quantity) if value else ""
-        return f"{'≥' if bound else ''}{figure_text(self.quantity, value)}"
+        return f"{'≥' if bound else ''}{figure_text(self.quantity, value, headed=True)}"
 
 
 COLUMNS: Final = (

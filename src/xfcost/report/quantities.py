@@ -207,7 +207,7 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
     "estimated_flops": ReportQuantity(
         "  6·P·D", "6·P·D, the usual estimate of the FLOPs of the run (Kaplan et al. 2020)", text=scientific
     ),
-    "run_days": ReportQuantity("time of the run (days)", "time of the run at the given rate"),
+    "run_days": ReportQuantity("time of the run", "time of the run at the given rate"),
     "tf32_run_days": ReportQuantity("  with TF32", "the same with float32 products in TF32"),
     "bound_days": ReportQuantity(
         "  at the peak, a lower bound", "time of the run at the peak rate, which no run reaches"
@@ -227,8 +227,8 @@ QUANTITIES: Final[dict[str, ReportQuantity]] = {
 }
 
 
-def figure_text(quantity: str, value: float | None) -> str:
-    """A figure in the unit of its quantity."""
+def figure_text(quantity: str, value: float | None, *, headed: bool = False) -> str:
+    """A figure in the unit of its quantity; `headed`: under a heading that names it."""
     if value is None:
         return units.DASH
     known = QUANTITIES.get(quantity)
@@ -238,7 +238,7 @@ def figure_text(quantity: str, value: float | None) -> str:
         case "s":
             return units.seconds(value)
         case "days":
-            return days_text(value, "")
+            return days_text(value, "" if headed else "day")
         case "bytes":
             return units.size(int(value))
     return units.count(value)
@@ -320,8 +320,10 @@ def recurs(ledger: Ledger) -> bool:
 
 def _against(ratio: float | None) -> str:
     """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: a figure relative to the first system's."""
-    if not ratio or ratio == 1:
-        return "(same)" if ratio else ""
+    if ratio is None or ratio <= 0:
+        return ""
+    if ratio == 1:
+        return "(same)"
     more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
     text = units.ratio(more)
     return f"(hardly {word})" if text == "1×" else f"({text} {word})"

@@ -225,7 +225,8 @@ def checked_on(on: DeviceGroup | None, dtype: str, question: Question) -> Questi
         return question
     on.peak(dtype)
     if on.tf32_peak(dtype) is None and "tf32_seconds" in (question.sort, *question.front):
-        raise UsageError(f"tf32_seconds: {on.name} has no TF32 that is faster than {dtype}; ask for seconds")
+        option = "--sort" if question.sort == "tf32_seconds" else "--front"
+        raise UsageError(f"{option} tf32-seconds: {on.name} has no TF32 faster than {dtype}; expected seconds")
     if on.memory_bytes is None:
         return question
     return question._replace(budgets=(*question.budgets, Budget("device_memory", on.memory_bytes, on.name)))
