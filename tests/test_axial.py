@@ -41,9 +41,6 @@ KINDS = ("axial", "sparse")
 axial_at = partial(places.at, dim=DIM)
 
 
-# Lines -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("fused", [False, True])
 def test_attention_along_depth(causal, fused):
@@ -57,9 +54,6 @@ def test_attention_along_depth(causal, fused):
     assert joined(component, case.place, 2, "none").agreement.exact
 
 
-# Costs -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_public_image_transformer_s_attention_layers():
     # axial-attention 0.6.1, AxialImageTransformer(dim=128, depth=4, heads=8) on 32×32: 9,971,712 parameters,
     # 10,267,656,192 MACs. Of each of its 4·2 layers, the feed-forward is two 3×3 convolutions 128 -> 512 -> 128 under
@@ -71,9 +65,6 @@ def test_the_public_image_transformer_s_attention_layers():
     components = [Axial(axis=axis, heads=8, projection_bias=False) for axis in ("row", "column")]
     params = sum(total(component, spot, "params") + 2 * 128 + 128 for component in components)
     assert (4 * params, 4 * sum(total(component, spot, "macs") for component in components)) == theirs
-
-
-# Sequences ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("power", range(7, 17))
@@ -167,9 +158,6 @@ def test_without_the_shift_down_a_pixel_reads_its_whole_row(tmp_path):
     assert leaking == tuple(frozenset(range((pixel // W + 1) * W)) for pixel in range(N))
 
 
-# The published model -----------------------------------------------------------------------------------------------
-
-
 def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
     ledger = counted("axial-transformer-imagenet64")
     scores = [row for row in ledger.rows if row.operation == "scores"]
@@ -232,9 +220,6 @@ def figure(component: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -
     return sum(getattr(row, quantity) for row in component.operations(at(n, dim=dim)) if row.path in rows)
 
 
-# Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("integration", ["local", "long", "merged"])
 def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration: str, *, causal: bool) -> None:
@@ -269,9 +254,6 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None
     assert component.pairs(Grid((n,))) / (n * (n + 1) // 2) == pytest.approx(0.258, abs=5e-4)
     # What runs is dense: N·128 in the blocks and N·96·32 against all cells, which causality halves only on paper.
     assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
-
-
-# Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Layers(nn.Module):

@@ -42,9 +42,6 @@ def lsh_torch_module(component: Lsh, tokens: int, device: str = "cpu") -> LshAtt
         return LshAttention(component, place_for(component, Grid((tokens,)), dim=DIM)).double().eval()
 
 
-# What is refused, what is told ───────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_exact_causality_is_refused_and_a_decoder_is_approximate():
     component = Lsh(heads=3, causal=True)
     with pytest.raises(ComponentError, match="later tokens are hashed and sorted too") as refused:
@@ -58,9 +55,6 @@ def notes(component: Lsh, tokens: int) -> list[str]:
     return list(component.notes(place_for(component, Grid((tokens,)), dim=DIM)))
 
 
-# What it does ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_equal_queries_share_a_bucket_and_opposite_ones_never():
     module = lsh_torch_module(Lsh(heads=1, rounds=8, bucket=4, buckets=[4, 6]), 24)
     query = torch.randn(1, 1, 1, DIM, dtype=torch.float64)
@@ -72,9 +66,6 @@ def test_equal_queries_share_a_bucket_and_opposite_ones_never():
     assert bucket_RP.min() >= 0
     assert bucket_RP.max() < 24  # 4·6 buckets
     assert len(bucket_RP.unique()) > 8
-
-
-# transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_half_precision_masks_without_overflow():
@@ -203,9 +194,6 @@ def deformable_at(grid: Grid, dim: int = 6) -> Place:
     return Place(grid=grid, dim=dim, out_dim=dim)
 
 
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     ("points", "grid", "most"),
     # four cells of one point; of one point in each of two maps; of two points
@@ -222,9 +210,6 @@ def test_a_head_reads_as_many_tokens_as_it_says(points: int, grid: Grid, most: i
     read = sum((module.sample(places, values) != before).any(-1).any(-1).int() for values in without)
     (declared,) = (row.reads_tokens for row in component.operations(spot) if row.path == "sample")
     assert read.max() == declared == most
-
-
-# Feature maps as an input ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_maps_are_halved_and_rounded_up() -> None:
@@ -260,9 +245,6 @@ def test_sizes_of_the_largest_map() -> None:
     # the size of an image is none of a map
     with pytest.raises(UsageError, match="--size: Deformable DETR encoder takes feature maps, not the image behind"):
         architecture_of(PRESET, size=(512, 512))
-
-
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def theirs(maps: tuple[tuple[int, int], ...], device: str = "cpu", **settings: Any) -> nn.Module:

@@ -71,9 +71,6 @@ def test_most_examples_stand_on_most_grids() -> None:
     assert len(CASES) > 0.8 * len((*CONVS, *POOLS)) * len(GRIDS)
 
 
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     ("component", "before", "after"),
     [
@@ -126,9 +123,6 @@ def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
     assert outputs[0][1].shape == (2, 5 * 4, 6)
 
 
-# What is read ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @every_case
 def test_the_probed_pattern_is_the_kernel_s(component: ConvEmbed | Pool, grid: Grid) -> None:
     # without rectifiers, which hide what they cut off, and with many channels, of which some has each token's maximum
@@ -162,9 +156,6 @@ def test_the_probed_kind_is_the_declared_one(component: ConvEmbed | Pool) -> Non
     assert isinstance(component.stride, int)
     if widest != "global":
         assert (widest == "local") == (component.stride < component.size)
-
-
-# How large an input is ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @st.composite
@@ -231,9 +222,6 @@ def test_an_n_that_padding_outgrows_is_refused(tmp_path: Path) -> None:
         place(one, Run(tokens=(36,)))
 
 
-# What is told, and what is refused ───────────────────────────────────────────────────────────────────────────────────
-
-
 @given(case=kernels())
 @settings(max_examples=200, deadline=None)
 def test_a_note_stands_where_positions_go_into_no_output(case: tuple[ConvEmbed, tuple[int, ...]]) -> None:
@@ -247,9 +235,6 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[ConvEmbed, 
             assert list(component.notes(spot(Grid(sides))))
             return
     assert not list(component.notes(spot(Grid(sides))))
-
-
-# Norms, wherever they stand ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("kind", NORMS)
@@ -291,9 +276,6 @@ def test_no_norm_is_no_row() -> None:
     assert not [row for row in ledger.rows if "norm" in row.path]
     x_BND = tokens_of(where.grid)
     assert torch.equal(twin_of(Norm(norm="none"), where)(x_BND), x_BND)
-
-
-# Scales of residuals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def sublayer(component: Any, where: Place, residual: Residual | str) -> SubLayerModel:
@@ -367,8 +349,6 @@ def test_the_nearest_residual_wins(tmp_path: Path) -> None:
         "stages.1.block.0": ["norm", "factor", "add"],
     }
 
-
-# Sub-layers that widen ───────────────────────────────────────────────────────────────────────────────────────────────
 
 WIDER = {"kind": "dense", "residual": "none"}
 

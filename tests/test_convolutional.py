@@ -160,9 +160,6 @@ def test_ten_dilated_blocks_read_as_far_as_their_dilations_sum() -> None:
     assert seen.reads[149] == frozenset(range(25, 150))
 
 
-# Strides and widths ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_the_first_version_strides_on_the_first_convolution():
     place = at(56, 56, dim=256, out_dim=512)
     later, first = (rows_of(Bottleneck(width=128, stride=2, stride_on=on), place) for on in ("3x3", "1x1"))
@@ -190,9 +187,6 @@ def test_receptive_fields_in_closed_form(stride):
         assert tokens_read(side, stride) == len(set().union(*windows))
         near = [set().union(*windows[max(0, at - 1) : at + 2]) for at in range(len(windows))]
         assert pairs_of_two_kernels(side, stride) == sum(map(len, near))
-
-
-# Another mixer in place of the 3×3 ───────────────────────────────────────────────────────────────────────────────────
 
 
 class Shorter(LocalAttention, frozen=True, kw_only=True, tag="shorter"):

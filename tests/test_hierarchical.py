@@ -58,9 +58,6 @@ def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size
         assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
 
 
-# At its edges ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
     component, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
     assert list(component.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
@@ -91,8 +88,6 @@ def test_pvt_on_other_grids() -> None:
     assert [row.reads_tokens for row in alone.rows if row.operation == "scores"] == [49] * 4
 
 
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
-
 PVT_SMALL: dict[str, Any] = {
     "depths": [1, 2, 1, 2],
     "hidden_sizes": [6, 12, 12, 24],
@@ -117,9 +112,6 @@ def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str, sr: str) ->
 def test_no_weight_is_bound_to_the_resolution() -> None:
     assert counted("pvt-v2-b0").bound_params == 0
     assert counted("pvt-tiny").bound_params > 0
-
-
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
@@ -245,9 +237,6 @@ def test_two_blocks_read_everything(tmp_path: Path) -> None:
     assert first[9] == frozenset(8 * y + x for y in range(4) for x in range(4))
 
 
-# In plain torch ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def attention(q_BND: Tensor, k_BMD: Tensor, v_BMD: Tensor, heads: int) -> Tensor:
     """One head after the other."""
     parts = zip(*(part.chunk(heads, -1) for part in (q_BND, k_BMD, v_BMD)), strict=True)
@@ -309,8 +298,6 @@ def plain(model: Any, image: Tensor) -> Tensor:
 
 # Attention with convolutional projections and CvT: at its edges, and beside transformers' models ──────────────────────
 
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
 
 def test_a_query_is_made_of_its_neighbours() -> None:
     component, spot = ConvAttention(heads=1), at(4, 5, special=1)
@@ -341,8 +328,6 @@ def test_cvt_on_other_grids() -> None:
     assert [row.reads_tokens for row in ledger.rows if row.operation == "scores"] == [225, 64, 17]
     assert ledger.bound_params == 0
 
-
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 CVT_SMALL: dict[str, Any] = {
     "embed_dim": [6, 12, 24],

@@ -216,8 +216,6 @@ def test_kernels_that_take_longer_than_the_host_are_the_bound(monkeypatch):
     assert "device-bound: kernels take 9.90 ms (7 launches), the host issues them in 2.00 ms" in told
 
 
-# ── shares of time in every report ──
-
 FORWARDS = {
     "vit-s8": ("vit-s8", Run()),
     "swin-t-fused": ("swin-t", Run(batch=8, attention="fused")),
@@ -313,9 +311,6 @@ def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monke
     assert ("measuring overhead" in texts) is not on_gpu
 
 
-# ── what is achieved of the figures of a known GPU ──
-
-
 @pytest.fixture
 def uncalibrated(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -368,9 +363,6 @@ def test_drivers_name_devices():
     assert device_reported("AMD EPYC") is None
     drivers = [driver for name in device_names() if (driver := device(name).driver)]
     assert len(set(drivers)) == len(drivers)
-
-
-# ── which lane of a GPU the seconds are of ──
 
 
 @pytest.fixture
@@ -460,9 +452,6 @@ def test_a_comparison_names_the_lane_of_its_ratios(gpu):
     text = " ".join(report_text(comparison).split())
     assert "time of kernels: on cuda, NVIDIA H100" in text
     assert "2× more than" in text
-
-
-# ── a GPU whose kernels can't be told apart ──
 
 
 @pytest.mark.parametrize("mode", ["forward", "train"])

@@ -12,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 import transformers_models as hf
 from cases.base import Case
 from contract import example, make
-from helpers import stdout_of
 from places import at
 from specs import counted
 from strategies import exact
@@ -387,14 +386,6 @@ def test_tokens_beyond_the_positions_are_said_first(spec, options, last, most):
     said = () if most is None else (f"N = {last:,} is beyond the model's {most:,} positions",)
     assert ledger.metadata.warnings == said
     assert json.loads(ledger.to_json())["notes"][: len(said)] == list(said)
-
-
-def test_a_comparison_names_those_whose_positions_end():
-    words = ["--mode", "decode", "--N", "20k", "--no-trace"]
-    told = stdout_of("compare", "llama3-8b", "llama3.1-8b", "gpt-oss-20b", *words)
-    assert "\nLlama 3 8B: N = 20,000 is beyond the model's 8,192 positions\n" in told
-    lines = stdout_of("analyze", "llama3-8b", *words, "--on", "h100-sxm,l40s").splitlines()
-    assert lines[2] == "N = 20,000 is beyond the model's 8,192 positions"
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,6 @@ def tokens(grid: Grid, batch: int = 2) -> Tensor:
     return torch.randn(batch, grid.total, POOLING_ATTENTION_WIDTH, generator=noise, dtype=torch.float64)
 
 
-# The contract ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @every_case
 def test_every_query_reads_every_token(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
     seen = probe(made(component, spot(grid, fused=fused)), (tokens(grid),))
@@ -108,8 +105,6 @@ def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> 
         largest.append(seen.elements)
     assert math.log2(largest[1] / largest[0]) <= 1.01
 
-
-# In a whole spec ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ENTRY_LAYER = {"kind": "pooling_attention", "count": 4, "heads": 2}
 BLOCK = [{"kind": "full", "heads": 2}, {"kind": "mlp", "hidden": 9}]
@@ -164,9 +159,6 @@ def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path
     assert [said.figures[name]["score_dot_products"] for name in names] == [4096**2, 4 * 4096]
 
 
-# Vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
     stage = {"dim": 4, "depth": 1, "block": [{"kind": "full", "heads": 2}]}
     data = {"name": "bare", "input": {"kind": "vectors", "channels": 4}, "stages": [stage], "head": HEAD}
@@ -202,9 +194,6 @@ def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
         .double()
         .eval()
     )
-
-
-# Costs ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @BOTH_EXECUTIONS
@@ -245,9 +234,6 @@ def test_macs_of_the_package_isab_pytorch(n: int, d: int, heads: int, k: int) ->
     assert total(rows, "params") == 8 * d * inner + k * d
 
 
-# No order ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def shuffled(n: int, d: int) -> tuple[Tensor, Tensor]:
     noise = torch.Generator().manual_seed(1)
     x = torch.randn(2, n, d, generator=noise, dtype=torch.float64)
@@ -274,9 +260,6 @@ def test_tokens_in_another_order_give_outputs_in_that_order(
         straight, other = module(x, None), module(x[:, order], None)
     torch.testing.assert_close(other, straight[:, order], rtol=1e-12, atol=1e-13)
     assert not torch.allclose(other, straight)
-
-
-# Refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_point_cloud_preset_is_the_authors_model_but_for_its_first_projections() -> None:

@@ -34,9 +34,6 @@ KINDS = ("sliding", "block_sparse", "blockwise", "global_local")
 at = partial(places.at, dim=8)
 
 
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def longformer(folder: Path, length: int, global_tokens: int, **run: Any) -> tuple[Architecture, BuiltModel]:
     mixer = {"kind": "sliding", "heads": 2, "window": 8, "global_tokens": global_tokens, "global_projections": True}
     spec = {
@@ -143,9 +140,6 @@ def test_the_small_character_model_s_windows_have_the_paper_s_mean() -> None:
 # Block-sparse attention: the drawn blocks, the fall-back, and transformers' BigBird beside it ─────────────────────────
 
 
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("r", [0, 1, 3, 5])
 @pytest.mark.parametrize("more", [0, 1, 40])
 def test_drawn_blocks_are_new_to_the_block(r: int, more: int) -> None:
@@ -196,9 +190,6 @@ def test_too_few_blocks_are_full_attention() -> None:
     assert note == "14 tokens are no more than (5 + 2·1)·2 = 14: full attention"
     assert list(component.reads(Grid((14,)), 5)) == list(range(14))
     assert orders_at(component, at(15))["scores"] == "O(N·b·r·d)"
-
-
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def bigbird(folder: Path, length: int, **run: Any) -> tuple[Architecture, BuiltModel]:
@@ -276,9 +267,6 @@ def figure(component: Blockwise, grid: Grid, quantity: str, *rows: str, dim: int
     return sum(getattr(row, quantity) for row in component.operations(stand(grid, dim)) if row.path in rows)
 
 
-# Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_image_transformer_2d_by_hand() -> None:
     # 4×6 in blocks of 2×3, one row above, one column beside. Tokens are numbered in rows of 6:
     #    0  1  2 |  3  4  5
@@ -323,9 +311,6 @@ def test_padding_is_counted_and_told() -> None:
         "5 tokens padded to whole blocks of 8",
         "one block holds all tokens",
     ]
-
-
-# Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Stack(nn.Module):

@@ -158,9 +158,6 @@ def test_counting_is_quick_whatever_n() -> None:
     assert sum(row.macs for row in rows) > 2**40
 
 
-# transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def spec(n: int, landmarks: int, *, dim: int = 12, heads: int = 3, conv: int = 5) -> dict[str, Any]:
     mixer = {"kind": "nystrom", "heads": heads, "landmarks": landmarks, "conv": conv}
     return {
@@ -221,8 +218,6 @@ def copy_weights(theirs: Any, ours: Any) -> None:
 
 # Memory-compressed attention: its first tokens, the public package's figures, and options that can't be ───────────────
 
-# Blocks ------------------------------------------------------------------------------------------------------------
-
 
 def test_the_first_tokens_read_the_null_key_alone():
     # 6 tokens: the first block ends at token 2, and nothing that 0 and 1 could read ends before.
@@ -238,9 +233,6 @@ def test_the_first_tokens_read_the_null_key_alone():
         "the first block ends at token 2, counted from 0: the tokens before it read the null key alone"
     ]
     assert list(component.notes(at(7))) == ["keys and values of the 7 tokens are padded by 2 at the front, and counted"]
-
-
-# Costs -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_public_package_s_figures():

@@ -10,8 +10,6 @@ from xfcost.api.analysis import analyze, compare
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.report.compare import paper_table
-from xfcost.report.table import document, mask_texts, matrix_multiply_texts
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -48,9 +46,6 @@ def per_head(row: Operation) -> int:
 GRID_ALONE = Run(tokens=(784,), extra_tokens=False)
 
 
-# Scores ------------------------------------------------------------------------------------------------------------
-
-
 def test_score_dot_products_per_head_per_block_at_784_tokens():
     full = the(counted("vit", GRID_ALONE), "stages.0.block.0.scores")
     window = the(counted("swin", GRID_ALONE), "stages.0.pattern.0.0.scores")
@@ -62,14 +57,6 @@ def test_score_dot_products_per_head_per_block_at_784_tokens():
     # one dot product is d_k MACs: ViT-S has 6 heads of 64, Swin-T's first stage 3 of 32
     assert full.macs == 614_656 * 6 * 64
     assert window.macs == 38_416 * 3 * 32
-
-
-def test_the_class_token_comes_on_top_and_is_told():
-    ledger = counted("vit", Run(tokens=(784,)))
-    # 785² = 616,225
-    assert per_head(the(ledger, "stages.0.block.0.scores")) == 616_225
-    assert ledger.metadata.tokens == "784 (28×28) + 1"
-    assert counted("vit", GRID_ALONE).metadata.tokens == "784 (28×28)"
 
 
 def test_a_shifted_window_computes_as_much_and_keeps_fewer_pairs():
@@ -102,12 +89,6 @@ def test_full_attention_in_swins_first_stage_and_windows_in_it():
     assert per_head(windows) == 153_664
     # what is not in stage 1 stays as it was
     assert the(full, "stages.1.pattern.0.0.scores") == the(counted("swin-t"), "stages.1.pattern.0.0.scores")
-
-
-# Whole models ------------------------------------------------------------------------------------------------------
-
-
-# Eager and fused ---------------------------------------------------------------------------------------------------
 
 
 def test_attention_memory_of_vit_b16_eager_and_fused():
@@ -264,28 +245,6 @@ def test_three_ways_of_processing_sequences() -> None:
     assert [one["attention_bytes"] for one in figures] == [0, 0, 12 * 12 * 500**2 * 4]
 
 
-def test_systems_of_which_none_waits_are_not_told_of_steps() -> None:
-
-    with_recurrence, without = compare(*THREE, N=64), compare("vit", "swin", N=784)
-    said = [{row[0].strip() for row in paper_table(one).rows} for one in (with_recurrence, without)]
-    assert {"sequential steps of all mixers", "tokens at once"} <= said[0]
-    assert not {"sequential steps of all mixers", "tokens at once"} & said[1]
-
-
-@pytest.mark.parametrize("attention", ["eager", "fused"])
-def test_self_attention_is_four_matrix_multiplies_and_a_block_six(attention: str) -> None:
-    ledger = analyze("vit", attention=attention, trace=False)  # type: ignore[arg-type]
-    (text,) = matrix_multiply_texts(ledger)
-    assert text.plain.startswith("matrix multiplies of a block: 6 = 4 (Q, K, V projections · ")
-    assert text.plain.endswith(" + 2 (MLP up-projection · MLP down-projection)")
-    assert text.plain in " ".join(document(ledger).text("table").split())
-
-
-def test_one_sub_layer_is_no_sum() -> None:
-    (text,) = matrix_multiply_texts(analyze("rwkv4-169m", trace=False, settings=["stages.0.block=[{kind: rwkv_time}]"]))
-    assert text.plain.startswith("matrix multiplies of a block: 4 (")
-
-
 def test_heads_cost_nothing() -> None:
     """Multi-head attention costs what one head does: MACs, parameters; its matrices are as many as heads."""
     one, many = (analyze("gpt2", trace=False, settings=[f"**.heads={heads}"]) for heads in (1, 12))
@@ -298,17 +257,6 @@ def test_flash_attention_leaves_compute_quadratic_and_makes_memory_linear() -> N
     growth = comparison.growth[comparison.names[0]]
     assert growth["mixing_macs"] == 2
     assert growth["attention_bytes"] == 1
-
-
-def test_masks_are_told_with_what_they_leave() -> None:
-    """N = 8: 36 of 64 scores per head of a causal layer."""
-    (text,) = mask_texts(analyze("gpt2", N=8, trace=False))
-    assert f"{12 * 12 * 36:,}".replace(",", "") in text.plain.replace(",", "")
-    assert "the causal mask keeps 56.2 % of scores" in text.plain
-    # four heads of queries share keys there: 32·32·36 of 32·32·64
-    (shared,) = mask_texts(analyze("llama3-8b", N=8, trace=False))
-    assert "the causal mask keeps 56.2 % of scores (36.86 k of 65.54 k)" in shared.plain
-    assert not list(mask_texts(analyze("vit", trace=False)))
 
 
 def test_a_gated_feed_forward_of_eight_thirds_costs_what_the_plain_one_of_four_does() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 import xfcost
-from helpers import csv_of, error_of, stdout_of, xf
+from helpers import csv_of, stdout_of, xf
 from xfcost.counting.devices import device
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import row_bound
@@ -178,17 +178,7 @@ def test_a_generation_adds_its_phases_in_their_formats():
 WORDS = ["analyze", "llama3.1-8b", "--mode", "decode", "--N", "8k", "--batch", "16", "--on", "h100-sxm"]
 
 
-def test_the_report_says_what_is_quantised():
-    told = " ".join(stdout_of(*WORDS, "--weights", "fp8", "--cache", "fp8").split())
-    for line in (
-        "KV cache: 7.812 GiB fp8, batch 16; 64 KiB more per token of a sample",
-        "fp8 weights: 8.459 GiB; 86.9 % of the parameters, the matrices of linear layers, in 8 bits, and of 128×128 a",
-        "float32 scale (DeepSeek-V3); others in bfloat16",
-        "% of them with fp8 weights and fp8 cache at 1.979 PFLOP/s",
-    ):
-        assert line in told
-    told = " ".join(stdout_of(*WORDS, "--weights", "int4", "--cache", "fp8").split())
-    assert "% of them with fp8 cache at 1.979 PFLOP/s" in told  # int4's are in bfloat16
+def test_json_and_csv_say_what_is_quantised():
     report = json.loads(stdout_of(*WORDS, "--weights", "int4", "--format", "json"))
     assert report["quantised"] == {"weights": "int4", "cache": None, "weight_bytes": 5_727_854_592}
     assert report["on"]["memory"]["weights"] == 5_727_854_592
@@ -197,7 +187,6 @@ def test_the_report_says_what_is_quantised():
     # 4096 inputs, 6,144 outputs
     assert int(rows["qkv"]["least_bytes"]) == 4096 * 6144 * 133 // 256
     assert int(rows["linear"]["least_bytes"]) == 2 * 4096 * 128_256
-    assert "int4 weights" in stdout_of(*WORDS, "--weights", "int4", "--format", "markdown")
 
 
 def test_check_holds_quantised_weights_against_a_budget():
@@ -206,24 +195,9 @@ def test_check_holds_quantised_weights_against_a_budget():
     assert xf(*words, "--weights", "int4").returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--weights", "int3"], "--weights int3: "),
-        (["--weights", "fp8", "--mode", "train"], "--weights fp8: a training run computes in --dtype; leave it out"),
-        (["--cache", "fp8"], "--cache fp8: --mode forward has no cache; add --mode decode, prefill or generate"),
-        (["--weights", "int8", "--device", "cpu"], "--weights int8: what runs here is in --dtype; leave out --weights"),
-    ],
-)
-def test_formats_that_cannot_be_are_refused(words, message):
-    assert message in error_of("analyze", "gpt2", *words, "--N", "64")
-
-
-def test_find_and_diff_refuse_formats():
-    with pytest.raises(UsageError, match="--cache int8: find counts caches in --dtype"):
+def test_find_counts_no_quantised_caches():
+    with pytest.raises(UsageError, match="--cache int8: "):
         xfcost.find(cache="int8", mode="decode", max_params="1G")
-    with pytest.raises(UsageError, match="--weights: diff compares counts and bytes"):
-        xfcost.diff("gpt2", "vit", weights="int8")
 
 
 GPT_OSS = {
@@ -244,9 +218,6 @@ def test_a_published_checkpoint_has_as_many_bytes(layers, experts, in_print, gib
     found = xfcost.analyze(str(config), mode="decode", N=64, weights="mxfp4", on="h100-sxm")
     assert found.on.memory.weights == found.held_bytes == in_print
     assert round(in_print / 2**30, 1) == gib
-
-
-# The checkpoint's own format ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def config_with(tmp_path, quantization, name="qwen2.5-32b", **more):
@@ -389,18 +360,13 @@ def test_the_indexer_of_deepseek_v3_2_is_what_it_has_beside_r1():
 
 def test_a_format_that_is_given_wins_and_one_of_a_config_is_named_first(tmp_path):
     path = config_with(tmp_path, {"quant_method": "awq", "bits": 4, "group_size": 128})
-    words = ["analyze", path, "--mode", "decode", "--N", "1k", "--on", "l40s", "--no-trace"]
-    told = " ".join(stdout_of(*words).split())
-    assert "fits, 26.4" in told  # 44.7 GiB without 18.0 of weights and 0.25 of the cache
-    assert "weights: 4-bit AWQ, as published: 18.00 GiB; 95.2 % of the parameters, the matrices of linear" in told
-    report = json.loads(stdout_of(*words, "--format", "json"))
+    words = ["analyze", path, "--mode", "decode", "--N", "1k", "--on", "l40s", "--no-trace", "--format", "json"]
+    report = json.loads(stdout_of(*words))
     assert report["quantised"] | {"weight_bytes": 0} == {
         "weights": "4-bit AWQ", "as_published": True, "cache": None, "weight_bytes": 0,
     }  # fmt: skip
-    assert "int8 weights: 31.9" in stdout_of(*words, "--weights", "int8")
-    assert "does not fit" in stdout_of(*words, "--weights", "none")
-    told = " ".join(stdout_of("compare", path, "llama3.1-8b", *words[2:]).split())
-    assert "18.00 GiB in 4-bit AWQ, as published; Llama 3.1 8B 14.96 GiB in bfloat16" in told
+    assert json.loads(stdout_of(*words, "--weights", "int8"))["quantised"]["weights"] == "int8"
+    assert "quantised" not in json.loads(stdout_of(*words, "--weights", "none"))
     # neither a training step nor a forward without devices has another dtype than its own
     for options in ({"mode": "train"}, {}):
         assert xfcost.analyze(path, N=64, trace=False, **options).metadata.weight_format is None

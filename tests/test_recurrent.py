@@ -27,9 +27,6 @@ from xfcost.torch_models.tracing.trace import trace
 TORCH = {Rnn: nn.RNN, Lstm: nn.LSTM, Gru: nn.GRU}
 
 
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
     assert Lstm().units(at(5, out_dim=9)) == 9
     assert Lstm(bidirectional=True).units(at(5, out_dim=8)) == 4
@@ -37,9 +34,6 @@ def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
         ComponentError, match="two directions share the width; expected an even one, got 9: give `hidden`"
     ):
         Lstm(bidirectional=True).check(at(5, out_dim=9))
-
-
-# One node in a trace ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 LOOPS: dict[str, tuple[Any, int]] = {
@@ -89,9 +83,6 @@ def test_memory_is_walked_through_the_loop() -> None:
         torch.ops.xfcost.lstm(x, weight, None, None, None, False)
     numbers = walk.run.peak_bytes() / 4
     assert 16_000 + 8_000 <= numbers <= 16_000 + 8_000 + 200
-
-
-# From an encoder to its decoder ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def seq2seq(encoder: list[Any], decoder: list[Any], dim: int = 6) -> dict[str, Any]:
@@ -168,9 +159,6 @@ def test_a_start_that_does_not_fit_is_refused_with_its_line(encoder: Any, expect
         architecture_of(written(spec, tmp_path))
 
 
-# In a stack ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_first_layer_brings_the_width_to_the_stage_s(tmp_path: Path) -> None:
     # 3 channels to 8: an LSTM of 4 each way needs no other entry, and the next layer finds 8.
     ledger = counted_spec(
@@ -209,9 +197,6 @@ def test_n_takes_both_lengths() -> None:
     assert macs[60, 20] - macs[30, 20] == 30 * (6 * 1_620_000 + 2_000_000 + 20 * 3000)
 
 
-# As it runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("component", [SEARCH, TELL, Gru(attend=Additive(hidden=3))], ids=str)
 def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent) -> None:
     # On `meta` a trace lets all steps stand beside each other; on the CPU it walks them.
@@ -224,9 +209,6 @@ def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent)
         traces.append(traced.modules)
     assert traces[0] == traces[1]
     assert sum(costs.macs for costs in traces[0].values()) == 2 * sum(row.macs for row in component.operations(spot()))
-
-
-# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

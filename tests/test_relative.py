@@ -41,9 +41,6 @@ def relative_twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Mod
     return MODULES[Relative](component, where).double().eval().requires_grad_(requires_grad=False)
 
 
-# The memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(
     "component",
@@ -112,9 +109,6 @@ def test_the_reach_grows_by_one_memory_per_layer(layers: int, memory: int) -> No
     # that reads `memory` positions before itself: with memories as long as segments, L·m tokens back in all.
     last = (segments - 1) * tokens
     assert seen.reads[0] == frozenset(range(last - (layers - 1) * tokens - memory, last + 1))
-
-
-# Whole models ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 # transformers 4.57.6 (deprecated.transfo_xl), FlopCounterMode/2: embedding and layers, with queries of the memory.
@@ -186,9 +180,6 @@ def compressive_twin_of(component: Compressive, tokens: int, seed: int = 0) -> A
     return MODULES[Compressive](component, at(tokens)).double().eval().requires_grad_(requires_grad=False)
 
 
-# From segment to segment ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Tensor, ...]) -> list[Tensor]:
     """Rae et al. 2020, Algorithm 1, one layer: attend, take the n oldest memories out, compress them, at the end."""
     options, weights = options_of(component), given(module)
@@ -250,9 +241,6 @@ def test_a_layer_reaches_c_tokens_per_compressed_one(function: str) -> None:
     assert seen.reads[0] == frozenset(range(first, 21))
 
 
-# Somebody else's figures ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> None:
     """compressive-transformer-pytorch 0.4.0: 46,879,264 parameters, 57,193,529,344 MACs (FlopCounterMode/2).
 
@@ -282,9 +270,6 @@ def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> N
 grouped_at = partial(places.at, dim=8)
 
 
-# Groups ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_shared_head_of_keys_is_read_once_from_main_memory() -> None:
     alone, shared = (rows_of(Full(heads=4, kv_heads=few), grouped_at(10))["scores"].core for few in (4, 2))
     # 4 cores of 10 queries by 10 keys, or 2 of 20 by 10
@@ -300,9 +285,6 @@ def test_names() -> None:
     )
 
 
-# Rotary positions ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_scores_of_rotated_vectors_know_their_distance_alone() -> None:
     rotary = Rotary(12, 6, 10000.0)
     q, k = torch.randn(2, 1, 1, 1, 6, generator=torch.Generator().manual_seed(0)).expand(-1, -1, -1, 12, -1)
@@ -312,9 +294,6 @@ def test_scores_of_rotated_vectors_know_their_distance_alone() -> None:
         torch.testing.assert_close(along, along[:1].expand_as(along), rtol=1e-4, atol=1e-5)
     assert (scores[0, 0, 0] - scores[0, 0, 0, 0]).abs()[1:].min() > 1e-3
     torch.testing.assert_close(rotary(q).norm(dim=-1), q.norm(dim=-1))
-
-
-# ALiBi and buckets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_alibi_s_slopes() -> None:
@@ -364,9 +343,6 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
         table.weight.grad = None
         module(x).sum().backward()
         assert table.weight.grad.abs().sum() > 0
-
-
-# Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_least_distance_that_stands() -> None:

@@ -75,9 +75,6 @@ def joined(architecture: Architecture) -> Ledger:
     return reconciled(count(architecture), *live)
 
 
-# Numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def plainly(stage: StageModel, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
     """y₁ = x₁ + f(norm(x₂)), y₂ = x₂ + g(norm(y₁)), written out."""
     x1, x2 = x_BND, x_BND
@@ -138,9 +135,6 @@ def test_gradients_reach_another_stream(tmp_path):
     assert gradients[1][1].abs().max() > 0
 
 
-# What is kept ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def kept(folder: Path, depth: int, *, reversible: bool, device: str) -> int:
     data = reversible_spec(depth=depth)
     data["residual"] = {"form": "reversible" if reversible else "ordinary"}
@@ -160,9 +154,6 @@ def test_what_training_keeps_does_not_grow_with_depth(device, tmp_path):
     assert (
         three - two == two - one > 2 * 2 * REVERSIBLE_TOKENS * REVERSIBLE_DIM * 8
     )  # at least the inputs of two sub-layers per block
-
-
-# Rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("how", [None, "concatenate", "mean"])
@@ -219,9 +210,6 @@ def test_a_stage_can_be_reversible_alone(tmp_path):
     assert [row.path for row in ledger.rows if "residual.join" in row.path] == ["stages.0.residual.join"]
 
 
-# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class Wider(Mlp, frozen=True, kw_only=True, tag="wider"):
     def out(self, spot: Place) -> tuple[Grid, int]:
         return spot.grid, 2 * spot.dim
@@ -244,9 +232,6 @@ REFORMER_DIM = 12
 
 
 spot = partial(places.at, dim=REFORMER_DIM)
-
-
-# Chunked feed-forward ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def feed_forward(chunks: int, tokens: int, dim: int = REFORMER_DIM, device: str = "cpu") -> nn.Module:
@@ -302,9 +287,6 @@ def test_a_leaf_that_is_called_for_every_chunk_took_the_sum(tmp_path):
     seconds = row_seconds(live, lambda: live.model(*live.inputs), Ticks(1.0))
     assert seconds["stages.0.block.0.fc1"] == 2 * 4.0  # in two blocks
     assert seconds["stages.0.block.0.join"] == 2 * 1.0
-
-
-# The public models ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

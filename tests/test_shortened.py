@@ -62,9 +62,6 @@ def test_how_many_tokens_go_out(component: Funnel, lengths: dict[int, int]) -> N
     assert {n: component.out(spot(n))[0].total for n in lengths} == lengths
 
 
-# transformers' model ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def funnel_spec(length: int, **options: Any) -> dict[str, Any]:
     """Three stages of two layers; the first of the second and of the third is pooled."""
 
@@ -198,18 +195,12 @@ def encoder(frames: int = 60, mel: int = 20, dim: int = 8) -> dict[str, Any]:
     }
 
 
-# The convolution module ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_an_odd_kernel_drops_nothing() -> None:
     rows = {row.path: row for row in ConvModule(size=3).operations(at(5))}
     assert rows["depthwise"].macs == 5 * 3 * 6
     assert list(ConvModule(size=3).notes(at(5))) == []
     (note,) = ConvModule(size=4).notes(at(5))
     assert "gives 6 outputs for 5 tokens: the last is computed and dropped" in note
-
-
-# N ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7, 249, 1000, 4999])
@@ -245,9 +236,6 @@ def test_its_costs_grow_with_time_alone() -> None:
     one, two = (counted("conformer-s", scale=(up, 1)) for up in (1, 2))
     assert two.metadata.tokens == "499"
     assert one.total("params") == two.total("params")
-
-
-# Somebody else's code ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def parakeet_block(dim: int, heads: int, kernel: int) -> nn.Module:
@@ -337,9 +325,6 @@ def test_a_block_has_their_macs(tmp_path: Path) -> None:
 here = partial(places.at, dim=8)
 
 
-# Presets against a plain model ───────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_parameters_follow_the_resolution_and_are_marked() -> None:
     # 51,599,464 at 384: the figure of the public code. Tables alone differ.
     small, large = counted("mvitv2-b"), counted("mvitv2-b", size=(384, 384))
@@ -350,9 +335,6 @@ def test_parameters_follow_the_resolution_and_are_marked() -> None:
     before, after = counted("mvit-b-16x4"), counted("mvit-b-16x4", size=(256, 256))
     assert [row.operation for row in after.rows if row.bound] == ["tables"]
     assert after.total("params") - before.total("params") == (64**2 - 56**2) * 96
-
-
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_mlp_that_widens_projects_what_it_takes() -> None:
@@ -366,9 +348,6 @@ def test_an_mlp_that_widens_projects_what_it_takes() -> None:
     assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
     assert [row.path for row in component.shortcut(spot)] == ["residual_projection"]
     assert not list(Mlp(out_width=8).shortcut(spot))
-
-
-# Videos ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_frames_stay_whatever_n() -> None:
@@ -407,9 +386,6 @@ def test_a_video_wants_a_entry_that_slides(tmp_path: Path) -> None:
     live = build(place(loaded, Run(batch=2)), "cpu")
     assert live.inputs[0].shape == (2, 3, 4, 16, 20)
     assert live.model(*live.inputs).shape == (2, 40, 8)
-
-
-# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_orders_along_one_two_and_three_axes() -> None:

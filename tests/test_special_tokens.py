@@ -31,8 +31,7 @@ from strategies import exact, examples, place_for, placed
 from tiers import of_rows, tiered, tiered_cases
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
-from xfcost.layers.tokens import MemoryTokens
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.probe import ProbedRow
@@ -172,11 +171,6 @@ def test_a_layer_runs_among_special_tokens_or_refuses_them(layer: type[Component
 # Memory tokens: learned tokens before the grid's, counted by every layer that follows ─────────────────────────────────
 
 
-def test_memory_tokens_never_take_the_class_token_s_place() -> None:
-    with pytest.raises(ComponentError, match="put it before 'class_token'"):
-        MemoryTokens(count=2).check(Place(grid=Grid((5,), 1), dim=4, out_dim=4))
-
-
 ENTRY_LAYER = {"kind": "memory_tokens", "count": 3}
 
 
@@ -229,13 +223,6 @@ def test_memory_and_class_token_add_up_and_the_later_layer_stands_first(tmp_path
     torch.testing.assert_close(x[0, 1:4], stem_layers[1].prepend.weight[0])
     # a position for each of the 14
     assert {row.path: row.params for row in count(architecture).rows}["embed.3.table"] == 14 * 4
-
-
-@pytest.mark.parametrize(("count_", "said"), [(0, "at least 1"), (2**17, "at most 65,536"), (None, "missing")])
-def test_how_many_must_be_said_and_be_sensible(tmp_path: Path, count_: int | None, said: str) -> None:
-    entry = {"kind": "memory_tokens"} | ({} if count_ is None else {"count": count_})
-    with pytest.raises(SpecError, match=said):
-        placed(spec(entry), tmp_path)
 
 
 # `pairs` of every row: the scores that the output of the running module depends on, found by their gradients ──────────
@@ -503,9 +490,6 @@ def test_the_text_of_reads_gives_its_number(of: Example) -> None:
             if row.reads is not None:
                 found = evaluated(row.reads, letters)
                 assert row.reads_tokens == found, f"{row.path}: reads {row.reads} = {found}, reads_tokens differs"
-
-
-# Steps that wait for each other ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @every_example

@@ -85,9 +85,6 @@ def test_rwkv_s_printed_flops_per_token_are_twice_the_macs_of_its_maps(name: str
     assert counted(f"rwkv4-{name}", tokens=(7,)).total("macs") == 7 * (one or 0)
 
 
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_mamba_block_is_transformers_own() -> None:
     from transformers import MambaConfig
     from transformers.models.mamba.modeling_mamba import MambaMixer
@@ -300,9 +297,6 @@ def costs(component: Kernel, place: Place) -> dict[str, int]:
     return {row.path: row.macs for row in component.operations(place)}
 
 
-# FAVOR+ ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_what_torch_can_not_lay_out_is_refused(device: str | None, tmp_path: Path) -> None:
     # On `meta` torch's running sum lays every state beside every other: 2²⁶ chunks, squared, of 24·24 numbers.
@@ -386,9 +380,6 @@ def test_causal_features_stay_finite_where_keys_are_huge() -> None:
     assert module(1e3 * noise(1, 12, 64).float()).isfinite().all()
 
 
-# Options that can't be ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_what_the_note_says_of_the_price_is_so() -> None:
     for features, least in ((RandomFeatures(count=6), 12), (EluPlusOne(), 4)):
         for n in (least, least + 1):
@@ -396,9 +387,6 @@ def test_what_the_note_says_of_the_price_is_so() -> None:
             mine = sum(kernel[name] for name in kernel if name in ("project", "state", "read"))
             full = 2 * n * n * 8
             assert (mine < full) == (n > least)
-
-
-# Public code ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def language_model(**mixer: Any) -> dict[str, Any]:

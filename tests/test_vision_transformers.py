@@ -104,9 +104,6 @@ def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
     return Place(grid=Grid(sides), dim=dim, out_dim=2 * dim, fused=fused)
 
 
-# By hand -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scaled", [True, False])
 def test_the_trace_counts_the_fused_kernel_s_own_scaling_where_it_scales(scaled):
     parts = tuple(torch.zeros(1, 2, 3, 4) for _ in range(3))
@@ -124,9 +121,6 @@ def test_unscaled_fused_attention_leaves_the_root_out():
     assert not torch.allclose(Fused()(q, k, v), plain)
 
 
-# Weights and resolutions ---------------------------------------------------------------------------------------------
-
-
 def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
     def params(name: str, tokens: int | None = None) -> int:
         return count(architecture_of(name, tokens=tokens and (tokens,))).total("params")
@@ -134,9 +128,6 @@ def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
     assert params("swinv2-t-w8-256") == params("swinv2-t-w16-256") == params("swinv2-t-w16-256", 56 * 80)
     assert params("swinv2-l-w16-256") == params("swinv2-l-w24-384")
     assert params("swin-t") != params("swin-t", 16 * 16)  # whose last stage is 2×2
-
-
-# Somebody else's code ------------------------------------------------------------------------------------------------
 
 
 def theirs_v2(**settings: Any) -> nn.Module:
@@ -191,9 +182,6 @@ ALL = [
     *("swinv2-b-w12-192", "swinv2-b-w16-256", "swinv2-b-w24-384", "swinv2-l-w12-192", "swinv2-l-w16-256"),
     *("swinv2-l-w24-384", "swinv2-h-w12-192", "swinv2-g-w12-192"),
 ]
-
-
-# What the public code prints -----------------------------------------------------------------------------------------
 
 
 def as_the_public_code_counts(ledger: Ledger) -> int:
@@ -322,8 +310,6 @@ def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> No
 
 
 # CaiT beside a plain implementation out of the paper: talking heads, LayerScale, a stage for the class token alone ────
-
-# Ours beside it ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def cait_spec(**more: Any) -> dict[str, Any]:
