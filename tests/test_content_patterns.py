@@ -51,10 +51,6 @@ def test_exact_causality_is_refused_and_a_decoder_is_approximate():
     assert Lsh(heads=3).with_stream_defaults(decoder=False).causal is False
 
 
-def notes(component: Lsh, tokens: int) -> list[str]:
-    return list(component.notes(place_for(component, Grid((tokens,)), dim=DIM)))
-
-
 def test_equal_queries_share_a_bucket_and_opposite_ones_never():
     module = lsh_torch_module(Lsh(heads=1, rounds=8, bucket=4, buckets=[4, 6]), 24)
     query = torch.randn(1, 1, 1, DIM, dtype=torch.float64)

@@ -61,9 +61,6 @@ def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size
 def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
     component, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
     assert list(component.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
-    (note,) = component.notes(spot)
-    assert note.startswith("patches of 2×2 don't tile the grid 3×5: its last 1×1 rows and columns go into no key")
-    assert list(component.notes(at(4, 6))) == []
     module = MODULES[SpatialReduction](component, spot).double().eval()
     x_BND = torch.randn(1, 15, 6, dtype=torch.float64)
     changed = x_BND.clone()
@@ -89,19 +86,19 @@ def test_pvt_on_other_grids() -> None:
 
 
 PVT_SMALL: dict[str, Any] = {
-    "depths": [1, 2, 1, 2],
     "hidden_sizes": [6, 12, 12, 24],
+    "depths": [1, 2, 1, 2],
     "num_attention_heads": [1, 2, 3, 4],
     "mlp_ratios": [4, 3, 2, 2],
 }
 
 
-def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str, sr: str) -> None:
+def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str) -> None:
     weights.put(mixer.q, f"{theirs}.query")
     weights.put_joined(mixer.kv, f"{theirs}.key", f"{theirs}.value")
     if mixer.reduce is not None:
         for kind in ("weight", "bias"):
-            whole = weights.take(f"{theirs}.{sr}.{kind}")
+            whole = weights.take(f"{theirs}.spatial_reduction.{kind}")
             getattr(mixer.reduce, kind).copy_(whole.reshape(getattr(mixer.reduce, kind).shape))
         weights.put(mixer.norm, f"{theirs}.layer_norm")
 
@@ -119,19 +116,11 @@ def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
 
     def stage(number: int) -> dict[str, Any]:
         reduced = {"reduction": reductions[number]} if reductions else {"pooled": 7}
-        mixer = {"kind": "spatial_reduction", "heads": PVT_SMALL["num_attention_heads"][number]} | reduced
-        mlp = {
-            "kind": "conv_mlp",
-            "ratio": PVT_SMALL["mlp_ratios"][number],
-            "hidden_act": "none" if reductions else "relu",
-        }
-        stem_layers = [{"kind": "norm"}, {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
-        enter = {"enter": stem_layers} if number else {}
-        return enter | {
-            "dim": PVT_SMALL["hidden_sizes"][number],
-            "depth": PVT_SMALL["depths"][number],
-            "block": [mixer, mlp],
-        }
+        dim, depth, heads, ratio = (sizes[number] for sizes in PVT_SMALL.values())
+        mixer = {"kind": "spatial_reduction", "heads": heads} | reduced
+        mlp = {"kind": "conv_mlp", "ratio": ratio, "hidden_act": "none" if reductions else "relu"}
+        enter = [{"kind": "norm"}, {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}] if number else []
+        return {"enter": enter, "dim": dim, "depth": depth, "block": [mixer, mlp]}
 
     return {
         "input": {"kind": "image", "size": size},
@@ -153,7 +142,7 @@ def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
         for number, (mixer, mlp) in enumerate(stage.run):
             block = f"{there}.blocks.{number}"
             weights.put(mixer.residual_norm, f"{block}.layer_norm_1")
-            put_attention(mixer.inner, weights, f"{block}.attention", "spatial_reduction")
+            put_attention(mixer.inner, weights, f"{block}.attention")
             weights.put(mixer.inner.out, f"{block}.attention.proj")
             weights.put(mlp.residual_norm, f"{block}.layer_norm_2")
             weights.put(mlp.inner.fc1, f"{block}.mlp.dense1")
@@ -237,65 +226,6 @@ def test_two_blocks_read_everything(tmp_path: Path) -> None:
     assert first[9] == frozenset(8 * y + x for y in range(4) for x in range(4))
 
 
-def attention(q_BND: Tensor, k_BMD: Tensor, v_BMD: Tensor, heads: int) -> Tensor:
-    """One head after the other."""
-    parts = zip(*(part.chunk(heads, -1) for part in (q_BND, k_BMD, v_BMD)), strict=True)
-    return torch.cat([(q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v for q, k, v in parts], dim=-1)
-
-
-def normed(leaf: nn.Module, x: Tensor) -> Tensor:
-    return functional.layer_norm(x, x.shape[-1:], leaf.weight, leaf.bias)
-
-
-def mapped(leaf: nn.Module, x: Tensor) -> Tensor:
-    return x @ leaf.weight.T + leaf.bias
-
-
-def grouped(mixer: Any, x_BYXD: Tensor) -> Tensor:
-    """Windows of 2×2, one after the other."""
-    y_BYXD = torch.zeros_like(x_BYXD)
-    for top in range(0, x_BYXD.shape[1], 2):
-        for left in range(0, x_BYXD.shape[2], 2):
-            window = (slice(None), slice(top, top + 2), slice(left, left + 2))
-            q, k, v = mapped(mixer.qkv, x_BYXD[window].flatten(1, 2)).chunk(3, -1)
-            y_BYXD[window] = mapped(mixer.out, attention(q, k, v, 2)).unflatten(1, (2, 2))
-    return y_BYXD
-
-
-def subsampled(mixer: Any, x_BYXD: Tensor) -> Tensor:
-    """Keys of patches."""
-    keys = x_BYXD.flatten(1, 2)
-    if mixer.reduce is not None:
-        stride = mixer.reduce.weight.shape[-1]
-        reduced = functional.conv2d(x_BYXD.permute(0, 3, 1, 2), mixer.reduce.weight, mixer.reduce.bias, stride)
-        keys = normed(mixer.norm, reduced.flatten(2).mT)
-    k, v = mapped(mixer.kv, keys).chunk(2, -1)
-    attended = attention(mapped(mixer.q, x_BYXD.flatten(1, 2)), k, v, 2)
-    return mapped(mixer.out, attended).unflatten(1, x_BYXD.shape[1:3])
-
-
-def plain(model: Any, image: Tensor) -> Tensor:
-    """Twins-SVT as its paper draws it (figure 2), its weights those of our model."""
-    stream, x = model.streams[0], image
-    for index, stage in enumerate(stream.stages):
-        (entry,) = stage.enter if index else stream.embed
-        leaf = entry.conv if index else entry.projection
-        x = functional.conv2d(x, leaf.weight, leaf.bias, stride=leaf.weight.shape[-1])
-        x_BYXD = normed(entry.norm, x.permute(0, 2, 3, 1))
-        for mixer, mlp, *positions in stage.run:
-            mix = grouped if positions else subsampled
-            x_BYXD = x_BYXD + mix(mixer.inner, normed(mixer.residual_norm, x_BYXD))
-            hidden = functional.gelu(mapped(mlp.inner.fc1, normed(mlp.residual_norm, x_BYXD)))
-            x_BYXD = x_BYXD + mapped(mlp.inner.fc2, hidden)
-            for encoder in positions:
-                kernel = encoder.inner.conv
-                x = x_BYXD.permute(0, 3, 1, 2)
-                more = functional.conv2d(x, kernel.weight, kernel.bias, padding=1, groups=x.shape[1])
-                x_BYXD = (x + more).permute(0, 2, 3, 1)
-        x = x_BYXD.permute(0, 3, 1, 2)
-    return mapped(model.head.linear, normed(model.head.norm, x_BYXD).flatten(1, 2).mean(1))
-
-
 # Attention with convolutional projections and CvT: at its edges, and beside transformers' models ──────────────────────
 
 
@@ -308,8 +238,6 @@ def test_a_query_is_made_of_its_neighbours() -> None:
     keys = probe(module.k, (torch.zeros(1, 21, 6),)).reads
     assert len(keys) == 7
     assert frozenset().union(*keys) == frozenset(range(21))
-    assert list(component.notes(spot)) == ["1 special token(s) skip the convolutions, and are concatenated after them"]
-    assert list(component.notes(at(4, 5))) == []
 
 
 @pytest.mark.parametrize("half", range(4))
@@ -339,12 +267,11 @@ CVT_SMALL: dict[str, Any] = {
 
 def cvt_spec(size: int) -> dict[str, Any]:
     def stage(number: int) -> dict[str, Any]:
-        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
-        stem_layers += [{"kind": "class_token"}] if number == 2 else []
-        mixer = {"kind": "conv_attention", "heads": CVT_SMALL["num_heads"][number]}
-        block = [mixer, {"kind": "mlp", "ratio": CVT_SMALL["mlp_ratio"][number]}]
-        enter = {"enter": stem_layers} if number else {}
-        return enter | {"dim": CVT_SMALL["embed_dim"][number], "depth": CVT_SMALL["depth"][number], "block": block}
+        dim, heads, depth, ratio = (sizes[number] for sizes in CVT_SMALL.values())
+        enter: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}] if number else []
+        enter += [{"kind": "class_token"}] if number == 2 else []
+        block = [{"kind": "conv_attention", "heads": heads}, {"kind": "mlp", "ratio": ratio}]
+        return {"enter": enter, "dim": dim, "depth": depth, "block": block}
 
     return {
         "input": {"kind": "image", "size": size},

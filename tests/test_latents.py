@@ -25,10 +25,8 @@ from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.residual import residual_rows
 from xfcost.layers.feed_forward import Dense
 from xfcost.layers.stage_entries import PoolingAttention
-from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import Inducing
 from xfcost.spec.architecture import Architecture, Part
@@ -136,7 +134,6 @@ def test_n_counts_what_comes_to_the_entry_and_heads_stand_on_what_leaves(tmp_pat
         for ledger in accounts(architecture):
             exact(ledger)
             assert ledger.metadata.grid_tokens == n
-            assert any(f"{n} tokens are pooled into 4" in note for note in ledger.metadata.notes)
         last = architecture.streams[0].stages[-1]
         assert (last.grid, last.blocks[0].parts[0].place.grid) == (Grid((4,)), Grid((4,)))
 
@@ -167,9 +164,6 @@ def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Pat
     assert build(architecture).inputs[0].shape == (1, 512, 4)
     for ledger in accounts(architecture):
         exact(ledger)
-    data["input"] = VECTORS
-    with pytest.raises(SpecError, match="the width is 3 here and nothing in `embed` brings it to 4"):
-        place(loaded(data, tmp_path), Run())
 
 
 # Set Transformer's blocks: costs by the public code's formulas, and what sets ask of them: no order ───────────────────
@@ -179,21 +173,9 @@ PLAIN = Residual(place="post", norm="none")
 BOTH_EXECUTIONS = pytest.mark.parametrize("fused", [False, True])
 
 
-def rows_of(place: Place, residual: Residual, *components: SubLayer) -> list[Operation]:
-    return [row for component in components for row in residual_rows(component, residual, place)]
-
-
-def total(rows: list[Operation], quantity: str) -> int:
+def summed(quantity: str, place: Place, residual: Residual | str, *components: SubLayer) -> int:
+    rows = (row for component in components for row in residual_rows(component, residual, place))
     return sum(getattr(row, quantity) for row in rows)
-
-
-def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
-    torch.manual_seed(0)
-    return (
-        BlockModel(SubLayerModel(Part("it", component, place, residual), ModuleMaker({})) for component in components)
-        .double()
-        .eval()
-    )
 
 
 @BOTH_EXECUTIONS
@@ -205,10 +187,10 @@ def test_paper_and_public_code_differ_by_w_o(n: int, d: int, heads: int, k: int,
 
     place = at(n, dim=d, fused=fused)
     for paper in (True, False):
-        sab = rows_of(place, POST, Full(heads=heads, output_projection=paper), Dense())
-        isab = rows_of(place, POST, Inducing(heads=heads, points=k, output_projection=paper), Dense())
-        assert total(sab, "macs") == mab(n, n, paper=paper) == (4 + paper) * n * d**2 + 2 * n**2 * d
-        assert total(isab, "macs") == mab(k, n, paper=paper) + mab(n, k, paper=paper)
+        sab, isab = Full(heads=heads, output_projection=paper), Inducing(heads=heads, points=k, output_projection=paper)
+        macs = (4 + paper) * n * d**2 + 2 * n**2 * d
+        assert summed("macs", place, POST, sab, Dense()) == mab(n, n, paper=paper) == macs
+        assert summed("macs", place, POST, isab, Dense()) == mab(k, n, paper=paper) + mab(n, k, paper=paper)
 
 
 @pytest.mark.parametrize("norm", ["none", "layer_norm"])
@@ -218,10 +200,12 @@ def test_parameters_of_the_authors_modules(norm: Any) -> None:
     d, m = 128, 32
     mab = 4 * (d * d + d) + (2 * 2 * d if norm == "layer_norm" else 0)
     residual = Residual(place="post", norm=norm)
-    sab = rows_of(at(5, dim=d), residual, Full(heads=4, output_projection=False), Dense())
-    inducing = Inducing(heads=4, points=m, output_projection=False, norm=norm)
-    assert total(sab, "params") == mab
-    assert total(rows_of(at(5, dim=d), residual, inducing, Dense()), "params") == 2 * mab + m * d
+    full, inducing = (
+        Full(heads=4, output_projection=False),
+        Inducing(heads=4, points=m, output_projection=False, norm=norm),
+    )
+    assert summed("params", at(5, dim=d), residual, full, Dense()) == mab
+    assert summed("params", at(5, dim=d), residual, inducing, Dense()) == 2 * mab + m * d
 
 
 @pytest.mark.parametrize(("n", "d", "heads", "k"), [(1024, 512, 8, 128), (4096, 512, 8, 128), (50, 96, 2, 7)])
@@ -229,15 +213,8 @@ def test_macs_of_the_package_isab_pytorch(n: int, d: int, heads: int, k: int) ->
     # isab-pytorch 0.3.0 has no rFF, no norm, no residual, and heads of 64: (4N + 4m)·d·inner + 4mN·inner.
     component = Inducing(heads=heads, head_dim=64, points=k, induce="attention", projection_bias=False)
     inner = heads * 64
-    rows = list(component.operations(at(n, dim=d)))
-    assert total(rows, "macs") == (4 * n + 4 * k) * d * inner + 4 * k * n * inner
-    assert total(rows, "params") == 8 * d * inner + k * d
-
-
-def shuffled(n: int, d: int) -> tuple[Tensor, Tensor]:
-    noise = torch.Generator().manual_seed(1)
-    x = torch.randn(2, n, d, generator=noise, dtype=torch.float64)
-    return x, torch.randperm(n, generator=noise)
+    assert summed("macs", at(n, dim=d), "none", component) == (4 * n + 4 * k) * d * inner + 4 * k * n * inner
+    assert summed("params", at(n, dim=d), "none", component) == 8 * d * inner + k * d
 
 
 SET_BLOCKS = [
@@ -254,8 +231,10 @@ SET_BLOCKS = [
 def test_tokens_in_another_order_give_outputs_in_that_order(
     components: tuple[SubLayer, ...], residual: Residual, *, fused: bool
 ) -> None:
-    module = block(at(11, dim=6, fused=fused), residual, *components)
-    x, order = shuffled(11, 6)
+    torch.manual_seed(0)
+    parts = [Part("it", component, at(11, dim=6, fused=fused), residual) for component in components]
+    module = BlockModel(SubLayerModel(part, ModuleMaker({})) for part in parts).double().eval()
+    x, order = torch.randn(2, 11, 6, dtype=torch.float64), torch.randperm(11)
     with torch.no_grad():
         straight, other = module(x, None), module(x[:, order], None)
     torch.testing.assert_close(other, straight[:, order], rtol=1e-12, atol=1e-13)
@@ -311,17 +290,9 @@ def ours(folder: Path, device: str) -> tuple[Architecture, BuiltModel]:
         "input": {"kind": "image", "size": 224},  # the positions of theirs are made for 224×224 alone
         "embed": [{"kind": "pixels"}, {"kind": "fourier"}],
         "stages": [
-            {
-                "dim": PERCEIVER_WIDTH,
-                "enter": [pool | {"count": LATENTS, "head_dim": FEATURES}],
-                "blocks": [[{"kind": "mlp", "ratio": 1}], *[layer] * LAYERS],
-            },
-            {
-                "dim": PERCEIVER_WIDTH,
-                "enter": [pool | {"count": 1}],
-                "depth": 1,
-                "block": [{"kind": "mlp", "ratio": 1}],
-            },
+            {"enter": [pool | {"count": LATENTS, "head_dim": FEATURES}], "blocks": [layer[1:], *[layer] * LAYERS]}
+            | {"dim": PERCEIVER_WIDTH},
+            {"dim": PERCEIVER_WIDTH, "enter": [pool | {"count": 1}], "depth": 1, "block": layer[1:]},
         ],
         "head": {"kind": "classifier", "pool": "mean", "norm": "none", "classes": CLASSES},
     }

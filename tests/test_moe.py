@@ -227,12 +227,15 @@ EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds
 SMALL = {
     "vocab_size": VOCABULARY, "hidden_size": DIM, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS,
     "num_attention_heads": HEADS, "rms_norm_eps": EPS, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0,
+    "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "num_key_value_heads": HEADS,
+    "num_experts_per_tok": 3, "n_routed_experts": 8, "n_shared_experts": 2, "moe_intermediate_size": 7,
+    "first_k_dense_replace": 1,
 }  # fmt: skip
 
 
-def theirs(family: str, head: str = "ForCausalLM", **settings: Any) -> nn.Module:
+def theirs(family: str, **settings: Any) -> nn.Module:
     """One of transformers' models, its attention and its experts eager, on the current device."""
-    return hf.theirs_of(f"{family}{head}", **settings, experts_implementation="eager")
+    return hf.theirs_of(f"{family}ForCausalLM", **settings, experts_implementation="eager")
 
 
 def put_experts(moe: Any, weights: hf.TheirWeights, layer: str) -> None:
@@ -242,12 +245,6 @@ def put_experts(moe: Any, weights: hf.TheirWeights, layer: str) -> None:
     moe.experts.gate.weight.copy_(gate)
     moe.experts.up.weight.copy_(up)
     moe.experts.down.weight.copy_(weights.take(f"{layer}experts.down_proj"))
-
-
-LATENT = {
-    "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "num_key_value_heads": HEADS,
-}  # fmt: skip
-ROUTED = {"num_experts_per_tok": 3, "n_routed_experts": 8, "n_shared_experts": 2, "moe_intermediate_size": 7}
 
 
 def in_halves(weight_OD: torch.Tensor, heads: int, content: int) -> torch.Tensor:
@@ -318,16 +315,14 @@ def compare_deepseek(model: nn.Module, folder: Path) -> None:
 @pytest.mark.parametrize("method", ["greedy", "group_limited_greedy"])
 def test_deepseek_v2_with_their_weights(q_rank: int | None, method: str, tmp_path: Path) -> None:
     groups = {"n_group": 4, "topk_group": 2} if method != "greedy" else {}
-    settings = {"topk_method": method, "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "q_lora_rank": q_rank}
-    model = theirs("DeepseekV2", **SMALL, **LATENT, **ROUTED, **settings, **groups)
-    compare_deepseek(model, tmp_path)
+    settings = {"topk_method": method, "routed_scaling_factor": 2.5, "q_lora_rank": q_rank}
+    compare_deepseek(theirs("DeepseekV2", **SMALL, **settings, **groups), tmp_path)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_deepseek_v3_with_their_weights(bias: bool, tmp_path: Path) -> None:
-    settings = {"n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "q_lora_rank": 9, "attention_bias": bias}
-    model = theirs("DeepseekV3", **SMALL, **LATENT, **ROUTED, **settings)
-    compare_deepseek(model, tmp_path)
+    settings = {"n_group": 4, "topk_group": 2, "q_lora_rank": 9, "attention_bias": bias}
+    compare_deepseek(theirs("DeepseekV3", **SMALL, **settings), tmp_path)
 
 
 def test_the_router_s_bias_of_deepseek_v3_is_a_buffer_of_theirs_too() -> None:

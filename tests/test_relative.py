@@ -36,9 +36,9 @@ KINDS = ("relative", "compressive")
 # Transformer-XL's attention: its memory, how far it reaches, and the public code's figures ────────────────────────────
 
 
-def relative_twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Module:
+def twin_of(component: Mixer, where: Place, seed: int = 0) -> Any:
     torch.manual_seed(seed)
-    return MODULES[Relative](component, where).double().eval().requires_grad_(requires_grad=False)
+    return MODULES[type(component)](component, where).double().eval().requires_grad_(requires_grad=False)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -52,7 +52,7 @@ def relative_twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Mod
     ids=str,
 )
 def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) -> None:
-    module = relative_twin_of(component, at(5, fused=fused))
+    module = twin_of(component, at(5, fused=fused))
     x_BND, memory_BPD = noise(2, 5, 6), noise(2, component.memory, 6, seed=2)
     plain = with_memory(options_of(component), given(module), x_BND, memory_BPD)
     torch.testing.assert_close(module(x_BND, memory_BPD), plain, rtol=1e-11, atol=1e-12)
@@ -60,7 +60,7 @@ def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) ->
 
 
 def test_a_memory_gets_no_gradient() -> None:
-    module = relative_twin_of(Relative(heads=2, causal=True, memory=4), at(5))
+    module = twin_of(Relative(heads=2, causal=True, memory=4), at(5))
     x_BND, memory_BPD = noise(1, 5, 6).requires_grad_(), noise(1, 4, 6, seed=2).requires_grad_()
     module(x_BND, memory_BPD).sum().backward()
     assert x_BND.grad is not None
@@ -70,8 +70,7 @@ def test_a_memory_gets_no_gradient() -> None:
 def test_two_segments_are_one_long_pass_through_a_layer() -> None:
     # One layer over 10 tokens at once, and over the second 5 with the first 5 for a memory.
     whole, half = (
-        relative_twin_of(Relative(heads=2, causal=True, memory=memory), at(tokens))
-        for tokens, memory in ((10, 0), (5, 5))
+        twin_of(Relative(heads=2, causal=True, memory=memory), at(tokens)) for tokens, memory in ((10, 0), (5, 5))
     )
     half.load_state_dict(whole.state_dict())
     x_BND = noise(2, 10, 6)
@@ -88,7 +87,7 @@ class RelativeSegments(nn.Module):
         super().__init__()
         component = Relative(heads=2, causal=True, memory=memory)
         self.segments, self.memory = segments, memory
-        self.layers = nn.ModuleList(relative_twin_of(component, at(tokens), seed) for seed in range(layers))
+        self.layers = nn.ModuleList(twin_of(component, at(tokens), seed) for seed in range(layers))
 
     def forward(self, x_BND: Tensor) -> Tensor:
         seen = [x_BND.new_zeros(x_BND.shape[0], self.memory, x_BND.shape[-1])] * len(self.layers)
@@ -123,6 +122,9 @@ def test_the_public_code_s_parameters_and_macs(name: str) -> None:
     params, macs, of_memory_queries = PUBLIC[name]
     ours = counted(name, "head=null", "stages.0.block.0.memory_queries=true")
     assert (ours.total("params"), ours.total("macs")) == (params, macs)
+    # with the head's 204 biases, and with 24 layers
+    assert counted("transformer-xl-enwik8").total("params") == 41_066_700
+    assert counted("transformer-xl-enwik8-24l", "head=null").total("params") == 277_278_720
     assert macs - counted(name, "head=null").total("macs") == of_memory_queries
 
 
@@ -143,12 +145,6 @@ def test_the_public_code_s_default_layers(tmp_path: Path) -> None:
     ours = counted_spec(spec, tmp_path)
     assert ours.total("params") == 283_885_936 - embedding
     assert ours.total("macs") == 164_567_711_744 - 128 * 1024**2
-
-
-def test_the_whole_language_models() -> None:
-    # transformers 4.57.6: 41,066,700 with the head's 204 biases; 277,278,720 with 24 layers and without them.
-    assert counted("transformer-xl-enwik8").total("params") == 41_066_700
-    assert counted("transformer-xl-enwik8-24l", "head=null").total("params") == 277_278_720
 
 
 def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
@@ -173,11 +169,6 @@ def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
 
 
 # Compressive attention: its memories from segment to segment, and a public implementation's figures ───────────────────
-
-
-def compressive_twin_of(component: Compressive, tokens: int, seed: int = 0) -> Any:
-    torch.manual_seed(seed)
-    return MODULES[Compressive](component, at(tokens)).double().eval().requires_grad_(requires_grad=False)
 
 
 def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Tensor, ...]) -> list[Tensor]:
@@ -210,7 +201,7 @@ def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Te
     ids=str,
 )
 def test_segments_go_on_as_the_paper_s_algorithm_does(component: Compressive) -> None:
-    module, segments = compressive_twin_of(component, 4), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
+    module, segments = twin_of(component, at(4)), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
     past = module.standing(segments[0])
     for x_BND, plain in zip(segments, by_algorithm_1(component, module, segments), strict=True):
         torch.testing.assert_close(module(x_BND, past), plain, rtol=1e-11, atol=1e-12)
@@ -222,7 +213,7 @@ class CompressiveSegments(nn.Module):
 
     def __init__(self, component: Compressive, segments: int, tokens: int) -> None:
         super().__init__()
-        self.segments, self.layer = segments, compressive_twin_of(component, tokens)
+        self.segments, self.layer = segments, twin_of(component, at(tokens))
 
     def forward(self, x_BND: Tensor) -> Tensor:
         *before, last = x_BND.chunk(self.segments, dim=1)
@@ -280,9 +271,8 @@ def test_names() -> None:
     assert Full(heads=4, kv_heads=4).label() == "Self-attention"
     assert Full(heads=4, kv_heads=2).label() == "Grouped-query attention"
     assert Full(heads=4, kv_heads=1, causal=True).label() == "Causal multi-query attention"
-    assert (
-        Sliding(heads=4, kv_heads=2, window=4, causal=True).label() == "Sliding-window causal grouped-query attention"
-    )
+    sliding = Sliding(heads=4, kv_heads=2, window=4, causal=True)
+    assert sliding.label() == "Sliding-window causal grouped-query attention"
 
 
 def test_scores_of_rotated_vectors_know_their_distance_alone() -> None:

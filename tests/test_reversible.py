@@ -19,11 +19,9 @@ from transformers_models import parameters, transformers
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.feed_forward import Mlp
-from xfcost.ledger import units
 from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.report.table import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.checks import check_block
 from xfcost.spec.reader import Source
@@ -64,12 +62,6 @@ def stage_of(live: BuiltModel, stream: int = 0) -> StageModel:
     return live.model.streams[stream].stages[0]
 
 
-def refusal(data: dict[str, Any], folder: Path) -> str:
-    with pytest.raises(SpecError) as refused:
-        placed(data, folder)
-    return str(refused.value)
-
-
 def joined(architecture: Architecture) -> Ledger:
     live = build(architecture)
     return reconciled(count(architecture), *live)
@@ -84,6 +76,14 @@ def plainly(stage: StageModel, x_BND: Tensor, memory_BMD: Tensor | None = None) 
     return torch.cat([x1, x2], -1) if stage.exit.join.options else (x1 + x2) / 2
 
 
+def alike_gradients(answers: tuple[Tensor, Tensor], learned: list[Tensor]) -> tuple[Tensor, ...]:
+    """Gradients of the second, after they were held against those of the first."""
+    ours, plain = (torch.autograd.grad(answer.sin().sum(), learned) for answer in answers)
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+    return plain
+
+
 @pytest.mark.parametrize("how", ["concatenate", "mean"])
 @pytest.mark.parametrize("where", ["pre", "res_post"])
 def test_outputs_and_gradients_are_those_of_the_formula(how, where, tmp_path):
@@ -92,14 +92,11 @@ def test_outputs_and_gradients_are_those_of_the_formula(how, where, tmp_path):
     )
     stage = stage_of(learning(placed(data, tmp_path)))
     x = torch.randn(2, REVERSIBLE_TOKENS, REVERSIBLE_DIM, dtype=torch.float64, requires_grad=True)
-    learned = [x, *stage.parameters()]
     answers = stage(x, None), plainly(stage, x)
-    weights = torch.randn_like(answers[0])
-    gradients = [torch.autograd.grad((answer * weights).sum(), learned) for answer in answers]
     torch.testing.assert_close(*answers, rtol=0, atol=0)
-    for ours, plain in zip(*gradients, strict=True):
-        assert plain.abs().max() > 0
-        torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11)
+    assert all(plain.abs().max() > 0 for plain in alike_gradients(answers, [x, *stage.parameters()]))
+    with torch.no_grad():
+        assert torch.equal(stage(x, None), answers[1])
 
 
 def test_gradients_reach_shared_tables(tmp_path):
@@ -108,10 +105,8 @@ def test_gradients_reach_shared_tables(tmp_path):
     stage, x = stage_of(live), torch.randn(2, REVERSIBLE_TOKENS, REVERSIBLE_DIM, dtype=torch.float64)
     learned = [*stage.parameters(), *live.model.shared.parameters()]
     assert live.model.shared["biases"].weight.shape == (2, REVERSIBLE_DIM)
-    gradients = [torch.autograd.grad(answer.sin().sum(), learned) for answer in (stage(x, None), plainly(stage, x))]
-    for ours, plain in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11)
-    assert gradients[0][-1].abs().max() > 0
+    gradients = alike_gradients((stage(x, None), plainly(stage, x)), learned)
+    assert gradients[-1].abs().max() > 0
 
 
 def test_gradients_reach_another_stream(tmp_path):
@@ -126,13 +121,8 @@ def test_gradients_reach_another_stream(tmp_path):
     x, memory = (
         torch.randn(2, REVERSIBLE_TOKENS, REVERSIBLE_DIM, dtype=torch.float64, requires_grad=True) for _ in range(2)
     )
-    learned = [x, memory, *stage.parameters()]
-    gradients = [
-        torch.autograd.grad(answer.sin().sum(), learned) for answer in (stage(x, memory), plainly(stage, x, memory))
-    ]
-    for ours, plain in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11)
-    assert gradients[1][1].abs().max() > 0
+    gradients = alike_gradients((stage(x, memory), plainly(stage, x, memory)), [x, memory, *stage.parameters()])
+    assert gradients[1].abs().max() > 0
 
 
 def kept(folder: Path, depth: int, *, reversible: bool, device: str) -> int:
@@ -196,14 +186,12 @@ def test_training_keeps_the_attention_matrices_of_one_layer_at_a_time(tmp_path):
     layer = 2 * 3 * REVERSIBLE_TOKENS**2 * 4
     assert (one.attention_kept_bytes(), one.attention_memory()["all_layers"]) == (layer, 5 * layer)
     assert (both.attention_kept_bytes(), both.attention_memory()["all_layers"]) == (3 * layer, 7 * layer)
-    assert f"in all layers ({units.size(layer)} at a time in training)" in memory_text(one).plain
 
 
 def test_a_stage_can_be_reversible_alone(tmp_path):
     data = reversible_spec()
     ordinary = {"dim": REVERSIBLE_DIM, "depth": 1, "block": [FULL, MLP, MLP], "residual": {"norm": "none"}}
     data |= {"stages": [*data["stages"], ordinary]}
-    assert "the width is 24 here and nothing in `enter` brings it to 12" in refusal(data, tmp_path)
     data["residual"]["join"] = "mean"
     ledger = joined(placed(data, tmp_path))
     exact(ledger)
@@ -259,9 +247,6 @@ def test_the_peak_of_chunks_is_what_is_told():
     # the last chunk's hidden elements stand beside the answers of the seven before it; less than joining all takes
     assert parts == weights + stream + 2 * stream
     assert 2 * hidden // 8 + stream * 7 // 8 < 2 * stream
-    (note,) = Mlp(chunks=8).notes(spot(tokens, dim=dim))
-    assert "8 chunks of up to 8 tokens: 8·32 = 256 hidden elements" in note
-    assert f"instead of {tokens * 32:,}" in note
 
 
 @pytest.mark.parametrize(("chunks", "tokens", "told"), [(4, 7, "4 chunks of up to 2"), (50, 7, "7 chunks of up to 1")])
@@ -327,26 +312,12 @@ def ours_of(folder: Path, tokens: int) -> Architecture:
 
 def theirs_of() -> nn.Module:
     config = transformers.ReformerConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=REFORMER_DIM,
-        feed_forward_size=20,
-        num_attention_heads=3,
-        attention_head_size=4,
-        attn_layers=["local", "lsh"] * 2,
-        axial_pos_shape=(6, 4),
-        axial_pos_embds_dim=(5, 7),
-        max_position_embeddings=24,
-        local_attn_chunk_length=4,
-        local_num_chunks_after=0,
-        lsh_attn_chunk_length=4,
-        num_buckets=[2, 4],
-        num_hashes=2,
-        is_decoder=True,
-        hash_seed=3,
-        layer_norm_eps=1e-5,
-        tie_word_embeddings=False,
-        use_cache=False,
-    )
+        vocab_size=VOCABULARY, hidden_size=REFORMER_DIM, feed_forward_size=20, num_attention_heads=3,
+        attention_head_size=4, attn_layers=["local", "lsh"] * 2, axial_pos_shape=(6, 4), axial_pos_embds_dim=(5, 7),
+        max_position_embeddings=24, local_attn_chunk_length=4, local_num_chunks_after=0, lsh_attn_chunk_length=4,
+        num_buckets=[2, 4], num_hashes=2, is_decoder=True, hash_seed=3, layer_norm_eps=1e-5,
+        tie_word_embeddings=False, use_cache=False,
+    )  # fmt: skip
     return transformers.ReformerModelWithLMHead(config).double().eval().requires_grad_(requires_grad=False)
 
 

@@ -16,6 +16,7 @@ from growth import sequential_steps
 from modules import Call
 from specs import counted
 from strategies import as_yaml, counted_spec, exact
+from transformers_models import parameters
 from xfcost.api.analysis import analyze
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
@@ -103,9 +104,8 @@ def test_a_mamba_block_is_transformers_own() -> None:
     with FlopCounterMode(display=False) as counter:
         expected = theirs(x)
     torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-5)
-    rows = list(component.operations(where))
-    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in rows)
-    assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(row.params for row in rows)
+    assert counter.get_total_flops() == 2 * 2 * places.total(component, where, "macs")
+    assert parameters(theirs) == places.total(component, where, "params")
 
 
 def test_an_rwkv_block_is_transformers_own() -> None:
@@ -125,20 +125,14 @@ def test_an_rwkv_block_is_transformers_own() -> None:
         ours = live(component, spot(11, dim=16))
         for row, use in enumerate(uses.split()):
             ours.mix.weight[row].copy_(getattr(theirs, f"time_mix_{use}").flatten())
-        maps = (
-            ("key", "value", "receptance", "output")
-            if isinstance(component, RwkvTime)
-            else ("key", "value", "receptance")
-        )
-        for name in maps:
+        time = isinstance(component, RwkvTime)
+        for name in ("key", "value", "receptance", *(["output"] if time else [])):
             getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
-        if isinstance(component, RwkvTime):
+        if time:
             ours.decay.weight.copy_(theirs.time_decay)
             ours.wkv.first.copy_(theirs.time_first)
         torch.testing.assert_close(ours(x), theirs(x)[0], rtol=1e-4, atol=1e-5)
-        assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(
-            row.params for row in component.operations(spot(11, dim=16))
-        )
+        assert parameters(theirs) == places.total(component, spot(11, dim=16), "params")
 
 
 def test_the_state_that_is_told_does_not_grow() -> None:
@@ -165,9 +159,9 @@ def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
     for parameter in (theirs.A_log, theirs.D, theirs.dt_bias, theirs.norm.weight):
         parameter.normal_()
     component, where = Mamba2(state=5, head_dim=4, groups=groups, chunk=8), spot(tokens, dim=16)
-    ours: Any = MODULES[Mamba2](component, where).requires_grad_(requires_grad=False)
-    ours.in_proj.load_state_dict(theirs.in_proj.state_dict())
-    ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
+    ours = live(component, where)
+    for name in ("in_proj", "out_proj"):
+        getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
     ours.conv.load_state_dict(theirs.conv1d.state_dict())
     ours.step.bias.copy_(theirs.dt_bias)
     ours.decay.log.copy_(theirs.A_log)
@@ -177,16 +171,11 @@ def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
     with FlopCounterMode(display=False) as counter:
         expected = theirs(x)
     torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-5)
-    rows = list(component.operations(where))
-    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in rows)
-    assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(row.params for row in rows)
+    assert counter.get_total_flops() == 2 * 2 * places.total(component, where, "macs")
+    assert parameters(theirs) == places.total(component, where, "params")
 
 
 # Retention: its three forms against each other, its scans' nodes, and what its form makes of its order ────────────────
-
-
-def macs(component: Retention, where: Place) -> dict[str, int]:
-    return {row.path: row.macs for row in component.operations(where) if row.macs}
 
 
 def test_decays_are_told_without_rounding() -> None:
@@ -211,23 +200,25 @@ def test_a_loop_of_many_steps_learns_at_the_cost_that_a_few_say(form: str) -> No
         assert sum(getattr(quick, quantity).values()) == sum(getattr(whole, quantity).values()) > 0
 
 
+def spec_file(folder: Path, mixer: dict[str, Any], tokens: int, dim: int, depth: int) -> str:
+    spec = {
+        "name": "one mixer",
+        "input": {"kind": "tokens", "vocabulary": 11, "length": tokens},
+        "embed": [{"kind": "token"}],
+        "stages": [{"dim": dim, "depth": depth, "block": [mixer]}],
+    }
+    file = folder / "spec.yaml"
+    file.write_text(as_yaml(spec), encoding="utf-8")
+    return str(file)
+
+
 @pytest.mark.parametrize("tokens", [1, 4, 5])
 def test_what_the_only_chunk_adds_has_no_gradient(tokens: int, tmp_path: Path) -> None:
     """Up to 4 tokens are one chunk of 4: zeros are read of it, and their queries alone learn."""
     chunked = {"kind": "retention", "heads": 2, "form": "chunkwise", "chunk": 4}
-    spec = {
-        "name": "chunks",
-        "input": {"kind": "tokens", "vocabulary": 5, "length": tokens},
-        "embed": [{"kind": "token"}],
-        "stages": [{"dim": 8, "depth": 2, "block": [chunked]}],
-    }
-    file = tmp_path / "chunks.yaml"
-    file.write_text(as_yaml(spec), encoding="utf-8")
-    ledger = analyze(str(file), mode="train")
-    exact(ledger)
+    ledger = exact(analyze(spec_file(tmp_path, chunked, tokens, dim=8, depth=2), mode="train"))
     rows = {row.operation: row for row in ledger.rows}
-    both = [(rows[name].backward_macs, rows[name].macs) for name in ("state", "read")]
-    (state, macs), (read, _) = both
+    (state, macs), (read, _) = ((rows[name].backward_macs, rows[name].macs) for name in ("state", "read"))
     assert (state, read) == ((0, macs) if tokens <= 4 else (2 * macs, 2 * macs))
 
 
@@ -293,28 +284,12 @@ def noise(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def costs(component: Kernel, place: Place) -> dict[str, int]:
-    return {row.path: row.macs for row in component.operations(place)}
-
-
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_what_torch_can_not_lay_out_is_refused(device: str | None, tmp_path: Path) -> None:
     # On `meta` torch's running sum lays every state beside every other: 2²⁶ chunks, squared, of 24·24 numbers.
-    block = {"kind": "kernel", "heads": 2, "causal": True}
-    file = tmp_path / "long.yaml"
-    file.write_text(
-        as_yaml(
-            {
-                "name": "long",
-                "input": {"kind": "tokens", "vocabulary": 11, "length": 2**32},
-                "embed": [{"kind": "token"}],
-                "stages": [{"dim": 48, "depth": 1, "block": [block]}],
-            }
-        ),
-        encoding="utf-8",
-    )
+    file = spec_file(tmp_path, {"kind": "kernel", "heads": 2, "causal": True}, 2**32, dim=48, depth=1)
     assert analyze(file, trace=False).total("macs") > 0
-    with pytest.raises(DeviceError, match=r"long is too large even on `meta` .*overflow.*; take a smaller --N"):
+    with pytest.raises(DeviceError, match=r"too large even on `meta` .*overflow"):
         analyze(file, trace=device is None, device=device)
 
 
@@ -383,26 +358,21 @@ def test_causal_features_stay_finite_where_keys_are_huge() -> None:
 def test_what_the_note_says_of_the_price_is_so() -> None:
     for features, least in ((RandomFeatures(count=6), 12), (EluPlusOne(), 4)):
         for n in (least, least + 1):
-            kernel = costs(Kernel(heads=2, features=features), spot(n))
-            mine = sum(kernel[name] for name in kernel if name in ("project", "state", "read"))
-            full = 2 * n * n * 8
-            assert (mine < full) == (n > least)
-
-
-def language_model(**mixer: Any) -> dict[str, Any]:
-    """6 layers, d=512, 8 heads, 2048 tokens out of 20,000."""
-    return {
-        "input": {"kind": "tokens", "vocabulary": 20_000, "length": 2048},
-        "embed": [{"kind": "token"}, {"kind": "position"}],
-        "stages": [{"dim": 512, "depth": 6, "block": [{"kind": "kernel", "heads": 8, **mixer}, {"kind": "mlp"}]}],
-        "head": {"kind": "language_model", "bias": True},
-    }
+            rows = Kernel(heads=2, features=features).operations(spot(n))
+            mine = sum(row.macs for row in rows if row.path in ("project", "state", "read"))
+            assert (mine < 2 * n * n * 8) == (n > least)
 
 
 def test_performer_pytorch(tmp_path: Path) -> None:
     # performer-pytorch 1.1.4, PerformerLM(num_tokens=20000, dim=512, depth=6, heads=8, nb_features=256), not causal:
     # 40,451,616 parameters and 66,093,842,432 MACs by FlopCounterMode.
-    mixer = {"features": {"kind": "random", "count": 256}, "projection_bias": False}
-    ledger = counted_spec(language_model(**mixer), tmp_path)
+    mixer = {"kind": "kernel", "heads": 8, "features": {"kind": "random", "count": 256}, "projection_bias": False}
+    spec = {
+        "input": {"kind": "tokens", "vocabulary": 20_000, "length": 2048},
+        "embed": [{"kind": "token"}, {"kind": "position"}],
+        "stages": [{"dim": 512, "depth": 6, "block": [mixer, {"kind": "mlp"}]}],
+        "head": {"kind": "language_model", "bias": True},
+    }
+    ledger = counted_spec(spec, tmp_path)
     assert ledger.total("params") == 40_451_616
     assert ledger.total("macs") == 66_093_842_432

@@ -10,7 +10,7 @@ from torch import nn
 import transformers_models as hf
 from specs import architecture_of, counted
 from strategies import placed
-from transformers_models import CLASSES, EPS, TheirWeights, compare, theirs_of
+from transformers_models import TheirWeights, compare
 from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
@@ -20,7 +20,6 @@ from xfcost.layers.feed_forward import Mlp
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.full import ClassAttention
-from xfcost.report.table import memory_text
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
@@ -33,9 +32,9 @@ from xfcost.torch_models.tracing.trace import trace
 # ViT, Swin and GPT-2 against transformers: parameters to the unit, MACs, and outputs with the same weights ────────────
 
 
-def theirs_swin(**settings: Any) -> nn.Module:
-    settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES} | settings
-    return hf.theirs_of("SwinForImageClassification", **settings)
+def theirs_swin(version: str = "Swin", **settings: Any) -> nn.Module:
+    settings = {"layer_norm_eps": hf.EPS, "num_labels": hf.CLASSES, "embed_dim": 12, "patch_size": 4} | settings
+    return hf.theirs_of(f"{version}ForImageClassification", **settings)
 
 
 def copied_swin(theirs: nn.Module, ours: Any) -> None:
@@ -78,9 +77,7 @@ def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
     ],
 )
 def test_swin_with_their_weights(size: int, window: int, attention: str, tmp_path: Path) -> None:
-    theirs = theirs_swin(
-        embed_dim=12, depths=[2, 4, 2], num_heads=[2, 3, 6], image_size=size, patch_size=4, window_size=window
-    )
+    theirs = theirs_swin(depths=[2, 4, 2], num_heads=[2, 3, 6], image_size=size, window_size=window)
     ours = hf.imported(theirs, tmp_path, attention=attention)
     hf.compare(theirs, ours, copied_swin, tolerance=1e-6)  # their softmax runs in float32
 
@@ -96,8 +93,6 @@ def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) ->
 
 
 # Swin V2: cosine scores, continuous position biases, clipped windows, and transformers' models beside ours ────────────
-
-V2 = {"score": "cosine", "bias": "log_cpb", "key_bias": False}
 
 
 def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
@@ -130,11 +125,6 @@ def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
     assert params("swin-t") != params("swin-t", 16 * 16)  # whose last stage is 2×2
 
 
-def theirs_v2(**settings: Any) -> nn.Module:
-    settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
-    return theirs_of("Swinv2ForImageClassification", **settings)
-
-
 def copied_v2_block(block: Any, weights: TheirWeights, prefix: str) -> None:
     mixer, mlp = block
     window, its = mixer.inner, f"{prefix}attention.self."
@@ -165,14 +155,8 @@ def copied_v2_block(block: Any, weights: TheirWeights, prefix: str) -> None:
 def test_swin_v2_with_their_weights(size, window, depths, attention, tmp_path):
     # Theirs clips windows to ⌊side/2⌋ where an odd side merges to ⌈side/2⌉, and its height alone says whether there is
     # a shift (timm and torchvision ask every side, as we do): no such stage here.
-    theirs = theirs_v2(
-        embed_dim=12,
-        depths=list(depths),
-        num_heads=[2, 3, 6][: len(depths)],
-        image_size=size,
-        patch_size=4,
-        window_size=window,
-    )
+    heads = [2, 3, 6][: len(depths)]
+    theirs = theirs_swin("Swinv2", depths=list(depths), num_heads=heads, image_size=size, window_size=window)
     ours = hf.imported(theirs, tmp_path, attention=attention)
     compare(theirs, ours, copied_swin, tolerance=1e-6)  # offsets are held in single precision
 
@@ -251,11 +235,6 @@ def deit_spec(*stem_layers: dict[str, Any], pool: Any = BOTH) -> dict[str, Any]:
     }
 
 
-def theirs_deit(**settings: Any) -> nn.Module:
-    settings = {"layer_norm_eps": 1e-5, "num_labels": DEIT_CLASSES} | settings
-    return hf.theirs_of("DeiTForImageClassificationWithTeacher", **settings)
-
-
 def copied_deit(theirs: nn.Module, ours: Any) -> None:
     weights, stream = hf.TheirWeights(theirs), ours.streams[0]
     patch, token, distillation, position = stream.embed
@@ -273,14 +252,10 @@ def copied_deit(theirs: nn.Module, ours: Any) -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 def test_a_distilled_deit_with_their_weights(attention: str, tmp_path: Path) -> None:
-    theirs = theirs_deit(
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=48,
-        image_size=(16, 24),
-        patch_size=8,
-    )
+    theirs = hf.theirs_of(
+        "DeiTForImageClassificationWithTeacher", layer_norm_eps=1e-5, num_labels=DEIT_CLASSES, hidden_size=12,
+        num_hidden_layers=2, num_attention_heads=3, intermediate_size=48, image_size=(16, 24), patch_size=8,
+    )  # fmt: skip
     ours = hf.imported(theirs, tmp_path, attention=attention)
     hf.compare(theirs, ours, copied_deit, tolerance=1e-6)  # their softmax runs in float32
 
@@ -295,18 +270,10 @@ def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
     assert figures["score_dot_products_with_extra_tokens"] == 198**2
 
 
-def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> None:
+def test_a_position_table_follows_the_resolution() -> None:
     small, large = (count(place(load(name), Run())) for name in ("deit-b", "deit-b-384"))
     assert large.total("params") - small.total("params") == (577 - 197) * 768
     assert [row.title for row in large.rows if row.bound] == ["Position table"]
-    (note,) = large.metadata.notes
-    assert "one row per token (577), bound to the resolution: another N needs new weights, or these" in note
-    # positions before the class token: a row per patch
-    assert "one row per token (196)" in count(place(load("deit3-b"), Run())).metadata.notes[0]
-    # what is no image has nothing to interpolate on
-    stem_layers = [{"kind": "token"}, {"kind": "position"}]
-    text = {"input": {"kind": "tokens", "vocabulary": 7, "length": 5}, "embed": stem_layers, "head": None}
-    assert "(5): another N needs new weights" in count(placed(deit_spec() | text, tmp_path)).metadata.notes[0]
 
 
 # CaiT beside a plain implementation out of the paper: talking heads, LayerScale, a stage for the class token alone ────
@@ -356,12 +323,6 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
     kept = [[row.path for row in ledger.rows if row.attention_entries] for ledger in (eager, fused)]
     assert kept[0] == ["stages.0.block.0.scores", "stages.1.block.0.scores"]
     assert kept[1] == ["stages.0.block.0.scores", "stages.1.block.0.attention"]
-    for ledger in (eager, fused):
-        assert any(
-            "which no fused kernel does: this attention always runs eager" in note for note in ledger.metadata.notes
-        )
-    assert memory_text(fused).plain.startswith("attention matrices, float32, and float32 statistics where fused")
-    assert memory_text(eager).plain.startswith("attention matrices, float32")
     # nor is it told what a tiled kernel would move, for there is none
     told = count(placed(cait_spec(), tmp_path, memory_level=2**20))
     assert [row.path for row in told.rows if row.traffic] == ["stages.1.block.0.scores"]
