@@ -161,7 +161,10 @@ def bert_heads_spec(**head: Any) -> dict[str, Any]:
     return {
         "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": 11},
         "residual": {"place": "post"},
-        "embed": [{"kind": "token", "share": "table"}, *({"kind": kind} for kind in ("position", "token_type", "norm"))],
+        "embed": [
+            {"kind": "token", "share": "table"},
+            *({"kind": kind} for kind in ("position", "token_type", "norm")),
+        ],
         "stages": [{"dim": 12, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
         "head": {"kind": "masked_language_model", "share": "table"} | head,
     }
