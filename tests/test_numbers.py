@@ -155,9 +155,6 @@ def test_three_window_blocks_then_one_global_block(tmp_path):
     assert per_head(the(ledger, local)) == 6 * 49**2
     assert the(ledger, local).mixing == "local"
     assert the(ledger, world).mixing == "global"
-    # 14 more tokens, told
-    note = "stage 1: grid 14×20 padded to 14×21 for windows of 7×7: 14 padding tokens are projected and attended over, "
-    assert ledger.metadata.notes == (note + "and counted",)
 
 
 def test_vit_on_a_wide_image():
@@ -177,13 +174,6 @@ def test_a_window_that_does_not_divide_the_grid_is_padded_and_told():
     assert the(ledger, "stages.0.pattern.0.0.qkv").macs == 4900 * 96 * 288
     # but only the 4096 of the grid go through the MLP
     assert the(ledger, "stages.0.pattern.0.1.fc1").macs == 4096 * 96 * 384
-    # 64 -> 70, 32 -> 35, 16 -> 21, 8 -> 14: 804, 201, 185 and 132 tokens
-    padding = [64**2, 32**2, 16**2, 8**2], [70**2, 35**2, 21**2, 14**2]
-    for number, (grid, padded) in enumerate(zip(*padding, strict=True), start=1):
-        assert any(
-            note.startswith(f"stage {number}: grid") and f" {padded - grid} padding tokens" in note
-            for note in ledger.metadata.notes
-        )
 
 
 @pytest.mark.parametrize("sides", ["[4, 4]", "[28, 36]", "[52, 52]", "[20, 332]"])

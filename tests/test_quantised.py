@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 
 import pytest
 
@@ -100,17 +99,6 @@ def test_expected_experts_are_read_in_their_format():
     expected = 8 * (1 - 0.75**8) - 2
     assert plain.weight_bytes - plain.least_weight_bytes == pytest.approx(2 * expert * expected)
     assert quantised.weight_bytes - quantised.least_weight_bytes == pytest.approx(expert * expected * 133 / 256)
-
-
-def test_fewer_bits_are_fewer_bytes_and_less_time():
-    found = [
-        xfcost.analyze("llama3.1-8b", N=1000, weights=weights, on="h100-sxm", **DECODE).on
-        for weights in ("int4", "mxfp4", "fp8", "int8", None)
-    ]
-    for less, more in pairwise(found):
-        assert less.memory.weights < more.memory.weights
-        assert less.seconds < more.seconds
-        assert less.memory.largest_batch >= more.memory.largest_batch
 
 
 def test_keys_and_values_have_a_byte_and_states_do_not():
@@ -240,82 +228,72 @@ def linear_bytes(bits, out_bits=0, group=None, per_input=0, matrix=0, kept=()):
     return found // 8
 
 
-GROUP = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
+AWQ = {"quant_method": "awq", "bits": 4}
+GPTQ = {"quant_method": "gptq", "group_size": 128}
+FP8 = {"quant_method": "fp8"}
+NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+INT4 = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
 FLOAT8 = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel", "group_size": None}
-SAME = {"targets": ["Linear"], "input_activations": None}
-DOWN = {"targets": ["re:.*down_proj"]}
-FIRST_DOWN = {"targets": ["model.layers.0.mlp.down_proj"]}
-QUERIES = {"targets": ["re:.*q_proj"]}
 CT = {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"]}
 ATTENTION = ("q", "k", "v", "o")
 # Another format for some modules: in their bytes, the other's less the first's
 DOWN_8 = 64 * (27_648 * 5120 * (8 - 4) + 5120 * (16 - 27_648 // 32 * 16)) // 8
 
 
-@pytest.mark.parametrize(
-    ("quantization", "name", "nbytes"),
-    [
-        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "4-bit AWQ", linear_bytes(4, 20, 128)),
-        (
-            {"quant_method": "awq", "bits": 4, "group_size": 64, "modules_to_not_convert": ["self_attn"]},
-            "4-bit AWQ",
-            linear_bytes(4, 20, 64, kept=ATTENTION),
-        ),
-        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "8-bit GPTQ", linear_bytes(8, 24)),
-        (
-            {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True},
-            "4-bit GPTQ",
-            linear_bytes(4, 20, 128, per_input=32),
-        ),
-        ({"quant_method": "fp8"}, "FP8", linear_bytes(8, matrix=32)),
-        # blocks of 128×128: as many float32 as a scale of 32/128 bits for 128 inputs of each output
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "FP8", linear_bytes(8, 32 / 128, 128)),
-        (
-            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
-            "4-bit NF4",
-            linear_bytes(4.5),
-        ),
-        (
-            {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
-            "4-bit NF4",
-            linear_bytes(4 + 8 / 64 + 32 / 64 / 256),
-        ),
-        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "8-bit LLM.int8()", linear_bytes(8, 32)),
-        (CT | {"config_groups": {"group_0": SAME | {"weights": GROUP}}}, "INT4", linear_bytes(4, 16, 32)),
-        (
-            CT | {"config_groups": {"a": SAME | {"weights": GROUP | {"symmetric": False}}}, "ignore": ["re:.*k_proj"]},
-            "INT4",
-            linear_bytes(4, 20, 32, kept=("k",)),
-        ),
-        ({"quant_method": "fp8", "modules_to_not_convert": ["q_proj"]}, "FP8", linear_bytes(8, matrix=32, kept=("q",))),
-        (
-            CT | {"config_groups": {"a": SAME | {"weights": FLOAT8}}, "ignore": ["lm_head", "re:.*self_attn.*"]},
-            "FP8",
-            linear_bytes(8, 16, kept=ATTENTION),
-        ),
-        (
-            CT | {"config_groups": {"a": SAME | {"targets": ["re:.*mlp.*"], "weights": FLOAT8}}},
-            "FP8",
-            linear_bytes(8, 16, kept=ATTENTION),
-        ),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "NVFP4", linear_bytes(4.5, matrix=32)),
-        (  # a pattern comes before the class, wherever it stands
-            CT | {"config_groups": {"a": SAME | {"weights": GROUP}, "b": DOWN | {"weights": FLOAT8}}},
-            "INT4 and FP8",
-            linear_bytes(4, 16, 32) + DOWN_8,
-        ),
-        (  # modules of no group stay in the dtype
-            CT | {"config_groups": {"a": DOWN | {"weights": FLOAT8}, "b": QUERIES | {"weights": GROUP}}},
-            "FP8 and INT4",
-            linear_bytes(4, 16, 32, kept=("k", "v", "o", "gate", "up")) + DOWN_8,
-        ),
-        (  # a name comes before a pattern
-            CT | {"config_groups": {"a": DOWN | {"weights": GROUP}, "b": FIRST_DOWN | {"weights": FLOAT8}}},
-            "INT4 and FP8",
-            linear_bytes(4, 16, 32, kept=(*ATTENTION, "gate", "up")) + DOWN_8 // 64,
-        ),
-    ],
-)
+def groups(*formats, **more):
+    """compressed-tensors with a group for each (targets, weights)."""
+    named = {str(number): {"targets": [one], "weights": weights} for number, (one, weights) in enumerate(formats)}
+    return CT | {"config_groups": named} | more
+
+
+OF_CONFIGS = [
+    (AWQ | {"group_size": 128}, "4-bit AWQ", linear_bytes(4, 20, 128)),
+    (
+        AWQ | {"group_size": 64, "modules_to_not_convert": ["self_attn"]},
+        "4-bit AWQ",
+        linear_bytes(4, 20, 64, kept=ATTENTION),
+    ),
+    (GPTQ | {"bits": 8, "group_size": -1}, "8-bit GPTQ", linear_bytes(8, 24)),
+    (GPTQ | {"bits": 4, "desc_act": True}, "4-bit GPTQ", linear_bytes(4, 20, 128, per_input=32)),
+    (FP8, "FP8", linear_bytes(8, matrix=32)),
+    # blocks of 128×128: as many float32 as a scale of 32/128 bits for 128 inputs of each output
+    (FP8 | {"weight_block_size": [128, 128]}, "FP8", linear_bytes(8, 32 / 128, 128)),
+    (FP8 | {"modules_to_not_convert": ["q_proj"]}, "FP8", linear_bytes(8, matrix=32, kept=("q",))),
+    (NF4 | {"quant_method": "bitsandbytes"}, "4-bit NF4", linear_bytes(4.5)),
+    (NF4 | {"bnb_4bit_use_double_quant": True}, "4-bit NF4", linear_bytes(4 + 8 / 64 + 32 / 64 / 256)),
+    ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "8-bit LLM.int8()", linear_bytes(8, 32)),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "NVFP4", linear_bytes(4.5, matrix=32)),
+    (groups(("Linear", INT4)), "INT4", linear_bytes(4, 16, 32)),
+    (
+        groups(("Linear", INT4 | {"symmetric": False}), ignore=["re:.*k_proj"]),
+        "INT4",
+        linear_bytes(4, 20, 32, kept=("k",)),
+    ),
+    (
+        groups(("Linear", FLOAT8), ignore=["lm_head", "re:.*self_attn.*"]),
+        "FP8",
+        linear_bytes(8, 16, kept=ATTENTION),
+    ),
+    (groups(("re:.*mlp.*", FLOAT8)), "FP8", linear_bytes(8, 16, kept=ATTENTION)),
+    (  # a pattern comes before the class, wherever it stands
+        groups(("Linear", INT4), ("re:.*down_proj", FLOAT8)),
+        "INT4 and FP8",
+        linear_bytes(4, 16, 32) + DOWN_8,
+    ),
+    (  # modules of no group stay in the dtype
+        groups(("re:.*down_proj", FLOAT8), ("re:.*q_proj", INT4)),
+        "FP8 and INT4",
+        linear_bytes(4, 16, 32, kept=("k", "v", "o", "gate", "up")) + DOWN_8,
+    ),
+    (  # a name comes before a pattern
+        groups(("re:.*down_proj", INT4), ("model.layers.0.mlp.down_proj", FLOAT8)),
+        "INT4 and FP8",
+        linear_bytes(4, 16, 32, kept=(*ATTENTION, "gate", "up")) + DOWN_8 // 64,
+    ),
+]
+
+
+@pytest.mark.parametrize(("quantization", "name", "nbytes"), OF_CONFIGS)
 def test_a_config_s_own_format_is_the_default_by_hand(quantization, name, nbytes, tmp_path):
     found = xfcost.analyze(config_with(tmp_path, quantization), N=100, mode="decode", trace=False)
     assert (found.metadata.weight_format.name, found.metadata.weight_format.published) == (name, True)
@@ -380,7 +358,7 @@ def test_a_format_that_is_given_wins_and_one_of_a_config_is_named_first(tmp_path
         ({"quant_method": "awq", "bits": "four"}, "its fields of the method awq are not known"),
         (CT | {"config_groups": 3}, "its fields of the method compressed-tensors are not known"),
         (
-            CT | {"config_groups": {"a": SAME | {"weights": GROUP}, "b": {"targets": ["Conv1d"], "weights": FLOAT8}}},
+            groups(("Linear", INT4), ("Conv1d", FLOAT8)),
             "the class Conv1d in the targets of its config_groups is not known",
         ),
         ("int4", "it is no mapping"),
@@ -392,19 +370,16 @@ def test_a_format_that_is_not_known_is_said_first(quantization, why, tmp_path):
     assert (found.metadata.warnings, found.held_bytes) == ((said,), 2 * found.total("params"))
 
 
-def test_the_class_of_a_config_has_its_format_too(tmp_path):
-    small = {"num_hidden_layers": 2, "num_local_experts": 4, "layer_types": ["sliding_attention", "full_attention"]}
-    path = config_with(
-        tmp_path, {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "gpt-oss-20b", **small
-    )
-    found = xfcost.analyze(path, N=64, mode="decode", trace=False, mixing=False)
-    experts = 2 * 4 * 3 * 2880 * 2880
-    assert found.held_bytes == experts * 17 // 32 + 2 * (found.total("params") - experts)
-
-
 @pytest.mark.parametrize(
     ("left_out", "matrices"),
-    [(["down_proj"], 2), (["re:.*gate_proj$"], 2), (["gate_proj", "down_proj"], 1), (["experts"], 0), (["q_proj"], 3)],
+    [
+        (["lm_head"], 3),
+        (["down_proj"], 2),
+        (["re:.*gate_proj$"], 2),
+        (["gate_proj", "down_proj"], 1),
+        (["experts"], 0),
+        (["q_proj"], 3),
+    ],
 )
 def test_experts_of_a_class_are_left_out_by_the_names_of_their_matrices(left_out, matrices, tmp_path):
     # two layers of four experts, each of three matrices of 2880²: the class stacks gate and up, and down
