@@ -80,6 +80,7 @@ def test_pvt_on_other_grids() -> None:
     assert keys == [25, 25, 25, 26]
     bound = {row.path: row.params for row in ledger.rows if row.bound}
     assert list(bound.values()) == [1600 * 64, 400 * 128, 100 * 320, 26 * 512]
+    assert counted("pvt-v2-b0").bound_params == 0
     # without the class token, as comparisons on the grid alone ask for
     alone = counted("pvt-tiny", extra_tokens=False)
     assert [row.reads_tokens for row in alone.rows if row.operation == "scores"] == [49] * 4
@@ -104,11 +105,6 @@ def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str) -> None:
 
 
 # Convolutional feed-forward networks, depthwise convolutions and PVT v2: refusals, and transformers' models ───────────
-
-
-def test_no_weight_is_bound_to_the_resolution() -> None:
-    assert counted("pvt-v2-b0").bound_params == 0
-    assert counted("pvt-tiny").bound_params > 0
 
 
 def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:

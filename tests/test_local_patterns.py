@@ -44,7 +44,7 @@ def longformer(folder: Path, length: int, global_tokens: int, **run: Any) -> tup
             {"kind": "position", "length": 70},
             {"kind": "token_type", "types": 1},
             {"kind": "norm"},
-        ],  # fmt: skip
+        ],
         "stages": [{"dim": 12, "depth": 2, "block": [mixer, {"kind": "mlp"}]}],
         "head": {"kind": "pooler"},
     }

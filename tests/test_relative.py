@@ -178,11 +178,11 @@ def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Te
     memory, slots = (
         segments[0].new_zeros(batch, size, width) for size in (component.memory, component.compressed_memory)
     )
+    # what the module finds before a text: zeros were evicted
+    new = compressed_once(options, weights, torch.zeros_like(segments[0]))
+    slots = torch.cat([slots, new], 1)[:, -component.compressed_memory :]
     answers = []
-    for number, x_BND in enumerate(segments):
-        if number == 0:  # what the module finds before a text: zeros were evicted
-            new = compressed_once(options, weights, torch.zeros_like(x_BND))
-            slots = torch.cat([slots, new], 1)[:, -component.compressed_memory :]
+    for x_BND in segments:
         answers.append(with_memory(options, weights, x_BND, torch.cat([slots, memory], dim=1)))
         kept = torch.cat([memory, x_BND], dim=1)
         evicted, memory = kept[:, :tokens], kept[:, tokens:]
@@ -238,18 +238,15 @@ def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> N
     Six layers of 512, n = n_m = 1024, n_cm = 256, c = 4. It has a position table per head in place of W_R, u and v,
     which all layers share, and a bias on the output projection and the vocabulary alone.
     """
-    block = [
-        {"kind": "compressive", "heads": 8, "causal": True, "memory": 1024, "compressed_memory": 256},
-        {"kind": "mlp"},
-    ]
+    mixer = {"kind": "compressive", "heads": 8, "causal": True, "memory": 1024, "compressed_memory": 256}
     spec = {
         "name": "package",
         "input": {"kind": "tokens", "vocabulary": 20000, "length": 1024},
         "embed": [{"kind": "token"}],
-        "stages": [{"dim": 512, "depth": 6, "block": block}],
+        "stages": [{"dim": 512, "depth": 6, "block": [mixer, {"kind": "mlp"}]}],
         "head": {"kind": "language_model", "norm": "none", "bias": True},
     }
-    ours = count(placed(spec, tmp_path))
+    ours = counted_spec(spec, tmp_path)
     keys = 1024 + 1024 + 256
     table, output_biases, positions = keys * 512, 6 * 512, 6 * (512 * 512 + 2 * 512)
     assert ours.total("params") == 46_879_264 - table - output_biases + positions
@@ -326,12 +323,11 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
     table = torch.nn.Module()
     table.weight = torch.nn.Parameter(torch.randn(32, 2, dtype=torch.float64))
     component = Full(heads=2, bias=Buckets(share="one"))
-    modules = [MODULES[Full](component, grouped_at(6), {"one": table}).double() for _ in range(2)]
-    assert all("relative_bias.weight" not in dict(module.named_parameters()) for module in modules)
-    x = torch.randn(1, 6, 8, dtype=torch.float64)
-    for module in modules:
+    for _ in range(2):
+        module = MODULES[Full](component, grouped_at(6), {"one": table}).double()
+        assert "relative_bias.weight" not in dict(module.named_parameters())
         table.weight.grad = None
-        module(x).sum().backward()
+        module(torch.randn(1, 6, 8, dtype=torch.float64)).sum().backward()
         assert table.weight.grad.abs().sum() > 0
 
 
@@ -352,7 +348,7 @@ def test_caches_keep_both_widths() -> None:
     own = {row.path: row for row in Full(heads=6, kv_heads=3, value_dim=5, causal=True).decoding(value_width_at(10))}
     assert (own["cache"].cache.per_token, own["cache"].cached) == (3 * (2 + 5), 10 * 3 * (2 + 5))
     other = Cross(heads=3, head_dim=2, value_dim=5).decoding(value_width_at(10, memory=Grid((7,)), memory_dim=4))
-    assert next(row for row in other if row.path == "cache").cached == 7 * 3 * (2 + 5)
+    assert [row.cached for row in other if row.path == "cache"] == [7 * 3 * (2 + 5)]
 
 
 def test_the_bias_of_the_output_is_the_same_in_a_step() -> None:

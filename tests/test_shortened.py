@@ -185,12 +185,9 @@ def test_n_is_the_tokens_of_the_first_stage(tokens: int) -> None:
     assert block["position_scores"].macs == tokens * (2 * tokens - 1) * 144
 
 
-def test_its_own_n_costs_what_its_own_frames_do() -> None:
+def test_its_own_n_costs_what_its_own_frames_do_and_frames_can_be_given_too() -> None:
     # 999 frames and 1000 are 499 after the first convolution, and 249 after the second
     assert counted("conformer-s", tokens=(249,)).total("macs") == counted("conformer-s").total("macs")
-
-
-def test_frames_can_be_given_too() -> None:
     assert counted("conformer-s", size=(2000, 80)).metadata.grid_tokens == 499
 
 
