@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -116,14 +115,6 @@ decoder:
         - {repeat: 2, blocks: [[{kind: axial, axis: row, heads: 2}, {kind: mlp, ratio: 1}]]}
 """
 RIGHT, CONTEXT = "{kind: shift, axis: row}", "{kind: context, shift: column}"
-N, W = 12, 4
-
-
-def written(tmp_path, right: str = RIGHT, context: str = CONTEXT) -> str:
-    text = TWO_STAGES.replace("SHIFT_RIGHT, ", f"{right}, " if right else "").replace("CONTEXT", context)
-    file = tmp_path / "axial.yaml"
-    file.write_text(text)
-    return str(file)
 
 
 class Alike(nn.Module):
@@ -137,25 +128,23 @@ class Alike(nn.Module):
         return self.model(image, image)
 
 
-def seen(file: str) -> tuple[frozenset[int], ...]:
-    """The pixels that every output pixel of the whole model reads."""
-    model = Alike(build(architecture_of(file), "cpu").model)
-    return probe(model, (torch.zeros(1, 6, 3, 4),), tokens=(2, 3), out_tokens=(1,)).reads
-
-
-def test_a_pixel_reads_exactly_the_pixels_before_it(tmp_path):
-    # In raster order, as Π p(x_i | x_1 … x_{i-1}) wants it: all rows above through the outer decoder, the row's own
-    # pixels left of it through the inner one. The first pixel reads nothing.
-    assert seen(written(tmp_path)) == tuple(frozenset(range(pixel)) for pixel in range(N))
-
-
-def test_without_the_shift_right_a_pixel_reads_itself(tmp_path):
-    assert seen(written(tmp_path, right="")) == tuple(frozenset(range(pixel + 1)) for pixel in range(N))
-
-
-def test_without_the_shift_down_a_pixel_reads_its_whole_row(tmp_path):
-    leaking = seen(written(tmp_path, context="{kind: context}"))
-    assert leaking == tuple(frozenset(range((pixel // W + 1) * W)) for pixel in range(N))
+@pytest.mark.parametrize(
+    ("right", "context", "read"),
+    [
+        # in raster order, as Π p(x_i | x_1 … x_{i-1}) wants it: all rows above through the outer decoder, the row's own
+        # pixels left of it through the inner one
+        (RIGHT, CONTEXT, lambda pixel: pixel),
+        ("", CONTEXT, lambda pixel: pixel + 1),
+        (RIGHT, "{kind: context}", lambda pixel: (pixel // 4 + 1) * 4),
+    ],
+    ids=["both shifts", "without the shift right", "without the shift down"],
+)
+def test_a_pixel_reads_exactly_the_pixels_before_it(right, context, read, tmp_path):
+    file = tmp_path / "axial.yaml"
+    file.write_text(TWO_STAGES.replace("SHIFT_RIGHT, ", f"{right}, " if right else "").replace("CONTEXT", context))
+    model = Alike(build(architecture_of(str(file)), "cpu").model)
+    seen = probe(model, (torch.zeros(1, 6, 3, 4),), tokens=(2, 3), out_tokens=(1,))
+    assert seen.reads == tuple(frozenset(range(read(pixel))) for pixel in range(12))
 
 
 def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
@@ -170,34 +159,19 @@ def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
 
 # iGPT beside transformers' code, which has the biases of GPT-2 that the authors' code hasn't; the learned start ───────
 
-COLOURS, WIDTH, LAYERS = 11, 12, 2
-
-
-def igpt_spec(length: int) -> dict[str, Any]:
-    return {
-        "input": {"kind": "tokens", "vocabulary": COLOURS, "length": length},
-        "residual": {"norm": "rms_norm"},
-        "embed": [{"kind": "token"}, {"kind": "shift", "axis": "row", "start": "learned"}, {"kind": "position"}],
-        "stages": [
-            {
-                "dim": WIDTH,
-                "depth": LAYERS,
-                "block": [
-                    {"kind": "full", "heads": 3, "causal": True, "projection_bias": False},
-                    {"kind": "mlp", "act": "gelu_quick", "bias": False},
-                ],
-            }
-        ],
-        "head": {"kind": "language_model", "norm": "rms_norm"},
-    }
-
 
 def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:
     """The scores of pixel n depend on those before it alone."""
-    architecture, live = ours_of(igpt_spec(7), tmp_path, dtype="float64")
+    block = [{"kind": "full", "heads": 3, "causal": True, "projection_bias": False}, {"kind": "mlp", "bias": False}]
+    spec = {
+        "input": {"kind": "tokens", "vocabulary": 11, "length": 7},
+        "embed": [{"kind": "token"}, {"kind": "shift", "axis": "row", "start": "learned"}, {"kind": "position"}],
+        "stages": [{"dim": 12, "depth": 2, "block": block}],
+    }
+    architecture, live = ours_of(spec, tmp_path, dtype="float64")
     stream = live.model.streams[0]
     behind = nn.Sequential(*list(stream.embed)[1:], *[sublayer for block in stream.stages[0].run for sublayer in block])
-    x = torch.randn(1, architecture.grid.total, WIDTH, dtype=torch.float64)
+    x = torch.randn(1, architecture.grid.total, 12, dtype=torch.float64)
     assert probe(behind, (x,)).reads == tuple(frozenset(range(n)) for n in range(7))
 
 
@@ -269,32 +243,24 @@ class Layers(nn.Module):
         return x
 
 
-def reaches_everything(n: int, *components: Sparse) -> bool:
-    """Does every token depend on all tokens up to itself?"""
-    seen = probe(Layers(n, *components), (torch.zeros(1, n, 6),)).reads
-    return all(reads == frozenset(range(token + 1)) for token, reads in enumerate(seen))
+BLOCK, SUMMARY, MERGED, SPLIT = (fixed(4, 1, how) for how in ("local", "long", "merged", "heads"))
+LOCAL, JUMPS, STRIDED = (strided(4, how) for how in ("local", "long", "merged"))
 
 
-def test_block_then_summary_reaches_everything_in_two_layers_the_other_way_in_three() -> None:
-    block, summary = fixed(4, 1, "local"), fixed(4, 1, "long")
-    assert reaches_everything(16, block, summary)
-    assert not reaches_everything(16, summary, block)
-    assert reaches_everything(16, summary, block, summary)
-    assert not reaches_everything(16, block, block, block)
-
-
-def test_strided_layers_reach_everything_in_two_whichever_comes_first() -> None:
-    local, jumps = strided(4, "local"), strided(4, "long")
-    assert reaches_everything(16, local, jumps)
-    assert reaches_everything(16, jumps, local)
-    assert not reaches_everything(16, jumps, jumps, jumps)
-    assert reaches_everything(16, strided(4), strided(4))
-
-
-def test_merged_and_split_heads_reach_everything_in_two_layers() -> None:
-    assert not reaches_everything(16, fixed(4, 1))
-    assert reaches_everything(16, fixed(4, 1), fixed(4, 1))
-    assert reaches_everything(16, fixed(4, 1, "heads"), fixed(4, 1, "heads"))
+@pytest.mark.parametrize(
+    ("layers", "everything"),
+    [
+        # block then summary reaches everything in two layers, the other way in three
+        ([BLOCK, SUMMARY], True), ([SUMMARY, BLOCK], False), ([SUMMARY, BLOCK, SUMMARY], True), ([BLOCK] * 3, False),
+        # strided layers in two, whichever comes first
+        ([LOCAL, JUMPS], True), ([JUMPS, LOCAL], True), ([JUMPS] * 3, False), ([STRIDED] * 2, True),
+        # so do merged and split heads
+        ([MERGED], False), ([MERGED] * 2, True), ([SPLIT] * 2, True),
+    ],
+)  # fmt: skip
+def test_layers_that_reach_everything(layers: list[Sparse], *, everything: bool) -> None:
+    seen = probe(Layers(16, *layers), (torch.zeros(1, 16, 6),)).reads
+    assert all(reads == frozenset(range(token + 1)) for token, reads in enumerate(seen)) is everything
 
 
 @pytest.mark.parametrize("integration", ["local", "long", "merged", "heads"])

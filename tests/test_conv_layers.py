@@ -94,23 +94,15 @@ def test_channels_are_the_stage_s_where_none_are_given() -> None:
     assert Pool().out(spot(Grid((4,)), 4, 8))[1] == 4
 
 
-# Rows are leaves, and cost what the trace says ───────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
     # First, over the pixels of an image, and behind {kind: pixels}: the same numbers of the same weights.
     entry = {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}
-    mlp = [{"kind": "mlp"}]
     outputs = []
     for embed in ([entry], [{"kind": "pixels"}, entry]):
-        spec = {
-            "name": "one",
-            "input": {"kind": "image", "size": [9, 7], "channels": channels},
-            "embed": embed,
-            "stages": [{"dim": 6, "depth": 1, "block": mlp}],
-        }
-        architecture = placed(spec, tmp_path, batch=2, dtype="float64")
+        spec = {"input": {"kind": "image", "size": [9, 7], "channels": channels}, "embed": embed}
+        stages = [{"dim": 6, "depth": 1, "block": [{"kind": "mlp"}]}]
+        architecture = placed(spec | {"stages": stages}, tmp_path, batch=2, dtype="float64")
         torch.manual_seed(3)
         live = build(architecture, "cpu")
         noise = torch.Generator().manual_seed(4)
@@ -164,11 +156,8 @@ def kernels(draw: st.DrawFn) -> tuple[ConvEmbed, tuple[int, ...]]:
     sides = tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)))
     each = st.lists(st.integers(1, 7), min_size=len(sides), max_size=len(sides))
     padding = st.lists(st.integers(0, 4), min_size=len(sides), max_size=len(sides))
-    component = ConvEmbed(
-        size=draw(st.integers(1, 7) | each),
-        stride=draw(st.integers(1, 7) | each),
-        padding=draw(st.none() | st.integers(0, 4) | padding),
-    )
+    size, stride = draw(st.integers(1, 7) | each), draw(st.integers(1, 7) | each)
+    component = ConvEmbed(size=size, stride=stride, padding=draw(st.none() | st.integers(0, 4) | padding))
     assume(stands(component, Grid(sides)))
     return component, sides
 
@@ -249,10 +238,8 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
 @pytest.mark.parametrize("where", ["entry", "pre", "post", "res_post"])
 def test_only_a_group_norm_mixes_tokens(kind: NormKind, where: str) -> None:
     here = spot(Grid((3, 5)))
-    if where == "entry":
-        model = twin_of(Norm(norm=kind), here)
-    else:
-        model = sublayer(Mlp(), here, Residual(norm=kind, place=where))  # type: ignore[arg-type]
+    residual = None if where == "entry" else Residual(norm=kind, place=where)  # type: ignore[arg-type]
+    model = sublayer(Mlp(), here, residual) if residual else twin_of(Norm(norm=kind), here)
     seen = probe(model, (tokens_of(here.grid),))
     all_of_them = frozenset(range(15))
     assert seen.reads == tuple(all_of_them if kind == "group_norm" else frozenset({token}) for token in range(15))

@@ -279,12 +279,9 @@ def test_shares_of_a_recorded_training_step_add_up_to_the_whole(monkeypatch):
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monkeypatch):
     # each pass has a total of 3 ms; the medians of the rows are 2 ms and 2 ms, 4 ms together
-    passes = tuple(
-        RowSeconds(
-            {"stages.0.block.0.scores": one, "stages.0.block.0.weighted_sum": other}, launches=2 if on_gpu else None
-        )
-        for one, other in ((1e-3, 2e-3), (2e-3, 1e-3), (2e-3, 2e-3))
-    )
+    paths, launches = [f"stages.0.block.0.{name}" for name in ("scores", "weighted_sum")], 2 if on_gpu else None
+    spent = ((1e-3, 2e-3), (2e-3, 1e-3), (2e-3, 2e-3))
+    passes = tuple(RowSeconds(dict(zip(paths, one, strict=True)), launches=launches) for one in spent)
     ledger = small()
     held = {row.path: 1000 for row in ledger.rows}
     device, host = ("cuda", 1e-3) if on_gpu else ("cpu", None)
@@ -314,9 +311,8 @@ def test_a_recorded_forward_is_set_against_the_figures_of_its_gpu(monkeypatch, u
     share = 2 * 22.41e9 / 4.5222e-3 / 66.9e12
     assert share <= whole_of_peak(timed)["of_peak"] <= 1.03 * share
     while_kernels = next(text for text in told(timed) if text.startswith("achieved while kernels run: "))
-    assert float(while_kernels.split()[4]) == pytest.approx(
-        100 * whole_of_peak(timed)["of_peak"] * 4.5222 / 2.6231, 1e-2
-    )
+    of_kernels = 100 * whole_of_peak(timed)["of_peak"] * 4.5222 / 2.6231
+    assert float(while_kernels.split()[4]) == pytest.approx(of_kernels, 1e-2)
     (drawn,) = under_roofs([timed], [SpecSystem(load("vit-s8"))], Run(), AccountOptions(device="cuda"))
     assert drawn.roofs == timed.timing.roofs
     # the second product of the MLP: 12·785·384·1536 MACs in 684.04 µs of kernels
