@@ -35,7 +35,7 @@ from xfcost.torch_models.modules import MODULES
 KINDS = ("axial", "sparse")
 
 
-# Axial attention: along depth, its public figures, and sequences that are folded to stand on a grid ───────────────────
+# Axial attention ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 axial_at = partial(places.at, dim=DIM)
 
@@ -91,7 +91,7 @@ def test_growth_of_a_folded_sequence_is_measured_on_squares():
     assert ledgers.ended is None
 
 
-# The autoregressive Axial Transformer: an outer decoder, an inner one, and two shifts that keep pixels in order ───────
+# The autoregressive Axial Transformer ─────────────────────────────────────────────────────────────────────────────────
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
 # its output goes down by a row; the inner one reads the pixels, shifted right, to the left in their row.
@@ -157,7 +157,7 @@ def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
     assert ledger.metadata.tokens == "encoder 4,096 (64×64) + decoder 4,096 (64×64)"
 
 
-# iGPT beside transformers' code, which has the biases of GPT-2 that the authors' code hasn't; the learned start ───────
+# iGPT ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:
     assert probe(behind, (x,)).reads == tuple(frozenset(range(n)) for n in range(7))
 
 
-# Sparse Transformer's patterns: the paper's figures, its two orders of factors, what is refused and told ──────────────
+# Sparse Transformer's patterns ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def strided(stride: int, integration: str = "merged", *, causal: bool = True, **more: int) -> Sparse:

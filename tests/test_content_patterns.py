@@ -30,7 +30,7 @@ from xfcost.torch_models.modules import MODULES
 KINDS = ("lsh", "routing", "sinkhorn", "deformable")
 
 
-# LSH attention: buckets, what it refuses and notes, growth, leaks, and transformers' Reformer ─────────────────────────
+# LSH attention ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DIM, HEADS = 12, 3
 
@@ -64,7 +64,7 @@ def test_half_precision_masks_without_overflow():
     assert answer.isfinite().all()
 
 
-# Routing attention: its clusters, its options, its fallbacks, and what makes its order ────────────────────────────────
+# Routing attention ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 at = partial(places.at, dim=8)
 
@@ -129,7 +129,7 @@ def test_routing_the_layers_of_the_public_implementation() -> None:
     assert macs["scores"] + macs["weighted_sum"] == 134_217_728
 
 
-# Sinkhorn attention: what is sorted and how, its orders, and the public implementation's figures ──────────────────────
+# Sinkhorn attention ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_noise_belongs_to_training_alone() -> None:
@@ -157,7 +157,7 @@ def test_sinkhorn_the_layers_of_the_public_implementation() -> None:
     assert ledger.total("params") == 39_479_840 - (16 + 128) * 512 - 6 * 512
 
 
-# Deformable attention: at its edges, on feature maps of any sizes, and beside transformers' encoder ───────────────────
+# Deformable attention ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 PRESET = "deformable-detr-encoder"
 MAPS = ((4, 6), (2, 3))

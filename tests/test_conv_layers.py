@@ -1,4 +1,4 @@
-"""Convolutions and pools of stems: what they read and refuse; norms, scales of residuals, sub-layers that widen."""
+"""Convolutions and pools of stems: what they read; norms, scales of residuals, sub-layers that widen."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Convolutional mixers: ConvNeXt, PoolFormer, causal and pooled kernels, bottlenecks, non-local blocks."""
+"""Convolutional mixers: what kernels read, causal and pooled ones, bottlenecks, non-local blocks."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from xfcost.torch_models.tracing.trace import trace
 KINDS = ("convnext", "conv", "bottleneck", "non_local")
 
 
-# PoolFormer: what kernels of any stride read, what mixes globally, and transformers' model beside ours ────────────────
+# PoolFormer ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @st.composite
@@ -81,7 +81,7 @@ def test_pooling_is_local_and_its_group_norms_are_global() -> None:
     assert {row.operation for row in ledger.rows if row.mixes and row.macs} == {"conv"}
 
 
-# Convolutions as sub-layers: on grids, what is refused, and how far stacks of the presets read ────────────────────────
+# Convolutions as sub-layers ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_causal_one_writes_its_zeros() -> None:
@@ -175,7 +175,7 @@ def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
         Bottleneck(stride=2, spatial=spatial).check(at(3, 4, dim=12))
 
 
-# The non-local block and SAGAN's layer: the rows in print, options that can't stand ───────────────────────────────────
+# The non-local block and SAGAN's layer ────────────────────────────────────────────────────────────────────────────────
 
 
 def rows(component: Mixer, place: Place) -> dict[str, Operation]:

@@ -24,7 +24,7 @@ from xfcost.mechanisms.spatial_reduction import ConvAttention, SpatialReduction
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
-# Spatial-reduction attention, PVT and PVT v2: at their edges, and beside transformers' models ─────────────────────────
+# Spatial-reduction attention, PVT and PVT v2 ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("pooled", range(1, 9))
@@ -104,7 +104,7 @@ def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str) -> None:
         weights.put(mixer.norm, f"{theirs}.layer_norm")
 
 
-# Convolutional feed-forward networks, depthwise convolutions and PVT v2: refusals, and transformers' models ───────────
+# Convolutional feed-forward networks, depthwise convolutions and PVT v2 ───────────────────────────────────────────────
 
 
 def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, atte
     hf.compare(theirs, ours, copied_pvt_v2, tolerance=1e-10)
 
 
-# Twins: the order of its sub-layers, its published figures' convention, and its forward in plain torch ────────────────
+# Twins ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 PRINTED = {
     "twins-pcpvt-s": 3.7, "twins-pcpvt-b": 6.4, "twins-pcpvt-l": 9.5, "twins-svt-s": 2.8, "twins-svt-b": 8.3,
@@ -222,7 +222,7 @@ def test_two_blocks_read_everything(tmp_path: Path) -> None:
     assert first[9] == frozenset(8 * y + x for y in range(4) for x in range(4))
 
 
-# Attention with convolutional projections and CvT: at its edges, and beside transformers' models ──────────────────────
+# Attention with convolutional projections and CvT ─────────────────────────────────────────────────────────────────────
 
 
 def test_a_query_is_made_of_its_neighbours() -> None:

@@ -40,7 +40,7 @@ from xfcost.torch_models.modules import MODULES, ModuleMaker
 KINDS = ("pooling_attention",)
 
 
-# The entry that pools by attention, under the contract of mixers (rows, trace, probe, reference, growth); vectors ─────
+# The entry that pools by attention, and vectors as an input ───────────────────────────────────────────────────────────
 
 POOLING_ATTENTION_WIDTH, OUT = 5, 6
 GRIDS = (Grid((1,)), Grid((7,)), Grid((3, 5)), Grid((2, 2), 1))
@@ -166,7 +166,7 @@ def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Pat
         exact(ledger)
 
 
-# Set Transformer's blocks: costs by the public code's formulas, and what sets ask of them: no order ───────────────────
+# Set Transformer's blocks ─────────────────────────────────────────────────────────────────────────────────────────────
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")
@@ -262,7 +262,7 @@ def test_the_point_cloud_preset_is_the_authors_model_but_for_its_first_projectio
     assert ledger.total("macs") == sum(macs for _, macs in parts) + n * channels * d + 3 * n * narrower * d
 
 
-# Perceiver IO beside transformers' own: parameters and MACs to the unit, the same numbers out of the same weights ─────
+# Perceiver IO ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LATENTS, PERCEIVER_WIDTH, HEADS, LAYERS, CLASSES = 5, 12, 3, 2, 7
 FEATURES = 3 + 2 * (2 * 64 + 1)

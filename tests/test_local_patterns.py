@@ -1,4 +1,4 @@
-"""Attention in windows and blocks of a sequence: what is refused and noted, and public models beside it."""
+"""Attention in windows and blocks of a sequence, and public models beside it."""
 
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from xfcost.torch_models.modules import MODULES
 KINDS = ("sliding", "block_sparse", "blockwise", "global_local")
 
 
-# Sliding windows: what is refused and noted, and transformers' Longformer beside it ───────────────────────────────────
+# Sliding windows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 at = partial(places.at, dim=8)
 
@@ -134,7 +134,7 @@ def test_the_small_character_model_s_windows_have_the_paper_s_mean() -> None:
     assert sum(windows) / 12 == pytest.approx(230, abs=1)
 
 
-# Block-sparse attention: the drawn blocks, the fall-back, and transformers' BigBird beside it ─────────────────────────
+# Block-sparse attention ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("r", [0, 1, 3, 5])
@@ -245,7 +245,7 @@ def test_bigbird_with_their_weights(
     assert 2 * (totals["macs"] + 2 * 2 * padding * 8 * 12 * 12) == counter.get_total_flops()
 
 
-# Blockwise local attention: one pattern by hand, what it refuses, how far it reaches, and other people's code ─────────
+# Blockwise local attention ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def stand(grid: Grid, dim: int = 6, *, fused: bool = False) -> Place:

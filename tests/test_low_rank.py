@@ -34,7 +34,7 @@ from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
 KINDS = ("low_rank", "nystrom", "compressed", "synthesizer", "token_mlp")
 
 
-# Low-rank attention: shared tables, what is static, the break-even, figures of public code ────────────────────────────
+# Low-rank attention ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def model(*blocks: dict[str, Any], length: int = 16, dim: int = 12) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_linformer_package(tmp_path: Path) -> None:
     assert ledger.total("macs") == 66_068_676_608
 
 
-# Nyström attention: the exact branch, padding, the inverse, and transformers' Nystromformer ───────────────────────────
+# Nyström attention ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def noise(*shape: int) -> Tensor:
@@ -202,7 +202,7 @@ def copy_weights(theirs: Any, ours: Any) -> None:
             sub.residual_norm.eps = norm_theirs.eps
 
 
-# Memory-compressed attention: its first tokens, the public package's figures, and options that can't be ───────────────
+# Memory-compressed attention ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_first_tokens_read_the_null_key_alone():
@@ -226,7 +226,7 @@ def test_the_public_package_s_figures():
     assert total(component, at(1024, dim=512), "macs") == 1_500_643_328
 
 
-# Synthetic attention: the paper's parameters, what stays as drawn, what is done once, options that can't be ───────────
+# Synthetic attention ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 FORMS: tuple[Any, ...] = ("dense", "random", "factorized_dense", "factorized_random")
 
@@ -277,7 +277,7 @@ def test_the_divisor_nearest_below_the_root(n: int, divisor: int) -> None:
     assert Synthesizer(heads=2, form="factorized_dense").factors(Grid((n,))) == (divisor, n // divisor)
 
 
-# MLP-Mixer, ResMLP and gMLP: weights bound to N, a plain model beside each ────────────────────────────────────────────
+# MLP-Mixer, ResMLP and gMLP ───────────────────────────────────────────────────────────────────────────────────────────
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
 

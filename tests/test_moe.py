@@ -32,7 +32,7 @@ from xfcost.torch_models.modules import MODULES
 KINDS = ("moe",)
 
 
-# Mixtures of experts: a plain loop over tokens and experts, what idles and what is dropped ────────────────────────────
+# Mixtures of experts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 GRIDS = (Grid((1,)), Grid((2,)), Grid((7,)), Grid((3, 5)), Grid((2, 4), 1))
 every_component = pytest.mark.parametrize("component", [*PACKED, *SLOTTED], ids=str)
@@ -214,7 +214,7 @@ def test_a_bias_of_the_choice_is_no_parameter_and_changes_no_weight() -> None:
     torch.testing.assert_close(with_bias(x_BND), without(x_BND), rtol=0, atol=0)
 
 
-# Mixtures of experts beside transformers: parameters of every size, MACs and outputs with their weights ───────────────
+# DeepSeek beside transformers, and active parameters ──────────────────────────────────────────────────────────────────
 #
 # Their experts run eager: the default kernel is one that counters miss.
 

@@ -16,8 +16,6 @@ from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
-# Numbers that must come out, each with its arithmetic; and specs that nobody foresaw, counted and traced alike ────────
-
 MIB, GIB = 2**20, 2**30
 
 
@@ -101,7 +99,7 @@ def test_attention_memory_of_vit_b16_eager_and_fused():
     assert half["per_head"] == 2 * 197**2
 
 
-# A spec that nobody foresaw composes -------------------------------------------------------------------------------
+# A spec that nobody foresaw composes ──────────────────────────────────────────────────────────────────────────────────
 
 
 def written(folder: Path, text: str) -> str:
@@ -212,7 +210,7 @@ def test_public_models_at_other_lengths(preset: str, length: str, params: int, m
     assert (ledger.total("params"), ledger.total("macs")) == (params, macs)
 
 
-# The lectures' claims about sequences: three ways of processing them, matrix multiplies, masks ────────────────────────
+# The lectures' claims about sequences ─────────────────────────────────────────────────────────────────────────────────
 
 THREE = ("common-lstm", "common-conv", "common-full")
 

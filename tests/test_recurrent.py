@@ -20,7 +20,7 @@ from xfcost.torch_models.running.recorder import Recorder
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 
-# Recurrent layers: beside torch.nn's own, their one node in a trace, and states handed to a decoder ───────────────────
+# Recurrent layers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
@@ -130,7 +130,7 @@ def test_a_first_layer_brings_the_width_to_the_stage_s(tmp_path: Path) -> None:
     assert counted_spec(spec, tmp_path).total("params") == 2 * (112 + 32) + 2 * (192 + 32)
 
 
-# Recurrent decoders that attend: RNNsearch by hand, steps side by side as one after the other, what is refused ────────
+# Recurrent decoders that attend ───────────────────────────────────────────────────────────────────────────────────────
 
 SEARCH = Gru(
     hidden=5, bias=False, reset="before", attend=Additive(hidden=3), start="backwards", readout=Maxout(hidden=2),

@@ -33,7 +33,7 @@ from xfcost.torch_models.shared.attention import Rotary, alibi, bucket_rows
 KINDS = ("relative", "compressive")
 
 
-# Transformer-XL's attention: its memory, how far it reaches, and the public code's figures ────────────────────────────
+# Transformer-XL's attention ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def twin_of(component: Mixer, where: Place, seed: int = 0) -> Any:
@@ -168,7 +168,7 @@ def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
     assert torch.equal(layer.core.position_bias(zeros).flatten(), torch.arange(6.0) + 6)
 
 
-# Compressive attention: its memories from segment to segment, and a public implementation's figures ───────────────────
+# Compressive attention ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Tensor, ...]) -> list[Tensor]:
@@ -253,7 +253,7 @@ def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> N
     assert ours.total("macs") == 57_193_529_344 + 6 * keys * 512 * 512  # W_R on every distance
 
 
-# Heads in groups, rotary positions, ALiBi and buckets: what is read once, what is shared, what is refused ─────────────
+# Heads in groups, rotary positions, ALiBi and buckets ─────────────────────────────────────────────────────────────────
 
 grouped_at = partial(places.at, dim=8)
 
@@ -339,7 +339,7 @@ def test_the_least_distance_that_stands() -> None:
         Full(heads=2, causal=True, bias=Buckets(count=32, distance=16)).check(grouped_at(10))
 
 
-# Values that are wider, or narrower, than keys: caches, traffic, and what is refused ──────────────────────────────────
+# Values that are wider, or narrower, than keys ────────────────────────────────────────────────────────────────────────
 
 value_width_at = partial(places.at, dim=12)
 

@@ -32,7 +32,7 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.reversible import ReversibleRun
 from xfcost.torch_models.timing.rows import row_seconds
 
-# Reversible residuals: the same numbers and gradients, no activations kept, rows that agree, and what is refused ──────
+# Reversible residuals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 REVERSIBLE_TOKENS, REVERSIBLE_DIM = 6, 12
 FULL = {"kind": "full", "heads": 3}
@@ -214,7 +214,7 @@ def test_a_sub_layer_that_changes_the_width_is_refused():
         check_block(("block",), parts, residual, Source("x.yaml"))
 
 
-# Reformer as a whole: chunked feed-forward, axial positions, and the public models that all its parts make ────────────
+# Reformer as a whole ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 REFORMER_DIM = 12
 

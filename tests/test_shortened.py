@@ -35,7 +35,7 @@ from xfcost.torch_models.modules import ModuleMaker
 KINDS = ("funnel",)
 
 
-# Funnel attention: where it shortens and where it doesn't, and transformers' model with its weights ───────────────────
+# Funnel attention ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 VOCABULARY, DIM, HIDDEN = 29, 12, 20
 
@@ -153,7 +153,7 @@ def last_state(model: nn.Module, tokens: Tensor) -> Tensor:
     return model(tokens).last_hidden_state
 
 
-# Conformer: what is refused and noted, `--N`, and its block beside transformers' Parakeet with the same weights ───────
+# Conformer ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 BLOCK: list[dict[str, Any]] = [
     {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},
@@ -284,7 +284,7 @@ def test_a_block_has_their_macs(tmp_path: Path) -> None:
     assert counter.get_total_flops() == 2 * ours
 
 
-# MViT and MViTv2: presets against a plain model, videos, and what is refused ──────────────────────────────────────────
+# MViT and MViTv2 ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 here = partial(places.at, dim=8)
 

@@ -160,7 +160,7 @@ def test_a_layer_runs_among_special_tokens_or_refuses_them(layer: type[Component
                 agree(among)
 
 
-# Memory tokens: learned tokens before the grid's, counted by every layer that follows ─────────────────────────────────
+# Memory tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 ENTRY_LAYER = {"kind": "memory_tokens", "count": 3}
@@ -326,7 +326,7 @@ def test_decode_steps_have_the_pairs_of_all_tokens_together(mechanism: type[Mixe
             )
 
 
-# Every row of every mechanism against its running leaf: kind, tokens read, the text of `reads`, content-dependence ────
+# Every row of every mechanism against its running leaf ────────────────────────────────────────────────────────────────
 
 
 class Example(NamedTuple):
@@ -419,7 +419,7 @@ def test_a_row_whose_leaf_shows_no_reading_reads_what_another_row_is_seen_to_rea
             assert reads in seen or reads[::2] == steps, f"{path} of {component}: no leaf was seen to read {row.reads}"
 
 
-# The text of `reads` is a formula, and gives the number ─────────────────────────────────────────────────────────────
+# The text of `reads` is a formula, and gives the number ───────────────────────────────────────────────────────────────
 
 
 def evaluated(text: str, letters: dict[str, int | float]) -> float:

@@ -40,7 +40,7 @@ from xfcost.torch_models.tracing.trace import trace
 KINDS = ("mamba2", "retention", "hyena", "kernel")
 
 
-# Mamba and RWKV-4: beside transformers with the same weights, their scans' one node, and what stays constant ──────────
+# Mamba and RWKV-4 ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 spot = partial(places.at, dim=8)
 
@@ -142,7 +142,7 @@ def test_the_state_that_is_told_does_not_grow() -> None:
     assert [sequential_steps(one, spot(100)) for one in (Mamba(), RwkvTime(), RwkvChannel())] == [100, 100, 1]
 
 
-# Mamba-2: beside transformers with the same weights, and what its chunks cost ─────────────────────────────────────────
+# Mamba-2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("groups", "tokens"), [(1, 11), (2, 16), (4, 3), (1, 1)])
@@ -175,7 +175,7 @@ def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
     assert parameters(theirs) == places.total(component, where, "params")
 
 
-# Retention: its three forms against each other, its scans' nodes, and what its form makes of its order ────────────────
+# Retention ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_decays_are_told_without_rounding() -> None:
@@ -222,7 +222,7 @@ def test_what_the_only_chunk_adds_has_no_gradient(tokens: int, tmp_path: Path) -
     assert (state, read) == ((0, macs) if tokens <= 4 else (2 * macs, 2 * macs))
 
 
-# Hyena: its transforms in a trace, its long convolution beside a direct one, and how it grows ─────────────────────────
+# Hyena ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_fixed_positions_bind_no_weights_to_a_length() -> None:
@@ -268,7 +268,7 @@ def test_it_runs_in_half_precision() -> None:
     assert bool(answer.isfinite().all())
 
 
-# Kernel attention: its three causal forms, FAVOR+'s estimate, what leaks and what doesn't, figures of public code ─────
+# Kernel attention ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> KernelAttention:

@@ -29,7 +29,7 @@ from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.trace import trace
 
-# ViT, Swin and GPT-2 against transformers: parameters to the unit, MACs, and outputs with the same weights ────────────
+# Swin and GPT-2 ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def theirs_swin(version: str = "Swin", **settings: Any) -> nn.Module:
@@ -92,7 +92,7 @@ def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) ->
     hf.compare(theirs, ours, copied_gpt2, tolerance=1e-10)
 
 
-# Swin V2: cosine scores, continuous position biases, clipped windows, and transformers' models beside ours ────────────
+# Swin V2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
@@ -190,7 +190,7 @@ def test_the_public_code_s_own_figure_to_the_unit(preset, figure):
     assert as_the_public_code_counts(counted(preset)) == figure
 
 
-# DeiT's second token and second classifier, beside transformers' code; positions that follow the resolution ───────────
+# DeiT's second token and second classifier, and positions that follow the resolution ──────────────────────────────────
 
 DEIT_CLASSES = 7
 BOTH = ["class_token", "distillation_token"]
@@ -252,7 +252,7 @@ def test_a_position_table_follows_the_resolution() -> None:
     assert [row.title for row in large.rows if row.bound] == ["Position table"]
 
 
-# CaiT beside a plain implementation out of the paper: talking heads, LayerScale, a stage for the class token alone ────
+# CaiT ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def cait_spec(**more: Any) -> dict[str, Any]:
