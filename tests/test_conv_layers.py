@@ -22,7 +22,7 @@ from xfcost.formulas.component import Embed, NormKind, Place, Residual
 from xfcost.formulas.conv_kernel import ConvKernel, kernel_of
 from xfcost.layers.feed_forward import Dense, Mlp, Norm, NormSubLayer
 from xfcost.layers.stems import ConvEmbed, Pool
-from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Part
 from xfcost.spec.placement import place
@@ -191,14 +191,6 @@ def test_n_goes_back_through_a_stem(tmp_path: Path) -> None:
         architecture = place(one, Run(tokens=(tokens,)))
         assert architecture.grid.tokens == tokens
         assert list(architecture.streams[0].input.sides) == image
-
-
-def test_an_n_that_padding_outgrows_is_refused(tmp_path: Path) -> None:
-    # one pixel, padded by 3 on either side: 7×7 at least
-    one = loaded(stem({"kind": "conv", "size": 1, "padding": 3}), tmp_path)
-    assert place(one, Run(tokens=(49,))).grid.tokens == 49
-    with pytest.raises((SpecError, UsageError), match="no input gives a grid of 6×6"):
-        place(one, Run(tokens=(36,)))
 
 
 @given(case=kernels())

@@ -249,13 +249,6 @@ def test_the_peak_of_chunks_is_what_is_told():
     assert 2 * hidden // 8 + stream * 7 // 8 < 2 * stream
 
 
-@pytest.mark.parametrize(("chunks", "tokens", "told"), [(4, 7, "4 chunks of up to 2"), (50, 7, "7 chunks of up to 1")])
-def test_chunks_need_not_divide_the_tokens(chunks, tokens, told):
-    (note,) = Mlp(chunks=chunks).notes(spot(tokens))
-    assert told in note
-    assert len(torch.empty(1, tokens, 1).chunk(chunks, dim=1)) == int(told.split()[0])
-
-
 def test_training_keeps_the_hidden_elements_of_chunks_unless_they_are_worked_out_again(tmp_path):
     kept = []
     for chunks, form in ((1, "ordinary"), (8, "ordinary"), (8, "reversible")):
