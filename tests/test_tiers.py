@@ -132,7 +132,32 @@ def test_what_a_tier_leaves_out_is_not_collected(monkeypatch: pytest.MonkeyPatch
     for name in ("quick", "rest", "all"):
         monkeypatch.setattr(tier, "chosen", name)
         found[name] = [one.values[0] for one in tiered(values, frozenset)]
-    assert found == {"quick": ["ab"], "rest": ["a", "b"], "all": values}
+    assert found == {"quick": ["ab"], "rest": values, "all": values}
+
+
+class Item:
+    """A case of a test, as pytest collects it."""
+
+    path, name, originalname = Path("test_x.py"), "test_it", "test_it"
+
+    def __init__(self, parameter: Any) -> None:
+        self.value, self.marks = parameter.values[0], {mark.name for mark in parameter.marks}
+
+    def get_closest_marker(self, name: str) -> bool | None:
+        return name in self.marks or None
+
+    def add_marker(self, mark: Any) -> None:
+        self.marks.add(mark.name)
+
+
+def test_every_case_runs_in_one_of_the_tiers_if_each_takes_long_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+    for name in ("quick", "rest"):
+        monkeypatch.setattr(tier, "chosen", name)
+        items: Any = [Item(one) for one in tiered(["a", "b", "c", "d", "ab"], frozenset)]
+        durations.thinned(items, {"test_x.py::test_it": durations.IN_QUICK / 2})
+        ran.append([one.value for one in items if tier.runs(rest=bool(one.get_closest_marker("rest")))])
+    assert ran == [["c", "d"], ["a", "b", "ab"]]  # of the three with every letter two take all its seconds
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,11 @@ def marked(values: Iterable[Any], needs: Callable[[Any], Needs]) -> list[Any]:
 
 
 def tiered(values: Iterable[Any], needs: Callable[[Any], Needs]) -> list[Any]:
-    """Of the `marked` parameters those that run in this tier: what is left out of it isn't collected either."""
-    return [one for one in marked(values, needs) if tier.runs(rest=bool(one.marks))]
+    """Of the `marked` parameters those that run in this tier: what the quick one leaves out isn't collected there.
+
+    The rest tier collects all: it runs what is left out of the choice, too, for the time that a case takes.
+    """
+    return [one for one in marked(values, needs) if tier.runs(rest=bool(one.marks)) or tier.chosen == "rest"]
 
 
 # Mechanisms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
