@@ -2,7 +2,6 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from contract import example, joined, make
 from places import at, total
-from refused import refusals
 from specs import architecture_of, counted
 from strategies import place_for
 from transformers_models import ours_of
@@ -23,10 +21,7 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import slope, sweep
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place
-from xfcost.layers.shift import Context, Shift
 from xfcost.layers.stems import Fold
-from xfcost.layers.tokens import AxisPosition
-from xfcost.ledger.errors import SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.window import Axial
@@ -40,12 +35,9 @@ from xfcost.torch_models.modules import MODULES
 KINDS = ("axial", "sparse")
 
 
-# Axial attention: along depth, its public figures, and sequences that are folded to stand on a grid ───────────────────
+# Axial attention ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 axial_at = partial(places.at, dim=DIM)
-
-
-# Lines -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -61,9 +53,6 @@ def test_attention_along_depth(causal, fused):
     assert joined(component, case.place, 2, "none").agreement.exact
 
 
-# Costs -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_public_image_transformer_s_attention_layers():
     # axial-attention 0.6.1, AxialImageTransformer(dim=128, depth=4, heads=8) on 32×32: 9,971,712 parameters,
     # 10,267,656,192 MACs. Of each of its 4·2 layers, the feed-forward is two 3×3 convolutions 128 -> 512 -> 128 under
@@ -75,35 +64,6 @@ def test_the_public_image_transformer_s_attention_layers():
     components = [Axial(axis=axis, heads=8, projection_bias=False) for axis in ("row", "column")]
     params = sum(total(component, spot, "params") + 2 * 128 + 128 for component in components)
     assert (4 * params, 4 * sum(total(component, spot, "macs") for component in components)) == theirs
-
-
-# Places ------------------------------------------------------------------------------------------------------------
-
-
-test_axial_places_that_can_not_be = refusals(
-    [
-        (Axial(axis="row", heads=1), axial_at(5), "kind", "the 5 tokens are not a grid of 2 or 3 axes; lay a sequence"),
-        (Axial(axis="all", heads=1), axial_at(2, 2, special=1), "kind", "expected no special tokens, got 1"),
-        (Axial(axis="depth", heads=1), axial_at(4, 5), "axis", r"20 \(4×5\) tokens; it could be 'row' or 'column'"),
-        (Axial(axis="row", heads=4), axial_at(4, 5), "heads", "4 does not divide the width 6"),
-        (
-            Fold(),
-            axial_at(197),
-            "kind",
-            r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)",
-        ),
-        (Fold(), axial_at(4, 5), "kind", "tokens are a grid already"),
-    ]
-)
-
-
-def test_an_oblong_grid_is_told():
-    component = Axial(axis="row", heads=1)
-    assert list(component.notes(axial_at(8, 16))) == []
-    assert "far from square" in next(component.notes(axial_at(2, 32)))
-
-
-# Sequences ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("power", range(7, 17))
@@ -119,11 +79,6 @@ def test_every_power_of_two_folds_to_at_most_two_to_one(power):
     assert scores == 6 * n * (height + width) * 768
 
 
-def test_a_length_that_does_not_fold_is_refused_with_its_line():
-    with pytest.raises(SpecError, match=r"common-axial.yaml:\d+ embed\[2\].kind: 1009 tokens make no grid"):
-        place(load("common-axial"), Run(tokens=(1009,)))
-
-
 def test_growth_of_a_folded_sequence_is_measured_on_squares():
     # Inputs twice as long in both directions: 4 N, and √4 times the line.
     loaded = load("common-axial")
@@ -136,7 +91,7 @@ def test_growth_of_a_folded_sequence_is_measured_on_squares():
     assert ledgers.ended is None
 
 
-# The autoregressive Axial Transformer: an outer decoder, an inner one, and two shifts that keep pixels in order ───────
+# The autoregressive Axial Transformer ─────────────────────────────────────────────────────────────────────────────────
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
 # its output goes down by a row; the inner one reads the pixels, shifted right, to the left in their row.
@@ -160,14 +115,6 @@ decoder:
         - {repeat: 2, blocks: [[{kind: axial, axis: row, heads: 2}, {kind: mlp, ratio: 1}]]}
 """
 RIGHT, CONTEXT = "{kind: shift, axis: row}", "{kind: context, shift: column}"
-N, W = 12, 4
-
-
-def written(tmp_path, right: str = RIGHT, context: str = CONTEXT) -> str:
-    text = TWO_STAGES.replace("SHIFT_RIGHT, ", f"{right}, " if right else "").replace("CONTEXT", context)
-    file = tmp_path / "axial.yaml"
-    file.write_text(text)
-    return str(file)
 
 
 class Alike(nn.Module):
@@ -181,60 +128,23 @@ class Alike(nn.Module):
         return self.model(image, image)
 
 
-def seen(file: str) -> tuple[frozenset[int], ...]:
-    """The pixels that every output pixel of the whole model reads."""
-    model = Alike(build(architecture_of(file), "cpu").model)
-    return probe(model, (torch.zeros(1, 6, 3, 4),), tokens=(2, 3), out_tokens=(1,)).reads
-
-
-def test_a_pixel_reads_exactly_the_pixels_before_it(tmp_path):
-    # In raster order, as Π p(x_i | x_1 … x_{i-1}) wants it: all rows above through the outer decoder, the row's own
-    # pixels left of it through the inner one. The first pixel reads nothing.
-    assert seen(written(tmp_path)) == tuple(frozenset(range(pixel)) for pixel in range(N))
-
-
-def test_without_the_shift_right_a_pixel_reads_itself(tmp_path):
-    assert seen(written(tmp_path, right="")) == tuple(frozenset(range(pixel + 1)) for pixel in range(N))
-
-
-def test_without_the_shift_down_a_pixel_reads_its_whole_row(tmp_path):
-    leaking = seen(written(tmp_path, context="{kind: context}"))
-    assert leaking == tuple(frozenset(range((pixel // W + 1) * W)) for pixel in range(N))
-
-
-# The parts ---------------------------------------------------------------------------------------------------------
-
-
-axial_transformer_at = partial(places.at, dim=2)
-
-
-MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
-
-
-test_axial_transformer_places_that_can_not_be = refusals(
+@pytest.mark.parametrize(
+    ("right", "context", "read"),
     [
-        (Shift(axis="column"), axial_transformer_at(5), "axis",
-         "'column' is not an axis of the 5 tokens; it could be 'row'"),
-        (Shift(axis="row"), axial_transformer_at(2, 2, special=1), "axis", "expected no special tokens, got 1"),
-        (Context(shift="depth"), axial_transformer_at(2, 3, **MEMORY), "shift", "'depth' is not an axis"),
-        (Context(), axial_transformer_at(2, 3), "kind", "the spec has no `encoder:`"),
-        (Context(), axial_transformer_at(3, 2, **MEMORY), "kind",
-         r"encoder gives 6 \(2×3\) tokens of width 2, here are 6 \(3×2\)"),
-        (Context(), axial_transformer_at(2, 3, **MEMORY | {"memory_dim": 4}), "kind",
-         "of width 4, here are .* of width 2"),
-        (AxisPosition(), axial_transformer_at(5), "kind", "needs a 2-D grid .* not 5; lay a sequence out"),
-        (AxisPosition(), axial_transformer_at(2, 2, special=1), "kind", r"not 4 \(2×2\) \+ 1"),
-    ]
-)  # fmt: skip
-
-
-def test_a_decoder_that_adds_the_encoder_s_output_reads_it(tmp_path):
-    architecture_of(written(tmp_path))
-    with pytest.raises(SpecError, match=r"decoder: no sub-layer reads the encoder's output"):
-        architecture_of(written(tmp_path, context="{kind: mlp}"))
-
-
-# The published model -----------------------------------------------------------------------------------------------
+        # in raster order, as Π p(x_i | x_1 … x_{i-1}) wants it: all rows above through the outer decoder, the row's own
+        # pixels left of it through the inner one
+        (RIGHT, CONTEXT, lambda pixel: pixel),
+        ("", CONTEXT, lambda pixel: pixel + 1),
+        (RIGHT, "{kind: context}", lambda pixel: (pixel // 4 + 1) * 4),
+    ],
+    ids=["both shifts", "without the shift right", "without the shift down"],
+)
+def test_a_pixel_reads_exactly_the_pixels_before_it(right, context, read, tmp_path):
+    file = tmp_path / "axial.yaml"
+    file.write_text(TWO_STAGES.replace("SHIFT_RIGHT, ", f"{right}, " if right else "").replace("CONTEXT", context))
+    model = Alike(build(architecture_of(str(file)), "cpu").model)
+    seen = probe(model, (torch.zeros(1, 6, 3, 4),), tokens=(2, 3), out_tokens=(1,))
+    assert seen.reads == tuple(frozenset(range(read(pixel))) for pixel in range(12))
 
 
 def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
@@ -247,40 +157,25 @@ def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
     assert ledger.metadata.tokens == "encoder 4,096 (64×64) + decoder 4,096 (64×64)"
 
 
-# iGPT beside transformers' code, which has the biases of GPT-2 that the authors' code hasn't; the learned start ───────
-
-COLOURS, WIDTH, LAYERS = 11, 12, 2
-
-
-def igpt_spec(length: int) -> dict[str, Any]:
-    return {
-        "input": {"kind": "tokens", "vocabulary": COLOURS, "length": length},
-        "residual": {"norm": "rms_norm"},
-        "embed": [{"kind": "token"}, {"kind": "shift", "axis": "row", "start": "learned"}, {"kind": "position"}],
-        "stages": [
-            {
-                "dim": WIDTH,
-                "depth": LAYERS,
-                "block": [
-                    {"kind": "full", "heads": 3, "causal": True, "projection_bias": False},
-                    {"kind": "mlp", "act": "gelu_quick", "bias": False},
-                ],
-            }
-        ],
-        "head": {"kind": "language_model", "norm": "rms_norm"},
-    }
+# iGPT ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_no_pixel_is_read_before_its_turn(tmp_path: Path) -> None:
     """The scores of pixel n depend on those before it alone."""
-    architecture, live = ours_of(igpt_spec(7), tmp_path, dtype="float64")
+    block = [{"kind": "full", "heads": 3, "causal": True, "projection_bias": False}, {"kind": "mlp", "bias": False}]
+    spec = {
+        "input": {"kind": "tokens", "vocabulary": 11, "length": 7},
+        "embed": [{"kind": "token"}, {"kind": "shift", "axis": "row", "start": "learned"}, {"kind": "position"}],
+        "stages": [{"dim": 12, "depth": 2, "block": block}],
+    }
+    architecture, live = ours_of(spec, tmp_path, dtype="float64")
     stream = live.model.streams[0]
     behind = nn.Sequential(*list(stream.embed)[1:], *[sublayer for block in stream.stages[0].run for sublayer in block])
-    x = torch.randn(1, architecture.grid.total, WIDTH, dtype=torch.float64)
+    x = torch.randn(1, architecture.grid.total, 12, dtype=torch.float64)
     assert probe(behind, (x,)).reads == tuple(frozenset(range(n)) for n in range(7))
 
 
-# Sparse Transformer's patterns: the paper's figures, its two orders of factors, what is refused and told ──────────────
+# Sparse Transformer's patterns ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def strided(stride: int, integration: str = "merged", *, causal: bool = True, **more: int) -> Sparse:
@@ -297,9 +192,6 @@ def listed(component: Sparse, n: int, *tokens: int) -> list[list[int]]:
 
 def figure(component: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -> int:
     return sum(getattr(row, quantity) for row in component.operations(at(n, dim=dim)) if row.path in rows)
-
-
-# Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -338,9 +230,6 @@ def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None
     assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
 
 
-# Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class Layers(nn.Module):
     """One layer per component, each with its shortcut."""
 
@@ -354,32 +243,24 @@ class Layers(nn.Module):
         return x
 
 
-def reaches_everything(n: int, *components: Sparse) -> bool:
-    """Does every token depend on all tokens up to itself?"""
-    seen = probe(Layers(n, *components), (torch.zeros(1, n, 6),)).reads
-    return all(reads == frozenset(range(token + 1)) for token, reads in enumerate(seen))
+BLOCK, SUMMARY, MERGED, SPLIT = (fixed(4, 1, how) for how in ("local", "long", "merged", "heads"))
+LOCAL, JUMPS, STRIDED = (strided(4, how) for how in ("local", "long", "merged"))
 
 
-def test_block_then_summary_reaches_everything_in_two_layers_the_other_way_in_three() -> None:
-    block, summary = fixed(4, 1, "local"), fixed(4, 1, "long")
-    assert reaches_everything(16, block, summary)
-    assert not reaches_everything(16, summary, block)
-    assert reaches_everything(16, summary, block, summary)
-    assert not reaches_everything(16, block, block, block)
-
-
-def test_strided_layers_reach_everything_in_two_whichever_comes_first() -> None:
-    local, jumps = strided(4, "local"), strided(4, "long")
-    assert reaches_everything(16, local, jumps)
-    assert reaches_everything(16, jumps, local)
-    assert not reaches_everything(16, jumps, jumps, jumps)
-    assert reaches_everything(16, strided(4), strided(4))
-
-
-def test_merged_and_split_heads_reach_everything_in_two_layers() -> None:
-    assert not reaches_everything(16, fixed(4, 1))
-    assert reaches_everything(16, fixed(4, 1), fixed(4, 1))
-    assert reaches_everything(16, fixed(4, 1, "heads"), fixed(4, 1, "heads"))
+@pytest.mark.parametrize(
+    ("layers", "everything"),
+    [
+        # block then summary reaches everything in two layers, the other way in three
+        ([BLOCK, SUMMARY], True), ([SUMMARY, BLOCK], False), ([SUMMARY, BLOCK, SUMMARY], True), ([BLOCK] * 3, False),
+        # strided layers in two, whichever comes first
+        ([LOCAL, JUMPS], True), ([JUMPS, LOCAL], True), ([JUMPS] * 3, False), ([STRIDED] * 2, True),
+        # so do merged and split heads
+        ([MERGED], False), ([MERGED] * 2, True), ([SPLIT] * 2, True),
+    ],
+)  # fmt: skip
+def test_layers_that_reach_everything(layers: list[Sparse], *, everything: bool) -> None:
+    seen = probe(Layers(16, *layers), (torch.zeros(1, 16, 6),)).reads
+    assert all(reads == frozenset(range(token + 1)) for token, reads in enumerate(seen)) is everything
 
 
 @pytest.mark.parametrize("integration", ["local", "long", "merged", "heads"])
@@ -403,29 +284,3 @@ def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused:
     y.sum().backward()
     assert x.grad.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
-
-
-# Refused, told ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-test_what_can_not_be_is_refused = refusals(
-    [
-        (Sparse(heads=1, pattern="strided", stride=4, summary=1), "summary", "strided pattern has no summary cells"),
-        (Sparse(heads=1, pattern="fixed", stride=4), "summary", "needs the number of summary cells"),
-        (Sparse(heads=1, pattern="fixed", stride=4, summary=5), "summary", "5 cells do not fit a block of 4"),
-        (Sparse(heads=3, pattern="strided", stride=4, integration="heads"), "heads", "3 is odd"),
-    ],
-    at(8),
-)
-
-
-def test_what_a_reader_must_know_is_told() -> None:
-    (grows,) = strided(128, "long").notes(at(4096))
-    assert "here about 64" in grows
-    assert "at a stride of 128, whatever N, the long factor is N²/128" in grows
-    assert list(strided(4, "local").notes(at(8))) == []
-    padded, cells, fused, both = fixed(4, 2, causal=False).notes(at(9, fused=True))
-    assert padded.startswith("9 tokens padded to whole blocks of 4: 3 positions more")
-    assert "2 summary cells of a block 2 times it" in cells
-    assert "it runs eager, and is counted so" in fused
-    assert "tokens on both sides" in both

@@ -15,74 +15,38 @@ from cases.chosen import several
 from contract import example, make
 from places import rows_of
 from specs import architecture_of, counted
-from strategies import place_for
 from transformers_models import TheirWeights, transformers
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.grid import Grid, largest_map, map_levels
 from xfcost.mechanisms.deformable import Deformable
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sorting import Lsh, Sinkhorn
 from xfcost.torch_models.build import build
-from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
-from xfcost.torch_models.mechanisms.sorting import LshAttention, SinkhornAttention
+from xfcost.torch_models.mechanisms.routing import DECAY
+from xfcost.torch_models.modules import MODULES
 
 # `--kind` of one of these selects this file
 KINDS = ("lsh", "routing", "sinkhorn", "deformable")
 
 
-# LSH attention: buckets, what it refuses and notes, growth, leaks, and transformers' Reformer ─────────────────────────
+# LSH attention ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DIM, HEADS = 12, 3
 
 
-def lsh_torch_module(component: Lsh, tokens: int, device: str = "cpu") -> LshAttention:
+def made(component: Any, spot: Place) -> Any:
     torch.manual_seed(0)
-    with torch.device(device):
-        return LshAttention(component, place_for(component, Grid((tokens,)), dim=DIM)).double().eval()
+    return MODULES[type(component)](component, spot).double().eval()
 
 
-# What is refused, what is told ───────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(("buckets", "odd"), [(7, 7), ([4, 9], 9)])
-def test_odd_buckets_are_refused(buckets, odd):
-    component = Lsh(heads=3, buckets=buckets)
-    with pytest.raises(ComponentError, match=rf"{odd} is odd.*it could be {odd - 1} or {odd + 1}") as refused:
-        component.check(place_for(component, Grid((128,)), dim=DIM))
-    assert refused.value.field == "buckets"
-
-
-def test_exact_causality_is_refused_and_a_decoder_is_approximate():
-    component = Lsh(heads=3, causal=True)
-    with pytest.raises(ComponentError, match="later tokens are hashed and sorted too") as refused:
-        component.check(place_for(component, Grid((128,)), dim=DIM))
-    assert refused.value.field == "causal"
+def test_a_decoder_is_approximately_causal():
     assert Lsh(heads=3).with_stream_defaults(decoder=True).causal == "approximate"
     assert Lsh(heads=3).with_stream_defaults(decoder=False).causal is False
 
 
-def notes(component: Lsh, tokens: int) -> list[str]:
-    return list(component.notes(place_for(component, Grid((tokens,)), dim=DIM)))
-
-
-def test_padding_fallback_and_quadratic_hashing_are_told():
-    component = Lsh(heads=3, bucket=64, buckets=[4, 8])
-    assert notes(component, 128) == []
-    assert notes(component, 64) == ["64 tokens fit one chunk of 64: nothing is hashed or sorted, attention is full"]
-    (padding,) = notes(component, 130)
-    assert padding.startswith("130 tokens padded to 192 for chunks of 64: 62 padding tokens")
-    (quadratic,) = notes(Lsh(heads=3, bucket=64), 256)
-    assert quadratic.startswith("2N/64 = 8 buckets: hashing multiplies every token by 4 columns")
-    (leak,) = notes(Lsh(heads=3, bucket=64, buckets=8, causal="approximate"), 256)
-    assert leak.startswith("causal: approximate")
-
-
-# What it does ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_equal_queries_share_a_bucket_and_opposite_ones_never():
-    module = lsh_torch_module(Lsh(heads=1, rounds=8, bucket=4, buckets=[4, 6]), 24)
+    module = made(Lsh(heads=1, rounds=8, bucket=4, buckets=[4, 6]), places.at(24, dim=DIM))
     query = torch.randn(1, 1, 1, DIM, dtype=torch.float64)
     x_BHPK = torch.randn(1, 1, 24, DIM, dtype=torch.float64)
     x_BHPK[:, :, 3], x_BHPK[:, :, 17], x_BHPK[:, :, 20] = query[:, :, 0], 5 * query[:, :, 0], -query[:, :, 0]
@@ -94,26 +58,18 @@ def test_equal_queries_share_a_bucket_and_opposite_ones_never():
     assert len(bucket_RP.unique()) > 8
 
 
-# transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_half_precision_masks_without_overflow():
-    module = lsh_torch_module(Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate"), 10).half()
+    module = made(Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate"), places.at(10, dim=DIM)).half()
     answer: Tensor = module(torch.randn(1, 10, DIM, dtype=torch.float16))
     assert answer.isfinite().all()
 
 
-# Routing attention: its clusters, its options, its fallbacks, and what makes its order ────────────────────────────────
+# Routing attention ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 at = partial(places.at, dim=8)
 
 
-def routing_torch_module(component: Routing, spot: Place) -> RoutingAttention:
-    torch.manual_seed(0)
-    return RoutingAttention(component, spot).double().eval()
-
-
-def routing_tokens(n: int, dim: int = 8, batch: int = 1) -> Tensor:
+def tokens_of(n: int, dim: int = 8, batch: int = 1) -> Tensor:
     return torch.randn(batch, n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
@@ -132,37 +88,21 @@ def test_clusters_and_their_windows(options: dict[str, int], sizes: tuple[int, i
     assert Routing(heads=2, **options).sizes(Grid((100,)))[:2] == sizes
 
 
-@pytest.mark.parametrize(
-    ("options", "field", "message"),
-    [
-        ({"local_heads": 2, "window": 4}, "local_heads", "2 of 2 heads are local, and none is left to route"),
-        ({"local_heads": 1}, "local_heads", "give `local_window`"),
-        ({"causal": True}, "causal", "write causal: approximate"),
-    ],
-)
-def test_what_can_not_be_is_refused(options: dict[str, Any], field: str, message: str) -> None:
-    with pytest.raises(ComponentError, match=message) as refused:
-        Routing(heads=2, **options).check(at(16))
-    assert refused.value.field == field
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared: bool) -> None:
-    module = routing_torch_module(Routing(heads=1, clusters=2, shared_qk=shared), at(6))
+    module = made(Routing(heads=1, clusters=2, shared_qk=shared), at(6))
     before = module.distances.centroids_HCK.clone()
-    module(routing_tokens(6))
+    module(tokens_of(6))
     assert torch.equal(module.distances.centroids_HCK, before)
     module.train()
-    module(routing_tokens(6)).sum().backward()
-    members: dict[int, Tensor] = {0: torch.zeros(8).double(), 1: torch.zeros(8).double()}
-    sides = module.qv(routing_tokens(6)).chunk(2, -1)[:1] if shared else module.qkv(routing_tokens(6)).chunk(3, -1)[:2]
+    module(tokens_of(6)).sum().backward()
+    members = torch.zeros(2, 8).double()
+    sides = module.qv(tokens_of(6)).chunk(2, -1)[:1] if shared else module.qkv(tokens_of(6)).chunk(3, -1)[:2]
     for vector in F.normalize(torch.cat(sides, dim=1)[0], dim=-1):
         members[int((before[0] @ vector).argmax())] += vector
-    for cluster, mean in members.items():
-        expected = (
-            before[0, cluster] if not mean.any() else DECAY * before[0, cluster] + (1 - DECAY) * mean / mean.norm()
-        )
-        torch.testing.assert_close(module.distances.centroids_HCK[0, cluster], expected, rtol=1e-12, atol=1e-12)
+    for was, mean, now in zip(before[0], members, module.distances.centroids_HCK[0], strict=True):
+        expected = DECAY * was + (1 - DECAY) * mean / mean.norm() if mean.any() else was
+        torch.testing.assert_close(now, expected, rtol=1e-12, atol=1e-12)
     assert not any("centroids" in name for name, _ in module.named_parameters())
 
 
@@ -170,17 +110,7 @@ def test_memory_keys_stand_per_cluster() -> None:
     # Causal and not shared: 4 clusters, 2 heads of 4, one key and one value each; more tokens, more clusters.
     component = Routing(heads=2, causal="approximate")
     assert [rows_of(component, at(n))["memory_keys"].params for n in (16, 64)] == [2 * 4 * 4, 2 * 8 * 4]
-    assert any("1 memory key(s)" in note for note in component.notes(at(16)))
     assert rows_of(component, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
-
-
-def test_notes_tell_where_the_order_in_print_fails() -> None:
-    notes = [" ".join(Routing(heads=2, **sizes).notes(at(1024))) for sizes in ({}, {"window": 64}, {"clusters": 16})]
-    assert "N√N needs" not in notes[0]
-    assert "the distances cost N²·d/w; N√N needs w = √N, here 32" in notes[1]
-    assert "attention costs N²·d/k; N√N needs k = √N, here 32" in notes[2]
-    padded = Routing(heads=2, local_heads=1, local_window=100)
-    assert any("pad 1024 tokens to 1100" in note for note in padded.notes(at(1024)))
 
 
 def test_routing_the_layers_of_the_public_implementation() -> None:
@@ -199,37 +129,14 @@ def test_routing_the_layers_of_the_public_implementation() -> None:
     assert macs["scores"] + macs["weighted_sum"] == 134_217_728
 
 
-# Sinkhorn attention: what is sorted and how, its orders, and the public implementation's figures ──────────────────────
-
-
-def sinkhorn_torch_module(component: Sinkhorn, spot: Place) -> SinkhornAttention:
-    torch.manual_seed(0)
-    return SinkhornAttention(component, spot).double().eval()
-
-
-def sinkhorn_tokens(n: int, dim: int = 8) -> Tensor:
-    return torch.randn(1, n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-def test_sortcut_is_never_causal() -> None:
-    with pytest.raises(ComponentError, match="later ones too; write causal: false") as refused:
-        Sinkhorn(heads=2, sortcut=2, causal=True).check(at(12))
-    assert refused.value.field == "sortcut"
+# Sinkhorn attention ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_noise_belongs_to_training_alone() -> None:
-    module = sinkhorn_torch_module(Sinkhorn(heads=2, block=4), at(12))
-    assert torch.equal(module(sinkhorn_tokens(12)), module(sinkhorn_tokens(12)))
+    module = made(Sinkhorn(heads=2, block=4), at(12))
+    assert torch.equal(module(tokens_of(12)), module(tokens_of(12)))
     module.train()
-    assert not torch.equal(module(sinkhorn_tokens(12)), module(sinkhorn_tokens(12)))
-
-
-def test_notes() -> None:
-    free, cut = Sinkhorn(heads=2, block=64), Sinkhorn(heads=2, block=64, sortcut=2)
-    assert list(free.notes(at(4096))) == ["sorting 64 blocks softly costs N²·d/b; N√N needs b = √N, here 64"]
-    assert "100 tokens padded to 128, whole blocks of 64" in next(free.notes(at(100)))
-    assert list(cut.notes(at(4096))) == ["2 of 64 sorted blocks are read; scoring blocks stays N²·d/b²"]
-    assert any("rows of the sorting" in note for note in Sinkhorn(heads=2, causal=True).notes(at(64)))
+    assert not torch.equal(module(tokens_of(12)), module(tokens_of(12)))
 
 
 def test_sinkhorn_the_layers_of_the_public_implementation() -> None:
@@ -250,7 +157,7 @@ def test_sinkhorn_the_layers_of_the_public_implementation() -> None:
     assert ledger.total("params") == 39_479_840 - (16 + 128) * 512 - 6 * 512
 
 
-# Deformable attention: at its edges, on feature maps of any sizes, and beside transformers' encoder ───────────────────
+# Deformable attention ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 PRESET = "deformable-detr-encoder"
 MAPS = ((4, 6), (2, 3))
@@ -258,9 +165,6 @@ MAPS = ((4, 6), (2, 3))
 
 def deformable_at(grid: Grid, dim: int = 6) -> Place:
     return Place(grid=grid, dim=dim, out_dim=dim)
-
-
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -279,38 +183,6 @@ def test_a_head_reads_as_many_tokens_as_it_says(points: int, grid: Grid, most: i
     read = sum((module.sample(places, values) != before).any(-1).any(-1).int() for values in without)
     (declared,) = (row.reads_tokens for row in component.operations(spot) if row.path == "sample")
     assert read.max() == declared == most
-
-
-# Places ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("component", "grid", "field", "text"),
-    [
-        (Deformable(heads=4), Grid((4, 4)), "heads", "4 does not divide the width 6"),
-        (Deformable(heads=2), Grid((4, 4), 1), "kind", "points lie on feature maps: expected no special tokens, got 1"),
-        (Deformable(heads=2), Grid((16,)), "kind", "an image's grid or an input of kind feature_maps, got 16 tokens"),
-        (Deformable(heads=2), Grid((2, 3, 4)), "kind", "of two axes: .* got 24 .2×3×4. tokens"),
-        (Deformable(heads=2, causal=True), Grid((4, 4)), "causal", "its points lie on all sides of a token"),
-    ],
-)
-def test_places_where_it_can_not_stand(component: Deformable, grid: Grid, field: str, text: str) -> None:
-    with pytest.raises(ComponentError, match=text) as refused:
-        component.check(deformable_at(grid))
-    assert refused.value.field == field
-
-
-def test_it_has_no_decode_step() -> None:
-    with pytest.raises(SpecError, match="'deformable' reads later tokens, so nothing can be cached"):
-        architecture_of(PRESET, mode="decode")
-
-
-def test_a_class_token_between_maps_and_points_is_refused() -> None:
-    with pytest.raises(SpecError, match="expected no special tokens, got 1"):
-        architecture_of(PRESET, 'embed=[{"kind": "class_token"}]')
-
-
-# Feature maps as an input ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_maps_are_halved_and_rounded_up() -> None:
@@ -343,12 +215,6 @@ def test_sizes_of_the_largest_map() -> None:
     ledgers = [counted(PRESET, "input.size=[16,24]"), counted(PRESET, tokens=(510,))]
     assert {ledger.metadata.tokens for ledger in ledgers} == {"510 (16×24, 8×12, 4×6, 2×3)"}
     assert ledgers[0].rows == ledgers[1].rows
-    # the size of an image is none of a map
-    with pytest.raises(UsageError, match="--size: Deformable DETR encoder takes feature maps, not the image behind"):
-        architecture_of(PRESET, size=(512, 512))
-
-
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def theirs(maps: tuple[tuple[int, int], ...], device: str = "cpu", **settings: Any) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Convolutional mixers: ConvNeXt, PoolFormer, causal and pooled kernels, bottlenecks, non-local blocks."""
+"""Convolutional mixers: what kernels read, causal and pooled ones, bottlenecks, non-local blocks."""
 
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,21 @@ from torch import nn
 from cases.base import Case
 from compared import given as conv_given
 from compared import referred
+from contract import OneStage
 from places import at, rows_of
-from refused import refusals
 from specs import architecture_of, counted
-from strategies import as_yaml, counted_spec
+from strategies import counted_spec
 from whole_probe import probe
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conv_kernel import ConvKernel, pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
 from xfcost.formulas.residual import squeezed_width
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.conv import AveragePool, ByteNet, Conv
+from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.non_local import NonLocal, Sagan
-from xfcost.mechanisms.residual_blocks import Bottleneck, ConvNext
+from xfcost.mechanisms.residual_blocks import Bottleneck
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -35,49 +35,7 @@ from xfcost.torch_models.tracing.trace import trace
 KINDS = ("convnext", "conv", "bottleneck", "non_local")
 
 
-# ConvNeXt: what is refused, a head that normalises behind the pool, transformers' model beside ours ───────────────────
-
-SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
-
-
-@pytest.mark.parametrize(
-    ("component", "spot", "message"),
-    [
-        (ConvNext(size=6), SPOT, "6 is even, and the kernel is centred; try 5 or 7"),
-        (ConvNext(ratio=0.25), SPOT, r"0.25·10 is not a whole width; give `hidden` instead"),
-        (ConvNext(), Place(grid=Grid((3, 4), 1), dim=10, out_dim=10), "expected no special tokens, got 1"),
-    ],
-)
-def test_blocks_that_can_not_stand_are_refused(component: ConvNext, spot: Place, message: str) -> None:
-    with pytest.raises(ComponentError, match=message):
-        component.check(spot)
-
-
-def test_norm_after_pool_is_told_where_it_is_wrong(tmp_path: Path) -> None:
-    file = tmp_path / "one.yaml"
-    file.write_text(as_yaml({"extends": "poolformer-s12", "name": "one", "head": {"norm_after_pool": True}}))
-    with pytest.raises(SpecError, match=r"one\.yaml:\d+ head\.norm_after_pool: the group norm of one vector"):
-        architecture_of(str(file))
-
-
-# PoolFormer: what kernels of any stride read, what mixes globally, and transformers' model beside ours ────────────────
-
-
-def spot(grid: Grid, dim: int = 1) -> Place:
-    return Place(grid=grid, dim=dim, out_dim=dim)
-
-
-@pytest.mark.parametrize(
-    ("component", "grid", "message"),
-    [
-        (AveragePool(size=4), Grid((5, 5)), "4 is even, and the kernel is centred; try 3 or 5"),
-        (AveragePool(), Grid((5, 5), 1), "slides over a grid: expected no special tokens, got 1"),
-        (AveragePool(size=5), Grid((5, 5, 4)), "5 is larger than a side of the volume 5×5×4"),
-    ],
-)
-def test_pools_that_can_not_stand_are_refused(component: AveragePool, grid: Grid, message: str) -> None:
-    with pytest.raises(ComponentError, match=message):
-        component.check(spot(grid))
+# PoolFormer ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @st.composite
@@ -99,16 +57,8 @@ def test_what_a_kernel_of_any_stride_reads(drawn: tuple[ConvKernel, tuple[int, .
     # torch's unfold says which positions stand under every output; padding is 0, so tokens are numbered from 1.
     numbered = torch.arange(1.0, 1 + Grid(sides).tokens).reshape(1, 1, *sides)
     if len(sides) == 1:
-        numbered, kernel = (
-            numbered.unsqueeze(2),
-            ConvKernel(
-                *(
-                    (fill, *axis)
-                    for fill, axis in zip((1, 1, 0), (kernel.sides, kernel.stride, kernel.padding), strict=True)
-                )
-            ),
-        )
-        sides = (1, *sides)
+        numbered, sides = numbered.unsqueeze(2), (1, *sides)
+        kernel = ConvKernel((1, *kernel.sides), (1, *kernel.stride), (0, *kernel.padding))
     columns = nn.functional.unfold(numbered, kernel.sides, stride=kernel.stride, padding=kernel.padding)[0].T
     listed = [kernel.reads(sides, output) for output in range(len(columns))]
     assert [sorted(tokens) for tokens in listed] == [sorted(int(n) - 1 for n in column if n) for column in columns]
@@ -127,13 +77,11 @@ def test_pooling_is_local_and_its_group_norms_are_global() -> None:
     }
     # a group norm's statistics come from the content; nothing else that mixes does
     assert {row.operation for row in ledger.rows if row.content_dependent} == {"residual_norm", "norm"}
-    assert any("over all tokens: the norms of the residuals mix globally" in note for note in ledger.metadata.notes)
-    assert not any("mix globally" in note for note in counted("convnext-t").metadata.notes)
     # in MACs it mixes by the convolutions at its stem_layers alone
     assert {row.operation for row in ledger.rows if row.mixes and row.macs} == {"conv"}
 
 
-# Convolutions as sub-layers: on grids, what is refused, and how far stacks of the presets read ────────────────────────
+# Convolutions as sub-layers ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_causal_one_writes_its_zeros() -> None:
@@ -155,13 +103,10 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(component: Conv, grid: 
     where = Place(grid=grid, dim=4, out_dim=4)
     component.check(where)
     torch.manual_seed(0)
-    module, x = (
-        MODULES[Conv](component, where).double().requires_grad_(requires_grad=False),
-        torch.randn(2, grid.total, 4).double(),
-    )
-    torch.testing.assert_close(
-        module(x), referred(Case(component, where), conv_given(module), x), rtol=1e-11, atol=1e-12
-    )
+    module = MODULES[Conv](component, where).double().requires_grad_(requires_grad=False)
+    x = torch.randn(2, grid.total, 4).double()
+    plain = referred(Case(component, where), conv_given(module), x)
+    torch.testing.assert_close(module(x), plain, rtol=1e-11, atol=1e-12)
     told = [component.reads(grid, token) for token in range(grid.total)]
     assert probe(module, (x,)).reads == tuple(map(frozenset, told))
     assert sum(map(len, told)) == component.pairs(grid)
@@ -172,54 +117,23 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(component: Conv, grid: 
     assert traced.params == sum(row.params for row in rows.values())
 
 
-@pytest.mark.parametrize(
-    ("component", "where", "expected"),
-    [
-        (Conv(size=4), at(9), "size: 4 is even, and the kernel is centred; try 3 or 5, or causal: true"),
-        (Conv(causal=True), at(3, 3), r"causal: tokens of a grid (9 (3×3)) have no order; write causal: false"),
-        (Conv(), at(9, special=1), "kind: a kernel slides over a grid: expected no special tokens, got 1"),
-        (Conv(form="depthwise", act="glu"), at(9), "act: a gate halves the width, and a depthwise convolution"),
-        (ByteNet(), at(9, dim=7), "kind: 'bytenet' works at half the width, and 7 is odd"),
-    ],
-)
-def test_conv_what_can_not_stand_is_refused(component: Conv | ByteNet, where: Place, expected: str) -> None:
-    with pytest.raises(ComponentError) as refused:
-        component.check(where)
-    assert f"{refused.value.field}: {refused.value.message}".startswith(expected)
-
-
 def test_a_wider_output_projects_the_residual_stream(tmp_path: Path) -> None:
-    ledger = counted_spec(
-        {
-            "input": {"kind": "vectors", "channels": 6, "length": 5},
-            "residual": {"norm": "none"},
-            "stages": [{"dim": 8, "depth": 2, "block": [{"kind": "conv", "bias": False}]}],
-        },
-        tmp_path,
-    )
+    spec = {
+        "input": {"kind": "vectors", "channels": 6, "length": 5},
+        "residual": {"norm": "none"},
+        "stages": [{"dim": 8, "depth": 2, "block": [{"kind": "conv", "bias": False}]}],
+    }
     # 3·6·8 and the projection 6·8 + 8; then 3·8·8
-    assert ledger.total("params") == 144 + 56 + 192
+    assert counted_spec(spec, tmp_path).total("params") == 144 + 56 + 192
 
 
 def test_ten_dilated_blocks_read_as_far_as_their_dilations_sum() -> None:
     # 1 + 2·(1 + 2 + 4 + 8 + 16)·2 tokens after two sets of five.
     architecture = architecture_of("bytenet-lm", "stages.0.depth=10", "stages.0.dim=64", tokens=(150,))
-    stage = build(architecture, "cpu").model.get_submodule("streams.0.stages.0")
-
-    class Alone(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.it = stage
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.it(x, None)
-
-    seen = probe(Alone(), (torch.zeros(1, 150, 64),))
+    stage = OneStage(build(architecture, "cpu").model.get_submodule("streams.0.stages.0"))
+    seen = probe(stage, (torch.zeros(1, 150, 64),))
     assert seen.most == 125
     assert seen.reads[149] == frozenset(range(25, 150))
-
-
-# Strides and widths ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_first_version_strides_on_the_first_convolution():
@@ -228,10 +142,6 @@ def test_the_first_version_strides_on_the_first_convolution():
     assert first["conv1"].macs == later["conv1"].macs // 4 == 784 * 256 * 128
     assert all(first[name].macs == row.macs for name, row in later.items() if name != "conv1")
     assert [row.params for row in first.values()] == [row.params for row in later.values()]
-    assert list(Bottleneck(width=128, stride=2, stride_on="1x1").notes(place)) == [
-        "stride 2 on the first 1×1 convolution: 2352 of 3136 positions are read by nothing"
-    ]
-    assert not list(Bottleneck(width=128, stride=2).notes(place))
 
 
 @pytest.mark.parametrize(("width", "squeezed"), [(4, 1), (6, 2), (10, 2), (14, 4), (32, 8), (1232, 308)])
@@ -251,29 +161,6 @@ def test_receptive_fields_in_closed_form(stride):
         assert pairs_of_two_kernels(side, stride) == sum(map(len, near))
 
 
-# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"width": 3, "expansion": 4}, "expansion: means the same as `width`"),
-        ({"expansion": 5}, "expansion: 5 does not divide the stage's width 12; it could be 1, 2, 3, 4, 6"),
-        ({"width": 6, "groups": 4}, "groups: 4 does not divide the inner width 6; it could be 1, 2, 3, 6"),
-        ({"width": 6, "group_width": 4}, "group_width: 4 does not divide the inner width 6; it could be 1, 2, 3, 6"),
-        ({"width": 6, "groups": 2, "group_width": 3}, "group_width: means the same as `groups`"),
-        ({"squeeze": 0.01}, "squeeze: 0.01 of the width 12 is no channel at all; try 0.25"),
-    ],
-)
-def test_what_can_not_be_is_refused(options, message):
-    with pytest.raises(ComponentError) as refused:
-        Bottleneck(**options).check(at(4, 4, dim=12))
-    assert f"{refused.value.field}: {refused.value.message}".startswith(message)
-
-
-# Another mixer in place of the 3×3 ───────────────────────────────────────────────────────────────────────────────────
-
-
 class Shorter(LocalAttention, frozen=True, kw_only=True, tag="shorter"):
     """It leaves fewer positions than the shortcut."""
 
@@ -288,13 +175,7 @@ def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
         Bottleneck(stride=2, spatial=spatial).check(at(3, 4, dim=12))
 
 
-@pytest.mark.parametrize("options", [{"groups": 3}, {"group_width": 3}, {"squeeze": 0.25}])
-def test_what_belongs_to_the_3x3_is_refused_beside_another_mixer(options):
-    with pytest.raises(ComponentError, match="belongs to the 3×3 convolution"):
-        Bottleneck(spatial=LocalAttention(heads=1, size=3, position="none"), **options).check(at(4, 4, dim=12))
-
-
-# The non-local block and SAGAN's layer: the rows in print, options that can't stand ───────────────────────────────────
+# The non-local block and SAGAN's layer ────────────────────────────────────────────────────────────────────────────────
 
 
 def rows(component: Mixer, place: Place) -> dict[str, Operation]:
@@ -328,14 +209,12 @@ def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
     assert traced.unsupported == {}
 
 
-def test_what_fills_no_pool_is_not_read_and_told():
+def test_what_fills_no_pool_is_not_read():
     # 3×5 in pools of 2: one row of two pools; the last row and the last column go into no key.
     component, place = NonLocal(width=2, pool=2), at(3, 5, dim=6)
     assert list(component.reads(place.grid, 0)) == [0, 1, 2, 3, 5, 6, 7, 8]
     assert component.pairs(place.grid) == 15 * 8
     assert rows(component, place)["scores"].attention_entries == 15 * 2
-    assert "the last 1×1 positions along its axes go into no output" in next(component.notes(place))
-    assert list(NonLocal(width=2).notes(place)) == []
 
 
 SAGAN: list[tuple[dict[str, Any], int, int, tuple[int, int, int]]] = [
@@ -351,22 +230,3 @@ SAGAN: list[tuple[dict[str, Any], int, int, tuple[int, int, int]]] = [
 @pytest.mark.parametrize(("options", "side", "dim", "expected"), SAGAN)
 def test_sagan_layers_to_the_unit(options, side, dim, expected):
     assert totals(Sagan(**options), at(side, side, dim=dim)) == expected
-
-
-REFUSED: list[tuple[Mixer, Place, str, str]] = [
-    (NonLocal(), at(3, dim=7), "width", "7 is odd"),
-    (NonLocal(pool=2), at(1, 4, dim=8), "pool", "a kernel of 2×2 .* does not fit the grid 1×4"),
-    (NonLocal(pool=[2, 2]), at(1, 4, 4, dim=8), "pool", "expected one number, or 3"),
-    (NonLocal(pool=2), at(4, 4, dim=8, special=1), "pool", "expected no special tokens, got 1"),
-    (Sagan(), at(4, 4, dim=12), "reduction", "8 does not divide the width 12; it could be 1, 2, 3, 4, 6"),
-    (Sagan(reduction=2), at(4, 4, dim=12), "value_reduction", "8 does not divide the width 12"),
-    (
-        Sagan(output_projection=False),
-        at(4, 4, dim=16),
-        "output_projection",
-        "they are 2 wide; write value_reduction: 1",
-    ),
-]
-
-
-test_non_local_what_can_not_stand_is_refused = refusals(REFUSED)

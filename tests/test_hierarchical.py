@@ -14,20 +14,17 @@ from compared import given, referred
 from contract import OneStage
 from places import at, rows_of
 from references.local import windows
-from refused import refusals
 from specs import architecture_of, counted
 from transformers_models import CLASSES, TheirWeights, compare, ours_of, theirs_of
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms.conv import ConvMlp, DepthwiseConv
 from xfcost.mechanisms.spatial_reduction import ConvAttention, SpatialReduction
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
-# Spatial-reduction attention, PVT and PVT v2: at their edges, and beside transformers' models ─────────────────────────
+# Spatial-reduction attention, PVT and PVT v2 ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("pooled", range(1, 9))
@@ -61,15 +58,9 @@ def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size
         assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
 
 
-# At its edges ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
     component, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
     assert list(component.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
-    (note,) = component.notes(spot)
-    assert note.startswith("patches of 2×2 don't tile the grid 3×5: its last 1×1 rows and columns go into no key")
-    assert list(component.notes(at(4, 6))) == []
     module = MODULES[SpatialReduction](component, spot).double().eval()
     x_BND = torch.randn(1, 15, 6, dtype=torch.float64)
     changed = x_BND.clone()
@@ -78,27 +69,6 @@ def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
         differs = (module(x_BND) != module(changed)).any(-1)[0]
         torch.testing.assert_close(module(changed), referred(Case(component, spot), given(module), changed))
     assert differs.nonzero().flatten().tolist() == [4]
-
-
-def test_a_grid_below_the_pooled_one_is_told() -> None:
-    component = SpatialReduction(heads=2, pooled=7)
-    assert list(component.notes(at(14, 14))) == []
-    assert list(component.notes(at(3, 3))) == ["the grid 3×3 is pooled to more: 7×7 keys"]
-
-
-test_pvt_places_where_it_can_not_stand = refusals(
-    [
-        (SpatialReduction(heads=4), at(4, 4), "heads", "4 does not divide the width 6"),
-        (SpatialReduction(heads=1, reduction=2, pooled=7), at(8, 8), "pooled",
-         "`pooled` and `reduction` exclude each other"),
-        (SpatialReduction(heads=1, reduction=2), at(4, 4, special=1), "reduction",
-         r"expected no special tokens, got 1"),
-        (SpatialReduction(heads=1, pooled=2), at(4, 4, special=2), "pooled", r"expected no special tokens, got 2"),
-        (SpatialReduction(heads=1, reduction=8), at(7, 9), "reduction",
-         "do not fit the grid 7×9; it could be at most 7"),
-        (SpatialReduction(heads=1, causal=True), at(4, 4), "causal", "has no causal form: a key stands for a patch"),
-    ]
-)  # fmt: skip
 
 
 def test_pvt_on_other_grids() -> None:
@@ -110,52 +80,31 @@ def test_pvt_on_other_grids() -> None:
     assert keys == [25, 25, 25, 26]
     bound = {row.path: row.params for row in ledger.rows if row.bound}
     assert list(bound.values()) == [1600 * 64, 400 * 128, 100 * 320, 26 * 512]
+    assert counted("pvt-v2-b0").bound_params == 0
     # without the class token, as comparisons on the grid alone ask for
     alone = counted("pvt-tiny", extra_tokens=False)
     assert [row.reads_tokens for row in alone.rows if row.operation == "scores"] == [49] * 4
 
 
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
-
 PVT_SMALL: dict[str, Any] = {
-    "depths": [1, 2, 1, 2],
     "hidden_sizes": [6, 12, 12, 24],
+    "depths": [1, 2, 1, 2],
     "num_attention_heads": [1, 2, 3, 4],
     "mlp_ratios": [4, 3, 2, 2],
 }
 
 
-def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str, sr: str) -> None:
+def put_attention(mixer: Any, weights: hf.TheirWeights, theirs: str) -> None:
     weights.put(mixer.q, f"{theirs}.query")
     weights.put_joined(mixer.kv, f"{theirs}.key", f"{theirs}.value")
     if mixer.reduce is not None:
         for kind in ("weight", "bias"):
-            whole = weights.take(f"{theirs}.{sr}.{kind}")
+            whole = weights.take(f"{theirs}.spatial_reduction.{kind}")
             getattr(mixer.reduce, kind).copy_(whole.reshape(getattr(mixer.reduce, kind).shape))
         weights.put(mixer.norm, f"{theirs}.layer_norm")
 
 
-def pvt(*depths: int) -> nn.Module:
-    return hf.theirs_of("PvtForImageClassification", depths=depths)
-
-
-# Convolutional feed-forward networks, depthwise convolutions and PVT v2: refusals, and transformers' models ───────────
-
-
-@pytest.mark.parametrize("component", [ConvMlp, DepthwiseConv])
-def test_places_where_kernels_can_not_stand(component: Any) -> None:
-    with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5"):
-        component(size=4).check(at(4, 4))
-    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
-        component().check(at(4, 4, special=1))
-
-
-def test_no_weight_is_bound_to_the_resolution() -> None:
-    assert counted("pvt-v2-b0").bound_params == 0
-    assert counted("pvt-tiny").bound_params > 0
-
-
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+# Convolutional feed-forward networks, depthwise convolutions and PVT v2 ───────────────────────────────────────────────
 
 
 def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
@@ -163,19 +112,11 @@ def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
 
     def stage(number: int) -> dict[str, Any]:
         reduced = {"reduction": reductions[number]} if reductions else {"pooled": 7}
-        mixer = {"kind": "spatial_reduction", "heads": PVT_SMALL["num_attention_heads"][number]} | reduced
-        mlp = {
-            "kind": "conv_mlp",
-            "ratio": PVT_SMALL["mlp_ratios"][number],
-            "hidden_act": "none" if reductions else "relu",
-        }
-        stem_layers = [{"kind": "norm"}, {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
-        enter = {"enter": stem_layers} if number else {}
-        return enter | {
-            "dim": PVT_SMALL["hidden_sizes"][number],
-            "depth": PVT_SMALL["depths"][number],
-            "block": [mixer, mlp],
-        }
+        dim, depth, heads, ratio = (sizes[number] for sizes in PVT_SMALL.values())
+        mixer = {"kind": "spatial_reduction", "heads": heads} | reduced
+        mlp = {"kind": "conv_mlp", "ratio": ratio, "hidden_act": "none" if reductions else "relu"}
+        enter = [{"kind": "norm"}, {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}] if number else []
+        return {"enter": enter, "dim": dim, "depth": depth, "block": [mixer, mlp]}
 
     return {
         "input": {"kind": "image", "size": size},
@@ -197,7 +138,7 @@ def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
         for number, (mixer, mlp) in enumerate(stage.run):
             block = f"{there}.blocks.{number}"
             weights.put(mixer.residual_norm, f"{block}.layer_norm_1")
-            put_attention(mixer.inner, weights, f"{block}.attention", "spatial_reduction")
+            put_attention(mixer.inner, weights, f"{block}.attention")
             weights.put(mixer.inner.out, f"{block}.attention.proj")
             weights.put(mlp.residual_norm, f"{block}.layer_norm_2")
             weights.put(mlp.inner.fc1, f"{block}.mlp.dense1")
@@ -227,14 +168,7 @@ def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, atte
     hf.compare(theirs, ours, copied_pvt_v2, tolerance=1e-10)
 
 
-def pvt_v2(dims: list[int], ratios: list[int], depths: list[int], *, linear: bool = False) -> nn.Module:
-    return hf.theirs_of(
-        "PvtV2ForImageClassification", hidden_sizes=dims, mlp_ratios=ratios, depths=depths, linear_attention=linear,
-        num_labels=1000,
-    )  # fmt: skip
-
-
-# Twins: the order of its sub-layers, its published figures' convention, and its forward in plain torch ────────────────
+# Twins ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 PRINTED = {
     "twins-pcpvt-s": 3.7, "twins-pcpvt-b": 6.4, "twins-pcpvt-l": 9.5, "twins-svt-s": 2.8, "twins-svt-b": 8.3,
@@ -288,71 +222,7 @@ def test_two_blocks_read_everything(tmp_path: Path) -> None:
     assert first[9] == frozenset(8 * y + x for y in range(4) for x in range(4))
 
 
-# In plain torch ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def attention(q_BND: Tensor, k_BMD: Tensor, v_BMD: Tensor, heads: int) -> Tensor:
-    """One head after the other."""
-    parts = zip(*(part.chunk(heads, -1) for part in (q_BND, k_BMD, v_BMD)), strict=True)
-    return torch.cat([(q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v for q, k, v in parts], dim=-1)
-
-
-def normed(leaf: nn.Module, x: Tensor) -> Tensor:
-    return functional.layer_norm(x, x.shape[-1:], leaf.weight, leaf.bias)
-
-
-def mapped(leaf: nn.Module, x: Tensor) -> Tensor:
-    return x @ leaf.weight.T + leaf.bias
-
-
-def grouped(mixer: Any, x_BYXD: Tensor) -> Tensor:
-    """Windows of 2×2, one after the other."""
-    y_BYXD = torch.zeros_like(x_BYXD)
-    for top in range(0, x_BYXD.shape[1], 2):
-        for left in range(0, x_BYXD.shape[2], 2):
-            window = (slice(None), slice(top, top + 2), slice(left, left + 2))
-            q, k, v = mapped(mixer.qkv, x_BYXD[window].flatten(1, 2)).chunk(3, -1)
-            y_BYXD[window] = mapped(mixer.out, attention(q, k, v, 2)).unflatten(1, (2, 2))
-    return y_BYXD
-
-
-def subsampled(mixer: Any, x_BYXD: Tensor) -> Tensor:
-    """Keys of patches."""
-    keys = x_BYXD.flatten(1, 2)
-    if mixer.reduce is not None:
-        stride = mixer.reduce.weight.shape[-1]
-        reduced = functional.conv2d(x_BYXD.permute(0, 3, 1, 2), mixer.reduce.weight, mixer.reduce.bias, stride)
-        keys = normed(mixer.norm, reduced.flatten(2).mT)
-    k, v = mapped(mixer.kv, keys).chunk(2, -1)
-    attended = attention(mapped(mixer.q, x_BYXD.flatten(1, 2)), k, v, 2)
-    return mapped(mixer.out, attended).unflatten(1, x_BYXD.shape[1:3])
-
-
-def plain(model: Any, image: Tensor) -> Tensor:
-    """Twins-SVT as its paper draws it (figure 2), its weights those of our model."""
-    stream, x = model.streams[0], image
-    for index, stage in enumerate(stream.stages):
-        (entry,) = stage.enter if index else stream.embed
-        leaf = entry.conv if index else entry.projection
-        x = functional.conv2d(x, leaf.weight, leaf.bias, stride=leaf.weight.shape[-1])
-        x_BYXD = normed(entry.norm, x.permute(0, 2, 3, 1))
-        for mixer, mlp, *positions in stage.run:
-            mix = grouped if positions else subsampled
-            x_BYXD = x_BYXD + mix(mixer.inner, normed(mixer.residual_norm, x_BYXD))
-            hidden = functional.gelu(mapped(mlp.inner.fc1, normed(mlp.residual_norm, x_BYXD)))
-            x_BYXD = x_BYXD + mapped(mlp.inner.fc2, hidden)
-            for encoder in positions:
-                kernel = encoder.inner.conv
-                x = x_BYXD.permute(0, 3, 1, 2)
-                more = functional.conv2d(x, kernel.weight, kernel.bias, padding=1, groups=x.shape[1])
-                x_BYXD = (x + more).permute(0, 2, 3, 1)
-        x = x_BYXD.permute(0, 3, 1, 2)
-    return mapped(model.head.linear, normed(model.head.norm, x_BYXD).flatten(1, 2).mean(1))
-
-
-# Attention with convolutional projections and CvT: at its edges, and beside transformers' models ──────────────────────
-
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Attention with convolutional projections and CvT ─────────────────────────────────────────────────────────────────────
 
 
 def test_a_query_is_made_of_its_neighbours() -> None:
@@ -364,19 +234,6 @@ def test_a_query_is_made_of_its_neighbours() -> None:
     keys = probe(module.k, (torch.zeros(1, 21, 6),)).reads
     assert len(keys) == 7
     assert frozenset().union(*keys) == frozenset(range(21))
-    assert list(component.notes(spot)) == ["1 special token(s) skip the convolutions, and are concatenated after them"]
-    assert list(component.notes(at(4, 5))) == []
-
-
-test_cvt_places_where_it_can_not_stand = refusals(
-    [
-        (ConvAttention(heads=4), "heads", "4 does not divide the width 6"),
-        (ConvAttention(heads=1, size=4), "size", "4 is even, and the kernel is centred; try 3 or 5"),
-        (ConvAttention(heads=1, kv_stride=3), "kv_stride", "leave some that no key reads; expected at most 2"),
-        (ConvAttention(heads=1, causal=True), "causal", "has no causal form: a query and a key are made of"),
-    ],
-    at(4, 4),
-)
 
 
 @pytest.mark.parametrize("half", range(4))
@@ -396,8 +253,6 @@ def test_cvt_on_other_grids() -> None:
     assert ledger.bound_params == 0
 
 
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
-
 CVT_SMALL: dict[str, Any] = {
     "embed_dim": [6, 12, 24],
     "num_heads": [1, 2, 3],
@@ -408,12 +263,11 @@ CVT_SMALL: dict[str, Any] = {
 
 def cvt_spec(size: int) -> dict[str, Any]:
     def stage(number: int) -> dict[str, Any]:
-        stem_layers: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
-        stem_layers += [{"kind": "class_token"}] if number == 2 else []
-        mixer = {"kind": "conv_attention", "heads": CVT_SMALL["num_heads"][number]}
-        block = [mixer, {"kind": "mlp", "ratio": CVT_SMALL["mlp_ratio"][number]}]
-        enter = {"enter": stem_layers} if number else {}
-        return enter | {"dim": CVT_SMALL["embed_dim"][number], "depth": CVT_SMALL["depth"][number], "block": block}
+        dim, heads, depth, ratio = (sizes[number] for sizes in CVT_SMALL.values())
+        enter: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}] if number else []
+        enter += [{"kind": "class_token"}] if number == 2 else []
+        block = [{"kind": "conv_attention", "heads": heads}, {"kind": "mlp", "ratio": ratio}]
+        return {"enter": enter, "dim": dim, "depth": depth, "block": block}
 
     return {
         "input": {"kind": "image", "size": size},

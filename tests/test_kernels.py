@@ -182,51 +182,51 @@ def test_a_backward_pass_belongs_to_the_operations_of_its_forward(as_on_a_gpu):
     assert product == pytest.approx(2e-6)
 
 
-def timed(seconds, host, rows, monkeypatch, **more):
-    monkeypatch.setattr(turns, "machine", lambda device: "H100")
+def small():
+    return count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
+
+
+def measured_on(passes, seconds, host, ledger, held, monkeypatch, device="cuda"):
+    monkeypatch.setattr(turns, "machine", lambda device: "NVIDIA H100 80GB HBM3")
     found = Measured(
-        phases={"": (seconds,) * 6}, passes=(RowSeconds(rows, **more),), warm_up=0.0, load=Load(), threads=1,
-        in_turns=False, host=(host,) * 6,
+        phases={"": (seconds,) * 6}, passes=passes, warm_up=0.0, load=Load(), threads=1, in_turns=False,
+        host=(host,) * 6 if host is not None else (),
     )  # fmt: skip
-    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
-    return with_seconds(ledger, found.row_seconds(), None, timing_of(found, "cuda", None, None), found.update)
+    return with_seconds(ledger, found.row_seconds(), held, timing_of(found, device, None, None), found.update)
+
+
+def told(ledger):
+    return [text.plain for text in timing_texts(ledger)]
 
 
 def test_shares_are_of_the_kernels_and_the_longer_lane_is_named(monkeypatch):
     rows = {"stages.0.block.0.scores": 1e-3}
-    ledger = timed(10e-3, 9e-3, rows, monkeypatch, update=0.5e-3, copies=0.25e-3, others=0.25e-3, launches=42)
+    passes = (RowSeconds(rows, update=0.5e-3, copies=0.25e-3, others=0.25e-3, launches=42),)
+    ledger = measured_on(passes, 10e-3, 9e-3, small(), None, monkeypatch)
     beside = beside_rows(ledger)
     # 2 ms of kernels = 1 ms of rows + 0.5 ms of the update + 0.25 ms of copies + 0.25 ms of others
     assert beside[UPDATE]["seconds"] == pytest.approx(0.5e-3)
     assert beside[COPIES]["seconds"] == pytest.approx(0.25e-3)
     assert beside[NOT_ATTRIBUTED]["seconds"] == pytest.approx(0.25e-3)
-    told = [text.plain for text in timing_texts(ledger)]
-    assert (
-        "host-bound: the GPU is idle 80.0 % of the time; kernels take 2.00 ms (42 launches), the host 9.00 ms" in told
-    )
-    assert (
-        "times of operations are those of their kernels, 75.0 % of all kernels, copies and fills between operations "
-        "12.5 %" in told
-    )
+    bound = "host-bound: the GPU is idle 80.0 % of the time; kernels take 2.00 ms (42 launches), the host 9.00 ms"
+    of_kernels = "times of operations are those of their kernels, 75.0 % of all kernels"
+    assert {bound, f"{of_kernels}, copies and fills between operations 12.5 %"} <= {*told(ledger)}
+    # kernels that take longer than the host are the bound
+    passes = (RowSeconds({"stages.0.block.0.scores": 9.9e-3}, launches=7),)
+    bound = "device-bound: kernels take 9.90 ms (7 launches), the host issues them in 2.00 ms"
+    assert bound in told(measured_on(passes, 10e-3, 2e-3, small(), None, monkeypatch))
 
 
-def test_kernels_that_take_longer_than_the_host_are_the_bound(monkeypatch):
-    ledger = timed(10e-3, 2e-3, {"stages.0.block.0.scores": 9.9e-3}, monkeypatch, launches=7)
-    told = [text.plain for text in timing_texts(ledger)]
-    assert "device-bound: kernels take 9.90 ms (7 launches), the host issues them in 2.00 ms" in told
-
-
-# ── shares of time in every report ──
-
-FORWARDS = {
+RECORDED = {
     "vit-s8": ("vit-s8", Run()),
     "swin-t-fused": ("swin-t", Run(batch=8, attention="fused")),
+    "vit-s16-train": ("vit-s16", make_run(batch=8, mode="train")),
 }
 
 
 def from_trace(name):
-    """The kernels of a recorded forward by rows of the spec that was recorded, and its ledger."""
-    spec, run = FORWARDS[name]
+    """The kernels of a recorded run by rows of the spec that was recorded, and its ledger."""
+    spec, run = RECORDED[name]
     architecture = place(load(spec), run)
     live = build(architecture)
     paths, found = leaf_rows(live.model, live.rows), recorded(name)
@@ -234,15 +234,6 @@ def from_trace(name):
     for leaf, spent in found.rows.items():
         rows[paths[leaf]] = rows.get(paths[leaf], 0.0) + spent
     return found._replace(rows=rows), count(architecture), row_bytes(live)
-
-
-def measured_on(passes, seconds, host, ledger, held, monkeypatch, device="cuda", name="NVIDIA H100 80GB HBM3"):
-    monkeypatch.setattr(turns, "machine", lambda device: name)
-    found = Measured(
-        phases={"": (seconds,) * 6}, passes=passes, warm_up=0.0, load=Load(), threads=1, in_turns=False,
-        host=(host,) * 6 if host is not None else (),
-    )  # fmt: skip
-    return with_seconds(ledger, found.row_seconds(), held, timing_of(found, device, None, None), found.update)
 
 
 def share_sums(*documents):
@@ -262,7 +253,7 @@ def documents_of(ledger):
     return [*kinds, roofline_document([roofline(ledger, roofs)])]
 
 
-@pytest.mark.parametrize("name", FORWARDS)
+@pytest.mark.parametrize("name", ["vit-s8", "swin-t-fused"])
 @pytest.mark.parametrize("slower", [1.0, 7.0])
 def test_shares_of_a_recorded_forward_add_up_to_the_whole(name, slower, monkeypatch):
     kernels_found, ledger, held = from_trace(name)
@@ -277,15 +268,9 @@ def test_shares_of_a_recorded_forward_add_up_to_the_whole(name, slower, monkeypa
 
 @pytest.mark.rest
 def test_shares_of_a_recorded_training_step_add_up_to_the_whole(monkeypatch):
-    architecture = place(load("vit-s16"), make_run(batch=8, mode="train"))
-    live = build(architecture)
-    paths, found = leaf_rows(live.model, live.rows), recorded("vit-s16-train")
-    rows = {}
-    for leaf, spent in found.rows.items():
-        rows[paths[leaf]] = rows.get(paths[leaf], 0.0) + spent
-    passes = (found._replace(rows=rows),) * 6
-    ledger = account(load("vit-s16"), make_run(batch=8, mode="train"), trace=False, orders=False)
-    ledger = measured_on(passes, found.total, 0.9 * found.total, ledger, None, monkeypatch)
+    found, _, _ = from_trace("vit-s16-train")
+    ledger = account(load("vit-s16"), RECORDED["vit-s16-train"][1], trace=False, orders=False)
+    ledger = measured_on((found,) * 6, found.total, 0.9 * found.total, ledger, None, monkeypatch)
     sums = list(share_sums(table.document(ledger), table.document(ledger, "mixing"), table.document(ledger)))
     assert len(sums) == 6
     assert sums == pytest.approx([100.0] * 6, abs=0.5)
@@ -294,13 +279,10 @@ def test_shares_of_a_recorded_training_step_add_up_to_the_whole(monkeypatch):
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monkeypatch):
     # each pass has a total of 3 ms; the medians of the rows are 2 ms and 2 ms, 4 ms together
-    passes = tuple(
-        RowSeconds(
-            {"stages.0.block.0.scores": one, "stages.0.block.0.weighted_sum": other}, launches=2 if on_gpu else None
-        )
-        for one, other in ((1e-3, 2e-3), (2e-3, 1e-3), (2e-3, 2e-3))
-    )
-    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
+    paths, launches = [f"stages.0.block.0.{name}" for name in ("scores", "weighted_sum")], 2 if on_gpu else None
+    spent = ((1e-3, 2e-3), (2e-3, 1e-3), (2e-3, 2e-3))
+    passes = tuple(RowSeconds(dict(zip(paths, one, strict=True)), launches=launches) for one in spent)
+    ledger = small()
     held = {row.path: 1000 for row in ledger.rows}
     device, host = ("cuda", 1e-3) if on_gpu else ("cpu", None)
     ledger = measured_on(passes, 3e-3, host, ledger, held, monkeypatch, device)
@@ -311,9 +293,6 @@ def test_shares_add_up_to_the_whole_where_rows_take_longer_than_it(on_gpu, monke
     assert sums == pytest.approx([100.0] * 7, abs=0.2)
     texts = table.document(ledger).text("table")
     assert ("measuring overhead" in texts) is not on_gpu
-
-
-# ── what is achieved of the figures of a known GPU ──
 
 
 @pytest.fixture
@@ -331,14 +310,9 @@ def test_a_recorded_forward_is_set_against_the_figures_of_its_gpu(monkeypatch, u
     # 22.41 G; element-wise work is 3 % more FLOPs at most
     share = 2 * 22.41e9 / 4.5222e-3 / 66.9e12
     assert share <= whole_of_peak(timed)["of_peak"] <= 1.03 * share
-    told = [text.plain for text in timing_texts(timed)]
-    achieved = next(text for text in told if text.startswith("achieved: "))
-    assert "of the peak of 66.9 TFLOP/s" in achieved
-    assert achieved.endswith("of the memory's 3.35 TB/s (nominal, h100-sxm)")
-    while_kernels = next(text for text in told if text.startswith("achieved while kernels run: "))
-    assert float(while_kernels.split()[4]) == pytest.approx(
-        100 * whole_of_peak(timed)["of_peak"] * 4.5222 / 2.6231, 1e-2
-    )
+    while_kernels = next(text for text in told(timed) if text.startswith("achieved while kernels run: "))
+    of_kernels = 100 * whole_of_peak(timed)["of_peak"] * 4.5222 / 2.6231
+    assert float(while_kernels.split()[4]) == pytest.approx(of_kernels, 1e-2)
     (drawn,) = under_roofs([timed], [SpecSystem(load("vit-s8"))], Run(), AccountOptions(device="cuda"))
     assert drawn.roofs == timed.timing.roofs
     # the second product of the MLP: 12·785·384·1536 MACs in 684.04 µs of kernels
@@ -348,14 +322,13 @@ def test_a_recorded_forward_is_set_against_the_figures_of_its_gpu(monkeypatch, u
 
 def test_bytes_per_second_are_those_of_every_timed_row(monkeypatch, uncalibrated):
     passes = (RowSeconds({"stages.0.block.0.scores": 1e-3}, others=1e-3, launches=2),)
-    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
     # 3.35 GB in 10 ms are 10 % of 3.35 TB/s, and in 2 ms of kernels 50 %
     for held, shares in (({"stages.0.block.0.scores": 3_350_000_000}, " and 50.0 %"), (None, " %")):
-        timed = with_roofs(measured_on(passes, 10e-3, 9e-3, ledger, held, monkeypatch), TimingPlan())
+        timed = with_roofs(measured_on(passes, 10e-3, 9e-3, small(), held, monkeypatch), TimingPlan())
         assert whole_of_peak(timed).get("of_bandwidth") == (held and pytest.approx(0.1))
-        told = next(text.plain for text in timing_texts(timed) if text.plain.startswith("achieved while"))
-        assert told.endswith(shares)
-        assert told.count("%") == (2 if held else 1)
+        achieved = next(text for text in told(timed) if text.startswith("achieved while"))
+        assert achieved.endswith(shares)
+        assert achieved.count("%") == (2 if held else 1)
 
 
 def test_drivers_name_devices():
@@ -368,9 +341,6 @@ def test_drivers_name_devices():
     assert device_reported("AMD EPYC") is None
     drivers = [driver for name in device_names() if (driver := device(name).driver)]
     assert len(set(drivers)) == len(drivers)
-
-
-# ── which lane of a GPU the seconds are of ──
 
 
 @pytest.fixture
@@ -417,25 +387,34 @@ def test_a_gpu_whose_kernels_are_not_traced_has_no_lanes(gpu):
     plan = TimingPlan(runs=6, lane="device")
     clock = Machine()
     subject = Subject({"": clock.taking("a", 1.0)}, lambda: RowSeconds({}, launches=0))
-    found = take_turns([subject], "cuda", plan, clock.meters)[0]
+    (found,) = take_turns([subject], "cuda", plan, clock.meters)
     assert timing_of(found, "cuda", None, None).lanes is None
     with pytest.raises(DeviceError, match="--lane device: torch's profiler saw no kernels on cuda"):
         timing_of(found, "cuda", None, None, plan)
 
 
 def test_shares_of_a_device_are_of_the_whole_call(gpu):
-    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
     plan = TimingPlan(runs=6, lane="device")
     timing = timing_of(taking_turns(Machine(), plan), "cuda", None, None, plan)
-    ledger = with_seconds(ledger, {}, None, timing)
+    ledger = with_seconds(small(), {}, None, timing)
     assert whole_rate(ledger) == ledger.total("flops") / timing.wall
 
 
-@pytest.mark.parametrize("lane", ["host", "device"])
-def test_a_device_with_one_lane_has_no_others(lane):
-    with pytest.raises(UsageError, match=f"--lane {lane}: --device cpu has one lane; leave --lane out"):
-        timing_plan("cpu", {"lane": lane})
-    assert timing_plan("cuda", {"lane": lane}).lane == lane
+@pytest.mark.parametrize(
+    ("device", "options", "said"),
+    [
+        ("cpu", {"lane": "host"}, "--lane host: --device cpu has one lane"),
+        ("cpu", {"lane": "device"}, "--lane device: --device cpu has one lane"),
+        ("mps", {"composed": True}, "--composed: --device mps has no seconds of rows"),
+        ("cpu", {"cuda_graph": True}, "--cuda-graph: --device cpu has no CUDA graphs"),
+        ("cuda", {"cuda_graph": True, "composed": True}, "--composed and --cuda-graph: "),
+    ],
+)
+def test_what_a_device_can_not_be_timed_by(device, options, said):
+    with pytest.raises(UsageError, match=said):
+        timing_plan(device, options)
+    if len(options) == 1:
+        assert timing_plan("cuda", options) == TimingPlan(**options)
     assert timing_plan("cpu", {"lane": "wall"}) == TimingPlan()
 
 
@@ -448,21 +427,17 @@ def test_a_generation_has_no_lane():
 
 def test_a_comparison_names_the_lane_of_its_ratios(gpu):
     plan = TimingPlan(runs=6, lane="device")
-    ledger = count(place(load("vit-ti32", ["stages.0.depth=1"]), Run()))
     ledgers = []
     for factor in (1.0, 2.0):
         found = taking_turns(Machine(), plan)
         passes = tuple(one._replace(rows={"a": factor * one.rows["a"]}, others=0.0) for one in found.passes)
         timing = timing_of(found._replace(passes=passes, in_turns=True), "cuda", None, None, plan)
-        ledgers.append(msgspec.structs.replace(ledger, timing=timing))
+        ledgers.append(msgspec.structs.replace(small(), timing=timing))
     systems = [SpecSystem(load("vit-ti32", ["stages.0.depth=1"]))] * 2
     comparison = compared(systems, ledgers, Run(), thorough=False)
     text = " ".join(report_text(comparison).split())
     assert "time of kernels: on cuda, NVIDIA H100" in text
     assert "2× more than" in text
-
-
-# ── a GPU whose kernels can't be told apart ──
 
 
 @pytest.mark.parametrize("mode", ["forward", "train"])
@@ -490,12 +465,6 @@ def test_on_mps_the_whole_is_timed_and_no_operation(mode, monkeypatch):
         under_roofs([ledger], [], Run(mode=mode), AccountOptions(device="mps"))
 
 
-def test_nothing_is_composed_of_operations_without_seconds():
-    with pytest.raises(UsageError, match="--composed: --device mps has no seconds of rows to compose"):
-        timing_plan("mps", {"composed": True})
-    assert timing_plan("cuda", {"composed": True}).composed
-
-
 @pytest.mark.parametrize(
     ("cuda", "hip", "library", "tool"),
     [("12.8", None, "CUDA 12.8", "nvidia-smi"), (None, "6.4.43482", "ROCm 6.4.43482", "rocm-smi")],
@@ -513,14 +482,6 @@ def test_gpus_are_named_with_the_library_of_torch(cuda, hip, library, tool, monk
     assert accelerators() == ([], f"torch was built for {library}, and no driver answers {tool}")
 
 
-def test_a_cuda_graph_needs_cuda_and_the_whole_model():
-    with pytest.raises(UsageError, match="--cuda-graph: --device cpu has no CUDA graphs; leave it out"):
-        timing_plan("cpu", {"cuda_graph": True})
-    with pytest.raises(UsageError, match="--composed and --cuda-graph: a graph captures the whole model"):
-        timing_plan("cuda", {"cuda_graph": True, "composed": True})
-    assert timing_plan("cuda", {"cuda_graph": True}).cuda_graph
-
-
 @pytest.mark.parametrize(
     ("graph", "text"),
     [
@@ -532,8 +493,7 @@ def test_a_cuda_graph_is_named_with_the_longer_lane(gpu, graph, text):
     plan = TimingPlan(runs=6)
     found = taking_turns(Machine(), plan)._replace(cuda_graph=graph)
     timing = timing_of(found, "cuda", None, None, plan)
-    ledger = with_seconds(count(place(load("vit-ti32", ["stages.0.depth=1"]), Run())), {}, None, timing)
-    (lanes,) = [one.plain for one in timing_texts(ledger) if one.plain.startswith("host-bound")]
+    (lanes,) = [one for one in told(with_seconds(small(), {}, None, timing)) if one.startswith("host-bound")]
     assert lanes.endswith(f"; {text}")
 
 

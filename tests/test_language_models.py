@@ -1,4 +1,4 @@
-"""Language models beside transformers: GPT-3, LLaMA, Mistral, BLOOM, BERT, T5, DeepSeek's latents."""
+"""Language models beside transformers: GPT-3, LLaMA, Mistral, T5, DeepSeek's latents."""
 
 import json
 from pathlib import Path
@@ -12,27 +12,19 @@ from torch.utils.flop_counter import FlopCounterMode
 import transformers_models as hf
 from cases.base import Case
 from contract import example, make
-from helpers import stdout_of
 from places import at
-from refused import refusals
 from specs import counted
-from strategies import exact
 from xfcost.api.analysis import analyze
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place
 from xfcost.importing import import_config
-from xfcost.layers.heads import MaskedLanguageModel
-from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Mla
 from xfcost.spec.checkpoints import positions_of_config
-from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import BuiltModel
 
 # `--kind` of one of these selects this file
 KINDS = ("mla",)
 
-# GPT-1, GPT-3, LLaMA, Mistral and BLOOM: parameters of every size, MACs and outputs beside transformers ───────────────
+# GPT-3 ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 # Brown et al. 2020, Table D.1: parameters in millions; Table 2.1: layers, width, heads (XL's as its width has them)
 GPT3_SIZES = {
@@ -73,13 +65,11 @@ def test_the_two_rows_of_table_2_1_that_do_not_add_up() -> None:
     assert round(params("gpt3-13b") / 1e6) == 12853
 
 
-# LLaMA and Mistral beside transformers: parameters of every size, MACs and outputs with their weights ─────────────────
+# LLaMA and Mistral ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-(
-    LANGUAGE_MODELS_VOCABULARY, LANGUAGE_MODELS_DIM, LANGUAGE_MODELS_HIDDEN, LANGUAGE_MODELS_LAYERS,
-    LANGUAGE_MODELS_HEADS,
-) = 29, 24, 20, 2, 6  # fmt: skip
+VOCABULARY, HIDDEN, LAYERS = 29, 20, 2  # of every small model
+LLAMA_DIM, LLAMA_HEADS = 24, 6
 EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds
 
 
@@ -88,22 +78,16 @@ def with_windows(theirs: nn.Module, folder: Path, length: int) -> tuple[Any, Bui
     windows = {"kind": "sliding", "window": 4, "kv_heads": 2, "position": "rope", "projection_bias": False}
     theirs.config.to_json_file(folder / "config.json")
     data = import_config(folder / "config.json").data
-    data["stages"][0]["block"][0] = windows | {"heads": LANGUAGE_MODELS_HEADS, "causal": True}
+    data["stages"][0]["block"][0] = windows | {"heads": LLAMA_HEADS, "causal": True}
     return hf.ours_of(data, folder, batch=2, dtype="float64", tokens=(length,))
 
 
 def language_models_theirs(family: str, **settings: Any) -> nn.Module:
     small = {
-        "vocab_size": LANGUAGE_MODELS_VOCABULARY,
-        "hidden_size": LANGUAGE_MODELS_DIM,
-        "intermediate_size": LANGUAGE_MODELS_HIDDEN,
-        "num_hidden_layers": LANGUAGE_MODELS_LAYERS,
-        "num_attention_heads": LANGUAGE_MODELS_HEADS,
-        "rms_norm_eps": EPS,
-        "pad_token_id": None,
-        "bos_token_id": 0,
+        "vocab_size": VOCABULARY, "hidden_size": LLAMA_DIM, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS,
+        "num_attention_heads": LLAMA_HEADS, "rms_norm_eps": EPS, "pad_token_id": None, "bos_token_id": 0,
         "eos_token_id": 0,
-    }
+    }  # fmt: skip
     return hf.theirs_of(f"{family}ForCausalLM", **(small | settings))
 
 
@@ -139,11 +123,9 @@ def compare_llama(model: nn.Module, ours: Any, *, tied: bool = False, dense: boo
     ("kv_heads", "base", "tied"), [(6, 10000.0, False), (2, 10000.0, False), (1, 500.0, True)], ids=str
 )
 def test_llama_with_their_weights(kv_heads: int, base: float, tied: bool, attention: str, tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": base}
     model = language_models_theirs(
-        "Llama",
-        num_key_value_heads=kv_heads,
-        tie_word_embeddings=tied,
-        rope_parameters={"rope_type": "default", "rope_theta": base},
+        "Llama", num_key_value_heads=kv_heads, tie_word_embeddings=tied, rope_parameters=rope
     )
     compare_llama(model, hf.imported(model, tmp_path, tokens=(11,), attention=attention), tied=tied)
 
@@ -161,7 +143,7 @@ def test_mistral_with_their_weights(length: int, tmp_path: Path) -> None:
         pairs = {11: (12 * 6, 11 * 11), 16: (16 * 6, 16 * 16)}[length]
         ledgers = [count(architecture) for architecture, _ in (gathered, dense)]
         products = [sum(row.times_over("macs") for row in one.rows if row.mixes) for one in ledgers]
-        assert products == [2 * LANGUAGE_MODELS_LAYERS * 2 * LANGUAGE_MODELS_DIM * pair for pair in pairs]
+        assert products == [2 * LAYERS * 2 * LLAMA_DIM * pair for pair in pairs]
 
 
 def test_rope_binds_no_weights_to_the_length() -> None:
@@ -170,41 +152,9 @@ def test_rope_binds_no_weights_to_the_length() -> None:
     assert short.bound_params == 0
 
 
-# BERT's heads of pre-training: what is refused, and all of BERT beside transformers ───────────────────────────────────
+# T5 ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-BERT_HEADS_VOCABULARY, BERT_HEADS_DIM, LENGTH = 29, 12, 11
-
-
-def bert_heads_spec(**head: Any) -> dict[str, Any]:
-    return {
-        "input": {"kind": "tokens", "vocabulary": BERT_HEADS_VOCABULARY, "length": LENGTH},
-        "residual": {"place": "post"},
-        "embed": [
-            {"kind": "token", "share": "embedding"},
-            {"kind": "position", "length": 16},
-            {"kind": "token_type", "types": 2},
-            {"kind": "norm"},
-        ],
-        "stages": [{"dim": BERT_HEADS_DIM, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
-        "head": {"kind": "masked_language_model", "share": "embedding"} | head,
-    }
-
-
-def test_what_can_not_stand_is_refused() -> None:
-    with pytest.raises(ComponentError, match="scores a vocabulary, and the input has none; use 'classifier'"):
-        MaskedLanguageModel().check(Place(grid=Grid((7,)), dim=4, out_dim=4))
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("next_sentence", [False, True])
-def test_every_row_is_what_the_trace_sees(next_sentence: bool, batch: int, tmp_path: Path) -> None:
-    architecture, live = hf.ours_of(bert_heads_spec(next_sentence=next_sentence), tmp_path, batch=batch)
-    exact(reconciled(count(architecture), *live))
-
-
-# T5 beside transformers: every size, both feed-forwards, two lengths, outputs with their weights ──────────────────────
-
-T5_VOCABULARY, T5_DIM, T5_HEADS, HEAD_DIM, T5_HIDDEN, T5_LAYERS = 29, 12, 3, 5, 20, 2
+T5_DIM, T5_HEADS, HEAD_DIM = 12, 3, 5
 
 
 def t5_spec(*, gated: bool, **head: str) -> dict[str, Any]:
@@ -214,25 +164,18 @@ def t5_spec(*, gated: bool, **head: str) -> dict[str, Any]:
     def full(stack: str) -> dict[str, Any]:
         return {"kind": "full", "bias": {"kind": "buckets", "count": 8, "distance": 6, "share": stack}} | plain
 
-    feed = (
-        {"kind": "geglu", "hidden": T5_HIDDEN, "act": "gelu_tanh"}
-        if gated
-        else {"kind": "mlp", "hidden": T5_HIDDEN, "act": "relu", "bias": False}
-    )
+    geglu, mlp = {"kind": "geglu", "act": "gelu_tanh"}, {"kind": "mlp", "act": "relu", "bias": False}
+    feed = (geglu if gated else mlp) | {"hidden": HIDDEN}
     embed = [{"kind": "token", "share": "embedding"}]
-    ends = [{"repeat": T5_LAYERS, "blocks": [[full("encoder_bias"), feed]]}, [{"kind": "norm", "norm": "rms_norm"}]]
+    ends = [{"repeat": LAYERS, "blocks": [[full("encoder_bias"), feed]]}, [{"kind": "norm", "norm": "rms_norm"}]]
     block = [full("decoder_bias") | {"causal": True}, {"kind": "cross"} | plain, feed]
     return {
-        "input": {"kind": "tokens", "vocabulary": T5_VOCABULARY, "length": 11},
+        "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": 11},
         "residual": {"norm": "rms_norm"},
         "encoder": {"embed": embed, "stages": [{"dim": T5_DIM, "blocks": ends}]},
-        "decoder": {"embed": embed, "stages": [{"dim": T5_DIM, "depth": T5_LAYERS + 1, "block": block}]},
+        "decoder": {"embed": embed, "stages": [{"dim": T5_DIM, "depth": LAYERS + 1, "block": block}]},
         "head": {"kind": "language_model", "norm": "rms_norm", "share": "embedding"} | head,
     }
-
-
-def t5_theirs(**settings: Any) -> Any:
-    return hf.theirs_of("T5ForConditionalGeneration", **settings)
 
 
 def t5_copied(weights: hf.TheirWeights, ours: Any, *, gated: bool) -> None:
@@ -245,21 +188,14 @@ def t5_copied(weights: hf.TheirWeights, ours: Any, *, gated: bool) -> None:
     for stream, stack in ((encoder, "encoder"), (decoder, "decoder")):
         blocks = [block for block in stream.stages[0].run if len(block) > 1]
         for number, block in enumerate(blocks):
-            for position, (part, name) in enumerate(zip(block, _layers(stack), strict=True)):
+            names = ["SelfAttention", *(["EncDecAttention"] if stack == "decoder" else []), "DenseReluDense"]
+            for position, (part, name) in enumerate(zip(block, names, strict=True)):
                 layer = f"{stack}.block.{number}.layer.{position}."
                 weights.put(part.residual_norm, f"{layer}layer_norm")
                 _put_layer(part.inner, weights, layer + name, gated=gated)
     weights.put(encoder.stages[0].run[-1][0].inner.norm, "encoder.final_layer_norm")
     weights.put(ours.head.norm, "decoder.final_layer_norm")
     assert not weights
-
-
-def _layers(stack: str) -> list[str]:
-    return (
-        ["SelfAttention", "DenseReluDense"]
-        if stack == "encoder"
-        else ["SelfAttention", "EncDecAttention", "DenseReluDense"]
-    )
 
 
 def _put_layer(inner: Any, weights: hf.TheirWeights, name: str, *, gated: bool) -> None:
@@ -280,20 +216,13 @@ def _put_layer(inner: Any, weights: hf.TheirWeights, name: str, *, gated: bool) 
 @pytest.mark.parametrize("tokens", [(1, 1), (11, 7), (5, 16)], ids=str)
 @pytest.mark.parametrize("gated", [False, True])
 def test_t5_with_their_weights(gated: bool, tokens: tuple[int, int], attention: str, tmp_path: Path) -> None:
-    model = t5_theirs(
-        vocab_size=T5_VOCABULARY,
-        d_model=T5_DIM,
-        d_kv=HEAD_DIM,
-        d_ff=T5_HIDDEN,
-        num_heads=T5_HEADS,
-        num_layers=T5_LAYERS,
-        num_decoder_layers=T5_LAYERS + 1,
-        relative_attention_num_buckets=8,
-        relative_attention_max_distance=6,
-        feed_forward_proj="gated-gelu" if gated else "relu",
-        tie_word_embeddings=not gated,  # tied all the same in 5.x, but then not scaled
-        layer_norm_epsilon=torch.finfo(torch.float64).eps,
-    )
+    # a gated one is tied all the same in 5.x, but then not scaled
+    model = hf.theirs_of(
+        "T5ForConditionalGeneration", vocab_size=VOCABULARY, d_model=T5_DIM, d_kv=HEAD_DIM, d_ff=HIDDEN,
+        num_heads=T5_HEADS, num_layers=LAYERS, num_decoder_layers=LAYERS + 1, relative_attention_num_buckets=8,
+        relative_attention_max_distance=6, feed_forward_proj="gated-gelu" if gated else "relu",
+        tie_word_embeddings=not gated, layer_norm_epsilon=EPS,
+    )  # fmt: skip
     data = t5_spec(gated=gated, scale="none" if gated else "rsqrt_dim")
     architecture, live = hf.ours_of(data, tmp_path, batch=2, dtype="float64", tokens=tokens, attention=attention)
     model = hf.scrambled(model.double())
@@ -313,10 +242,8 @@ def test_a_table_serves_all_layers_of_its_stack(tmp_path: Path) -> None:
     for stack in ("encoder", "decoder"):
         assert rows[f"shared.{stack}_bias"].params == 8 * T5_HEADS
     used = [row for row in rows.values() if row.operation == "relative_bias"]
-    assert [(row.shared, row.times, row.params) for row in used] == [
-        ("encoder_bias", T5_LAYERS, 0),
-        ("decoder_bias", T5_LAYERS + 1, 0),
-    ]
+    found = [(row.shared, row.times, row.params) for row in used]
+    assert found == [("encoder_bias", LAYERS, 0), ("decoder_bias", LAYERS + 1, 0)]
     # queries are not scaled, and cross-attention has no bias
     assert not any(row.operation == "scale" for row in rows.values())
     assert not any(row.operation == "add_bias" and ".block.1." in row.path for row in rows.values())
@@ -330,7 +257,7 @@ def test_untied_there_is_a_table_more_and_the_same_work(size: str, dim: int) -> 
         assert own.total(quantity) == tied.total(quantity)
 
 
-# Latent attention: its cache, what is refused, and its cost beside multi-head attention's ─────────────────────────────
+# Latent attention ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_keys_of_one_token_share_their_turned_part() -> None:
@@ -357,11 +284,6 @@ def test_a_step_reads_the_latents_themselves() -> None:
     assert (rows["cache"].cached, rows["cache"].cache.per_token) == (32768 * 576, 576)
 
 
-def test_a_model_that_reads_later_tokens_has_no_step() -> None:
-    with pytest.raises(ComponentError, match="reads later tokens, so nothing can be cached"):
-        list(Mla(heads=3, rope_dim=2, kv_rank=10).decoding(at(7, dim=12)))
-
-
 def test_the_cache_of_deepseek_v3_by_hand() -> None:
     """61 layers · 576 · 2 bytes = 70,272 a token; multi-head attention with 128 heads of 128 keeps 57 times as much."""
     ledger = analyze("deepseek-v3", N=4096, dtype="bfloat16", mode="decode", trace=False)
@@ -371,15 +293,6 @@ def test_the_cache_of_deepseek_v3_by_hand() -> None:
     # all that a token uses is read, of the embedding one row
     assert ledger.step is not None
     assert ledger.step.weight_bytes == 2 * (37_552_282_624 - 129_280 * 7168 + 7168)
-
-
-test_what_can_not_be_is_refused = refusals(
-    [
-        (Mla(heads=5, rope_dim=2, kv_rank=4), "heads", "5 does not divide the width 12"),
-        (Mla(heads=3, rope_dim=3, kv_rank=4), "rope_dim", "3 is odd; give an even number"),
-    ],
-    at(7, dim=12),
-)
 
 
 @pytest.mark.parametrize(
@@ -405,14 +318,6 @@ def test_tokens_beyond_the_positions_are_said_first(spec, options, last, most):
     said = () if most is None else (f"N = {last:,} is beyond the model's {most:,} positions",)
     assert ledger.metadata.warnings == said
     assert json.loads(ledger.to_json())["notes"][: len(said)] == list(said)
-
-
-def test_a_comparison_names_those_whose_positions_end():
-    words = ["--mode", "decode", "--N", "20k", "--no-trace"]
-    told = stdout_of("compare", "llama3-8b", "llama3.1-8b", "gpt-oss-20b", *words)
-    assert "\nLlama 3 8B: N = 20,000 is beyond the model's 8,192 positions\n" in told
-    lines = stdout_of("analyze", "llama3-8b", *words, "--on", "h100-sxm,l40s").splitlines()
-    assert lines[2] == "N = 20,000 is beyond the model's 8,192 positions"
 
 
 @pytest.mark.parametrize(

@@ -19,20 +19,16 @@ from strategies import exact, loaded, placed
 from transformers_models import parameters, transformers
 from whole_probe import probe
 from xfcost.counting.comparison import compared
-from xfcost.counting.diagram import diagram
 from xfcost.counting.forward import count
 from xfcost.counting.system import SpecSystem
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.residual import residual_rows
 from xfcost.layers.feed_forward import Dense
 from xfcost.layers.stage_entries import PoolingAttention
-from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import Inducing
-from xfcost.report.diagram import document
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -44,7 +40,7 @@ from xfcost.torch_models.modules import MODULES, ModuleMaker
 KINDS = ("pooling_attention",)
 
 
-# The entry that pools by attention, under the contract of mixers (rows, trace, probe, reference, growth); vectors ─────
+# The entry that pools by attention, and vectors as an input ───────────────────────────────────────────────────────────
 
 POOLING_ATTENTION_WIDTH, OUT = 5, 6
 GRIDS = (Grid((1,)), Grid((7,)), Grid((3, 5)), Grid((2, 2), 1))
@@ -66,9 +62,6 @@ def made(component: PoolingAttention, where: Place, device: str = "cpu") -> nn.M
 def tokens(grid: Grid, batch: int = 2) -> Tensor:
     noise = torch.Generator().manual_seed(1)
     return torch.randn(batch, grid.total, POOLING_ATTENTION_WIDTH, generator=noise, dtype=torch.float64)
-
-
-# The contract ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @every_case
@@ -111,18 +104,6 @@ def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> 
     assert math.log2(largest[1] / largest[0]) <= 1.01
 
 
-def test_refusals() -> None:
-    where = spot(Grid((4,)))
-    with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
-        PoolingAttention(count=2, heads=4).check(where)
-    assert refused.value.field == "heads"
-    with pytest.raises(ComponentError, match=r"have the output's width 6, and they have 5;") as refused:
-        PoolingAttention(count=2, heads=1, head_dim=5, output_projection=False).check(where)
-    assert refused.value.field == "output_projection"
-
-
-# In a whole spec ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
 ENTRY_LAYER = {"kind": "pooling_attention", "count": 4, "heads": 2}
 BLOCK = [{"kind": "full", "heads": 2}, {"kind": "mlp", "hidden": 9}]
 HEAD = {"kind": "classifier", "pool": "mean", "classes": 3}
@@ -153,7 +134,6 @@ def test_n_counts_what_comes_to_the_entry_and_heads_stand_on_what_leaves(tmp_pat
         for ledger in accounts(architecture):
             exact(ledger)
             assert ledger.metadata.grid_tokens == n
-            assert any(f"{n} tokens are pooled into 4" in note for note in ledger.metadata.notes)
         last = architecture.streams[0].stages[-1]
         assert (last.grid, last.blocks[0].parts[0].place.grid) == (Grid((4,)), Grid((4,)))
 
@@ -176,22 +156,6 @@ def test_growth_is_the_stem_layers_alone_and_crossovers_are_found(tmp_path: Path
     assert [said.figures[name]["score_dot_products"] for name in names] == [4096**2, 4 * 4096]
 
 
-def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
-    data = spec(first=True)
-    data["stages"][0] = {
-        "enter": [ENTRY_LAYER],
-        "dim": 6,
-        "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}],
-    }
-    text = document(diagram([place(loaded(data, tmp_path), Run())])).text("table")
-    assert "QKᵀ / softmax / AV" in text
-    assert "N = 4 · d = 6" in text
-    assert "pooled: blocks of no mixer and Self-attention are in this stage; Self-attention is drawn." in text
-
-
-# Vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
     stage = {"dim": 4, "depth": 1, "block": [{"kind": "full", "heads": 2}]}
     data = {"name": "bare", "input": {"kind": "vectors", "channels": 4}, "stages": [stage], "head": HEAD}
@@ -200,59 +164,18 @@ def test_vectors_need_no_entry_where_they_are_as_wide_as_the_stage(tmp_path: Pat
     assert build(architecture).inputs[0].shape == (1, 512, 4)
     for ledger in accounts(architecture):
         exact(ledger)
-    data["input"] = VECTORS
-    with pytest.raises(SpecError, match="the width is 3 here and nothing in `embed` brings it to 4"):
-        place(loaded(data, tmp_path), Run())
 
 
-@pytest.mark.parametrize(
-    ("entry", "embed", "said"),
-    [
-        (VECTORS, [{"kind": "token"}], "of kind 'vectors', and 'token' comes first; expected {kind: projection}"),
-        (VECTORS, [{"kind": "patch", "size": 2}], "of kind 'vectors', and 'patch' comes first"),
-        (VECTORS, [{"kind": "projection"}, {"kind": "pixels"}], "'pixels' can only be the first step"),
-        ({"kind": "image"}, [{"kind": "projection"}], "of kind 'image', and 'projection' comes first; expected"),
-        ({"kind": "image"}, [], "of kind 'image'; expected {kind: patch, …} or {kind: pixels, …}"),
-        ({"kind": "tokens", "vocabulary": 7}, [], "of kind 'tokens'; expected {kind: token, …} as the first step"),
-    ],
-)
-def test_each_input_has_its_first_step(tmp_path: Path, entry: Any, embed: Any, said: str) -> None:
-    data = spec(first=True, input=entry, embed=embed)
-    with pytest.raises(SpecError) as refused:
-        place(loaded(data, tmp_path), Run())
-    assert said in str(refused.value)
-
-
-def test_vectors_can_not_be_scored_as_words(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input has none"):
-        place(loaded(spec(first=True, head={"kind": "language_model"}), tmp_path), Run())
-
-
-# Set Transformer's blocks: costs by the public code's formulas, and what sets ask of them: no order ───────────────────
+# Set Transformer's blocks ─────────────────────────────────────────────────────────────────────────────────────────────
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")
 BOTH_EXECUTIONS = pytest.mark.parametrize("fused", [False, True])
 
 
-def rows_of(place: Place, residual: Residual, *components: SubLayer) -> list[Operation]:
-    return [row for component in components for row in residual_rows(component, residual, place)]
-
-
-def total(rows: list[Operation], quantity: str) -> int:
+def summed(quantity: str, place: Place, residual: Residual | str, *components: SubLayer) -> int:
+    rows = (row for component in components for row in residual_rows(component, residual, place))
     return sum(getattr(row, quantity) for row in rows)
-
-
-def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
-    torch.manual_seed(0)
-    return (
-        BlockModel(SubLayerModel(Part("it", component, place, residual), ModuleMaker({})) for component in components)
-        .double()
-        .eval()
-    )
-
-
-# Costs ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @BOTH_EXECUTIONS
@@ -264,10 +187,10 @@ def test_paper_and_public_code_differ_by_w_o(n: int, d: int, heads: int, k: int,
 
     place = at(n, dim=d, fused=fused)
     for paper in (True, False):
-        sab = rows_of(place, POST, Full(heads=heads, output_projection=paper), Dense())
-        isab = rows_of(place, POST, Inducing(heads=heads, points=k, output_projection=paper), Dense())
-        assert total(sab, "macs") == mab(n, n, paper=paper) == (4 + paper) * n * d**2 + 2 * n**2 * d
-        assert total(isab, "macs") == mab(k, n, paper=paper) + mab(n, k, paper=paper)
+        sab, isab = Full(heads=heads, output_projection=paper), Inducing(heads=heads, points=k, output_projection=paper)
+        macs = (4 + paper) * n * d**2 + 2 * n**2 * d
+        assert summed("macs", place, POST, sab, Dense()) == mab(n, n, paper=paper) == macs
+        assert summed("macs", place, POST, isab, Dense()) == mab(k, n, paper=paper) + mab(n, k, paper=paper)
 
 
 @pytest.mark.parametrize("norm", ["none", "layer_norm"])
@@ -277,10 +200,12 @@ def test_parameters_of_the_authors_modules(norm: Any) -> None:
     d, m = 128, 32
     mab = 4 * (d * d + d) + (2 * 2 * d if norm == "layer_norm" else 0)
     residual = Residual(place="post", norm=norm)
-    sab = rows_of(at(5, dim=d), residual, Full(heads=4, output_projection=False), Dense())
-    inducing = Inducing(heads=4, points=m, output_projection=False, norm=norm)
-    assert total(sab, "params") == mab
-    assert total(rows_of(at(5, dim=d), residual, inducing, Dense()), "params") == 2 * mab + m * d
+    full, inducing = (
+        Full(heads=4, output_projection=False),
+        Inducing(heads=4, points=m, output_projection=False, norm=norm),
+    )
+    assert summed("params", at(5, dim=d), residual, full, Dense()) == mab
+    assert summed("params", at(5, dim=d), residual, inducing, Dense()) == 2 * mab + m * d
 
 
 @pytest.mark.parametrize(("n", "d", "heads", "k"), [(1024, 512, 8, 128), (4096, 512, 8, 128), (50, 96, 2, 7)])
@@ -288,24 +213,8 @@ def test_macs_of_the_package_isab_pytorch(n: int, d: int, heads: int, k: int) ->
     # isab-pytorch 0.3.0 has no rFF, no norm, no residual, and heads of 64: (4N + 4m)·d·inner + 4mN·inner.
     component = Inducing(heads=heads, head_dim=64, points=k, induce="attention", projection_bias=False)
     inner = heads * 64
-    rows = list(component.operations(at(n, dim=d)))
-    assert total(rows, "macs") == (4 * n + 4 * k) * d * inner + 4 * k * n * inner
-    assert total(rows, "params") == 8 * d * inner + k * d
-
-
-def test_more_points_than_tokens_are_told() -> None:
-    notes = [list(Inducing(heads=1, points=k).notes(at(9, dim=4))) for k in (8, 9)]
-    assert notes[0] == []
-    assert notes[1] == ["9 inducing points for 9 tokens: full attention reads as much with less work"]
-
-
-# No order ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def shuffled(n: int, d: int) -> tuple[Tensor, Tensor]:
-    noise = torch.Generator().manual_seed(1)
-    x = torch.randn(2, n, d, generator=noise, dtype=torch.float64)
-    return x, torch.randperm(n, generator=noise)
+    assert summed("macs", at(n, dim=d), "none", component) == (4 * n + 4 * k) * d * inner + 4 * k * n * inner
+    assert summed("params", at(n, dim=d), "none", component) == 8 * d * inner + k * d
 
 
 SET_BLOCKS = [
@@ -322,30 +231,14 @@ SET_BLOCKS = [
 def test_tokens_in_another_order_give_outputs_in_that_order(
     components: tuple[SubLayer, ...], residual: Residual, *, fused: bool
 ) -> None:
-    module = block(at(11, dim=6, fused=fused), residual, *components)
-    x, order = shuffled(11, 6)
+    torch.manual_seed(0)
+    parts = [Part("it", component, at(11, dim=6, fused=fused), residual) for component in components]
+    module = BlockModel(SubLayerModel(part, ModuleMaker({})) for part in parts).double().eval()
+    x, order = torch.randn(2, 11, 6, dtype=torch.float64), torch.randperm(11)
     with torch.no_grad():
         straight, other = module(x, None), module(x[:, order], None)
     torch.testing.assert_close(other, straight[:, order], rtol=1e-12, atol=1e-13)
     assert not torch.allclose(other, straight)
-
-
-# Refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("component", [Full, Inducing])
-def test_without_w_o_the_heads_make_the_width(component: Any) -> None:
-    more = {"points": 2} if component is Inducing else {}
-    with pytest.raises(ComponentError, match=r"have the output's width 6, and they have 10;") as refused:
-        component(heads=2, head_dim=5, output_projection=False, **more).check(at(3, dim=6))
-    assert refused.value.field == "output_projection"
-    component(heads=2, head_dim=3, output_projection=False, **more).check(at(3, dim=6))
-
-
-def test_inducing_points_are_never_causal() -> None:
-    with pytest.raises(ComponentError, match="'inducing' has no causal form: every point reads all tokens") as refused:
-        Inducing(heads=2, points=3, causal=True).check(at(5, dim=6))
-    assert refused.value.field == "causal"
 
 
 def test_the_point_cloud_preset_is_the_authors_model_but_for_its_first_projections() -> None:
@@ -369,7 +262,7 @@ def test_the_point_cloud_preset_is_the_authors_model_but_for_its_first_projectio
     assert ledger.total("macs") == sum(macs for _, macs in parts) + n * channels * d + 3 * n * narrower * d
 
 
-# Perceiver IO beside transformers' own: parameters and MACs to the unit, the same numbers out of the same weights ─────
+# Perceiver IO ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LATENTS, PERCEIVER_WIDTH, HEADS, LAYERS, CLASSES = 5, 12, 3, 2, 7
 FEATURES = 3 + 2 * (2 * 64 + 1)
@@ -397,17 +290,9 @@ def ours(folder: Path, device: str) -> tuple[Architecture, BuiltModel]:
         "input": {"kind": "image", "size": 224},  # the positions of theirs are made for 224×224 alone
         "embed": [{"kind": "pixels"}, {"kind": "fourier"}],
         "stages": [
-            {
-                "dim": PERCEIVER_WIDTH,
-                "enter": [pool | {"count": LATENTS, "head_dim": FEATURES}],
-                "blocks": [[{"kind": "mlp", "ratio": 1}], *[layer] * LAYERS],
-            },
-            {
-                "dim": PERCEIVER_WIDTH,
-                "enter": [pool | {"count": 1}],
-                "depth": 1,
-                "block": [{"kind": "mlp", "ratio": 1}],
-            },
+            {"enter": [pool | {"count": LATENTS, "head_dim": FEATURES}], "blocks": [layer[1:], *[layer] * LAYERS]}
+            | {"dim": PERCEIVER_WIDTH},
+            {"dim": PERCEIVER_WIDTH, "enter": [pool | {"count": 1}], "depth": 1, "block": layer[1:]},
         ],
         "head": {"kind": "classifier", "pool": "mean", "norm": "none", "classes": CLASSES},
     }

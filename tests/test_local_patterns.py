@@ -1,4 +1,4 @@
-"""Attention in windows and blocks of a sequence: what is refused and noted, and public models beside it."""
+"""Attention in windows and blocks of a sequence, and public models beside it."""
 
 from functools import partial
 from pathlib import Path
@@ -13,17 +13,13 @@ from torch.utils.flop_counter import FlopCounterMode
 import places
 import transformers_models as hf
 from growth import orders_at
-from places import rows_of
-from refused import refusals
 from specs import architecture_of, counted
 from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import BlockSparse, Blockwise
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.sliding import GlobalLocal, Sliding
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import BuiltModel
 from xfcost.torch_models.mechanisms.blockwise import BlockSparseAttention
@@ -33,46 +29,9 @@ from xfcost.torch_models.modules import MODULES
 KINDS = ("sliding", "block_sparse", "blockwise", "global_local")
 
 
-# Sliding windows: what is refused and noted, and transformers' Longformer beside it ───────────────────────────────────
+# Sliding windows ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 at = partial(places.at, dim=8)
-
-
-# What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-test_what_can_not_stand_is_refused = refusals(
-    [
-        (Sliding(heads=2, window=5), "window", "5 is odd, and half of it is on each side; try 4 or 6"),
-        (Sliding(heads=2, window=4, global_tokens=11), "global_tokens", "11 are more than the 10 tokens"),
-        (Sliding(heads=2, window=4, global_tokens=1, causal=True), "global_tokens", "later tokens too"),
-        (Sliding(heads=3, window=4), "heads", "3 does not divide the width 8"),
-    ],
-    at(10),
-)
-
-
-def test_a_decoder_has_no_global_tokens() -> None:
-    component = Sliding(heads=2, window=4, global_tokens=1)
-    component.with_stream_defaults(decoder=False).check(at(10))
-    with pytest.raises(ComponentError, match="this is causal; leave them out, or write causal: false"):
-        component.with_stream_defaults(decoder=True).check(at(10))
-
-
-def test_sliding_notes() -> None:
-    plain = Sliding(heads=2, window=4)
-    assert list(plain.notes(at(12))) == []
-    (padded,) = plain.notes(at(10))
-    assert padded.startswith("10 tokens padded to 12 for windows of 4: 2 padding tokens are projected")
-    (dilated,) = Sliding(heads=2, window=4, dilation=3).notes(at(10))
-    assert dilated.startswith("10 tokens padded to 12 for windows of 4, 3 apart")
-    (unused,) = Sliding(heads=2, window=4, global_projections=True).notes(at(12))
-    assert unused.startswith("the three projections of global tokens have parameters and are unused")
-    (fused,) = plain.notes(at(12, fused=True))
-    assert "no fused form" in fused
-
-
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def longformer(folder: Path, length: int, global_tokens: int, **run: Any) -> tuple[Architecture, BuiltModel]:
@@ -154,11 +113,8 @@ def test_the_released_encoder(global_tokens: int, macs: int) -> None:
 def test_led_has_their_parameters() -> None:
     sizes = {f"{part}_{what}": size for part in ("encoder", "decoder") for what, size in LED_SIZES.items()}
     with torch.device("meta"):
-        theirs = hf.transformers.LEDModel(
-            hf.transformers.LEDConfig(vocab_size=50265, d_model=768, attention_window=1024, **sizes)
-        )
-        parameters = sum(parameter.numel() for parameter in theirs.parameters())
-    assert counted("led-base-16384").total("params") == parameters
+        theirs = hf.theirs_of("LEDModel", vocab_size=50265, d_model=768, attention_window=1024, **sizes)
+    assert counted("led-base-16384").total("params") == hf.parameters(theirs)
 
 
 @pytest.mark.parametrize(("preset", "layers", "printed"), [("small", 12, 41e6), ("large", 30, 102e6)])
@@ -178,10 +134,7 @@ def test_the_small_character_model_s_windows_have_the_paper_s_mean() -> None:
     assert sum(windows) / 12 == pytest.approx(230, abs=1)
 
 
-# Block-sparse attention: the drawn blocks, the fall-back, and transformers' BigBird beside it ─────────────────────────
-
-
-# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Block-sparse attention ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("r", [0, 1, 3, 5])
@@ -208,15 +161,10 @@ def test_all_blocks_are_drawn_about_equally_often() -> None:
 
 def test_the_seed_decides() -> None:
     first, again, other = (BlockSparse(heads=1, block=1, seed=seed) for seed in (1, 1, 2))
-    patterns = [
-        [list(component.reads(Grid((40,)), token)) for token in range(40)] for component in (first, again, other)
-    ]
+    patterns = [listed(component, Grid((40,))) for component in (first, again, other)]
     assert patterns[0] == patterns[1] != patterns[2]
     # pinned, for a pattern that another release draws otherwise would be another architecture
     assert BlockSparse(heads=1).drawn(64, 10) == [17, 45, 1]
-
-
-# What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_on_meta_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,29 +181,8 @@ def test_too_few_blocks_are_full_attention() -> None:
     component = BlockSparse(heads=2, block=2, random_blocks=1, projection_bias=False)
     assert list(component.operations(at(14))) == list(Full(heads=2, projection_bias=False).operations(at(14)))
     assert orders_at(component, at(14))["scores"] == "O(N²·d)"
-    (note,) = component.notes(at(14))
-    assert note == "14 tokens are no more than (5 + 2·1)·2 = 14: full attention"
     assert list(component.reads(Grid((14,)), 5)) == list(range(14))
     assert orders_at(component, at(15))["scores"] == "O(N·b·r·d)"
-
-
-def test_padding_is_told() -> None:
-    component = BlockSparse(heads=2, block=2, random_blocks=1)
-    assert list(component.notes(at(16))) == []
-    (note,) = component.notes(at(15))
-    assert note.startswith("15 tokens padded to 16 for blocks of 2: 1 padding tokens")
-
-
-def test_block_sparse_there_is_no_causal_form() -> None:
-    message = "no causal form: the first and the last block read all tokens, and all read them; write causal: false"
-    for component in (BlockSparse(heads=2, causal=True), BlockSparse(heads=2).with_stream_defaults(decoder=True)):
-        with pytest.raises(ComponentError, match=message) as refused:
-            component.check(at(900))
-        assert refused.value.field == "causal"
-    BlockSparse(heads=2, causal=False).with_stream_defaults(decoder=True).check(at(900))
-
-
-# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def bigbird(folder: Path, length: int, **run: Any) -> tuple[Architecture, BuiltModel]:
@@ -318,7 +245,7 @@ def test_bigbird_with_their_weights(
     assert 2 * (totals["macs"] + 2 * 2 * padding * 8 * 12 * 12) == counter.get_total_flops()
 
 
-# Blockwise local attention: one pattern by hand, what it refuses, how far it reaches, and other people's code ─────────
+# Blockwise local attention ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def stand(grid: Grid, dim: int = 6, *, fused: bool = False) -> Place:
@@ -331,9 +258,6 @@ def listed(component: Blockwise, grid: Grid) -> list[list[int]]:
 
 def figure(component: Blockwise, grid: Grid, quantity: str, *rows: str, dim: int = 6) -> int:
     return sum(getattr(row, quantity) for row in component.operations(stand(grid, dim)) if row.path in rows)
-
-
-# Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_image_transformer_2d_by_hand() -> None:
@@ -361,47 +285,15 @@ def test_image_transformer_2d_by_hand() -> None:
     assert turns[6:12] == [3, 4, 5, 9, 10, 11]
 
 
-def test_padding_is_counted_and_told() -> None:
+def test_padding_is_counted() -> None:
     # 5×5 in blocks of 2×2: 9 blocks, 36 positions; keys and values stand in 6 + 1 rows and 6 + 2 columns.
     component, grid = Blockwise(heads=2, block=[2, 2], above=1, beside=1), Grid((5, 5))
     assert figure(component, grid, "moved", "query_blocks") == 36 * 6
     assert figure(component, grid, "moved", "memory_blocks") == 7 * 8 * 2 * 6
     assert figure(component, grid, "macs", "scores") == 9 * 4 * 12 * 6
     assert figure(component, grid, "macs", "qkv") == 25 * 6 * 18  # padded after the projection
-    assert list(component.notes(stand(grid))) == [
-        "grid 5×5 padded to whole blocks of 2×2: 11 positions more are attended over, and counted"
-    ]
     whole = Blockwise(heads=2, block=5)
     assert figure(whole, Grid((10,)), "moved", "query_blocks", "memory_blocks") == 0
-    (told,) = whole.notes(stand(Grid((10,))))
-    assert "never learn of each other" in told
-    notes = list(Blockwise(heads=2, block=8, before=8).notes(stand(Grid((5,)))))
-    assert [note.split(":")[0] for note in notes] == [
-        "5 tokens padded to whole blocks of 8",
-        "one block holds all tokens",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("component", "grid", "field", "words"),
-    [
-        (Blockwise(heads=1, block=2, above=1), Grid((4, 4)), "above", "set by `before` and `after`"),
-        (Blockwise(heads=1, block=[2, 2], after=1), Grid((4, 4)), "after", "set by `above`, `below` and `beside`"),
-        (Blockwise(heads=1, block=[2, 2]), Grid((16,)), "block", "the tokens are 16; give"),
-        (Blockwise(heads=1, block=[2, 2]), Grid((4, 4), 1), "block", r"16 \(4×4\) \+ 1"),
-        (Blockwise(heads=1, block=2, after=1, causal=True), Grid((4,)), "after", "never read"),
-        (Blockwise(heads=1, block=[2, 2], below=1, causal=True), Grid((4, 4)), "below", "never read"),
-        (Blockwise(heads=4, block=2), Grid((4,)), "heads", "4 does not divide the width 6"),
-    ],
-    ids=str,
-)
-def test_what_can_not_be_is_refused(component: Blockwise, grid: Grid, field: str, words: str) -> None:
-    with pytest.raises(ComponentError, match=words) as refused:
-        component.check(stand(grid))
-    assert refused.value.field == field
-
-
-# Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Stack(nn.Module):
@@ -442,32 +334,3 @@ def test_on_meta_the_positions_are_shapes_alone() -> None:
         module = MODULES[Blockwise](Blockwise(heads=2, block=64, before=64, causal=True), spot)
     assert all(buffer.is_meta for buffer in module.buffers())
     assert module(torch.empty(1, 2**40, 6, device="meta")).shape == (1, 2**40, 6)
-
-
-# Global-local attention: without global tokens, and what the component refuses and notes ──────────────────────────────
-
-
-def global_local_at(tokens: int, special: int, **more: Any) -> Place:
-    return Place(grid=Grid((tokens,), special), dim=8, out_dim=8, **more)
-
-
-def test_without_global_tokens_it_is_a_band() -> None:
-    component = GlobalLocal(heads=2, radius=2, share_projections=False, share_output=False)
-    found = rows_of(component, global_local_at(12, 0))
-    assert [*found] == ["qkv", "pad", "scale", "scores", "mask", "softmax", "weighted_sum", "out"]
-    assert any(note.startswith("no global tokens, only a band") for note in component.notes(global_local_at(12, 0)))
-
-
-def test_global_local_notes() -> None:
-    component = GlobalLocal(heads=2, radius=2)
-    assert list(component.notes(global_local_at(12, 1))) == ["ETC's relative position labels are left out"]
-    _, padded = component.notes(global_local_at(10, 1))
-    assert padded.startswith("the queries of 10 tokens are padded to 12 for blocks of 3: 2 more are attended for")
-    *_, fused = component.notes(global_local_at(12, 1, fused=True))
-    assert "no fused form" in fused
-
-
-def test_global_local_there_is_no_causal_form() -> None:
-    with pytest.raises(ComponentError, match="no causal form: global tokens read the whole text") as refused:
-        GlobalLocal(heads=2, radius=2, causal=True).check(global_local_at(10, 1))
-    assert refused.value.field == "causal"

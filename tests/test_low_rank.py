@@ -12,14 +12,12 @@ from torch.nn import functional as F
 from cases.base import Case
 from contract import example, make
 from places import at, total
-from refused import refusals
 from specs import counted
 from strategies import counted_spec, exact, place_for, placed
 from transformers_models import transformers
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.component import Mixer, Place
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import LowRank, Nystrom
@@ -36,7 +34,7 @@ from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
 KINDS = ("low_rank", "nystrom", "compressed", "synthesizer", "token_mlp")
 
 
-# Low-rank attention: shared tables, what is static, the break-even, figures of public code ────────────────────────────
+# Low-rank attention ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def model(*blocks: dict[str, Any], length: int = 16, dim: int = 12) -> dict[str, Any]:
@@ -83,24 +81,13 @@ def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path: Path) -> None
     torch.testing.assert_close(layer(x), plain, rtol=1e-11, atol=1e-12)
 
 
-def test_a_rank_above_half_of_n_is_told_and_is_no_bargain() -> None:
+def test_a_rank_above_half_of_n_is_no_bargain() -> None:
     for n in (8, 9):
         mine, full = (
             sum(row.macs for row in component.operations(at(n)))
             for component in (LowRank(heads=2, rank=4), Full(heads=2))
         )
         assert (mine < full) == (n > 8)
-        told = [note for note in LowRank(heads=2, rank=4).notes(at(n)) if "only where N exceeds 8" in note]
-        assert bool(told) == (n <= 8)
-    assert "one row per token (9)" in next(iter(LowRank(heads=2, rank=4).notes(at(9))))
-
-
-def test_it_has_no_causal_form() -> None:
-    with pytest.raises(
-        ComponentError, match=r"'low_rank' has no causal form: every projected key and value"
-    ) as refused:
-        LowRank(heads=2, causal=True).check(at(10))
-    assert refused.value.field == "causal"
 
 
 def test_linformer_package(tmp_path: Path) -> None:
@@ -118,7 +105,7 @@ def test_linformer_package(tmp_path: Path) -> None:
     assert ledger.total("macs") == 66_068_676_608
 
 
-# Nyström attention: the exact branch, padding, the inverse, and transformers' Nystromformer ───────────────────────────
+# Nyström attention ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def noise(*shape: int) -> Tensor:
@@ -138,20 +125,12 @@ def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n: int, *, fuse
         [msgspec.structs.replace(row, takes_input=None, tensors=None) for row in each.operations(spots)]
         for each in (component, Full(heads=2))
     )
-    rows = mine_rows == full_rows
-    assert same == rows == (n <= 4)
-    told = next(iter(component.notes(spots)), "")
-    assert ("attention is exact, quadratic in N" in told) == (n <= 4)
-    assert ("5 tokens padded at the front to 8, 4 segments of 2: 3 padding tokens" in told) == (n == 5)
+    assert same == (mine_rows == full_rows) == (n <= 4)
 
 
 def test_nothing_is_padded_where_segments_are_whole() -> None:
-    component = Nystrom(heads=2, landmarks=4)
-    assert list(component.notes(at(8))) == []
-    pad = next(iter(component.operations(at(8))))
-    assert pad.path == "pad"
-    assert pad.only_moves
-    assert pad.moved == 0
+    pad = next(iter(Nystrom(heads=2, landmarks=4).operations(at(8))))
+    assert (pad.path, pad.only_moves, pad.moved) == ("pad", True, 0)
 
 
 def test_the_iteration_comes_to_the_inverse() -> None:
@@ -163,21 +142,9 @@ def test_the_iteration_comes_to_the_inverse() -> None:
     assert errors == sorted(errors, reverse=True)
 
 
-test_nystrom_options_that_can_not_be = refusals(
-    [
-        (Nystrom(heads=2, conv=64), "conv", "64 is even, and the kernel is centred; try 63 or 65"),
-        (Nystrom(heads=2, causal=True), "causal", "'nystrom' has no causal form: every landmark is a mean of tokens"),
-    ],
-    at(6),
-)
-
-
 def test_counting_is_quick_whatever_n() -> None:
     rows = list(Nystrom(heads=2).operations(at(2**32)))
     assert sum(row.macs for row in rows) > 2**40
-
-
-# transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def spec(n: int, landmarks: int, *, dim: int = 12, heads: int = 3, conv: int = 5) -> dict[str, Any]:
@@ -215,11 +182,8 @@ def copy_weights(theirs: Any, ours: Any) -> None:
     """Theirs into ours, by place; the norms' ε too, which costs nothing."""
     stream = ours.streams[0]
     token, position, kind, norm = stream.embed
-    for mine, other in (
-        (token.lookup.weight, theirs.embeddings.word_embeddings.weight),
-        (kind.lookup.weight, theirs.embeddings.token_type_embeddings.weight),
-    ):
-        mine.copy_(other)
+    token.lookup.weight.copy_(theirs.embeddings.word_embeddings.weight)
+    kind.lookup.weight.copy_(theirs.embeddings.token_type_embeddings.weight)
     # ours takes the first rows, theirs begins at the third
     position.table.weight.copy_(theirs.embeddings.position_embeddings.weight.roll(-2, 0))
     norm.norm.load_state_dict(theirs.embeddings.LayerNorm.state_dict())
@@ -238,9 +202,7 @@ def copy_weights(theirs: Any, ours: Any) -> None:
             sub.residual_norm.eps = norm_theirs.eps
 
 
-# Memory-compressed attention: its first tokens, the public package's figures, and options that can't be ───────────────
-
-# Blocks ------------------------------------------------------------------------------------------------------------
+# Memory-compressed attention ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_first_tokens_read_the_null_key_alone():
@@ -253,13 +215,6 @@ def test_the_first_tokens_read_the_null_key_alone():
     expected = module.out(module.null.weight[1])[0]
     torch.testing.assert_close(module(*inputs)[0, 0], expected)
     torch.testing.assert_close(module(*inputs)[0, 1], expected)
-    assert list(component.notes(case.place)) == [
-        "the first block ends at token 2, counted from 0: the tokens before it read the null key alone"
-    ]
-    assert list(component.notes(at(7))) == ["keys and values of the 7 tokens are padded by 2 at the front, and counted"]
-
-
-# Costs -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_public_package_s_figures():
@@ -271,22 +226,7 @@ def test_the_public_package_s_figures():
     assert total(component, at(1024, dim=512), "macs") == 1_500_643_328
 
 
-# Options -----------------------------------------------------------------------------------------------------------
-
-
-test_compressed_options_that_can_not_be = refusals(
-    [
-        (Compressed(heads=1, compression=4, kernel=3), "kernel", "3 tokens every 4 tokens leave tokens unread"),
-        (Compressed(heads=1, groups=4), "groups", "4 does not divide the 6 channels; it could be 1, 2, 3, 6"),
-        (Compressed(heads=1, groups=2, function="mean"), "groups", "'mean' has no channel groups"),
-        (Compressed(heads=1, causal=True, null_key=False), "null_key", "the first tokens read the null key alone"),
-        (Compressed(heads=4), "heads", "4 does not divide the width 6"),
-    ],
-    at(7),
-)
-
-
-# Synthetic attention: the paper's parameters, what stays as drawn, what is done once, options that can't be ───────────
+# Synthetic attention ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 FORMS: tuple[Any, ...] = ("dense", "random", "factorized_dense", "factorized_random")
 
@@ -331,34 +271,13 @@ def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn() -> None:
     assert weights[0].shape == (2, 12, 12)
 
 
-test_synthesizer_options_that_can_not_be = refusals(
-    [
-        (Synthesizer(heads=2, trainable=False), "trainable", "only `form: random` has fixed weights.* is 'dense'"),
-        (Synthesizer(heads=2, factor=2), "factor", "only 'factorized_dense' has factors, and the form is 'dense'"),
-        (Synthesizer(heads=2, rank=2), "rank", "only 'factorized_random' has a rank, and the form is 'dense'"),
-        (
-            Synthesizer(heads=2, form="factorized_dense", factor=5),
-            "factor",
-            "5 does not divide the 12 tokens; it could be 1, 2, 3, 4, 6",
-        ),
-    ],
-    at(12),
-)
-
-
-def test_what_is_bound_to_n_is_told() -> None:
-    told = {form: next(iter(Synthesizer(heads=2, form=form).notes(at(12)))) for form in FORMS}
-    assert "makes attention weights has one output per token (12): another N needs" in told["dense"]
-    assert "the weights have one row per token (12): another N needs" in told["random"]
-
-
 @pytest.mark.parametrize(("n", "divisor"), [(1, 1), (13, 1), (12, 3), (36, 6), (2**20, 2**10), (6 * 2**20, 2**11)])
 def test_the_divisor_nearest_below_the_root(n: int, divisor: int) -> None:
     assert root_divisor(n) == divisor
     assert Synthesizer(heads=2, form="factorized_dense").factors(Grid((n,))) == (divisor, n // divisor)
 
 
-# MLP-Mixer, ResMLP and gMLP: weights bound to N, a plain model beside each ────────────────────────────────────────────
+# MLP-Mixer, ResMLP and gMLP ───────────────────────────────────────────────────────────────────────────────────────────
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
 
@@ -372,7 +291,6 @@ def test_token_mixing_is_global_static_and_bound_to_n(component: Mixer) -> None:
         assert row.bound == row.mixes == (row.params != other.params)
         assert not row.content_dependent
         assert (row.mixing, row.reads) in {("per-token", None), ("global", "N"), ("global", "k")}
-    assert list(component.notes(SPOT)) == ["the weights over tokens are for 12 tokens: another N needs new weights"]
 
 
 def test_bound_parameters_are_what_another_n_changes() -> None:
@@ -380,30 +298,3 @@ def test_bound_parameters_are_what_another_n_changes() -> None:
     ledgers = [counted("mixer-b16", tokens=tokens) for tokens in (None, (784,))]
     assert ledgers[0].bound_params == 12 * (2 * 196 * 384 + 384 + 196)
     assert len({ledger.total("params") - ledger.bound_params for ledger in ledgers}) == 1
-    assert any("784 tokens: another N needs new weights" in note for note in ledgers[1].metadata.notes)
-
-
-@pytest.mark.parametrize("component", [Gmlp(hidden=5), Gmlp(ratio=1.5)])
-def test_an_odd_half_is_refused(component: Gmlp) -> None:
-    with pytest.raises(ComponentError, match="are odd, and one half gates the other"):
-        component.check(SPOT)
-
-
-# A plain model beside each, with the same weights ───────────────────────────────────────────────────────────────────
-
-
-def layer_norm(x_BND: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.layer_norm(x_BND, weight.shape, weight, bias)
-
-
-def mlp(x: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
-    hidden = F.gelu(x @ w[f"{at}.fc1.weight"].T + w[f"{at}.fc1.bias"])
-    return hidden @ w[f"{at}.fc2.weight"].T + w[f"{at}.fc2.bias"]
-
-
-def mixer(x_BND: Tensor, w: dict[str, Tensor], at: str) -> Tensor:
-    normed = layer_norm(x_BND, *(w[f"{at}.0.residual_norm.{one}"] for one in ("weight", "bias")))
-    x_BND = x_BND + mlp(normed.mT, w, f"{at}.0.inner").mT
-    return x_BND + mlp(
-        layer_norm(x_BND, *(w[f"{at}.1.residual_norm.{p}"] for p in ("weight", "bias"))), w, f"{at}.1.inner"
-    )

@@ -15,15 +15,13 @@ from torch.utils.flop_counter import FlopCounterMode
 import transformers_models as hf
 from cases.layers import PACKED, SLOTTED
 from contract import example
-from helpers import report_text
 from places import rows_of, total
-from refused import refusals
 from specs import counted
 from whole_probe import probe
 from xfcost.api.analysis import analyze
-from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.component import Place
 from xfcost.layers.feed_forward import Mlp, Swiglu
-from xfcost.layers.moe import Groups, Moe
+from xfcost.layers.moe import Moe
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.objects import grouped
 from xfcost.mechanisms.full import Mla
@@ -34,7 +32,7 @@ from xfcost.torch_models.modules import MODULES
 KINDS = ("moe",)
 
 
-# Mixtures of experts: a plain loop over tokens and experts, what idles and what is dropped ────────────────────────────
+# Mixtures of experts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 GRIDS = (Grid((1,)), Grid((2,)), Grid((7,)), Grid((3, 5)), Grid((2, 4), 1))
 every_component = pytest.mark.parametrize("component", [*PACKED, *SLOTTED], ids=str)
@@ -52,13 +50,6 @@ def make(component: Moe, place: Place, device: str = "cpu") -> nn.Module:
     if component.correction and device == "cpu":
         module.correction.bias_E.copy_(torch.randn(component.experts))
     return module
-
-
-# The count ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_all_experts_active_idle_none() -> None:
-    assert total(PACKED[2], at(), "active_params") == total(PACKED[2], at(), "params")
 
 
 @every_component
@@ -83,9 +74,6 @@ def test_weights_of_the_chosen_by_hand(*, normalize: bool, scale: float | None, 
     """7 tokens choose 3 experts each: a number of their sum and a quotient, a product with the scale."""
     rows = rows_of(Moe(active=3, normalize=normalize, scale=scale), at())
     assert (rows["weights"].flops, rows["weights"].moved) == (7 * 3 * each, 7 * 3)
-
-
-# What runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def network(component: Moe, experts: nn.Module, number: int, x_D: Tensor) -> Tensor:
@@ -191,7 +179,6 @@ def test_with_a_capacity_tokens_compete_and_the_first_come_first() -> None:
         answer = torch_module(x_BND)
     assert answer[:, 0].abs().min() > 0
     assert answer[:, 1:].abs().max() == 0
-    assert any("so that the tokens of a sample compete" in note for note in component.notes(place))
 
 
 def test_slots_by_hand() -> None:
@@ -200,11 +187,6 @@ def test_slots_by_hand() -> None:
     # ⌈1.25·2·7/8⌉ = ⌈2.1875⌉ = 3 slots, 24 computed for 14 copies
     component = Moe(capacity=1.25)
     assert (component.slots(7), component.computed(7)) == (3, 24)
-    assert any("3 slots for each of 8 experts, 24 for 14 copies" in note for note in component.notes(at()))
-    step = analyze("switch-base-128-capacity", N="1,64", mode="decode", trace=False)
-    told = next(note for note in step.metadata.notes if "capacity" in note)
-    assert "1 slot for each of 128 experts, 128 for 1 copy of a token" in told
-    assert "one token by itself is never dropped" in told
     assert rows_of(component, at())["experts_gate"].macs == 24 * 6 * 16
 
 
@@ -223,35 +205,6 @@ def test_a_matrix_of_all_experts_is_one_tensor() -> None:
     assert many.experts.gate.weight.shape == (256, 4, 6)
 
 
-# Bad input and what is told ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-test_what_can_not_be_is_refused = refusals(
-    [
-        (Moe(active=9), "active", "a token can't use 9 of 8 experts"),
-        (Moe(groups=Groups(count=3, active=1)), "groups", "8 experts don't divide into 3 groups; .* 1, 2, 4, 8"),
-        (Moe(groups=Groups(count=4, active=5)), "groups", "5 of 4 groups can't be active"),
-        (Moe(active=3, groups=Groups(count=8, active=2)), "groups", "2 groups of 1 experts hold 2, and a token uses 3"),
-        (Moe(active=1, groups=Groups(count=8, active=2, score="top_two")), "groups", "no two best; write score: max"),
-        (Moe(expert=Mlp(chunks=2)), "expert", "an expert takes no 'chunks'"),
-        (Moe(expert=Swiglu(residual=Residual())), "expert", "an expert takes no 'residual'"),
-        (Moe(expert=Mlp(ratio=0.1)), "expert", "ratio: "),
-    ],
-    at(),
-)
-
-
-def test_what_a_reader_is_told() -> None:
-    def notes(component: Moe) -> str:
-        return " ".join(component.notes(at()))
-
-    assert notes(Moe()) == ""
-    assert "8 numbers per block" in notes(Moe(correction=True))
-    assert "a buffer, as in transformers, and no parameter" in notes(Moe(correction=True))
-    assert "always 1" in notes(Moe(active=1))
-    assert notes(Moe(active=1, normalize=False)) == ""
-
-
 def test_a_bias_of_the_choice_is_no_parameter_and_changes_no_weight() -> None:
     component = Moe(router="sigmoid", correction=True, expert=Mlp(hidden=3))
     with_bias, without = make(component, at()), make(msgspec.structs.replace(component, correction=False), at())
@@ -261,7 +214,7 @@ def test_a_bias_of_the_choice_is_no_parameter_and_changes_no_weight() -> None:
     torch.testing.assert_close(with_bias(x_BND), without(x_BND), rtol=0, atol=0)
 
 
-# Mixtures of experts beside transformers: parameters of every size, MACs and outputs with their weights ───────────────
+# DeepSeek beside transformers, and active parameters ──────────────────────────────────────────────────────────────────
 #
 # Their experts run eager: the default kernel is one that counters miss.
 
@@ -270,29 +223,15 @@ EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds
 SMALL = {
     "vocab_size": VOCABULARY, "hidden_size": DIM, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS,
     "num_attention_heads": HEADS, "rms_norm_eps": EPS, "pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0,
-}  # fmt: skip
-
-
-def theirs(family: str, head: str = "ForCausalLM", **settings: Any) -> nn.Module:
-    """One of transformers' models, its attention and its experts eager, on the current device."""
-    return hf.theirs_of(f"{family}{head}", **settings, experts_implementation="eager")
-
-
-def put_experts(moe: Any, weights: hf.TheirWeights, layer: str) -> None:
-    """A router and its SwiGLU experts; their gate and up-projection are one tensor."""
-    moe.router.weight.copy_(weights.take(f"{layer}gate.weight"))
-    gate, up = weights.take(f"{layer}experts.gate_up_proj").chunk(2, dim=1)
-    moe.experts.gate.weight.copy_(gate)
-    moe.experts.up.weight.copy_(up)
-    moe.experts.down.weight.copy_(weights.take(f"{layer}experts.down_proj"))
-
-
-# DeepSeek ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-LATENT = {
     "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5, "num_key_value_heads": HEADS,
+    "num_experts_per_tok": 3, "n_routed_experts": 8, "n_shared_experts": 2, "moe_intermediate_size": 7,
+    "first_k_dense_replace": 1,
 }  # fmt: skip
-ROUTED = {"num_experts_per_tok": 3, "n_routed_experts": 8, "n_shared_experts": 2, "moe_intermediate_size": 7}
+
+
+def theirs(family: str, **settings: Any) -> nn.Module:
+    """One of transformers' models, its attention and its experts eager, on the current device."""
+    return hf.theirs_of(f"{family}ForCausalLM", **settings, experts_implementation="eager")
 
 
 def in_halves(weight_OD: torch.Tensor, heads: int, content: int) -> torch.Tensor:
@@ -331,7 +270,11 @@ def copied_deepseek(model: nn.Module, ours: Any) -> None:
         weights.put(block.residual_norm, f"{layer}post_attention_layernorm")
         dense, place_of = block.inner, f"{layer}mlp."
         if number:
-            put_experts(block.inner, weights, place_of)
+            block.inner.router.weight.copy_(weights.take(f"{place_of}gate.weight"))
+            gate, up = weights.take(f"{place_of}experts.gate_up_proj").chunk(2, dim=1)  # one tensor there
+            down = weights.take(f"{place_of}experts.down_proj")
+            for leaf, weight in (("gate", gate), ("up", up), ("down", down)):
+                getattr(block.inner.experts, leaf).weight.copy_(weight)
             if block.inner.correction is not None:
                 block.inner.correction.bias_E.copy_(buffers[f"{layer}mlp.gate.e_score_correction_bias"])
             dense, place_of = block.inner.shared, f"{layer}mlp.shared_experts."
@@ -363,26 +306,14 @@ def compare_deepseek(model: nn.Module, folder: Path) -> None:
 @pytest.mark.parametrize("method", ["greedy", "group_limited_greedy"])
 def test_deepseek_v2_with_their_weights(q_rank: int | None, method: str, tmp_path: Path) -> None:
     groups = {"n_group": 4, "topk_group": 2} if method != "greedy" else {}
-    settings = {"topk_method": method, "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "q_lora_rank": q_rank}
-    model = theirs("DeepseekV2", **SMALL, **LATENT, **ROUTED, **settings, **groups)
-    compare_deepseek(model, tmp_path)
+    settings = {"topk_method": method, "routed_scaling_factor": 2.5, "q_lora_rank": q_rank}
+    compare_deepseek(theirs("DeepseekV2", **SMALL, **settings, **groups), tmp_path)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_deepseek_v3_with_their_weights(bias: bool, tmp_path: Path) -> None:
-    settings = {"n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "q_lora_rank": 9, "attention_bias": bias}
-    model = theirs("DeepseekV3", **SMALL, **LATENT, **ROUTED, **settings)
-    compare_deepseek(model, tmp_path)
-
-
-# Every size ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def switch(experts: int, dim: int = 768, hidden: int = 3072, layers: int = 12, every: int = 2) -> dict[str, Any]:
-    sparse = {"num_sparse_encoder_layers": layers // every, "num_sparse_decoder_layers": layers // every}
-    heads = {768: 12, 1024: 16, 2080: 32}[dim]
-    depth = {"num_layers": layers, "num_decoder_layers": layers, "num_heads": heads}
-    return {"num_experts": experts, "d_model": dim, "d_ff": hidden} | sparse | depth
+    settings = {"n_group": 4, "topk_group": 2, "q_lora_rank": 9, "attention_bias": bias}
+    compare_deepseek(theirs("DeepseekV3", **SMALL, **settings), tmp_path)
 
 
 def test_the_router_s_bias_of_deepseek_v3_is_a_buffer_of_theirs_too() -> None:
@@ -404,6 +335,10 @@ def test_active_parameters(name: str, active: int) -> None:
     ledger = counted(name)
     assert ledger.totals()["active_params"] == active
     assert sum(group["active_params"] for group in grouped(ledger, "block")) == active
+
+
+def test_all_experts_active_idle_none() -> None:
+    assert total(PACKED[2], at(), "active_params") == total(PACKED[2], at(), "params")
 
 
 @pytest.mark.parametrize("mode", ["prefill", "decode", "generate"])
@@ -440,16 +375,10 @@ def test_latent_attention_keeps_less_for_a_cache() -> None:
     assert component.latent == 576 == 9 * 128 // 2
 
 
-def test_reports_tell_active_parameters_where_they_are_fewer() -> None:
-    mixtral, llama = (analyze(name, trace=False) for name in ("mixtral-8x7b", "llama3-8b"))
-    told = json.loads(mixtral.to_json())
+def test_json_has_active_parameters() -> None:
+    told = json.loads(analyze("mixtral-8x7b", trace=False).to_json())
     assert (told["totals"]["params"], told["totals"]["active_params"]) == (46_702_792_704, 12_879_925_248)
     experts = [row for row in told["operations"] if row["operation"].startswith("experts_") and row["params"]]
     assert {row["params"] // row["active_params"] for row in experts} == {4}
-    text = report_text(mixtral, "table")
-    assert "46,702,792,704 parameters (12,879,925,248 active)" in text
-    assert "those that one token uses" in text
-    assert "active" not in report_text(llama, "table")
-    assert "12,879,925,248 active_params" in report_text(mixtral, "markdown")
     published = {row["quantity"]: row["ours"] for row in told["published"]}
     assert published == {"params": 46_702_792_704, "active_params": 12_879_925_248}

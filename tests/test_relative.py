@@ -14,7 +14,6 @@ from compared import given, options_of
 from modules import noise
 from places import at, rows_of
 from references.attention import compressed_once, with_memory
-from refused import refusals
 from specs import counted
 from strategies import counted_spec, placed
 from whole_probe import probe
@@ -34,23 +33,12 @@ from xfcost.torch_models.shared.attention import Rotary, alibi, bucket_rows
 KINDS = ("relative", "compressive")
 
 
-# Transformer-XL's attention: its memory, how far it reaches, and the public code's figures ────────────────────────────
+# Transformer-XL's attention ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def relative_twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Module:
+def twin_of(component: Mixer, where: Place, seed: int = 0) -> Any:
     torch.manual_seed(seed)
-    return MODULES[Relative](component, where).double().eval().requires_grad_(requires_grad=False)
-
-
-def test_notes_tell_of_the_memory() -> None:
-    assert list(Relative(heads=2, causal=True).notes(at(3))) == []
-    (note,) = Relative(heads=2, causal=True, memory=9).notes(at(3))
-    assert "its 3 tokens attend over themselves and 9 positions of the memory" in note
-    (note,) = Relative(heads=2).notes(at(3))
-    assert "position scores by distance, heads × 3 × 5 = 30 per sample" in note
-
-
-# The memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+    return MODULES[type(component)](component, where).double().eval().requires_grad_(requires_grad=False)
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -64,7 +52,7 @@ def test_notes_tell_of_the_memory() -> None:
     ids=str,
 )
 def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) -> None:
-    module = relative_twin_of(component, at(5, fused=fused))
+    module = twin_of(component, at(5, fused=fused))
     x_BND, memory_BPD = noise(2, 5, 6), noise(2, component.memory, 6, seed=2)
     plain = with_memory(options_of(component), given(module), x_BND, memory_BPD)
     torch.testing.assert_close(module(x_BND, memory_BPD), plain, rtol=1e-11, atol=1e-12)
@@ -72,7 +60,7 @@ def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) ->
 
 
 def test_a_memory_gets_no_gradient() -> None:
-    module = relative_twin_of(Relative(heads=2, causal=True, memory=4), at(5))
+    module = twin_of(Relative(heads=2, causal=True, memory=4), at(5))
     x_BND, memory_BPD = noise(1, 5, 6).requires_grad_(), noise(1, 4, 6, seed=2).requires_grad_()
     module(x_BND, memory_BPD).sum().backward()
     assert x_BND.grad is not None
@@ -82,8 +70,7 @@ def test_a_memory_gets_no_gradient() -> None:
 def test_two_segments_are_one_long_pass_through_a_layer() -> None:
     # One layer over 10 tokens at once, and over the second 5 with the first 5 for a memory.
     whole, half = (
-        relative_twin_of(Relative(heads=2, causal=True, memory=memory), at(tokens))
-        for tokens, memory in ((10, 0), (5, 5))
+        twin_of(Relative(heads=2, causal=True, memory=memory), at(tokens)) for tokens, memory in ((10, 0), (5, 5))
     )
     half.load_state_dict(whole.state_dict())
     x_BND = noise(2, 10, 6)
@@ -100,7 +87,7 @@ class RelativeSegments(nn.Module):
         super().__init__()
         component = Relative(heads=2, causal=True, memory=memory)
         self.segments, self.memory = segments, memory
-        self.layers = nn.ModuleList(relative_twin_of(component, at(tokens), seed) for seed in range(layers))
+        self.layers = nn.ModuleList(twin_of(component, at(tokens), seed) for seed in range(layers))
 
     def forward(self, x_BND: Tensor) -> Tensor:
         seen = [x_BND.new_zeros(x_BND.shape[0], self.memory, x_BND.shape[-1])] * len(self.layers)
@@ -123,9 +110,6 @@ def test_the_reach_grows_by_one_memory_per_layer(layers: int, memory: int) -> No
     assert seen.reads[0] == frozenset(range(last - (layers - 1) * tokens - memory, last + 1))
 
 
-# Whole models ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 # transformers 4.57.6 (deprecated.transfo_xl), FlopCounterMode/2: embedding and layers, with queries of the memory.
 PUBLIC = {
     "transformer-xl-enwik8": (41_066_496, 37_044_092_928, 12 * 512 * 512**2),
@@ -138,6 +122,9 @@ def test_the_public_code_s_parameters_and_macs(name: str) -> None:
     params, macs, of_memory_queries = PUBLIC[name]
     ours = counted(name, "head=null", "stages.0.block.0.memory_queries=true")
     assert (ours.total("params"), ours.total("macs")) == (params, macs)
+    # with the head's 204 biases, and with 24 layers
+    assert counted("transformer-xl-enwik8").total("params") == 41_066_700
+    assert counted("transformer-xl-enwik8-24l", "head=null").total("params") == 277_278_720
     assert macs - counted(name, "head=null").total("macs") == of_memory_queries
 
 
@@ -158,12 +145,6 @@ def test_the_public_code_s_default_layers(tmp_path: Path) -> None:
     ours = counted_spec(spec, tmp_path)
     assert ours.total("params") == 283_885_936 - embedding
     assert ours.total("macs") == 164_567_711_744 - 128 * 1024**2
-
-
-def test_the_whole_language_models() -> None:
-    # transformers 4.57.6: 41,066,700 with the head's 204 biases; 277,278,720 with 24 layers and without them.
-    assert counted("transformer-xl-enwik8").total("params") == 41_066_700
-    assert counted("transformer-xl-enwik8-24l", "head=null").total("params") == 277_278_720
 
 
 def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
@@ -187,25 +168,7 @@ def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
     assert torch.equal(layer.core.position_bias(zeros).flatten(), torch.arange(6.0) + 6)
 
 
-# Compressive attention: its memories from segment to segment, and a public implementation's figures ───────────────────
-
-
-def compressive_twin_of(component: Compressive, tokens: int, seed: int = 0) -> Any:
-    torch.manual_seed(seed)
-    return MODULES[Compressive](component, at(tokens)).double().eval().requires_grad_(requires_grad=False)
-
-
-def test_notes_tell_what_is_dropped_and_what_is_too_short() -> None:
-    component = Compressive(heads=1, memory=2, compressed_memory=3, compression=4)
-    whole, rest, short = (list(component.notes(at(tokens))) for tokens in (8, 9, 3))
-    assert "8 tokens attend over themselves, 2 positions of the memory and 3 of the compressed memory" in whole[0]
-    assert len(whole) == 1
-    assert rest[1] == "9 evicted positions make 2 compressed ones of 4 each; the other 1 are dropped"
-    assert short[1] == "a segment of 3 evicts fewer positions than the 4 that make a compressed one: nothing is kept"
-    assert next(row for row in component.operations(at(3)) if row.path == "compress").macs == 0
-
-
-# From segment to segment ─────────────────────────────────────────────────────────────────────────────────────────────
+# Compressive attention ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Tensor, ...]) -> list[Tensor]:
@@ -215,11 +178,11 @@ def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Te
     memory, slots = (
         segments[0].new_zeros(batch, size, width) for size in (component.memory, component.compressed_memory)
     )
+    # what the module finds before a text: zeros were evicted
+    new = compressed_once(options, weights, torch.zeros_like(segments[0]))
+    slots = torch.cat([slots, new], 1)[:, -component.compressed_memory :]
     answers = []
-    for number, x_BND in enumerate(segments):
-        if number == 0:  # what the module finds before a text: zeros were evicted
-            new = compressed_once(options, weights, torch.zeros_like(x_BND))
-            slots = torch.cat([slots, new], 1)[:, -component.compressed_memory :]
+    for x_BND in segments:
         answers.append(with_memory(options, weights, x_BND, torch.cat([slots, memory], dim=1)))
         kept = torch.cat([memory, x_BND], dim=1)
         evicted, memory = kept[:, :tokens], kept[:, tokens:]
@@ -238,7 +201,7 @@ def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Te
     ids=str,
 )
 def test_segments_go_on_as_the_paper_s_algorithm_does(component: Compressive) -> None:
-    module, segments = compressive_twin_of(component, 4), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
+    module, segments = twin_of(component, at(4)), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
     past = module.standing(segments[0])
     for x_BND, plain in zip(segments, by_algorithm_1(component, module, segments), strict=True):
         torch.testing.assert_close(module(x_BND, past), plain, rtol=1e-11, atol=1e-12)
@@ -250,7 +213,7 @@ class CompressiveSegments(nn.Module):
 
     def __init__(self, component: Compressive, segments: int, tokens: int) -> None:
         super().__init__()
-        self.segments, self.layer = segments, compressive_twin_of(component, tokens)
+        self.segments, self.layer = segments, twin_of(component, at(tokens))
 
     def forward(self, x_BND: Tensor) -> Tensor:
         *before, last = x_BND.chunk(self.segments, dim=1)
@@ -269,39 +232,30 @@ def test_a_layer_reaches_c_tokens_per_compressed_one(function: str) -> None:
     assert seen.reads[0] == frozenset(range(first, 21))
 
 
-# Somebody else's figures ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> None:
     """compressive-transformer-pytorch 0.4.0: 46,879,264 parameters, 57,193,529,344 MACs (FlopCounterMode/2).
 
     Six layers of 512, n = n_m = 1024, n_cm = 256, c = 4. It has a position table per head in place of W_R, u and v,
     which all layers share, and a bias on the output projection and the vocabulary alone.
     """
-    block = [
-        {"kind": "compressive", "heads": 8, "causal": True, "memory": 1024, "compressed_memory": 256},
-        {"kind": "mlp"},
-    ]
+    mixer = {"kind": "compressive", "heads": 8, "causal": True, "memory": 1024, "compressed_memory": 256}
     spec = {
         "name": "package",
         "input": {"kind": "tokens", "vocabulary": 20000, "length": 1024},
         "embed": [{"kind": "token"}],
-        "stages": [{"dim": 512, "depth": 6, "block": block}],
+        "stages": [{"dim": 512, "depth": 6, "block": [mixer, {"kind": "mlp"}]}],
         "head": {"kind": "language_model", "norm": "none", "bias": True},
     }
-    ours = count(placed(spec, tmp_path))
+    ours = counted_spec(spec, tmp_path)
     keys = 1024 + 1024 + 256
     table, output_biases, positions = keys * 512, 6 * 512, 6 * (512 * 512 + 2 * 512)
     assert ours.total("params") == 46_879_264 - table - output_biases + positions
     assert ours.total("macs") == 57_193_529_344 + 6 * keys * 512 * 512  # W_R on every distance
 
 
-# Heads in groups, rotary positions, ALiBi and buckets: what is read once, what is shared, what is refused ─────────────
+# Heads in groups, rotary positions, ALiBi and buckets ─────────────────────────────────────────────────────────────────
 
 grouped_at = partial(places.at, dim=8)
-
-
-# Groups ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_shared_head_of_keys_is_read_once_from_main_memory() -> None:
@@ -314,12 +268,8 @@ def test_names() -> None:
     assert Full(heads=4, kv_heads=4).label() == "Self-attention"
     assert Full(heads=4, kv_heads=2).label() == "Grouped-query attention"
     assert Full(heads=4, kv_heads=1, causal=True).label() == "Causal multi-query attention"
-    assert (
-        Sliding(heads=4, kv_heads=2, window=4, causal=True).label() == "Sliding-window causal grouped-query attention"
-    )
-
-
-# Rotary positions ────────────────────────────────────────────────────────────────────────────────────────────────────
+    sliding = Sliding(heads=4, kv_heads=2, window=4, causal=True)
+    assert sliding.label() == "Sliding-window causal grouped-query attention"
 
 
 def test_scores_of_rotated_vectors_know_their_distance_alone() -> None:
@@ -331,9 +281,6 @@ def test_scores_of_rotated_vectors_know_their_distance_alone() -> None:
         torch.testing.assert_close(along, along[:1].expand_as(along), rtol=1e-4, atol=1e-5)
     assert (scores[0, 0, 0] - scores[0, 0, 0, 0]).abs()[1:].min() > 1e-3
     torch.testing.assert_close(rotary(q).norm(dim=-1), q.norm(dim=-1))
-
-
-# ALiBi and buckets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_alibi_s_slopes() -> None:
@@ -376,38 +323,12 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
     table = torch.nn.Module()
     table.weight = torch.nn.Parameter(torch.randn(32, 2, dtype=torch.float64))
     component = Full(heads=2, bias=Buckets(share="one"))
-    modules = [MODULES[Full](component, grouped_at(6), {"one": table}).double() for _ in range(2)]
-    assert all("relative_bias.weight" not in dict(module.named_parameters()) for module in modules)
-    x = torch.randn(1, 6, 8, dtype=torch.float64)
-    for module in modules:
+    for _ in range(2):
+        module = MODULES[Full](component, grouped_at(6), {"one": table}).double()
+        assert "relative_bias.weight" not in dict(module.named_parameters())
         table.weight.grad = None
-        module(x).sum().backward()
+        module(torch.randn(1, 6, 8, dtype=torch.float64)).sum().backward()
         assert table.weight.grad.abs().sum() > 0
-
-
-# Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-test_what_can_not_stand_is_refused = refusals(
-    [
-        (Full(heads=8, kv_heads=3), "kv_heads", "8 heads don't divide into 3 groups; it could be 1, 2, 4, 8"),
-        (Full(heads=4, kv_heads=8), "kv_heads", "4 heads don't divide into 8 groups; it could be 1, 2, 4"),
-        (Full(heads=8, position="rope"), "position", "expected an even head width, got 1: give an even `head_dim`"),
-        (Full(heads=2, position="alibi"), "position", "alibi needs causal attention; write causal: true"),
-        (Full(heads=2, causal=True, position="alibi", bias=Buckets()), "bias", "leave one of the two out"),
-        (Full(heads=2, bias=Buckets(count=32, distance=8)), "bias", "32 buckets cover more than `distance`, 8"),
-        (
-            Full(heads=4, kv_heads=2, talking_heads=True),
-            "talking_heads",
-            "talking heads need scaled scores without a bias",
-        ),
-        (Full(heads=4, scaled=False, talking_heads=True), "talking_heads", "leave one of the two out"),
-        (Sliding(heads=2, window=4, global_tokens=1, position="rope"), "position", "projections of their own"),
-        (Sliding(heads=2, window=4, global_tokens=1, kv_heads=1), "kv_heads", "projections of their own"),
-        (Sliding(heads=2, window=4, kv_heads=1), "kv_heads", "only causal windows have `kv_heads`"),
-    ],
-    grouped_at(10),
-)
 
 
 def test_the_least_distance_that_stands() -> None:
@@ -418,7 +339,7 @@ def test_the_least_distance_that_stands() -> None:
         Full(heads=2, causal=True, bias=Buckets(count=32, distance=16)).check(grouped_at(10))
 
 
-# Values that are wider, or narrower, than keys: caches, traffic, and what is refused ──────────────────────────────────
+# Values that are wider, or narrower, than keys ────────────────────────────────────────────────────────────────────────
 
 value_width_at = partial(places.at, dim=12)
 
@@ -427,7 +348,7 @@ def test_caches_keep_both_widths() -> None:
     own = {row.path: row for row in Full(heads=6, kv_heads=3, value_dim=5, causal=True).decoding(value_width_at(10))}
     assert (own["cache"].cache.per_token, own["cache"].cached) == (3 * (2 + 5), 10 * 3 * (2 + 5))
     other = Cross(heads=3, head_dim=2, value_dim=5).decoding(value_width_at(10, memory=Grid((7,)), memory_dim=4))
-    assert next(row for row in other if row.path == "cache").cached == 7 * 3 * (2 + 5)
+    assert [row.cached for row in other if row.path == "cache"] == [7 * 3 * (2 + 5)]
 
 
 def test_the_bias_of_the_output_is_the_same_in_a_step() -> None:
@@ -442,12 +363,6 @@ def test_as_wide_as_keys_is_the_default(mixer: Mixer) -> None:
     said = type(mixer)(heads=3, value_dim=4)
     spot = value_width_at(10, memory=Grid((7,)), memory_dim=12)
     assert list(mixer.operations(spot)) == list(said.operations(spot))
-
-
-def test_without_an_output_projection_values_must_fill_the_stream() -> None:
-    Full(heads=3, head_dim=2, value_dim=4, output_projection=False).check(value_width_at(10))
-    with pytest.raises(ComponentError, match="the heads together must have the output's width 12, and they have 15"):
-        Full(heads=3, value_dim=5, output_projection=False).check(value_width_at(10))
 
 
 def test_traffic_reads_both_widths() -> None:

@@ -5,7 +5,6 @@ import functools
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from fractions import Fraction
 from math import gcd
 from pathlib import Path
@@ -31,18 +30,16 @@ from strategies import exact, examples, place_for, placed
 from tiers import of_rows, tiered, tiered_cases
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
-from xfcost.layers.tokens import MemoryTokens
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.probe import ProbedRow
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.blockwise import BlockSparse
 from xfcost.mechanisms.low_rank import Nystrom
 from xfcost.mechanisms.sliding import Sliding
-from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.architecture import Part
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import BuiltModel, build
+from xfcost.torch_models.build import build
 from xfcost.torch_models.mixing.follower import Budget
 from xfcost.torch_models.probing.account import probed_rows
 from xfcost.torch_models.running.by_row import row_path
@@ -95,12 +92,8 @@ class _Depth(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        entering = [
-            self._chains.get(_storage(value)) for value in tree_iter((args, kwargs)) if isinstance(value, Tensor)
-        ]
-        before = max(
-            (chain for chain in entering if chain), key=lambda chain: chain.length, default=Chain(0, Counter())
-        )
+        given = [self._chains.get(_storage(one)) for one in tree_iter((args, kwargs)) if isinstance(one, Tensor)]
+        before = max(filter(None, given), key=lambda chain: chain.length, default=Chain(0, Counter()))
         for value in tree_iter(result):
             if not isinstance(value, Tensor):
                 continue
@@ -118,8 +111,6 @@ class _Depth(TorchDispatchMode):
 def _storage(value: Tensor) -> int:
     return value.untyped_storage().data_ptr()
 
-
-# Special tokens, pairs, and what every row reads ──────────────────────────────────────────────────────────────────────
 
 # Every kind that stands among special tokens ([CLS], distillation) runs with one and with two, or refuses them ────────
 
@@ -169,12 +160,7 @@ def test_a_layer_runs_among_special_tokens_or_refuses_them(layer: type[Component
                 agree(among)
 
 
-# Memory tokens: learned tokens before the grid's, counted by every layer that follows ─────────────────────────────────
-
-
-def test_memory_tokens_never_take_the_class_token_s_place() -> None:
-    with pytest.raises(ComponentError, match="put it before 'class_token'"):
-        MemoryTokens(count=2).check(Place(grid=Grid((5,), 1), dim=4, out_dim=4))
+# Memory tokens ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 ENTRY_LAYER = {"kind": "memory_tokens", "count": 3}
@@ -190,17 +176,10 @@ def spec(*stem_layers: dict[str, Any], **more: Any) -> dict[str, Any]:
     } | more
 
 
-def agreed(architecture: Architecture) -> tuple[Ledger, BuiltModel]:
-    live = build(architecture)
-    return reconciled(count(architecture), *live), live
-
-
 def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
     architecture = placed(spec(ENTRY_LAYER), tmp_path, batch=2)
-    ledger, _ = agreed(architecture)
-    rows = {row.path: row for row in ledger.rows}
+    rows = {row.path: row for row in exact(reconciled(count(architecture), *build(architecture))).rows}
     assert architecture.grid == Grid((10,), 3)
-    exact(ledger)
     # 3 tokens of width 4; 13 tokens are written for each of 2 samples
     assert (rows["embed.1.prepend"].params, rows["embed.1.prepend"].moved) == (12, 2 * 13 * 4)
     assert rows["embed.1.prepend"].order == "O(m·d) parameters"
@@ -210,9 +189,8 @@ def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
 
 
 def test_the_grid_alone_is_compared_without_them(tmp_path: Path) -> None:
-    ledger, _ = agreed(placed(spec(ENTRY_LAYER), tmp_path, extra_tokens=False))
-    plain, _ = agreed(placed(spec(), tmp_path))
-    assert ledger.totals() == plain.totals()
+    alone, plain = placed(spec(ENTRY_LAYER), tmp_path, extra_tokens=False), placed(spec(), tmp_path)
+    assert count(alone).totals() == count(plain).totals()
 
 
 def test_memory_and_class_token_add_up_and_the_later_layer_stands_first(tmp_path: Path) -> None:
@@ -229,13 +207,6 @@ def test_memory_and_class_token_add_up_and_the_later_layer_stands_first(tmp_path
     torch.testing.assert_close(x[0, 1:4], stem_layers[1].prepend.weight[0])
     # a position for each of the 14
     assert {row.path: row.params for row in count(architecture).rows}["embed.3.table"] == 14 * 4
-
-
-@pytest.mark.parametrize(("count_", "said"), [(0, "at least 1"), (2**17, "at most 65,536"), (None, "missing")])
-def test_how_many_must_be_said_and_be_sensible(tmp_path: Path, count_: int | None, said: str) -> None:
-    entry = {"kind": "memory_tokens"} | ({} if count_ is None else {"count": count_})
-    with pytest.raises(SpecError, match=said):
-        placed(spec(entry), tmp_path)
 
 
 # `pairs` of every row: the scores that the output of the running module depends on, found by their gradients ──────────
@@ -355,7 +326,7 @@ def test_decode_steps_have_the_pairs_of_all_tokens_together(mechanism: type[Mixe
             )
 
 
-# Every row of every mechanism against its running leaf: kind, tokens read, the text of `reads`, content-dependence ────
+# Every row of every mechanism against its running leaf ────────────────────────────────────────────────────────────────
 
 
 class Example(NamedTuple):
@@ -385,11 +356,6 @@ def places_of(component: Mixer, *, fused: bool) -> tuple[Place, Place]:
     return small, large
 
 
-def left_out(component: Mixer) -> Mapping[str, str]:
-    """Rows of a component that are not held against their leaf, at any of its places."""
-    return component.observed(places_of(component, fused=False)[0]).left_out
-
-
 @functools.cache
 def probed(number: int) -> tuple[ProbedRow, ...]:
     """The rows of an example beside what their leaves were seen to read."""
@@ -409,11 +375,8 @@ def test_every_row_reads_what_it_says(of: Example) -> None:
         f"{row.path}: declared {row.declared}, found {row.found}" for row in probed(of.number) if row.agrees is False
     ]
     assert not wrong, f"{component}: {'; '.join(wrong)}"
-    known = {
-        "it reads only one token here: a softmax of one number is 1",
-        "it only moves numbers",
-        *left_out(component).values(),
-    }
+    known = {"it reads only one token here: a softmax of one number is 1", "it only moves numbers"}
+    known |= {*component.observed(places_of(component, fused=False)[0]).left_out.values()}
     not_seen = [row for row in probed(of.number) if row.found is None and row.reason not in known]
     assert [row.path for row in not_seen if row.declared.mixing != "per-token"] == [], (
         "no leaf was seen to run for these"
@@ -456,7 +419,7 @@ def test_a_row_whose_leaf_shows_no_reading_reads_what_another_row_is_seen_to_rea
             assert reads in seen or reads[::2] == steps, f"{path} of {component}: no leaf was seen to read {row.reads}"
 
 
-# The text of `reads` is a formula, and gives the number ─────────────────────────────────────────────────────────────
+# The text of `reads` is a formula, and gives the number ───────────────────────────────────────────────────────────────
 
 
 def evaluated(text: str, letters: dict[str, int | float]) -> float:
@@ -503,9 +466,6 @@ def test_the_text_of_reads_gives_its_number(of: Example) -> None:
             if row.reads is not None:
                 found = evaluated(row.reads, letters)
                 assert row.reads_tokens == found, f"{row.path}: reads {row.reads} = {found}, reads_tokens differs"
-
-
-# Steps that wait for each other ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @every_example

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -36,7 +37,7 @@ def meanings(struct: type[msgspec.Struct]) -> dict[str, str]:
 
 def clause(meaning: str) -> str:
     """A meaning within another sentence: `Width d_k of a head; d/h by default.` -> `width d_k of a head`."""
-    first = meaning.partition(";")[0].partition(". ")[0].removesuffix(".")
+    first = re.split(r";|(?<!\bal)\. ", meaning, maxsplit=1)[0].removesuffix(".")  # `et al.` ends no sentence
     return first if first[1:2].isupper() else first[:1].lower() + first[1:]
 
 
