@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.arithmetic import causal_pairs, chunked_pairs
-from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.errors import UsageError, XfcostError, printable
 from xfcost.torch_models.any_model.user_errors import OwnError, is_about_meta, message, refused
 from xfcost.torch_models.any_model.work import Key, RecordedOperations, Work
 from xfcost.torch_models.running.on_meta import TooManyCallsError
@@ -143,6 +143,8 @@ def needs_elements(model: nn.Module, inputs: Any) -> str | None:
 # How many operations on `meta` take as long as one on such tensors, and FLOPs that take as long as one on `meta`.
 _TIMES: Final[dict[TensorKind, int]] = {"meta": 1, "fake": 4, "real": 1}
 _FLOPS: Final = 5_000_000
+# Letters of what a run on `meta` raises that a report shows: torch lists all its backends.
+_LONGEST: Final = 160
 _DONE: Final = Counter[str]()
 
 
@@ -246,7 +248,7 @@ def first_to_run(
         except (XfcostError, TooManyCallsError):
             raise
         except (Exception, SystemExit) as error:
-            raised = f"{type(error).__name__}: {message(error).partition(chr(10))[0]}"
+            raised = printable(f"{type(error).__name__}: {message(error).partition(chr(10))[0]}", _LONGEST)
             if how == "fake" and raised == reason:
                 raise refused(model, error, kind=OwnError) from error
             reason = reason or raised
