@@ -1,6 +1,5 @@
 """Kinds of modules of published families, labelled by hand: what each operation reads when it runs."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 import xfcost
 from test_any_model_mixing import Module, kinds
-from xfcost.ledger.errors import UsageError
 
 D = 8
 
@@ -160,6 +158,14 @@ def scan(self: Any, x: Tensor) -> Tensor:
 
 
 IMAGE, TOKENS = torch.randn(1, 3, 64, 64), torch.randn(1, 64, D)
+Label = tuple[str, str, int | None, bool]
+
+
+def core(kind: str, reads: int, *modules: str) -> list[Label]:
+    """The rows of attention written out, of the modules or of the network itself."""
+    return [(f"{at}{name}", kind, reads, True) for at in modules or [""] for name in ("bmm", "_softmax", "bmm_2")]
+
+
 EDGES = torch.stack([torch.arange(29), torch.arange(1, 30)]).repeat(1, 2)
 
 
@@ -256,7 +262,7 @@ def position_encoded(self: Any, image: Tensor) -> Tensor:
 
 
 # Module, inputs; name, kind, reads and content-dependence of the rows that are not per-token.
-LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]]]] = {
+LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
     "a convolution along tokens after channel attention": (
         Module(channel_attention, qkv=nn.Linear(D, 3 * D, bias=False), along=nn.Conv1d(D, D, 5, padding=2)),
         TOKENS,
@@ -270,7 +276,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
     "a query out of a vector that conditions": (
         Module(pooled_query, query=nn.Linear(8, D)),
         (TOKENS, torch.randn(1, 8)),
-        [("bmm", "global", 64, True), ("_softmax", "global", 64, True), ("bmm_2", "global", 64, True)],
+        core("global", 64),
     ),
     "a convolution over tokens that a linear map has mixed": (
         Module(
@@ -285,29 +291,22 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         [  # 16 × 16 patches become 8 × 8 tokens; what reads nine patches first makes them tokens
             ("blocks.0.norm.native_layer_norm", "local", 9, True),
             ("blocks.0.qkv.addmm", "local", 9, False),
-            *(
-                (f"blocks.{block}.{name}", "global", 64, True)
-                for block in (0, 1)
-                for name in ("bmm", "_softmax", "bmm_2")
-            ),
+            *core("global", 64, "blocks.0.", "blocks.1."),
         ],
     ),
     "learned queries that read each other": (
         Detr(),
         IMAGE,
         [
-            row
+            (f"decoder.layers.{layer}.{part}.scaled_dot_product_attention", kind, reads, True)
             for layer in (0, 1)
-            for row in (
-                (f"decoder.layers.{layer}.self_attn.scaled_dot_product_attention", "local", 5, True),
-                (f"decoder.layers.{layer}.multihead_attn.scaled_dot_product_attention", "global", 64, True),
-            )
+            for part, kind, reads in (("self_attn", "local", 5), ("multihead_attn", "global", 64))
         ],
     ),
     "keys gathered by an index buffer": (
         Neighbourhood(),
         TOKENS,
-        [("bmm", "local", 9, True), ("_softmax", "local", 9, True), ("bmm_2", "local", 9, True)],
+        core("local", 9),
     ),
     "a window that holds all tokens that are left, of a module of one size": (
         Module(
@@ -319,7 +318,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
             positions=nn.ParameterList([torch.randn(1, 256, D)]),
         ),
         IMAGE,
-        [(f"{name}.{row}", "local", 16, True) for name in ("many", "one") for row in ("bmm", "_softmax", "bmm_2")],
+        core("local", 16, "many.", "one."),
     ),
     "a convolution over a finer and a coarser map": (  # nine pixels, and four of the map of half the size
         Module(finer_and_coarser, down=nn.Conv2d(3, 3, 2, 2), along=nn.Conv2d(6, 8, 3, padding=1)),
@@ -340,7 +339,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
     "heads of windows in one batch, and the tokens again": (
         Module(windows_of_heads, out=nn.Linear(D, D)),
         TOKENS,
-        [(name, "local", 4, True) for name in ("bmm", "_softmax", "bmm_2")],
+        core("local", 4),
     ),
     "a summary beside each token": (
         Module(pointwise_net, first=nn.Linear(D, D), joined=nn.Linear(2 * D, D)),
@@ -377,7 +376,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
     "learned queries that read the tokens and themselves": (
         Module(resampled, latents=nn.ParameterList([torch.randn(1, 5, D)]), layers=nn.ModuleList([heads(), heads()])),
         TOKENS,
-        [(f"layers.{layer}.{name}", "global", 64, True) for layer in (0, 1) for name in ("bmm", "_softmax", "bmm_2")]
+        core("global", 64, "layers.0.", "layers.1.")
         + [(f"layers.{layer}.mean", "global", 64, False) for layer in (0, 1)],
     ),
     "attention of a smaller map, and a convolution of its values": (
@@ -390,7 +389,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         torch.randn(1, 3, 160, 160),
         [
             *((f"stem.{at}.convolution", "local", 9, False) for at in range(3)),
-            *((name, "global", 400, True) for name in ("bmm", "_softmax", "bmm_2")),
+            *core("global", 400),
             ("along.convolution", "local", 9, False),
         ],
     ),
@@ -425,11 +424,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
             down=Induced(),
         ),
         TOKENS,
-        [
-            (f"{module}.{name}", "global", reads, True)
-            for module, reads in (("up", 64), ("down", 5))
-            for name in ("bmm", "_softmax", "bmm_2")
-        ],
+        core("global", 64, "up.") + core("global", 5, "down."),
     ),
     "learned queries that are not projected, in one kernel": (
         perceiver(F.scaled_dot_product_attention),
@@ -445,7 +440,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[tuple[str, str, int | None, bool]
         [
             ("cross._softmax", "global", 64, True),
             ("cross.bmm_2", "global", 64, True),
-            *((f"own.{name}", "local", 5, True) for name in ("bmm", "_softmax", "bmm_2")),
+            *core("local", 5, "own."),
         ],
     ),
     "kernels out of a vector that conditions": (
@@ -670,22 +665,6 @@ def test_which_inputs_hold_tokens_is_found_or_said(name: str, said: tuple[str, .
         kind = reads if row.operation in {"bmm", "_softmax", "bmm_2"} else "per-token"
         assert (row.path, row.mixing) == (row.path, kind)
     assert any(f"tokens lie along {along};" in note for note in ledger.metadata.notes)
-
-
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ("x", "--tokens-of x: expected an input and its axes of tokens: x:1, image:2,3 or cond:none"),
-        ("y:1", "--tokens-of y:1: no input is called 'y'; there are x, context"),
-        ("x:3", "--tokens-of x:3: x has no axis 3; it has the axes 0 to 2"),
-    ],
-)
-def test_axes_that_no_input_has_are_refused(said: str, message: str) -> None:
-    module, inputs = STREAMS["cross-attention"]
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
-        xfcost.analyze(module, example_inputs=inputs, trace=False, tokens_of=[said])
-    with pytest.raises(UsageError, match="--tokens-of: only for torch modules"):
-        xfcost.analyze("vit", trace=False, tokens_of=[said])
 
 
 class Deep(nn.Module):

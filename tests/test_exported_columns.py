@@ -138,51 +138,24 @@ def test_the_csv_is_those_columns() -> None:
     assert (row["macs"], row["traced_macs"], row["heads"]) == ("0", "", "")
 
 
-def test_no_total_of_a_group_is_another() -> None:
-    # Three blocks each: 3·value; what autograd keeps is of all blocks already; the first block's backward saves 17.
+# Three blocks each: 3·value; what autograd keeps is of all blocks already; the first block's backward saves 17.
+SUMMED = ("params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached", "active_params")
+SUMMED += tuple(name for name in COLUMNS if name.startswith(("traced_", "dispatched_")))
+# 3·16 - 17 and 3·26 - 17
+LEARNT = {"backward_macs": 31, "traced_backward_macs": 61, "kept_bytes": 27}
+TOTALS = {name: 3 * COLUMNS[name] for name in SUMMED} | LEARNT
+
+
+def test_no_total_is_another() -> None:
     (group,) = [one for one in grouped(made_up(ROW, training=True), "mixing") if one["mixing"] == "local"]
-    assert group == {
-        "mixing": "local",
-        "params": 3150,
-        "macs": 15,
-        "flops": 18,
-        "attention_entries": 21,
-        "comparisons": 24,
-        "moved": 27,
-        "cached": 30,
-        "active_params": 3000,
-        "traced_params": 60,
-        "traced_macs": 63,
-        "traced_flops": 66,
-        "traced_comparisons": 69,
-        "traced_moved": 72,
-        "traced_cached": 75,
-        "dispatched_macs": 105,
-        "dispatched_flops": 108,
-        "dispatched_comparisons": 111,
-        "dispatched_moved": 114,
-        "backward_macs": 31,  # 3·16 - 17
-        "traced_backward_macs": 61,  # 3·26 - 17
-        "kept_bytes": 27,
-    }
-    assert [one["stage"] for one in grouped(made_up(ROW), "stage")] == ["Stage"]
-    assert [one["block"] for one in grouped(made_up(ROW), "block")] == ["Block"]
-    assert [one["operation"] for one in grouped(made_up(ROW), "operation")] == ["scores"]
-
-
-def test_no_total_of_the_json_is_another() -> None:
+    assert group == {"mixing": "local"} | TOTALS
+    for name, label in (("stage", "Stage"), ("block", "Block"), ("operation", "scores")):
+        assert [one[name] for one in grouped(made_up(ROW), name)] == [label]
     totals = json.loads(made_up(ROW, training=True).to_json())["totals"]
-    counted = {name: 3 * value for name, value in COLUMNS.items() if name in totals}
-    assert totals == counted | {
-        "backward_macs": 31,
-        "traced_backward_macs": 61,
-        "kept_bytes": 27,
-        "bound_params": 0,
-        "held_bytes": 12_600,  # 4 bytes each of 3150 parameters
-        # 4 bytes an entry and a statistic: 3·(33 + 34) are kept, 32 + 34 are alive
-        "attention_bytes": 804,
-        "attention_peak_bytes": 264,
-    }
+    # 4 bytes each of 3150 parameters; 4 bytes an entry and a statistic: 3·(33 + 34) are kept, 32 + 34 are alive
+    more = {"held_bytes": 12_600, "attention_bytes": 804, "attention_peak_bytes": 264, "bound_params": 0}
+    more |= {name: 3 * COLUMNS[name] for name in ("plain_traffic_bytes", "tiled_traffic_bytes") if name in totals}
+    assert totals == TOTALS | more
     bound = made_up(msgspec.structs.replace(ROW, bound=True))
     assert json.loads(bound.to_json())["totals"]["bound_params"] == 3150
 
@@ -323,33 +296,14 @@ def test_the_object_of_a_forward(image: Path) -> None:
         PARAMS, ACTIVE, MACS - MIXING, FLOPS - MIXING_FLOPS, 168, 560,
     ]  # fmt: skip
     assert set(mixing["local"].values()) == {0}
+    size = {"tokens": 6, "extra_tokens": 1}
     # 2·255 parameters; 2·2968 MACs
-    assert told["by_stage"] == [
-        {
-            "stage": "stage 1",
-            "tokens": 6,
-            "extra_tokens": 1,
-            "grid": [2, 3],
-            "width": 4,
-            "blocks": 2,
-            "params": 510,
-            "macs": 5936,
-        }
-    ]
-    assert told["streams"] == [{"name": None, "tokens": 6, "extra_tokens": 1, "grid": [2, 3]}]
-    named = {name: told[name] for name in ("name", "tokens", "extra_tokens", "image", "batch", "sequential_steps")}
-    assert named == {
-        "name": "Image",
-        "tokens": 6,
-        "extra_tokens": 1,
-        "image": [4, 6],
-        "batch": 2,
-        "sequential_steps": 2,
-    }
-    assert told["parallel_width"] == 7.0
-    assert [told[name] for name in ("dtype", "attention", "mode", "memory_level")] == [
-        "float32", "eager", "forward", None,
-    ]  # fmt: skip
+    stage = {"stage": "stage 1", "width": 4, "blocks": 2, "params": 510, "macs": 5936, "grid": [2, 3]}
+    assert told["by_stage"] == [stage | size]
+    assert told["streams"] == [{"name": None, "grid": [2, 3]} | size]
+    named = {"name": "Image", "image": [4, 6], "batch": 2, "sequential_steps": 2, "parallel_width": 7.0} | size
+    named |= {"dtype": "float32", "attention": "eager", "mode": "forward", "memory_level": None}
+    assert {name: told[name] for name in named} == named
 
 
 # Twice the forward, but the pixels want no gradient: 2·6152 - 192
@@ -465,47 +419,23 @@ def test_rows_of_a_decode_step(text: Path) -> None:
 # ── comparisons, plots, components ────────────────────────────────────────────────────────────────────────────────
 
 COMPARED: dict[str, Any] = {
-    "system": "Image",
-    "N": 6,
-    "image": "4x6",
-    "batch": 2,
-    "dtype": "float32",
-    "attention": "eager",
-    "mode": "train",
-    "tokens": 6,
-    "token_pairs": 36,
-    "params": PARAMS,
-    "active_params": ACTIVE,
-    "macs": MACS,
-    "macs_per-token": MACS - MIXING,
-    "macs_local": 0,
-    "macs_global": MIXING,
-    "mixing_macs": MIXING,
-    "flops": FLOPS,
-    "score_dot_products": 36,  # of the first block, per head and sample, on the grid: 6·6
-    "score_dot_products_with_extra_tokens": 49,  # 7·7
-    "plain_traffic_bytes": 8064,  # 2·4032
-    "tiled_traffic_bytes": 3136,  # 2·1568
-    "sequential_steps": 2,
-    "parallel_width": 7.0,
-    "cache_bytes": None,
-    "cache_bytes_per_token": None,
-    "cross_attention_bytes": None,
-    "read_bytes": None,
-    "intensity": None,
-    "generation_macs": None,
-    "generation_macs_without_cache": None,
-    "traced_macs": MACS,
-    "seconds": None,
-    "backward_macs": BACKWARD,
-    "step_flops": 36528,
-    "update_flops": 8775,
-    "gradients_bytes": 2340,
-    "optimizer_bytes": 4680,
-    "run_flops": 328752,
-    "estimated_flops": 292200,
-    "run_days": 164.376 / 86400,
-}
+    "system": "Image", "N": 6, "image": "4x6", "batch": 2, "dtype": "float32", "attention": "eager", "mode": "train",
+    "tokens": 6, "token_pairs": 36, "params": PARAMS, "active_params": ACTIVE,
+    "macs": MACS, "macs_per-token": MACS - MIXING, "macs_local": 0, "macs_global": MIXING, "mixing_macs": MIXING,
+    "flops": FLOPS, "traced_macs": MACS,
+    # of the first block, per head and sample, on the grid: 6·6; and 7·7
+    "score_dot_products": 36, "score_dot_products_with_extra_tokens": 49,
+    "plain_traffic_bytes": 8064, "tiled_traffic_bytes": 3136,  # 2·4032 and 2·1568
+    "sequential_steps": 2, "parallel_width": 7.0,
+    "backward_macs": BACKWARD, "step_flops": 36528, "update_flops": 8775, "gradients_bytes": 2340,
+    "optimizer_bytes": 4680, "run_flops": 328752, "estimated_flops": 292200, "run_days": 164.376 / 86400,
+    **dict.fromkeys(
+        (
+            "cache_bytes", "cache_bytes_per_token", "cross_attention_bytes", "read_bytes", "intensity",
+            "generation_macs", "generation_macs_without_cache", "seconds",
+        )
+    ),
+}  # fmt: skip
 # Held by other tests, whose definitions they are: here, that each is the one of its name.
 OF_THE_LEDGER = {"attention_bytes", "attention_peak_bytes", "kept_bytes", "step_bytes"}
 
