@@ -22,8 +22,9 @@ from xfcost.commands.options import presets_from
 from xfcost.counting.forward import count
 from xfcost.counting.recorded import RecordedCounts, filled, form_value, letters_at, recorded
 from xfcost.importing import listed_model, loaded_config
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.operation import KINDS
-from xfcost.spec.load import preset_names
+from xfcost.spec.load import load, preset_names
 from xfcost.spec.models import RECORDED_WITH, config_of, models
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
@@ -93,6 +94,8 @@ def test_parameters_are_the_published_ones(name):
 def test_names_are_those_of_no_preset_and_complete_in_the_shell():
     assert not set(models()) & set(preset_names())
     assert "qwen3-32b" in presets_from("qwen3-3")
+    with pytest.raises(UsageError, match="that is a published model"):
+        load("qwen3-32b")
 
 
 def test_a_cache_and_weights_by_hand():
