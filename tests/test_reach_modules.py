@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import xfcost
-from helpers import error_of, xf
+from modules import Call
 from reaching import Steps, composed, running, small
-from xfcost.counting.reach.result import Reach
 from xfcost.formulas.component import Grid
 from xfcost.ledger.errors import UsageError
 from xfcost.mechanisms.window import Window
-from xfcost.report.reach import answers, inputs_text
+from xfcost.report.reach import answers
 from xfcost.torch_models.any_model.inputs import Given
 from xfcost.torch_models.reach import any_reach
 from xfcost.torch_models.reach.any_reach import Output, blocks_of, grid_of, position_axes, reach_of_module
@@ -67,19 +66,15 @@ def words(n: int) -> Tensor:
 def test_a_causal_text():
     found = xfcost.reach(Text(lambda: Block(8, causal=True)), example_inputs=words(12))
     assert (found.causal, found.path_length, len(found.blocks)) == (True, 1, 3)
-    assert [(step.path, step.label, step.kinds) for step in found.steps][:1] == [("h.0", "h · block 1", ("Block",))]
-    assert (found.steps[0].met[0].smallest, found.steps[0].met[0].largest) == (1, 12)
+    first = found.steps[0]
+    assert (first.path, first.label, first.kinds) == ("h.0", "h · block 1", ("Block",))
+    assert (first.met[0].smallest, first.met[0].largest) == (1, 12)
 
 
-def test_a_model_that_reads_one_later_token_is_not_causal():
-    found = xfcost.reach(Text(lambda: Neighbours(8), depth=1), example_inputs=words(12))
-    assert (found.steps[0].met[0].largest, found.causal) == (3, False)
-
-
-def test_a_field_that_grows_and_a_gate_of_zero_hides_nothing():
+def test_a_field_that_grows_and_a_gate_of_zero_hides_nothing_and_one_later_token_is_not_causal():
     found = xfcost.reach(Text(lambda: Neighbours(8)), example_inputs=words(16))
     assert [step.met[0].largest for step in found.steps] == [3, 5, 7]
-    assert found.path_length is None
+    assert (found.path_length, found.causal) == (None, False)
     assert found.maps[0].first.tolist()[4:13] == [-1, 3, 2, 1, 0, 1, 2, 3, -1]
 
 
@@ -119,11 +114,6 @@ class Transposed(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x.transpose(0, 1)
-
-
-def test_tokens_before_the_batch_are_positions():
-    found = xfcost.reach(Transposed(), example_inputs=torch.randn(1, 24, 8))
-    assert [(step.tokens, step.met[0].smallest) for step in found.steps] == [(24, 24), (24, 24)]
 
 
 class Above(nn.Module):
@@ -177,42 +167,6 @@ def test_an_encoder_decoder_is_told_by_its_inputs():
     assert [(met.input, met.units, met.smallest) for met in last.met] == [("tgt", 5, 5), ("src", 6, 6)]
 
 
-def test_named_in_a_file_and_with_an_n(tmp_path):
-    (tmp_path / "net.py").write_text(
-        "from torch import nn\n"
-        "class Net(nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.mix = nn.ModuleList([nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)])\n"
-        "    def forward(self, x):\n"
-        "        return self.mix[0](x)\n"
-    )
-    done = xf("reach", "net.py:Net", "--input", "1xNx8", "--N", 9, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Net   9 tokens\nevery token depends on every other after block 1 of 1\n")
-    assert "changing one token of Net at a time" in done.stderr
-
-
-def test_a_module_without_tokens_is_refused(tmp_path):
-    (tmp_path / "net.py").write_text(
-        "import torch\nfrom torch import nn\n"
-        "class Net(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n        self.a = nn.Linear(3, 3)\n"
-        "    def forward(self, x):\n        return self.a(x)\n"
-    )
-    said = error_of("reach", "net.py:Net", "--input", "3", cwd=tmp_path)
-    assert said.splitlines()[-1] == (
-        "error: reach: no input of Net has an axis of tokens, as in --input 1xNx768 or 1x3xHxW"
-    )
-
-
-class Summed(nn.Module):
-    """No module inside."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.cumsum(1)
-
-
 class WeightRead(nn.Module):
     """A block whose weight is read, and which is never called."""
 
@@ -224,21 +178,10 @@ class WeightRead(nn.Module):
         return F.linear(x, self.layers[0].weight)
 
 
-class Emptied(nn.Module):
-    """A block that returns no numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layer(x)
-
-
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-@pytest.mark.parametrize("model", [Summed, WeightRead, Emptied])
-def test_a_module_that_runs_no_block_is_refused(model: type[nn.Module]) -> None:
-    with pytest.raises(UsageError, match=f"reach: {model.__name__} runs none of its blocks"):
+@pytest.mark.parametrize("model", [lambda: Call(torch.sin), WeightRead, lambda: nn.Sequential(nn.Linear(4, 0))])
+def test_a_module_that_runs_no_block_is_refused(model: Callable[[], nn.Module]) -> None:
+    with pytest.raises(UsageError, match="runs none of its blocks"):
         xfcost.reach(model(), example_inputs=torch.randn(1, 6, 4))
 
 
@@ -256,11 +199,6 @@ def test_where_no_size_is_small_enough_places_are_changed_together(monkeypatch: 
     found = reach_of_module(model, Given((torch.randn(1, 3, 16, 16),), {}), "Net", None)
     assert found.inputs[0].sides[0] < 8
     assert any(note.startswith("a unit is") for note in found.notes)
-
-
-def test_a_place_outside_is_refused():
-    with pytest.raises(UsageError, match="--token 12: outside the grid of 12 tokens; expected 0 to 11"):
-        xfcost.reach(Text(lambda: Block(8, causal=True)), example_inputs=words(12), token=12)
 
 
 def test_the_module_is_left_as_it_is():
@@ -294,15 +232,18 @@ def test_positions_lie_along_the_axes_that_change_with_the_size():
     assert grid_of((12,), (12,)).sides == (12,)
 
 
-def test_a_linear_map_before_a_convolution_says_which_axis_tokens_lie_along() -> None:
-    model = nn.Sequential(nn.Linear(16, 16), nn.Conv1d(64, 64, 3, padding=1))
-    found = xfcost.reach(model, example_inputs=torch.randn(1, 64, 16))
-    assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(1, 1), (64, 64)]
-
-
-def test_tokens_of_an_input_without_a_batch_are_positions() -> None:
-    found = xfcost.reach(nn.Sequential(nn.Linear(16, 16)), example_inputs=torch.randn(12, 16))
-    assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(1, 1)]
+@pytest.mark.parametrize(
+    ("model", "shape", "met"),
+    [  # of the first, a linear map says along which axis tokens lie; the second's input has no batch
+        (nn.Sequential(nn.Linear(16, 16), nn.Conv1d(64, 64, 3, padding=1)), (1, 64, 16), [1, 64]),
+        (nn.Sequential(nn.Linear(16, 16)), (12, 16), [1]),
+        (Transposed(), (1, 24, 8), [24, 24]),
+    ],
+    ids=["linear", "no batch", "before_the_batch"],
+)
+def test_positions_of_inputs(model: nn.Module, shape: tuple[int, ...], met: list[int]) -> None:
+    found = xfcost.reach(model, example_inputs=torch.randn(shape))
+    assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(number, number) for number in met]
 
 
 class Routed(nn.Module):
@@ -370,17 +311,9 @@ class Reader(nn.Module):
         return self.attention(x, memory, memory)[0]
 
 
-def read_by_nine(memory: int) -> Reach:
-    return xfcost.reach(Reader(), example_inputs=(torch.randn(1, 9, 8), torch.randn(1, memory, 8)))
-
-
-def test_one_token_is_no_tokens():
-    assert inputs_text(read_by_nine(1)) == "x 9 tokens + memory 1 token"
-
-
 @pytest.mark.parametrize("tokens", [6, 9])
-def test_the_answer_of_cross_attention_names_what_is_not_met(tokens):
-    found = read_by_nine(tokens)
+def test_the_answer_of_cross_attention_names_what_is_not_met(tokens: int):
+    found = xfcost.reach(Reader(), example_inputs=(torch.randn(1, 9, 8), torch.randn(1, tokens, 8)))
     answer = "not every token depends on every other and all memory tokens: after its one block a token depends on "
     assert answers(found) == [answer + "1 of 9 tokens"]
 
@@ -393,10 +326,6 @@ class Case(NamedTuple):
     tokens: int | None = None
     size: tuple[int, int] | None = None
     seeds: int = 2
-
-    @property
-    def name(self) -> str:
-        return self.preset
 
 
 STAGES = "stages.each.dim=[8, 8, 8, 8]"
@@ -422,6 +351,8 @@ CASES = [
     Case("cait-xxs24", ("**.dim=8", "**.heads=2", "stages.0.depth=3"), size=(48, 64)),
     Case("common-axial", ("stages.0.dim=24", "stages.0.depth=3", "**.vocabulary=20"), tokens=32),
     Case("common-set-transformer", ("stages.0.dim=24", "**.vocabulary=20"), tokens=12),
+    # what its compressed keys leave out is handed on by the residual
+    Case("t-dmca", ("stages.0.dim=8", "**.heads=2", "**.block=3", "**.hidden=16", "**.vocabulary=20"), tokens=14),
     Case("poolformer-s12", ("stages.each.dim=[8, 8, 8, 8]", "stages.each.depth=[1, 1, 1, 1]"), size=(32, 32)),
 ]
 
@@ -437,7 +368,7 @@ def differing(one: Steps, other: Steps) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.preset)
 def test_the_composed_sets_are_those_of_the_running_model(case: Case) -> None:
     architecture = small(case.preset, case.settings, tokens=case.tokens, size=case.size)
     assert differing(composed(architecture), running(architecture, range(case.seeds))) == []
@@ -445,7 +376,7 @@ def test_the_composed_sets_are_those_of_the_running_model(case: Case) -> None:
 
 # Queries and keys that skip tokens: only the shortcut, a pool of three, reads these.
 POOLED = """\
-name: Pools that skip tokens
+name: Pools
 input: {kind: image, size: [6, 8]}
 embed: [{kind: patch, size: 1}]
 stages: [{dim: 8, depth: 1, block: [{kind: pooling, heads: 2, q_size: 1, q_stride: 2, kv_size: 1, kv_stride: 2}]}]
@@ -458,12 +389,6 @@ def test_what_pools_skip_is_handed_on_by_the_residual(tmp_path: Path) -> None:
     steps = composed(architecture)
     assert sorted({int(count) for count in steps[0][1]["input"].sum(1)}) == [15, 17, 20]
     assert differing(steps, running(architecture, range(2))) == []
-
-
-def test_what_compressed_keys_leave_out_is_handed_on_by_the_residual() -> None:
-    settings = ("stages.0.dim=8", "**.heads=2", "**.block=3", "**.hidden=16", "**.vocabulary=20")
-    architecture = small("t-dmca", settings, tokens=14)
-    assert differing(composed(architecture), running(architecture, range(2))) == []
 
 
 @pytest.mark.rest
