@@ -75,6 +75,7 @@ def test_a_field_that_grows_and_a_gate_of_zero_hides_nothing_and_one_later_token
     found = xfcost.reach(Text(lambda: Neighbours(8)), example_inputs=words(16))
     assert [step.met[0].largest for step in found.steps] == [3, 5, 7]
     assert (found.path_length, found.causal) == (None, False)
+    assert not xfcost.reach(Text(lambda: Neighbours(8), depth=1), example_inputs=words(12)).causal
     assert found.maps[0].first.tolist()[4:13] == [-1, 3, 2, 1, 0, 1, 2, 3, -1]
 
 
