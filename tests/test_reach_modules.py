@@ -236,15 +236,16 @@ def test_positions_lie_along_the_axes_that_change_with_the_size():
 @pytest.mark.parametrize(
     ("model", "shape", "met"),
     [  # of the first, a linear map says along which axis tokens lie; the second's input has no batch
-        (nn.Sequential(nn.Linear(16, 16), nn.Conv1d(64, 64, 3, padding=1)), (1, 64, 16), [1, 64]),
-        (nn.Sequential(nn.Linear(16, 16)), (12, 16), [1]),
-        (Transposed(), (1, 24, 8), [24, 24]),
+        (nn.Sequential(nn.Linear(16, 16), nn.Conv1d(64, 64, 3, padding=1)), (1, 64, 16), [(64, 1), (64, 64)]),
+        (nn.Sequential(nn.Linear(16, 16)), (12, 16), [(12, 1)]),
+        (Transposed(), (1, 24, 8), [(24, 24), (24, 24)]),
     ],
     ids=["linear", "no batch", "before_the_batch"],
 )
-def test_positions_of_inputs(model: nn.Module, shape: tuple[int, ...], met: list[int]) -> None:
+def test_positions_of_inputs(model: nn.Module, shape: tuple[int, ...], met: list[tuple[int, int]]) -> None:
     found = xfcost.reach(model, example_inputs=torch.randn(shape))
-    assert [(step.met[0].smallest, step.met[0].largest) for step in found.steps] == [(number, number) for number in met]
+    assert [(step.tokens, step.met[0].smallest) for step in found.steps] == met
+    assert all(step.met[0].smallest == step.met[0].largest for step in found.steps)
 
 
 class Routed(nn.Module):
