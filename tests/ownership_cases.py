@@ -289,16 +289,14 @@ OF_SEQUENCES: Cases = {
     "attention in buckets": (buckets, attends("local", 2)),
     "as many tokens kept at any size": (lambda linear, x: pruned(linear, x, 3), attends("local", 3)),
     "half of the tokens kept": (lambda linear, x: pruned(linear, x, x.shape[1] // 2), attends("global", 3)),
-    "experts in a loop": (switched, []),
-    "experts of sorted tokens": (dispatched, []),
+    "experts in a loop": (switched, []), "experts of sorted tokens": (dispatched, []),
     "experts by a mask": (by_mask, []),
     "the best key": (nearest, [("bmm", "global", 6, True), ("argmax", "global", 6, True), ("add", "local", 2, False)]),
     "query by query": (
         query_by_query,
         [(name, "global", 6, at < 4) for at, name in enumerate(("mul", "sum", "_softmax", "mul", "sum"))] * 6,
     ),
-    "a gate of one token": (gated, [("mul", "local", 2, True)]),
-    "halves multiplied": (lambda linear, x: F.glu(x), []),
+    "a gate of one token": (gated, [("mul", "local", 2, True)]), "halves multiplied": (lambda linear, x: F.glu(x), []),
     "a Fourier transform of tokens and channels": (
         lambda linear, x: torch.fft.fftn(x, dim=(1, 2)).real, [("_fft_c2c", "global", 6, False)],
     ),
@@ -353,8 +351,7 @@ OF_SEQUENCES: Cases = {
     ),
 }  # fmt: skip
 OF_IMAGES: Cases = {
-    "pointwise convolution": (nn.Conv2d(3, 5, 1), []),
-    "patches": (nn.Conv2d(3, 5, 4, stride=4), []),
+    "pointwise convolution": (nn.Conv2d(3, 5, 1), []), "patches": (nn.Conv2d(3, 5, 4, stride=4), []),
     "convolution": (nn.Conv2d(3, 5, 3, padding=1), [("convolution", "local", 9, False)]),
     "transposed convolution": (nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1), [("convolution", "local", 4, False)]),
     "transposed convolution, then a convolution of its finer grid": (

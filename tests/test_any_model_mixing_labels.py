@@ -74,17 +74,9 @@ def unfolded(self: Any, image: Tensor) -> Tensor:
     return self.blocks(F.unfold(self.patches(image), 3, padding=1, stride=2).transpose(1, 2))
 
 
-class Detr(nn.Module):
+def detr(self: Any, image: Tensor) -> Tensor:
     """Five learned queries read each other and the image, twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patches, self.queries = nn.Conv2d(3, D, 8, 8), nn.Parameter(torch.randn(5, D))
-        layer = nn.TransformerDecoderLayer(D, 2, 16, dropout=0.0, batch_first=True)
-        self.decoder = nn.TransformerDecoder(layer, 2)
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self.decoder(self.queries[None], self.patches(image).flatten(2).transpose(1, 2))
+    return self.decoder(self.queries[0][None], self.patches(image).flatten(2).transpose(1, 2))
 
 
 class Neighbourhood(nn.Module):
@@ -295,7 +287,12 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
         ],
     ),
     "learned queries that read each other": (
-        Detr(),
+        Module(
+            detr,
+            patches=nn.Conv2d(3, D, 8, 8),
+            queries=nn.ParameterList([torch.randn(5, D)]),
+            decoder=nn.TransformerDecoder(nn.TransformerDecoderLayer(D, 2, 16, dropout=0.0, batch_first=True), 2),
+        ),
         IMAGE,
         [
             (f"decoder.layers.{layer}.{part}.scaled_dot_product_attention", kind, reads, True)
@@ -303,11 +300,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
             for part, kind, reads in (("self_attn", "local", 5), ("multihead_attn", "global", 64))
         ],
     ),
-    "keys gathered by an index buffer": (
-        Neighbourhood(),
-        TOKENS,
-        core("local", 9),
-    ),
+    "keys gathered by an index buffer": (Neighbourhood(), TOKENS, core("local", 9)),
     "a window that holds all tokens that are left, of a module of one size": (
         Module(
             shrinking,
@@ -437,11 +430,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
     "learned queries that are not projected, product by product": (  # their scores are a linear map of each token
         perceiver(attended),
         TOKENS,
-        [
-            ("cross._softmax", "global", 64, True),
-            ("cross.bmm_2", "global", 64, True),
-            *core("local", 5, "own."),
-        ],
+        [("cross._softmax", "global", 64, True), ("cross.bmm_2", "global", 64, True), *core("local", 5, "own.")],
     ),
     "kernels out of a vector that conditions": (
         Module(modulated, kernel=nn.Conv2d(4, 4, 3), style=nn.Linear(6, 4)),
@@ -466,24 +455,27 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
 }
 
 
+def found(module: nn.Module, inputs: Any, **options: Any) -> xfcost.Ledger:
+    return xfcost.analyze(module.eval(), example_inputs=inputs, mixing=True, trace=False, **options)
+
+
 @pytest.mark.parametrize("name", LABELLED)
 def test_operations_have_the_kinds_worked_out_by_hand(name: str) -> None:
     module, inputs, expected = LABELLED[name]
     torch.manual_seed(0)
-    ledger = xfcost.analyze(module.eval(), example_inputs=inputs, mixing=True, trace=False)
-    assert sorted(kinds(ledger)) == sorted(expected)
+    assert sorted(kinds(found(module, inputs))) == sorted(expected)
 
 
 def test_chunks_of_the_delta_rule_read_their_own_tokens_and_the_state_all_before() -> None:
     module = Module(delta_rule, parts=nn.Linear(D, 3 * D + 1), out=nn.Linear(D, D))
-    ledger = xfcost.analyze(module.eval(), example_inputs=TOKENS, mixing=True, trace=False)
-    found = {row.path: (row.mixing, row.reads_tokens, row.content_dependent) for row in ledger.rows}
+    rows = found(module, TOKENS).rows
+    labels = {row.path: (row.mixing, row.reads_tokens, row.content_dependent) for row in rows}
     chunk, state = ("local", 8, True), ("global", None, True)
     of_chunks = {"bmm": chunk, "linalg_solve_triangular": chunk, "bmm_4": chunk}  # key · key, its system, query · key
     of_states = {"bmm_2": state, "bmm_3": state, "mul": state}  # what they read of the state, and that it decays
     maps = dict.fromkeys(("parts.addmm", "sub", "add", "out.addmm"), ("per-token", None, False))
     expected = of_chunks | of_states | maps
-    assert {path: found[path] for path in expected} == expected
+    assert {path: labels[path] for path in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -494,13 +486,13 @@ def test_chunks_of_the_delta_rule_read_their_own_tokens_and_the_state_all_before
     ],
 )
 def test_a_recurrence_in_both_directions_is_global(layer: nn.Module) -> None:
-    (row,) = xfcost.analyze(layer.eval(), example_inputs=torch.randn(1, 20, D), mixing=True, trace=False).rows
+    (row,) = found(layer, torch.randn(1, 20, D)).rows
     assert (row.mixing, row.reads_tokens) == ("global", 20)
 
 
 def test_a_set_of_more_than_a_quarter_may_grow_with_the_tokens() -> None:
-    ledger = xfcost.analyze(Neighbourhood(far=2), example_inputs=TOKENS, mixing=True, trace=False)
-    assert kinds(ledger) == [(name, "unknown", None, False) for name in ("bmm", "_softmax", "bmm_2")]  # 25 of 64
+    labels = kinds(found(Neighbourhood(far=2), TOKENS))
+    assert labels == [(name, "unknown", None, False) for name in ("bmm", "_softmax", "bmm_2")]  # 25 of 64
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
@@ -508,16 +500,14 @@ def test_a_set_of_more_than_a_quarter_may_grow_with_the_tokens() -> None:
 def test_a_product_of_a_sparse_matrix_leaves_linear_maps_per_token(layout: str) -> None:
     graph = getattr(torch.eye(30).roll(1, 0), layout)()
     module = Module(lambda self, x: self.second(graph @ self.first(x)), first=nn.Linear(D, D), second=nn.Linear(D, D))
-    ledger = xfcost.analyze(module, example_inputs=torch.randn(30, D), mixing=True, trace=False)
-    assert [row.mixing for row in ledger.rows] == ["per-token", "unknown", "per-token"]
+    assert [row.mixing for row in found(module, torch.randn(30, D)).rows] == ["per-token", "unknown", "per-token"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_what_follows_an_int8_map_has_its_kind() -> None:
     quantised = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(D, 20)), {nn.Linear}, dtype=torch.qint8)
     module = nn.Sequential(quantised, nn.LayerNorm(20), nn.Linear(20, D)).eval()
-    ledger = xfcost.analyze(module, example_inputs=TOKENS, mixing=True, trace=False)
-    assert [row.mixing for row in ledger.rows] == ["unknown", "per-token", "per-token"]
+    assert [row.mixing for row in found(module, TOKENS).rows] == ["unknown", "per-token", "per-token"]
 
 
 @torch.library.custom_op("labels::reversed", mutates_args=())
@@ -539,8 +529,7 @@ def after_a_stranger(self: Any, x: Tensor) -> Tensor:
 
 def test_what_follows_an_operation_of_unknown_kind_has_the_kinds_of_new_tokens() -> None:
     module = Module(after_a_stranger, first=nn.Linear(D, D), block=Block(D), both=nn.Linear(2 * D, D))
-    ledger = xfcost.analyze(module, example_inputs=TOKENS, mixing=True, trace=False)
-    by_path = {row.path: row.mixing for row in ledger.rows}
+    by_path = {row.path: row.mixing for row in found(module, TOKENS).rows}
     unknown = {path for path, kind in by_path.items() if kind == "unknown"}
     assert unknown == {"labels::reversed", "both.addmm", "add", "bmm", "add_2"}
     assert {path: kind for path, kind in by_path.items() if kind not in {"per-token", "unknown"}} == {
@@ -551,26 +540,19 @@ def test_what_follows_an_operation_of_unknown_kind_has_the_kinds_of_new_tokens()
 def test_distances_are_read_as_products_are() -> None:
     for power, inputs in ((1.0, TOKENS), (2.0, TOKENS), (2.0, TOKENS[:, :12])):  # of few vectors in another kernel
         module = Module(lambda self, x, power=power: torch.cdist(self.map(x), x, power), map=nn.Linear(D, D))
-        ledger = xfcost.analyze(module, example_inputs=inputs, mixing=True, trace=False)
-        (row,) = [one for one in ledger.rows if one.mixing != "per-token"]
+        (row,) = [one for one in found(module, inputs).rows if one.mixing != "per-token"]
         assert (row.mixing, row.content_dependent) == ("global", True)
     codes = Module(lambda self, x: torch.cdist(x, self.codes[0]), codes=nn.ParameterList([torch.randn(5, D)]))
-    ledger = xfcost.analyze(codes, example_inputs=TOKENS, mixing=True, trace=False)
-    assert {row.mixing for row in ledger.rows} == {"per-token"}
+    assert {row.mixing for row in found(codes, TOKENS).rows} == {"per-token"}
 
 
-class NestedAttention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.out = nn.Linear(D, D), nn.Linear(D, D)
-
-    def forward(self, x: Tensor) -> Tensor:
-        is_jagged, heads = x.layout is torch.jagged, [2, D // 2]
-        q = self.qkv(x)
-        q = (q.unflatten(-1, heads) if is_jagged else q.view(x.size(0), -1, *heads)).transpose(1, 2)
-        q = q if is_jagged else q.contiguous()
-        y = F.scaled_dot_product_attention(q, q, q).transpose(1, 2)
-        return self.out(y.flatten(2) if is_jagged else y.contiguous().reshape(x.size(0), -1, D))
+def over_rows(self: Any, x: Tensor) -> Tensor:
+    is_jagged, heads = x.layout is torch.jagged, [2, D // 2]
+    q = self.qkv(x)
+    q = (q.unflatten(-1, heads) if is_jagged else q.view(x.size(0), -1, *heads)).transpose(1, 2)
+    q = q if is_jagged else q.contiguous()
+    y = F.scaled_dot_product_attention(q, q, q).transpose(1, 2)
+    return self.out(y.flatten(2) if is_jagged else y.contiguous().reshape(x.size(0), -1, D))
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -578,7 +560,7 @@ class NestedAttention(nn.Module):
 def test_attention_over_nested_tensors_costs_as_its_rows_do(layout: torch.layout) -> None:
     rows = [torch.randn(5, D), torch.randn(7, D)]
     nested = torch.nested.nested_tensor(rows, layout=layout)
-    model = nn.Sequential(NestedAttention(), nn.LayerNorm(D), nn.GELU())
+    model = nn.Sequential(Module(over_rows, qkv=nn.Linear(D, D), out=nn.Linear(D, D)), nn.LayerNorm(D), nn.GELU())
     model(nested)  # torch runs it
     options = {"trace": False, "mixing": False, "strict": True}
     whole, *apart = (xfcost.analyze(model, example_inputs=one, **options) for one in (nested, *(r[None] for r in rows)))
@@ -588,7 +570,7 @@ def test_attention_over_nested_tensors_costs_as_its_rows_do(layout: torch.layout
 
 def test_a_jagged_tensor_is_counted_and_its_kinds_are_left_out_with_a_reason() -> None:
     rows = torch.nested.nested_tensor([torch.randn(5, D), torch.randn(7, D)], layout=torch.jagged)
-    ledger = xfcost.analyze(nn.Linear(D, D), example_inputs=rows, mixing=True, trace=False)
+    ledger = found(nn.Linear(D, D), rows)
     assert ledger.total("macs") == 12 * D * D
     assert any("a nested tensor have lengths of their own" in note for note in ledger.metadata.notes)
 
@@ -612,11 +594,11 @@ class Flexible(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 def test_flex_attention_reads_what_its_mask_keeps_and_says_that_all_pairs_are_counted() -> None:
-    ledger = xfcost.analyze(Flexible(), example_inputs=TOKENS, mixing=True, trace=False)
+    ledger = found(Flexible(), TOKENS)
     (row,) = [one for one in ledger.rows if one.operation == "flex_attention"]
     assert (row.mixing, row.reads_tokens, row.content_dependent) == ("local", 3, True)
     assert any("all pairs" in note for note in ledger.metadata.notes)
-    fixed = xfcost.analyze(Flexible(64), example_inputs=TOKENS, mixing=True, trace=False)
+    fixed = found(Flexible(64), TOKENS)
     assert {one.mixing for one in fixed.rows if one.operation == "flex_attention"} == {"unknown"}  # one size alone
 
 
@@ -660,7 +642,7 @@ STREAMS = {  # 64 tokens, and 20 of another stream
 )
 def test_which_inputs_hold_tokens_is_found_or_said(name: str, said: tuple[str, ...], reads: str, along: str) -> None:
     module, inputs = STREAMS[name]
-    ledger = xfcost.analyze(module, example_inputs=inputs, mixing=True, trace=False, tokens_of=said)
+    ledger = found(module, inputs, tokens_of=said)
     for row in ledger.rows:
         kind = reads if row.operation in {"bmm", "_softmax", "bmm_2"} else "per-token"
         assert (row.path, row.mixing) == (row.path, kind)

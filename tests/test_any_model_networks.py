@@ -218,10 +218,7 @@ def test_a_grouped_product_feeds_the_next_operation(left, right, ends, macs, dev
     assert (ledger.total("macs"), ledger.total("flops")) == (macs, 2 * macs + 96)
 
 
-@pytest.mark.parametrize(
-    ("chosen", "experts", "read"),
-    [(2, 8, 6), (2, 5, 5), (1, 8, 3), (8, 8, 8), (3, 3, 3)],
-)
+@pytest.mark.parametrize(("chosen", "experts", "read"), [(2, 8, 6), (2, 5, 5), (1, 8, 3), (8, 8, 8), (3, 3, 3)])
 def test_experts_that_no_token_chose_idle_and_at_most_one_per_choice_is_read(chosen, experts, read):
     """3 tokens choose so many experts of 16·4 weights each; their rows are sorted by expert."""
 

@@ -77,19 +77,16 @@ def test_a_polynomial_in_the_side_of_a_grid() -> None:
 FORMULAS = {
     "polynomial": (lambda n: 3 * n**2 - 5 * n + 7, "3·N² − 5·N + 7"),
     "exact division": (lambda n: (6 * n * n + 4 * n) // 2, "3·N² + 2·N"),
-    "padding": (lambda n: round_up(n, 7) * 2, "14·⌈N/7⌉"),
-    "rounded down": (lambda n: n * (n // 3), "N·⌊N/3⌋"),
+    "padding": (lambda n: round_up(n, 7) * 2, "14·⌈N/7⌉"), "rounded down": (lambda n: n * (n // 3), "N·⌊N/3⌋"),
     "what divides is taken out": (lambda n: (4 * n + 3) // 4, "N"),
     "half of a sum": (lambda n: n * (n + 1) // 2, "⌊(N² + N)/2⌋"),
     "twice rounded": (lambda n: ceil_div(ceil_div(n, 2), 3), "⌈N/6⌉"),
-    "window": (lambda n: n * lesser(n, 49), "N·min(N, 49)"),
-    "at least": (lambda n: greater(n - 4, 1), "max(N − 4, 1)"),
+    "window": (lambda n: n * lesser(n, 49), "N·min(N, 49)"), "at least": (lambda n: greater(n - 4, 1), "max(N − 4, 1)"),
     "one is always less": (lambda n: lesser(n + 1, n), "N"),
     "one is always more": (lambda n: greater(n, n + 1), "N + 1"),
-    "by a size": (lambda n: ceil_div(n, lesser(n, 7)), "⌈N/min(N, 7)⌉"),
-    "constant": (lambda n: 0 * n + 12, "12"),
+    "by a size": (lambda n: ceil_div(n, lesser(n, 7)), "⌈N/min(N, 7)⌉"), "constant": (lambda n: 0 * n + 12, "12"),
     "nothing": (lambda n: n - n, "0"),
-}
+}  # fmt: skip
 
 
 def arithmetic_form_of(formula, at):

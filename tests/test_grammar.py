@@ -55,23 +55,12 @@ def test_the_folders_of_kinds_hold_what_the_lists_name_and_nothing_else(folder: 
 
 SPEC = {"name": "x", "input": {"kind": "vectors", "channels": 8}}
 WRONG: list[Any] = [
-    5,
-    "full",
-    [],
-    {},
-    {"heads": 2},
-    {"kind": "ful"},
-    {"kind": 3},
-    {"kind": None},
-    {"kind": ["full"]},
-    {"kind": "full"},
-    {"kind": "full", "heads": "two"},
-    {"kind": "full", "heads": 2, "hands": 3},
-    {"kind": "full", "heads": 2, "a - at `$.b`": 3},
-    {"kind": "full", "heads": 2, "residual": {"norm": "no"}},
+    5, "full", [], {}, {"heads": 2}, {"kind": "ful"}, {"kind": 3}, {"kind": None}, {"kind": ["full"]}, {"kind": "full"},
+    {"kind": "full", "heads": "two"}, {"kind": "full", "heads": 2, "hands": 3},
+    {"kind": "full", "heads": 2, "a - at `$.b`": 3}, {"kind": "full", "heads": 2, "residual": {"norm": "no"}},
     {"kind": "moe", "experts": 2, "active": 1, "expert": {"kind": "mpl"}},
     {"kind": "moe", "experts": 2, "active": 1, "expert": {"kind": "mlp", "act": "no"}},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", WRONG, ids=str)

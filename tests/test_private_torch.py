@@ -182,31 +182,18 @@ def _compiled() -> xfcost.Ledger:
 
 # What ends without each name. Without those of None figures are the same; a test of its own says what differs.
 COMMANDS = {
-    "torch._ops.OpOverload._can_decompose": _analyzed,
-    "torch._ops.OpOverload._schema": _analyzed,
-    "torch._subclasses.fake_tensor.FakeTensorMode": _without_numbers,
-    "torch._C._get_tracing_state": _traced,
-    "torch._C._get_value_trace": _traced,
-    "torch._convolution": _traced,
-    "torch._meta_registrations.meta_conv": _traced,
-    "torch.library.Library._destroy": _traced,
-    "torch._C._current_autograd_node": _trained,
-    "torch._C._autograd._get_sequence_nr": _trained,
-    "torch.autograd.graph.Node._sequence_nr": _trained,
-    "torch.autograd.graph._engine_run_backward": _trained,
-    "torch._disable_dynamo": None,
-    "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": None,
-    "torch.UntypedStorage._cdata": _trained,
-    "torch.Tensor._base": _view,
-    "torch.Tensor._is_view": _view,
-    "torch.Tensor._version": _analyzed,
-    "torch.Tensor._indices": partial(_sparse, mode="train"),
-    "torch.Tensor._values": partial(_sparse, mode="train"),
-    "torch.Tensor._nnz": _sparse,
-    "torch.nn.Module._modules": _analyzed,
-    "torch.nn.Module._compiled_call_impl": _traced,
+    "torch._ops.OpOverload._can_decompose": _analyzed, "torch._ops.OpOverload._schema": _analyzed,
+    "torch._subclasses.fake_tensor.FakeTensorMode": _without_numbers, "torch._C._get_tracing_state": _traced,
+    "torch._C._get_value_trace": _traced, "torch._convolution": _traced, "torch._meta_registrations.meta_conv": _traced,
+    "torch.library.Library._destroy": _traced, "torch._C._current_autograd_node": _trained,
+    "torch._C._autograd._get_sequence_nr": _trained, "torch.autograd.graph.Node._sequence_nr": _trained,
+    "torch.autograd.graph._engine_run_backward": _trained, "torch._disable_dynamo": None,
+    "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": None, "torch.UntypedStorage._cdata": _trained,
+    "torch.Tensor._base": _view, "torch.Tensor._is_view": _view, "torch.Tensor._version": _analyzed,
+    "torch.Tensor._indices": partial(_sparse, mode="train"), "torch.Tensor._values": partial(_sparse, mode="train"),
+    "torch.Tensor._nnz": _sparse, "torch.nn.Module._modules": _analyzed, "torch.nn.Module._compiled_call_impl": _traced,
     "torch._dynamo.eval_frame.OptimizedModule._orig_mod": _compiled,
-}
+}  # fmt: skip
 # Without these private_torch itself can't be imported.
 AT_IMPORT = (
     "torch.utils._pytree",

@@ -33,32 +33,18 @@ HEAVY = ("torch", "fvcore", "numpy", "pandas", "sympy", "matplotlib", "transform
 
 _PAGE = os.path.join(tempfile.gettempdir(), "xfcost-imports-report.html")
 COUNTING = [
-    ["analyze", "vit", "--no-trace"],
-    ["analyze", "swin", "--no-trace", "--by", "mixing"],
-    ["analyze", "gpt3", "--no-trace", "--format", "json"],
-    ["analyze", "vit", "--no-trace", "--format", "csv"],
+    ["analyze", "vit", "--no-trace"], ["analyze", "swin", "--no-trace", "--by", "mixing"],
+    ["analyze", "gpt3", "--no-trace", "--format", "json"], ["analyze", "vit", "--no-trace", "--format", "csv"],
     ["analyze", "vit", "--no-trace", "--format", "markdown"],
     ["analyze", "gpt3-xl", "--mode", "train", "--tokens", "300B", "--on", "a100-sxm-80x8", "--dtype", "bf16"],
-    ["compare", "vit", "swin", "--N", "784"],
-    ["compare", "vit", "swin", "--N", "784", "--format", "json"],
-    ["list"],
-    ["list", "--totals"],
-    ["list", "--models"],
+    ["compare", "vit", "swin", "--N", "784"], ["compare", "vit", "swin", "--N", "784", "--format", "json"], ["list"],
+    ["list", "--totals"], ["list", "--models"],
     ["analyze", "qwen3-32b", "--mode", "decode", "--on", "h100-sxmx2", "--N", "32k", "--batch", "16"],
-    ["compare", "qwen3-0.6b", "llama3-8b", "--mode", "generate", "--N", "8k", "--new-tokens", "20"],
-    ["show", "vit"],
-    ["show", "vit", "--full"],
-    ["schema"],
-    ["import", "tests/data/configs/llama-2-7b.json"],
-    ["diagram", "vit", "swin"],
-    ["glance", "vit", "swin"],
-    ["report", "vit", "swin", "--N", "784", "-f", "-o", _PAGE],
-    ["--help"],
-    ["analyze", "--help"],
-    ["plot", "--help"],
-    ["measure", "--help"],
-    ["--version"],
-]
+    ["compare", "qwen3-0.6b", "llama3-8b", "--mode", "generate", "--N", "8k", "--new-tokens", "20"], ["show", "vit"],
+    ["show", "vit", "--full"], ["schema"], ["import", "tests/data/configs/llama-2-7b.json"], ["diagram", "vit", "swin"],
+    ["glance", "vit", "swin"], ["report", "vit", "swin", "--N", "784", "-f", "-o", _PAGE], ["--help"],
+    ["analyze", "--help"], ["plot", "--help"], ["measure", "--help"], ["--version"],
+]  # fmt: skip
 
 _RUN = """
 import sys

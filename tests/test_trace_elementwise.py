@@ -207,16 +207,11 @@ WORKING: dict[str, tuple] = {
         ]
     },
     **{name: ((-1,), {}, (X,)) for name in ("LogSoftmax", "Softmax", "Softmin")},
-    "Softmax2d": ((), {}, (IMAGE,)),
-    "Threshold": ((0.1, 0.2), {}, (X,)),
+    "Softmax2d": ((), {}, (IMAGE,)), "Threshold": ((0.1, 0.2), {}, (X,)),
     **_of_ranks("BatchNorm", 4),
     **_of_ranks("InstanceNorm", 4),
-    "SyncBatchNorm": ((4,), {}, (IMAGE,)),
-    "GroupNorm": ((2, 4), {}, (X,)),
-    "LayerNorm": ((6,), {}, (X,)),
-    "RMSNorm": ((6,), {}, (X,)),
-    "LocalResponseNorm": ((3,), {}, (IMAGE,)),
-    "CrossMapLRN2d": ((3,), {}, (IMAGE,)),
+    "SyncBatchNorm": ((4,), {}, (IMAGE,)), "GroupNorm": ((2, 4), {}, (X,)), "LayerNorm": ((6,), {}, (X,)),
+    "RMSNorm": ((6,), {}, (X,)), "LocalResponseNorm": ((3,), {}, (IMAGE,)), "CrossMapLRN2d": ((3,), {}, (IMAGE,)),
     **_of_ranks("AvgPool", 2),
     **_of_ranks("MaxPool", 2),
     **_of_ranks("LPPool", 2, 2),
@@ -225,31 +220,22 @@ WORKING: dict[str, tuple] = {
     **_of_ranks("FractionalMaxPool", 2, ranks=(2, 3), output_size=2),
     **_of_ranks("Conv", 4, 3, 3, padding="same"),
     **_of_ranks("ConvTranspose", 4, 3, 3),
-    "Linear": ((6, 3), {}, (X,)),
-    "Bilinear": ((6, 6, 3), {}, (X, X)),
+    "Linear": ((6, 3), {}, (X,)), "Bilinear": ((6, 6, 3), {}, (X, X)),
     **{name: ((6, 3), {}, (X,)) for name in ("LSTM", "GRU", "RNN")},
     **{name: ((6, 3), {}, ((2, 6),)) for name in ("LSTMCell", "GRUCell", "RNNCell")},
-    "MultiheadAttention": ((6, 2), {}, (X, X, X)),
-    "TransformerEncoderLayer": ((6, 2, 8), {}, (X,)),
-    "TransformerDecoderLayer": ((6, 2, 8), {}, (X, X)),
-    "Transformer": ((6, 2, 1, 1, 8), {"batch_first": True}, (X, X)),
-    "CosineSimilarity": ((), {}, (X, X)),
-    "PairwiseDistance": ((), {}, (X, X)),
-    "Upsample": ((), {"scale_factor": 2}, (IMAGE,)),
-    "UpsamplingBilinear2d": ((), {"scale_factor": 2}, (IMAGE,)),
-    "UpsamplingNearest2d": ((), {"scale_factor": 2}, (IMAGE,)),
-    "PixelShuffle": ((2,), {}, (IMAGE,)),
-    "PixelUnshuffle": ((2,), {}, (IMAGE,)),
-    "ChannelShuffle": ((2,), {}, (IMAGE,)),
-    "Fold": (((6, 6), 2), {}, ((2, 16, 25),)),
-    "Unfold": ((2,), {}, (IMAGE,)),
+    "MultiheadAttention": ((6, 2), {}, (X, X, X)), "TransformerEncoderLayer": ((6, 2, 8), {}, (X,)),
+    "TransformerDecoderLayer": ((6, 2, 8), {}, (X, X)), "Transformer": ((6, 2, 1, 1, 8), {"batch_first": True}, (X, X)),
+    "CosineSimilarity": ((), {}, (X, X)), "PairwiseDistance": ((), {}, (X, X)),
+    "Upsample": ((), {"scale_factor": 2}, (IMAGE,)), "UpsamplingBilinear2d": ((), {"scale_factor": 2}, (IMAGE,)),
+    "UpsamplingNearest2d": ((), {"scale_factor": 2}, (IMAGE,)), "PixelShuffle": ((2,), {}, (IMAGE,)),
+    "PixelUnshuffle": ((2,), {}, (IMAGE,)), "ChannelShuffle": ((2,), {}, (IMAGE,)),
+    "Fold": (((6, 6), 2), {}, ((2, 16, 25),)), "Unfold": ((2,), {}, (IMAGE,)),
     **{
         f"{kind}Pad{rank}d": ((1,), {}, (_OF_RANK[rank],))
         for rank in (1, 2, 3)
         for kind in ("Circular", "Constant", "Reflection", "Replication", "Zero")
     },
-    "ConstantPad1d": ((1, 0.5), {}, (X,)),
-    "ConstantPad2d": ((1, 0.5), {}, (IMAGE,)),
+    "ConstantPad1d": ((1, 0.5), {}, (X,)), "ConstantPad2d": ((1, 0.5), {}, (IMAGE,)),
     "ConstantPad3d": ((1, 0.5), {}, (VIDEO,)),
     **{
         name: ((), {}, (X, X))
@@ -258,25 +244,19 @@ WORKING: dict[str, tuple] = {
             "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
         ]
     },
-    "TripletMarginLoss": ((), {}, (X, X, X)),
-    "TripletMarginWithDistanceLoss": ((), {}, (X, X, X)),
-    "GaussianNLLLoss": ((), {}, (X, X, X)),
-    "HingeEmbeddingLoss": ((), {}, (X, X)),
-    "CrossEntropyLoss": ((), {}, (X, X)),
-    "MarginRankingLoss": ((), {}, (X, X, X)),
+    "TripletMarginLoss": ((), {}, (X, X, X)), "TripletMarginWithDistanceLoss": ((), {}, (X, X, X)),
+    "GaussianNLLLoss": ((), {}, (X, X, X)), "HingeEmbeddingLoss": ((), {}, (X, X)),
+    "CrossEntropyLoss": ((), {}, (X, X)), "MarginRankingLoss": ((), {}, (X, X, X)),
 }  # fmt: skip
 # Data is shaped, or in training masked: nothing by convention.
 NOTHING = {
-    "Flatten": ((), {}, (X,)),
-    "Unflatten": ((1, (2, 2)), {}, (X,)),
-    "Identity": ((), {}, (X,)),
+    "Flatten": ((), {}, (X,)), "Unflatten": ((1, (2, 2)), {}, (X,)), "Identity": ((), {}, (X,)),
     **{
         name: ((), {}, (IMAGE,))
         for name in ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "FeatureAlphaDropout"]
     },
-    "Dropout1d": ((), {}, (X,)),
-    "Dropout3d": ((), {}, (VIDEO,)),
-}
+    "Dropout1d": ((), {}, (X,)), "Dropout3d": ((), {}, (VIDEO,)),
+}  # fmt: skip
 # Held to hand arithmetic elsewhere (whole numbers enter), or run nothing of their own.
 ELSEWHERE = {
     "Embedding", "EmbeddingBag", "TransformerEncoder", "TransformerDecoder", "Module", "Sequential", "ModuleList",

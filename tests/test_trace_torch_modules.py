@@ -60,8 +60,7 @@ CONTRACTING: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...
     "lstm of one sample, no bias": (lambda: nn.LSTM(6, 4, bias=False), ((5, 6),)),
     "gru": (lambda: nn.GRU(6, 4, num_layers=2, bidirectional=True), ((5, 3, 6),)),
     "rnn": (lambda: nn.RNN(6, 4, num_layers=2, nonlinearity="relu"), ((5, 3, 6),)),
-    "gru cell": (lambda: nn.GRUCell(6, 4), ((3, 6),)),
-    "rnn cell": (lambda: nn.RNNCell(6, 4), ((3, 6),)),
+    "gru cell": (lambda: nn.GRUCell(6, 4), ((3, 6),)), "rnn cell": (lambda: nn.RNNCell(6, 4), ((3, 6),)),
     "attention across": (lambda: nn.MultiheadAttention(8, 2, kdim=6, vdim=4), ((5, 3, 8), (7, 3, 6), (7, 3, 4))),
     "attention with key and value of its own": (
         lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True), ((5, 3, 8),) * 3,
