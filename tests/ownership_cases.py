@@ -331,23 +331,18 @@ OF_SEQUENCES: Cases = {
     ),
     "bags whose second number is hidden": (
         lambda linear, x: F.embedding_bag(
-            torch.stack((torch.arange(x.shape[1]), torch.zeros(x.shape[1], dtype=torch.long)), -1).flatten(),
-            x[0],
-            torch.arange(0, 2 * x.shape[1] + 1, 2),
-            padding_idx=0,
-            include_last_offset=True,
+            torch.stack((torch.arange(x.shape[1]), torch.zeros(x.shape[1], dtype=torch.long)), -1).flatten(), x[0],
+            torch.arange(0, 2 * x.shape[1] + 1, 2), padding_idx=0, include_last_offset=True,
         )[None],
         [],
     ),
     "bags of one": (lambda linear, x: F.embedding_bag(signs(x).mT, linear.weight)[None], []),
     "keys written into a part of a buffer": (
-        Buffered(),
-        [("bmm", "global", 6, True), ("_softmax", "global", 6, True), ("bmm", "global", 6, True)],
+        Buffered(), [("bmm", "global", 6, True), ("_softmax", "global", 6, True), ("bmm", "global", 6, True)],
     ),
     "columns laid side by side": (folded, []),
     "columns that overlap": (
-        lambda linear, x: F.fold(x.mT, (1, x.shape[1] + 1), (1, 2)),
-        [("col2im", "local", 2, False)],
+        lambda linear, x: F.fold(x.mT, (1, x.shape[1] + 1), (1, 2)), [("col2im", "local", 2, False)],
     ),
 }  # fmt: skip
 OF_IMAGES: Cases = {

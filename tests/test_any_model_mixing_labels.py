@@ -256,41 +256,32 @@ def position_encoded(self: Any, image: Tensor) -> Tensor:
 # Module, inputs; name, kind, reads and content-dependence of the rows that are not per-token.
 LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
     "a convolution along tokens after channel attention": (
-        Module(channel_attention, qkv=nn.Linear(D, 3 * D, bias=False), along=nn.Conv1d(D, D, 5, padding=2)),
-        TOKENS,
+        Module(channel_attention, qkv=nn.Linear(D, 3 * D, bias=False), along=nn.Conv1d(D, D, 5, padding=2)), TOKENS,
         [("bmm", "global", 64, True), ("bmm_2", "global", 64, True), ("along.convolution", "local", 5, False)],
     ),
     "a vector that conditions tokens": (
         Module(conditioned, patches=nn.Conv2d(3, D, 8, 8), scale=nn.Linear(8, D), linear=nn.Linear(D, D)),
-        (IMAGE, torch.randn(1, 8)),
-        [],
+        (IMAGE, torch.randn(1, 8)), [],
     ),
     "a query out of a vector that conditions": (
-        Module(pooled_query, query=nn.Linear(8, D)),
-        (TOKENS, torch.randn(1, 8)),
-        core("global", 64),
+        Module(pooled_query, query=nn.Linear(8, D)), (TOKENS, torch.randn(1, 8)), core("global", 64),
     ),
     "a convolution over tokens that a linear map has mixed": (
         Module(
             lambda self, x: self.c(self.l(x.transpose(1, 2))), l=nn.Linear(64, 64), c=nn.Conv1d(16, 16, 3, padding=1)
         ),
-        torch.randn(1, 64, 16),
-        [("l.mm", "global", 64, False), ("c.convolution", "local", 3, False)],
+        torch.randn(1, 64, 16), [("l.mm", "global", 64, False), ("c.convolution", "local", 3, False)],
     ),
     "blocks over vectors of overlapping tokens": (
-        Module(unfolded, patches=nn.Conv2d(3, D, 4, 4), blocks=nn.Sequential(Block(9 * D), Block(9 * D))),
-        IMAGE,
+        Module(unfolded, patches=nn.Conv2d(3, D, 4, 4), blocks=nn.Sequential(Block(9 * D), Block(9 * D))), IMAGE,
         [  # 16 × 16 patches become 8 × 8 tokens; what reads nine patches first makes them tokens
-            ("blocks.0.norm.native_layer_norm", "local", 9, True),
-            ("blocks.0.qkv.addmm", "local", 9, False),
+            ("blocks.0.norm.native_layer_norm", "local", 9, True), ("blocks.0.qkv.addmm", "local", 9, False),
             *core("global", 64, "blocks.0.", "blocks.1."),
         ],
     ),
     "learned queries that read each other": (
         Module(
-            detr,
-            patches=nn.Conv2d(3, D, 8, 8),
-            queries=nn.ParameterList([torch.randn(5, D)]),
+            detr, patches=nn.Conv2d(3, D, 8, 8), queries=nn.ParameterList([torch.randn(5, D)]),
             decoder=nn.TransformerDecoder(nn.TransformerDecoderLayer(D, 2, 16, dropout=0.0, batch_first=True), 2),
         ),
         IMAGE,
@@ -303,68 +294,49 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
     "keys gathered by an index buffer": (Neighbourhood(), TOKENS, core("local", 9)),
     "a window that holds all tokens that are left, of a module of one size": (
         Module(
-            shrinking,
-            patches=nn.Conv2d(3, D, 4, 4),
-            many=Windows(16),
-            merge=nn.Conv2d(D, D, 4, 4),
-            one=Windows(4),
+            shrinking, patches=nn.Conv2d(3, D, 4, 4), many=Windows(16), merge=nn.Conv2d(D, D, 4, 4), one=Windows(4),
             positions=nn.ParameterList([torch.randn(1, 256, D)]),
         ),
-        IMAGE,
-        core("local", 16, "many.", "one."),
+        IMAGE, core("local", 16, "many.", "one."),
     ),
     "a convolution over a finer and a coarser map": (  # nine pixels, and four of the map of half the size
         Module(finer_and_coarser, down=nn.Conv2d(3, 3, 2, 2), along=nn.Conv2d(6, 8, 3, padding=1)),
-        torch.randn(1, 3, 32, 32),
-        [("along.convolution", "local", 13, False)],
+        torch.randn(1, 3, 32, 32), [("along.convolution", "local", 13, False)],
     ),
     "a map of a pixel beside the patch that holds it": (
-        Module(finer_and_coarser, down=nn.Conv2d(3, 3, 2, 2), along=nn.Conv2d(6, 8, 1)),
-        torch.randn(1, 3, 32, 32),
+        Module(finer_and_coarser, down=nn.Conv2d(3, 3, 2, 2), along=nn.Conv2d(6, 8, 1)), torch.randn(1, 3, 32, 32),
         [("along.convolution", "local", 2, False)],
     ),
     "a convolution over pixels of patches": (  # 3 × 3 patches of 2 × 2 pixels
         Module(lambda self, x: self.c(F.pixel_unshuffle(x, 2)), c=nn.Conv2d(12, 8, 3, padding=1)),
-        torch.randn(1, 3, 32, 32),
-        [("c.convolution", "local", 36, False)],
+        torch.randn(1, 3, 32, 32), [("c.convolution", "local", 36, False)],
     ),
     "patches whose statistics are taken by hand": (Module(normalised_by_hand, map=nn.Conv2d(48, D, 1)), IMAGE, []),
     "heads of windows in one batch, and the tokens again": (
-        Module(windows_of_heads, out=nn.Linear(D, D)),
-        TOKENS,
-        core("local", 4),
+        Module(windows_of_heads, out=nn.Linear(D, D)), TOKENS, core("local", 4),
     ),
     "a summary beside each token": (
-        Module(pointwise_net, first=nn.Linear(D, D), joined=nn.Linear(2 * D, D)),
-        TOKENS,
+        Module(pointwise_net, first=nn.Linear(D, D), joined=nn.Linear(2 * D, D)), TOKENS,
         [("amax", "global", 64, True), ("joined.addmm", "global", 64, False)],
     ),
     "vectors of the edges to the nearest tokens": (
-        Module(edge_convolution, map=nn.Linear(2 * D, D)),
-        TOKENS,
+        Module(edge_convolution, map=nn.Linear(2 * D, D)), TOKENS,
         [
-            ("_cdist_forward", "global", 64, True),
-            ("topk", "global", 64, True),
-            ("sub", "local", 4, True),
-            ("cat", "local", 4, False),
-            ("map.addmm", "local", 4, False),
-            ("relu", "local", 4, True),
+            ("_cdist_forward", "global", 64, True), ("topk", "global", 64, True), ("sub", "local", 4, True),
+            ("cat", "local", 4, False), ("map.addmm", "local", 4, False), ("relu", "local", 4, True),
             ("amax", "local", 4, True),
         ],
     ),
     "two maps along the tokens, over 24 hidden units": (
         Module(
-            lambda self, x: x + self.b(F.gelu(self.a(x.mT))).mT,
-            a=nn.Linear(64, 24, bias=False),
+            lambda self, x: x + self.b(F.gelu(self.a(x.mT))).mT, a=nn.Linear(64, 24, bias=False),
             b=nn.Linear(24, 64, bias=False),
         ),
-        TOKENS,
-        [("a.mm", "global", 64, False), ("b.mm", "global", 64, False)],
+        TOKENS, [("a.mm", "global", 64, False), ("b.mm", "global", 64, False)],
     ),
     "keys that are learned, or zeros": (
         Module(lambda self, x: self.it(x, x, x, need_weights=False)[0], it=heads(add_bias_kv=True, add_zero_attn=True)),
-        TOKENS,
-        [("it.scaled_dot_product_attention", "global", 64, True)],
+        TOKENS, [("it.scaled_dot_product_attention", "global", 64, True)],
     ),
     "learned queries that read the tokens and themselves": (
         Module(resampled, latents=nn.ParameterList([torch.randn(1, 5, D)]), layers=nn.ModuleList([heads(), heads()])),
@@ -374,21 +346,17 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
     ),
     "attention of a smaller map, and a convolution of its values": (
         Module(
-            position_encoded,
-            stem=nn.Sequential(*(nn.Conv2d(3 if not at else 16, 16, 3, 2, 1) for at in range(3))),
-            qkv=nn.Conv2d(16, 32, 1),
-            along=nn.Conv2d(16, 16, 3, padding=1, groups=16),
+            position_encoded, stem=nn.Sequential(*(nn.Conv2d(3 if not at else 16, 16, 3, 2, 1) for at in range(3))),
+            qkv=nn.Conv2d(16, 32, 1), along=nn.Conv2d(16, 16, 3, padding=1, groups=16),
         ),
         torch.randn(1, 3, 160, 160),
         [
             *((f"stem.{at}.convolution", "local", 9, False) for at in range(3)),
-            *core("global", 400),
-            ("along.convolution", "local", 9, False),
+            *core("global", 400), ("along.convolution", "local", 9, False),
         ],
     ),
     "linear attention by sums of buckets": (
-        Module(in_buckets, qkv=nn.Linear(D, 3 * D), out=nn.Linear(D, D)),
-        TOKENS,
+        Module(in_buckets, qkv=nn.Linear(D, 3 * D), out=nn.Linear(D, D)), TOKENS,
         [
             ("sum", "local", 8, False),
             *((name, "global", 64, False) for name in ("cumsum", "cumsum_2")),
@@ -396,8 +364,7 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
         ],
     ),
     "chunks of gated linear attention": (
-        Module(gated_chunks, parts=nn.Linear(D, 4 * D), out=nn.Linear(D, D)),
-        TOKENS,
+        Module(gated_chunks, parts=nn.Linear(D, 4 * D), out=nn.Linear(D, D)), TOKENS,
         [
             *((name, "global", 56, True) for name in ("bmm", "mul")),
             ("add_2", "global", 56, False),
@@ -405,54 +372,43 @@ LABELLED: dict[str, tuple[nn.Module, Any, list[Label]]] = {
         ],
     ),
     "a shift by a token, and a recurrence": (
-        Module(time_mixing, key=nn.Linear(D, D), value=nn.Linear(D, D), out=nn.Linear(D, D)),
-        TOKENS[:, :20],
+        Module(time_mixing, key=nn.Linear(D, D), value=nn.Linear(D, D), out=nn.Linear(D, D)), TOKENS[:, :20],
         [("add", "local", 2, False), ("add_2", "global", 20, False)],
     ),
     "tokens that read few learned ones, which read them": (
         Module(
-            lambda self, x: self.down(x, self.up(self.points[0], x)),
-            points=nn.ParameterList([torch.randn(1, 5, D)]),
-            up=Induced(),
-            down=Induced(),
+            lambda self, x: self.down(x, self.up(self.points[0], x)), points=nn.ParameterList([torch.randn(1, 5, D)]),
+            up=Induced(), down=Induced(),
         ),
-        TOKENS,
-        core("global", 64, "up.") + core("global", 5, "down."),
+        TOKENS, core("global", 64, "up.") + core("global", 5, "down."),
     ),
     "learned queries that are not projected, in one kernel": (
-        perceiver(F.scaled_dot_product_attention),
-        TOKENS,
+        perceiver(F.scaled_dot_product_attention), TOKENS,
         [
             ("cross.scaled_dot_product_attention", "global", 64, True),
             ("own.scaled_dot_product_attention", "local", 5, True),
         ],
     ),
     "learned queries that are not projected, product by product": (  # their scores are a linear map of each token
-        perceiver(attended),
-        TOKENS,
+        perceiver(attended), TOKENS,
         [("cross._softmax", "global", 64, True), ("cross.bmm_2", "global", 64, True), *core("local", 5, "own.")],
     ),
     "kernels out of a vector that conditions": (
         Module(modulated, kernel=nn.Conv2d(4, 4, 3), style=nn.Linear(6, 4)),
-        (torch.randn(2, 4, 32, 32), torch.randn(2, 6)),
-        [("convolution", "local", 9, True)],
+        (torch.randn(2, 4, 32, 32), torch.randn(2, 6)), [("convolution", "local", 9, True)],
     ),
     "kernels out of the mean of all tokens": (
-        Module(dynamic, route=nn.Linear(4, 3), bank=nn.Linear(3, 4 * 4 * 9)),
-        torch.randn(2, 4, 16, 16),
+        Module(dynamic, route=nn.Linear(4, 3), bank=nn.Linear(3, 4 * 4 * 9)), torch.randn(2, 4, 16, 16),
         [("mean", "global", 256, False), ("convolution", "global", 256, True)],
     ),
     "a recurrence by learned weights": (
-        Module(scan, a=nn.ParameterList([torch.rand(D)])),
-        TOKENS,
-        [("add", "global", 64, False)],
+        Module(scan, a=nn.ParameterList([torch.rand(D)])), TOKENS, [("add", "global", 64, False)],
     ),
     "sums over the edges of a graph": (
         Module(over_edges, first=nn.Linear(D, D), second=nn.Linear(D, D)),
-        (torch.randn(30, D), torch.cat([EDGES, EDGES.flip(0)], 1)),
-        [("index_add", "local", 2, False)],
+        (torch.randn(30, D), torch.cat([EDGES, EDGES.flip(0)], 1)), [("index_add", "local", 2, False)],
     ),
-}
+}  # fmt: skip
 
 
 def found(module: nn.Module, inputs: Any, **options: Any) -> xfcost.Ledger:

@@ -24,12 +24,9 @@ USUAL = ("float32", "eager")
 MODES: dict[Mode, dict[str, Any]] = {"prefill": {}, "decode": {}, "generate": {"new_tokens": 3}, "train": {}}
 BLOCK = {"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": 2, "causal": True}, {"kind": "mlp", "ratio": 2}]}
 TEXT = {
-    "name": "Text",
-    "input": {"kind": "tokens", "vocabulary": 11, "length": 6},
-    "embed": [{"kind": "token"}],
-    "stages": [BLOCK],
-    "head": {"kind": "language_model"},
-}
+    "name": "Text", "input": {"kind": "tokens", "vocabulary": 11, "length": 6}, "embed": [{"kind": "token"}],
+    "stages": [BLOCK], "head": {"kind": "language_model"},
+}  # fmt: skip
 
 
 @pytest.fixture

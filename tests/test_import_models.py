@@ -59,36 +59,26 @@ _SWIN = {
 }  # fmt: skip
 # model_type -> small fields
 TINY: dict[str, dict[str, Any]] = {
-    "bert": _BERT,
-    "roberta": _BERT,
-    "xlm-roberta": _BERT,
+    "bert": _BERT, "roberta": _BERT, "xlm-roberta": _BERT,
     "distilbert": {
         "vocab_size": 29, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 20, "max_position_embeddings": 16,
     },
-    "openai-gpt": _GPT | {"n_positions": 16},
-    "gpt2": _GPT | {"n_positions": 16},
+    "openai-gpt": _GPT | {"n_positions": 16}, "gpt2": _GPT | {"n_positions": 16},
     "bloom": {"vocab_size": 29, "hidden_size": 12, "n_layer": 2, "n_head": 3, "num_labels": 5, "pad_token_id": 0},
-    "t5": _T5,
-    "mt5": _T5,
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "mixtral": _LLAMA | {"num_local_experts": 4},
-    "deepseek_v2": _DEEPSEEK | {"topk_method": "group_limited_greedy"},
+    "t5": _T5, "mt5": _T5, "llama": _LLAMA, "mistral": _LLAMA, "qwen2": _LLAMA,
+    "mixtral": _LLAMA | {"num_local_experts": 4}, "deepseek_v2": _DEEPSEEK | {"topk_method": "group_limited_greedy"},
     "deepseek_v3": _DEEPSEEK,
     "mamba2": {
         "vocab_size": 29, "hidden_size": 12, "num_heads": 6, "head_dim": 4, "state_size": 5, "num_hidden_layers": 2,
         "n_groups": 2, "chunk_size": 4,
     },
     "mamba": {"vocab_size": 29, "hidden_size": 12, "state_size": 5, "num_hidden_layers": 2, "time_step_rank": 3},
-    "rwkv": {"vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "intermediate_size": 20},
-    "vit": _VIT,
+    "rwkv": {"vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "intermediate_size": 20}, "vit": _VIT,
     "deit": _VIT,
     "pvt": {"hidden_sizes": [4, 8, 10, 8], "num_attention_heads": [1, 2, 5, 2], "image_size": 64, "num_labels": 5},
     "poolformer": {"hidden_sizes": [4, 6, 8, 10], "num_labels": 5},
     "convnext": {"hidden_sizes": [4, 6, 8], "depths": [1, 2, 1], "num_stages": 3, "image_size": 64, "num_labels": 5},
-    "resnet": {"embedding_size": 4, "hidden_sizes": [8, 12, 16], "depths": [1, 2, 2], "num_labels": 5},
-    "swin": _SWIN,
+    "resnet": {"embedding_size": 4, "hidden_sizes": [8, 12, 16], "depths": [1, 2, 2], "num_labels": 5}, "swin": _SWIN,
     "swinv2": _SWIN,
 }  # fmt: skip
 EACH = [(kind, name) for kind in FAMILIES for name in family_of(kind).architectures]
@@ -301,12 +291,8 @@ _ANY_DEEPSEEK = numbers(
     "num_hidden_layers", "first_k_dense_replace", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim",
     "n_routed_experts", "n_shared_experts", "num_experts_per_tok", "n_group", "topk_group", high=8,
 ) | {
-    "q_lora_rank": st.none() | st.integers(1, 9),
-    "qk_rope_head_dim": st.integers(1, 6),
-    "hidden_act": ACTS,
-    "attention_bias": MAYBE,
-    "tie_word_embeddings": MAYBE,
-    "first_k_dense_replace": st.integers(0, 4),
+    "q_lora_rank": st.none() | st.integers(1, 9), "qk_rope_head_dim": st.integers(1, 6), "hidden_act": ACTS,
+    "attention_bias": MAYBE, "tie_word_embeddings": MAYBE, "first_k_dense_replace": st.integers(0, 4),
 }  # fmt: skip
 _ANY_T5 = numbers("d_model", "d_kv", "num_heads", "num_layers", "num_decoder_layers", "d_ff") | {
     "feed_forward_proj": st.sampled_from(["relu", "gelu", "gated-gelu", "gated-silu", "gated-relu", "silu"]),
@@ -323,17 +309,12 @@ _ANY_VIT = numbers(
     "image_size": st.integers(4, 12) | st.lists(st.integers(4, 12), min_size=2, max_size=2),
 }  # fmt: skip
 _ANY_SWIN = {
-    "embed_dim": st.sampled_from([4, 6, 12]),
-    "depths": st.lists(st.integers(1, 4), min_size=1, max_size=3),
-    "num_heads": st.lists(st.integers(1, 3), min_size=1, max_size=3),
-    "window_size": st.integers(1, 6),
-    "image_size": st.sampled_from([8, 16, 24, [16, 24], 30]),
-    "patch_size": st.sampled_from([1, 2, 4]),
-    "mlp_ratio": st.sampled_from([1.5, 2.0, 4.0]),
-    "qkv_bias": MAYBE,
-    "hidden_act": ACTS,
+    "embed_dim": st.sampled_from([4, 6, 12]), "depths": st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    "num_heads": st.lists(st.integers(1, 3), min_size=1, max_size=3), "window_size": st.integers(1, 6),
+    "image_size": st.sampled_from([8, 16, 24, [16, 24], 30]), "patch_size": st.sampled_from([1, 2, 4]),
+    "mlp_ratio": st.sampled_from([1.5, 2.0, 4.0]), "qkv_bias": MAYBE, "hidden_act": ACTS,
     "use_absolute_embeddings": MAYBE,
-}
+}  # fmt: skip
 DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "bert": _ANY_BERT,
     "roberta": _ANY_BERT,
@@ -363,29 +344,24 @@ DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "deit": _ANY_VIT,
     "pvt": numbers("num_labels")
     | {
-        "depths": st.lists(st.integers(1, 3), min_size=3, max_size=4),
-        "hidden_act": ACTS,
+        "depths": st.lists(st.integers(1, 3), min_size=3, max_size=4), "hidden_act": ACTS,
         "image_size": st.sampled_from([32, 64, 96]),
     },
     "poolformer": numbers("num_labels")
     | {
-        "use_layer_scale": MAYBE,
-        "mlp_ratio": st.sampled_from([1.5, 2.0]),
-        "pool_size": st.integers(1, 5),
+        "use_layer_scale": MAYBE, "mlp_ratio": st.sampled_from([1.5, 2.0]), "pool_size": st.integers(1, 5),
         "hidden_act": ACTS,
     },
     "convnext": numbers("num_labels", "patch_size")
     | {"layer_scale_init_value": st.sampled_from([0.0, 1e-6]), "num_stages": st.integers(2, 4), "hidden_act": ACTS},
     "resnet": numbers("num_labels", "embedding_size")
     | {
-        "layer_type": st.sampled_from(["basic", "bottleneck"]),
-        "downsample_in_first_stage": MAYBE,
-        "hidden_sizes": st.lists(st.integers(1, 20), min_size=2, max_size=3),
-        "downsample_in_bottleneck": MAYBE,
+        "layer_type": st.sampled_from(["basic", "bottleneck"]), "downsample_in_first_stage": MAYBE,
+        "hidden_sizes": st.lists(st.integers(1, 20), min_size=2, max_size=3), "downsample_in_bottleneck": MAYBE,
     },
     "swin": _ANY_SWIN,
     "swinv2": _ANY_SWIN,
-}
+}  # fmt: skip
 
 
 def test_every_family_is_tried() -> None:
@@ -429,14 +405,11 @@ SCALED = {"rope_type": "linear", "factor": 2.0}
 @pytest.mark.parametrize(
     ("rope", "theta"),
     [
-        ({}, 10000.0),
-        ({"rope_theta": 5e5}, 5e5),
-        ({"rope_theta": 5e5, "rope_scaling": SCALED}, 5e5),
-        ({"rope_scaling": SCALED}, 10000.0),
-        ({"rope_parameters": SCALED | {"rope_theta": 3e5}}, 3e5),
+        ({}, 10000.0), ({"rope_theta": 5e5}, 5e5), ({"rope_theta": 5e5, "rope_scaling": SCALED}, 5e5),
+        ({"rope_scaling": SCALED}, 10000.0), ({"rope_parameters": SCALED | {"rope_theta": 3e5}}, 3e5),
         ({"rope_theta": 3e5, "rope_parameters": SCALED | {"rope_theta": 3e5}}, 3e5),
     ],
-)
+)  # fmt: skip
 def test_theta_is_that_of_the_config_wherever_it_stands(rope: dict[str, Any], theta: float, tmp_path: Path) -> None:
     values = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]} | TINY["llama"] | rope
     _, architecture = placed(write(tmp_path, values))

@@ -144,19 +144,15 @@ def test_repeated_blocks_stand_once() -> None:
 @pytest.mark.parametrize(
     ("text", "written"),
     [
-        ("QKᵀ", r"QK$^{\top}$"),
-        ("a × b · c", r"a $\times$ b $\cdot$ c"),
+        ("QKᵀ", r"QK$^{\top}$"), ("a × b · c", r"a $\times$ b $\cdot$ c"),
         ("5 % of $x_1 & #2 {~^}\\", r"5 \% of \$x\_1 \& \#2 \{\textasciitilde{}\textasciicircum{}\}\textbackslash{}"),
         ("Nyströmformer, é, ç, ã", r"""Nystr\"{o}mformer, \'{e}, \c{c}, \~{a}"""),
         ("e\u0301", r"\'{e}"),
         ("Zając, ę\u0328", "Zajac, e"),  # a plain document has no ogonek
-        ("x\u0338", "x[U+0338]"),
-        ("1–2…", r"1--2\ldots{}"),
-        ("--N ---", r"-{}-N -{}-{}-"),
-        ("注意😀", "[U+6CE8][U+610F][U+1F600]"),
-        ("a\nb\x1b", r"a b\textbackslash{}x1b"),
+        ("x\u0338", "x[U+0338]"), ("1–2…", r"1--2\ldots{}"), ("--N ---", r"-{}-N -{}-{}-"),
+        ("注意😀", "[U+6CE8][U+610F][U+1F600]"), ("a\nb\x1b", r"a b\textbackslash{}x1b"),
     ],
-)
+)  # fmt: skip
 def test_characters(text: str, written: str) -> None:
     assert latex(text) == written
 
@@ -173,16 +169,11 @@ def test_every_character_is_written_in_ascii() -> None:
 @pytest.mark.parametrize(
     ("text", "written"),
     [
-        ("O(N·d²)", r"$O(N\cdot d^{2})$"),
-        ("O(N·√N·d)", r"$O(N\cdot \sqrt{N}\cdot d)$"),
-        ("O(N·dₖ·log N)", r"$O(N\cdot d_{k}\cdot \log  N)$"),
-        ("10⁻⁶", "$10^{-6}$"),
-        ("O(N_c²)", "$O(N_{c}^{2})$"),
-        ("N·N_max", r"$N\cdot N_{max}$"),
-        ("a_b_c", "$a_{b}{}_{c}$"),
-        ("–", "--"),
+        ("O(N·d²)", r"$O(N\cdot d^{2})$"), ("O(N·√N·d)", r"$O(N\cdot \sqrt{N}\cdot d)$"),
+        ("O(N·dₖ·log N)", r"$O(N\cdot d_{k}\cdot \log  N)$"), ("10⁻⁶", "$10^{-6}$"), ("O(N_c²)", "$O(N_{c}^{2})$"),
+        ("N·N_max", r"$N\cdot N_{max}$"), ("a_b_c", "$a_{b}{}_{c}$"), ("–", "--"),
     ],
-)
+)  # fmt: skip
 def test_formulas(text: str, written: str) -> None:
     assert formula(text) == written
 

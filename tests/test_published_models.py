@@ -248,28 +248,18 @@ def test_kinds_of_stored_counts_are_those_of_a_small_build(name):
     ("name", "layers", "heads", "kv_heads", "head_dim"),
     [
         # Grattafiori et al. 2024, arXiv:2407.21783, table 3; the model cards of Llama 3.2 and 3.3
-        ("llama-3.1-8b", 32, 32, 8, 128),
-        ("llama-3.1-70b", 80, 64, 8, 128),
-        ("llama-3.1-405b", 126, 128, 8, 128),
-        ("llama-3.2-1b", 16, 32, 8, 64),
-        ("llama-3.2-3b", 28, 24, 8, 128),
-        ("llama-3.3-70b", 80, 64, 8, 128),
+        ("llama-3.1-8b", 32, 32, 8, 128), ("llama-3.1-70b", 80, 64, 8, 128), ("llama-3.1-405b", 126, 128, 8, 128),
+        ("llama-3.2-1b", 16, 32, 8, 64), ("llama-3.2-3b", 28, 24, 8, 128), ("llama-3.3-70b", 80, 64, 8, 128),
         # Jiang et al. 2023, arXiv:2310.06825, table 1
         ("mistral-7b-v0.3", 32, 32, 8, 128),
         # Qwen Team 2024, arXiv:2412.15115, table 1: layers, heads of queries and of keys
-        ("qwen2.5-3b", 36, 16, 2, 128),
-        ("qwen2.5-7b", 28, 28, 4, 128),
-        ("qwen2.5-14b", 48, 40, 8, 128),
-        ("qwen2.5-32b", 64, 40, 8, 128),
-        ("qwen2.5-72b", 80, 64, 8, 128),
+        ("qwen2.5-3b", 36, 16, 2, 128), ("qwen2.5-7b", 28, 28, 4, 128), ("qwen2.5-14b", 48, 40, 8, 128),
+        ("qwen2.5-32b", 64, 40, 8, 128), ("qwen2.5-72b", 80, 64, 8, 128),
         # Yang et al. 2025, arXiv:2505.09388, tables 1 and 2
-        ("qwen3-0.6b", 28, 16, 8, 128),
-        ("qwen3-8b", 36, 32, 8, 128),
-        ("qwen3-32b", 64, 64, 8, 128),
-        ("qwen3-30b-a3b", 48, 32, 4, 128),
-        ("qwen3-235b-a22b", 94, 64, 4, 128),
+        ("qwen3-0.6b", 28, 16, 8, 128), ("qwen3-8b", 36, 32, 8, 128), ("qwen3-32b", 64, 64, 8, 128),
+        ("qwen3-30b-a3b", 48, 32, 4, 128), ("qwen3-235b-a22b", 94, 64, 4, 128),
     ],
-)
+)  # fmt: skip
 def test_attention_is_of_the_published_heads(name, layers, heads, kv_heads, head_dim):
     """Two bytes of each key and value; QK and AV of a step that reads 1000 tokens."""
     ledger = analyze(name, mode="decode", N=1000, trace=False, on="h100-sxm")

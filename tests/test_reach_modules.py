@@ -320,7 +320,7 @@ CASES = [
     # what its compressed keys leave out is handed on by the residual
     Case("t-dmca", ("stages.0.dim=8", "**.heads=2", "**.block=3", "**.hidden=16", "**.vocabulary=20"), tokens=14),
     Case("poolformer-s12", ("stages.each.dim=[8, 8, 8, 8]", "stages.each.depth=[1, 1, 1, 1]"), size=(32, 32)),
-]
+]  # fmt: skip
 
 
 def differing(one: Steps, other: Steps) -> list[str]:
