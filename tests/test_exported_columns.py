@@ -264,49 +264,30 @@ def test_the_object_of_a_training_step(image: Path) -> None:
     assert kept[0] == sum(int(row["kept_bytes"] or 0) for row in records(ledger))
     assert kept[2] == kept[0] + 16 * PARAMS
     assert step == {
-        "optimizer": "adamw",
-        "tokens": 12,  # 2·6: [CLS] is no token of the data
-        "forward_macs": MACS,
-        "backward_macs": BACKWARD,
-        "recomputed_macs": 0,
-        "model_flops": 36528,  # 2·(6152 + 12112)
-        "update_flops": 8775,  # 15 a parameter
-        "params_bytes": 2340,  # 4·585
-        "gradients_bytes": 2340,
-        "master_bytes": 0,
-        "optimizer_bytes": 4680,  # two numbers of 4 bytes a parameter
-        "loss_logits_bytes": 0,  # a loss over classes
-        "fixed_bytes": 9360,
-    }
+        # [CLS] is no token of the data: 2·6
+        "optimizer": "adamw", "tokens": 12, "forward_macs": MACS, "backward_macs": BACKWARD, "recomputed_macs": 0,
+        "model_flops": 36528, "update_flops": 8775,  # 2·(6152 + 12112); 15 a parameter
+        # 4·585; two numbers of 4 bytes a parameter; a loss over classes has no logits kept
+        "params_bytes": 2340, "gradients_bytes": 2340, "master_bytes": 0, "optimizer_bytes": 4680,
+        "loss_logits_bytes": 0, "fixed_bytes": 9360,
+    }  # fmt: skip
     assert training["run"] == {
-        "tokens": 100,
-        "steps": 9,  # ⌈100/12⌉
-        "step_tokens": 12,
-        "flops": 328752,  # 9·36528
-        "estimate": 292200,  # 6·487·100
-        "without_params_flops": 84672,  # 9·2·3·1568
-        "with_params_flops": 244080,  # the rest
-        "recomputed_flops": 0,
-        "recomputed_without_params": 0,
+        "tokens": 100, "steps": 9, "step_tokens": 12,  # ⌈100/12⌉
+        "flops": 328752, "estimate": 292200,  # 9·36528; 6·487·100
+        "without_params_flops": 84672, "with_params_flops": 244080,  # 9·2·3·1568, and the rest
+        "recomputed_flops": 0, "recomputed_without_params": 0,
         # 328752 - 6·487·108; 54 = 9·2·3 FLOPs for each multiply-add of a forward of 12 tokens, or of 14 with [CLS]
         "beside_estimate": {
-            "attention": 84672,
-            "without_params": 0,
+            "attention": 84672, "without_params": 0, "recomputed": 0,
             "repeated": 54 * 2 * 2 * (60 + 20 + 12 + 50 + 48),  # [CLS] twice, in two blocks
             "fewer_tokens": -54 * (12 * 15 - 2 * 12),  # the head sees [CLS]
             "tables": -54 * 12 * (4 + 28 + 2 * 2 * 8 + 8),
             "biases": -54 * (12 * 4 + 14 * 2 * (12 + 4 + 10 + 8)),
             "input_gradient": -9 * 2 * 192,  # of pixels
-            "recomputed": 0,
         },
-        "rate": 1000.0,
-        "peak": None,
-        "mfu": None,
-        "devices": 2,
-        "seconds": 164.376,  # 328752 / 2000
-        "days": 164.376 / 86400,
-        "device_days": 2 * 164.376 / 86400,
-    }
+        "rate": 1000.0, "peak": None, "mfu": None, "devices": 2,
+        "seconds": 164.376, "days": 164.376 / 86400, "device_days": 2 * 164.376 / 86400,  # 328752 / 2000
+    }  # fmt: skip
     rows = {row["path"]: row for row in table_of(report_text(ledger, "csv"))}
     # path -> MACs of the backward, and bytes that autograd keeps in both blocks: its input, 4·14·4 bytes each
     held = {
@@ -394,11 +375,9 @@ def test_a_comparison_of_training_steps(image: Path) -> None:
     assert told == {name: "" if value is None else str(value) for name, value in COMPARED.items()}
     ledger = comparison.ledgers[0]
     memory, step = ledger.attention_memory(), ledger.training.step  # type: ignore[union-attr]
-    assert [int(first[name]) for name in ("attention_bytes", "attention_peak_bytes")] == [
-        memory["all_layers"],
-        memory["peak"],
-    ]
-    assert [int(first[name]) for name in ("kept_bytes", "step_bytes")] == [step.kept_bytes, step.total_bytes]
+    figures = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
+    figures |= {"kept_bytes": step.kept_bytes, "step_bytes": step.total_bytes}
+    assert {name: int(first[name]) for name in figures} == figures
     assert second == first | {"system": "Image #2"}
     figures = json.loads(comparison.to_json())["figures"]["Image"]
     told = {name: value for name, value in figures.items() if name not in OF_THE_LEDGER}
@@ -438,12 +417,8 @@ def test_a_comparison_of_texts_tells_the_cache_from_none(text: Path) -> None:
     with_, without = generation.with_cache.macs, generation.without_cache.macs
     assert with_ < without
     assert (first["generation_macs"], first["generation_macs_without_cache"]) == (str(with_), str(without))
-    works = {
-        "prefill": PassWork(macs=3, flops=4),
-        "decode": PassWork(macs=5, flops=6),
-        "without_cache": PassWork(macs=7, flops=8),
-    }
-    made_up_ = Generation(prompt=1, new_tokens=2, **works)
+    works = [PassWork(macs=3, flops=4), PassWork(macs=5, flops=6), PassWork(macs=7, flops=8)]
+    made_up_ = Generation(prompt=1, new_tokens=2, prefill=works[0], decode=works[1], without_cache=works[2])
     told = json.loads(msgspec.structs.replace(made_up(ROW), generation=made_up_).to_json())["generation"]
     assert told["with_cache"] == {"macs": 8, "flops": 10}
     assert told["without_cache"] == {"macs": 7, "flops": 8}
@@ -483,16 +458,12 @@ def test_traced_points_of_a_plot(image: Path) -> None:
 def test_the_gallery() -> None:
     (row,) = [row for row in gallery_rows(totals=True) if row["preset"] == "gpt2"]
     d, n, layers, words = 768, 1024, 12, 50257
-    assert row == {
-        "family": "gpt",
-        "preset": "gpt2",
-        "name": "GPT-2 (124M)",
-        "tokens": "1,024",
-        # tables, 12 blocks of 12·d² weights, 13·d biases and norms, the last norm
-        "params": words * d + n * d + layers * (12 * d * d + 13 * d) + 2 * d,
-        # 12·d² a token and block, scores and weighted sums, logits
-        "macs": n * layers * 12 * d * d + layers * 2 * n * n * d + n * words * d,
-    }
+    # tables, 12 blocks of 12·d² weights, 13·d biases and norms, the last norm
+    params = words * d + n * d + layers * (12 * d * d + 13 * d) + 2 * d
+    # 12·d² a token and block, scores and weighted sums, logits
+    macs = n * layers * 12 * d * d + layers * 2 * n * n * d + n * words * d
+    named = {"family": "gpt", "preset": "gpt2", "name": "GPT-2 (124M)", "tokens": "1,024"}
+    assert row == named | {"params": params, "macs": macs}
 
 
 def test_the_page_of_operations(image: Path) -> None:
