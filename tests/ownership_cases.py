@@ -117,21 +117,17 @@ def linear_attention(linear: nn.Linear, x: Tensor) -> Tensor:
     return keys @ (keys.transpose(1, 2) @ x)
 
 
-def summed_by_steps(linear: nn.Linear, x: Tensor) -> Tensor:
-    state, steps = x.new_zeros(x.shape[0], D), []
-    for token in x.unbind(1):
-        state = torch.tanh(token + linear(state))
-        steps.append(state)
-    return x + torch.stack(steps, 1)
+def by_steps(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A token, and the state that a step makes of it and of the state before."""
 
+    def summed(linear: nn.Linear, x: Tensor) -> Tensor:
+        state, steps = x.new_zeros(x.shape[0], D), []
+        for token in x.unbind(1):
+            state = step(linear, token, state)
+            steps.append(state)
+        return x + torch.stack(steps, 1)
 
-def averaged_by_steps(linear: nn.Linear, x: Tensor) -> Tensor:
-    """An exponential moving average: its weights are fixed."""
-    state, steps = x.new_zeros(x.shape[0], D), []
-    for token in x.unbind(1):
-        state = token + 0.9 * state
-        steps.append(state)
-    return x + torch.stack(steps, 1)
+    return summed
 
 
 def middles(x: Tensor, part: float) -> Tensor:
@@ -248,8 +244,7 @@ OF_SEQUENCES: Cases = {
     "attention": (attention, attends("global", 6)),
     "causal": (lambda linear, x: attention(linear, x, causal_mask(x.shape[1])), attends("global", 6, masked=True)),
     "a window kept of a dense product": (
-        lambda linear, x: attention(linear, x, window_mask(x.shape[1])),
-        attends("local", 3, masked=True),
+        lambda linear, x: attention(linear, x, window_mask(x.shape[1])), attends("local", 3, masked=True),
     ),
     "the same in one kernel": (
         lambda linear, x: F.scaled_dot_product_attention(*[x[:, None]] * 3, attn_mask=window_mask(x.shape[1])),
@@ -264,25 +259,22 @@ OF_SEQUENCES: Cases = {
     "a shift": (lambda linear, x: x + F.pad(x, (0, 0, 1, -1)), [("add", "local", 2, False)]),
     "a shift, written in place": (in_place, [("add", "local", 2, False)]),
     "cumulative sum": (lambda linear, x: x.cumsum(1), [("cumsum", "global", 6, False)]),
-    "a recurrence": (summed_by_steps, [("add", "global", 6, True)] * 5),
-    "a moving average": (averaged_by_steps, [("add", "global", 6, False)] * 5),
+    "a recurrence": (
+        by_steps(lambda linear, token, state: torch.tanh(token + linear(state))), [("add", "global", 6, True)] * 5,
+    ),
+    # its weights are fixed
+    "a moving average": (by_steps(lambda linear, token, state: token + 0.9 * state), [("add", "global", 6, False)] * 5),
     "LSTM": (nn.LSTM(D, D, batch_first=True), [("mkldnn_rnn_layer", "global", 6, True)]),
     "a mean at the end": (lambda linear, x: linear(x.mean(1)), []),
     "a mean that tokens read": (squeezed, [("mean", "global", 6, False), ("mul", "global", 6, True)]),
     "patch merging": (
-        lambda linear, x: F.layer_norm(torch.cat([x[:, ::2], x[:, 1::2]], -1), (2 * D,)) @ torch.ones(2 * D, 3),
-        [],
+        lambda linear, x: F.layer_norm(torch.cat([x[:, ::2], x[:, 1::2]], -1), (2 * D,)) @ torch.ones(2 * D, 3), [],
     ),
     "a state of two halves": (
-        summed_by_halves,
-        [*[("bmm", "global", 3, True)] * 2, ("add", "global", 3, False), ("bmm", "global", 6, True)],
+        summed_by_halves, [*[("bmm", "global", 3, True)] * 2, ("add", "global", 3, False), ("bmm", "global", 6, True)],
     ),
     "a bias out of neighbours": (
-        biased_by_neighbours,
-        [
-            ("convolution", "local", 3, False),
-            *[(name, "global", 6, name != "add") for name in ("bmm", "add", "_softmax", "bmm")],
-        ],
+        biased_by_neighbours, [("convolution", "local", 3, False), *attends("global", 6, masked=True)],
     ),
     "merged keys": (
         lambda linear, x: attention_to(linear, x, F.avg_pool1d(x.transpose(1, 2), 2).transpose(1, 2)),
@@ -297,24 +289,18 @@ OF_SEQUENCES: Cases = {
     "attention in buckets": (buckets, attends("local", 2)),
     "as many tokens kept at any size": (lambda linear, x: pruned(linear, x, 3), attends("local", 3)),
     "half of the tokens kept": (lambda linear, x: pruned(linear, x, x.shape[1] // 2), attends("global", 3)),
-    "experts in a loop": (switched, []),
-    "experts of sorted tokens": (dispatched, []),
+    "experts in a loop": (switched, []), "experts of sorted tokens": (dispatched, []),
     "experts by a mask": (by_mask, []),
     "the best key": (nearest, [("bmm", "global", 6, True), ("argmax", "global", 6, True), ("add", "local", 2, False)]),
     "query by query": (
         query_by_query,
         [(name, "global", 6, at < 4) for at, name in enumerate(("mul", "sum", "_softmax", "mul", "sum"))] * 6,
     ),
-    "a gate of one token": (gated, [("mul", "local", 2, True)]),
-    "halves multiplied": (lambda linear, x: F.glu(x), []),
+    "a gate of one token": (gated, [("mul", "local", 2, True)]), "halves multiplied": (lambda linear, x: F.glu(x), []),
     "a Fourier transform of tokens and channels": (
-        lambda linear, x: torch.fft.fftn(x, dim=(1, 2)).real,
-        [("_fft_c2c", "global", 6, False)],
+        lambda linear, x: torch.fft.fftn(x, dim=(1, 2)).real, [("_fft_c2c", "global", 6, False)],
     ),
-    "Fourier transforms of channels and then of tokens, in two blocks": (
-        fourier_blocks,
-        [("_fft_c2c", "global", 6, False)] * 2,
-    ),
+    "Fourier transforms of channels, then of tokens": (fourier_blocks, [("_fft_c2c", "global", 6, False)] * 2),
     "a long convolution by complex spectra": (
         lambda linear, x: linear(torch.fft.ifft(torch.fft.fft(x, dim=1) * ramp(x), dim=1).real),
         [("_fft_r2c", "global", 6, False), ("_fft_c2c", "global", 6, False)],
@@ -326,13 +312,9 @@ OF_SEQUENCES: Cases = {
     # of a kernel's taps that one is the token itself which every output has: the middle one, the last, the first
     "a residual around a centred convolution": (kernel_and_residual(5, 2, 2), [("convolution", "local", 5, False)]),
     "a residual around a causal convolution": (kernel_and_residual(4, 3, 0), [("convolution", "local", 4, False)]),
-    "a residual around a convolution of later tokens": (
-        kernel_and_residual(4, 0, 3),
-        [("convolution", "local", 4, False)],
-    ),
+    "a residual around a later convolution": (kernel_and_residual(4, 0, 3), [("convolution", "local", 4, False)]),
     "a residual around a convolution without padding": (
-        lambda linear, x: x[:, 1:-1] + F.conv1d(x.mT, x.new_ones(D, D, 3)).mT,
-        [("convolution", "local", 3, False)],
+        lambda linear, x: x[:, 1:-1] + F.conv1d(x.mT, x.new_ones(D, D, 3)).mT, [("convolution", "local", 3, False)],
     ),
     "a bag at the end": (lambda linear, x: F.embedding_bag(signs(x), linear.weight), []),
     "a bag that tokens read": (
@@ -349,28 +331,22 @@ OF_SEQUENCES: Cases = {
     ),
     "bags whose second number is hidden": (
         lambda linear, x: F.embedding_bag(
-            torch.stack((torch.arange(x.shape[1]), torch.zeros(x.shape[1], dtype=torch.long)), -1).flatten(),
-            x[0],
-            torch.arange(0, 2 * x.shape[1] + 1, 2),
-            padding_idx=0,
-            include_last_offset=True,
+            torch.stack((torch.arange(x.shape[1]), torch.zeros(x.shape[1], dtype=torch.long)), -1).flatten(), x[0],
+            torch.arange(0, 2 * x.shape[1] + 1, 2), padding_idx=0, include_last_offset=True,
         )[None],
         [],
     ),
     "bags of one": (lambda linear, x: F.embedding_bag(signs(x).mT, linear.weight)[None], []),
     "keys written into a part of a buffer": (
-        Buffered(),
-        [("bmm", "global", 6, True), ("_softmax", "global", 6, True), ("bmm", "global", 6, True)],
+        Buffered(), [("bmm", "global", 6, True), ("_softmax", "global", 6, True), ("bmm", "global", 6, True)],
     ),
     "columns laid side by side": (folded, []),
     "columns that overlap": (
-        lambda linear, x: F.fold(x.mT, (1, x.shape[1] + 1), (1, 2)),
-        [("col2im", "local", 2, False)],
+        lambda linear, x: F.fold(x.mT, (1, x.shape[1] + 1), (1, 2)), [("col2im", "local", 2, False)],
     ),
-}
+}  # fmt: skip
 OF_IMAGES: Cases = {
-    "pointwise convolution": (nn.Conv2d(3, 5, 1), []),
-    "patches": (nn.Conv2d(3, 5, 4, stride=4), []),
+    "pointwise convolution": (nn.Conv2d(3, 5, 1), []), "patches": (nn.Conv2d(3, 5, 4, stride=4), []),
     "convolution": (nn.Conv2d(3, 5, 3, padding=1), [("convolution", "local", 9, False)]),
     "transposed convolution": (nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1), [("convolution", "local", 4, False)]),
     "transposed convolution, then a convolution of its finer grid": (
@@ -381,12 +357,10 @@ OF_IMAGES: Cases = {
     "dilated convolution": (nn.Conv2d(3, 3, 3, padding=2, dilation=2, groups=3), [("convolution", "local", 9, False)]),
     "maximum pooling": (nn.MaxPool2d(3, 1, 1), [("max_pool2d_with_indices", "local", 9, True)]),
     "an unfolded convolution": (
-        lambda linear, x: F.unfold(x, 3, padding=1)[0].T @ torch.ones(27, 2),
-        [("mm", "local", 9, False)],
+        lambda linear, x: F.unfold(x, 3, padding=1)[0].T @ torch.ones(27, 2), [("mm", "local", 9, False)],
     ),
     "a pixel between others that are padding": (
-        lambda linear, x: F.unfold(x, (3, 1), dilation=(16, 1), padding=(16, 0))[0].T @ torch.ones(9, 2),
-        [],
+        lambda linear, x: F.unfold(x, (3, 1), dilation=(16, 1), padding=(16, 0))[0].T @ torch.ones(9, 2), [],
     ),
     "samples at fixed points": (
         lambda linear, x: F.grid_sample(x, middles(x, 0.9), align_corners=False),
@@ -402,8 +376,7 @@ OF_IMAGES: Cases = {
         [("grid_sampler_2d", "local", 16, True)],
     ),
     "cells that are nearest to points, moved": (
-        lambda linear, x: F.grid_sample(x, near(linear, x), mode="nearest", align_corners=False),
-        [],
+        lambda linear, x: F.grid_sample(x, near(linear, x), mode="nearest", align_corners=False), [],
     ),
     "all tokens take a sample at one point, which all choose": (
         lambda linear, x: (
@@ -416,7 +389,7 @@ OF_IMAGES: Cases = {
         [("_fft_r2c", "global", 64, False), ("_fft_c2r", "global", 64, False)],
     ),
     "group norm": (nn.GroupNorm(1, 3), [("native_group_norm", "global", 64, True)]),
-}
+}  # fmt: skip
 CASES = {
     **{name: (one, (SEQUENCE,), expected) for name, (one, expected) in OF_SEQUENCES.items()},
     **{name: (one, (IMAGE,), expected) for name, (one, expected) in OF_IMAGES.items()},

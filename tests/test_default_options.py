@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import xfcost
-from helpers import PLAIN, report_text, table_of, xf
+from helpers import PLAIN, report_text, stdout_of, table_of
 from strategies import as_yaml
 from xfcost.api.measuring.plan import SweepPlan, SweptSizes, planned, run_of, variants_of
 from xfcost.api.runs import make_run, timing_plan
@@ -24,12 +24,9 @@ USUAL = ("float32", "eager")
 MODES: dict[Mode, dict[str, Any]] = {"prefill": {}, "decode": {}, "generate": {"new_tokens": 3}, "train": {}}
 BLOCK = {"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": 2, "causal": True}, {"kind": "mlp", "ratio": 2}]}
 TEXT = {
-    "name": "Text",
-    "input": {"kind": "tokens", "vocabulary": 11, "length": 6},
-    "embed": [{"kind": "token"}],
-    "stages": [BLOCK],
-    "head": {"kind": "language_model"},
-}
+    "name": "Text", "input": {"kind": "tokens", "vocabulary": 11, "length": 6}, "embed": [{"kind": "token"}],
+    "stages": [BLOCK], "head": {"kind": "language_model"},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -61,46 +58,23 @@ def test_what_lacks_either_is_none(preset: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_language_models_run_in_bfloat16_with_fused_attention(text: str, mode: Mode) -> None:
-    ledger = counted(text, mode=mode, **MODES[mode])
+    ledger = xfcost.analyze(text, mode=mode, **MODES[mode])
     assert ran(ledger) == OF_LANGUAGE_MODELS
-    shown = " ".join(report_text(ledger).split())
-    assert "bfloat16 fused attention mode" in shown
-    words = f"bfloat16 and fused attention: the default of language models in {mode}; or give --dtype float32 "
-    assert shown.count(f"note: {words}--attention eager") == 1
+    assert ledger.metadata.default_note
+    # the real model agrees
+    assert ledger.agreement.exact
 
 
-def test_a_forward_is_in_float32_and_eager(text: str) -> None:
-    ledger = counted(text)
-    assert ran(ledger) == USUAL
-    assert ledger.metadata.default_note is None
-
-
-def test_what_is_given_wins(text: str) -> None:
-    both = counted(text, mode="decode", **PLAIN)
-    assert (ran(both), both.metadata.default_note) == (USUAL, None)
-    dtype = counted(text, mode="decode", dtype="float16")
-    assert ran(dtype) == ("float16", "fused")
-    assert dtype.metadata.default_note == (
-        "fused attention: the default of language models in decode; or give --attention eager"
-    )
-    attention = counted(text, mode="train", attention="eager")
-    assert ran(attention) == ("bfloat16", "eager")
-    assert attention.metadata.default_note == (
-        "bfloat16: the default of language models in train; or give --dtype float32"
-    )
+def test_a_forward_is_in_float32_and_eager_and_what_is_given_wins(text: str) -> None:
+    for options in ({}, {"mode": "decode", **PLAIN}):
+        ledger = counted(text, **options)
+        assert (ran(ledger), ledger.metadata.default_note) == (USUAL, None)
+    assert ran(counted(text, mode="decode", dtype="float16")) == ("float16", "fused")
+    assert ran(counted(text, mode="train", attention="eager")) == ("bfloat16", "eager")
 
 
 def test_a_system_without_attention_is_not_said_to_run_it() -> None:
-    def shown(*presets: str) -> str:
-        return " ".join(report_text(xfcost.compare(*presets, mode="decode", trace=False)).split())
-
-    alone = shown("mamba-130m", "mamba-370m")
-    assert "bfloat16 mode decode" in alone
-    assert "note: bfloat16: the default of language models in decode; or give --dtype float32" in alone
-    assert "fused" not in alone
-    both = shown("mamba-130m", "gpt2")
-    assert "bfloat16 fused attention mode decode" in both
-    assert both.count("the default of language models") == 1
+    assert "fused" not in report_text(xfcost.compare("mamba-130m", "mamba-370m", mode="decode", trace=False))
     assert "fused" not in report_text(counted("mamba-130m", mode="decode"))
     assert counted("mamba-130m", mode="decode", dtype="float16").metadata.default_note is None
 
@@ -120,31 +94,16 @@ def test_a_prefill_writes_the_cache_that_a_step_reads(text: str) -> None:
     assert generation.bytes == 2 * 8 * 8 * 2
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_real_model_agrees(text: str, mode: Mode) -> None:
-    agreement = xfcost.analyze(text, mode=mode, **MODES[mode]).agreement
-    assert agreement is not None
-    assert agreement.exact
-
-
 def test_a_comparison_has_one_dtype_and_one_attention(text: str) -> None:
     alike = xfcost.compare(text, text, mode="train")
     assert [ran(one) for one in alike.ledgers] == [OF_LANGUAGE_MODELS] * 2
-    assert report_text(alike).count("note: bfloat16 and fused attention: the default of language models") == 1
     mixed = xfcost.compare(text, "vit-ti32", mode="train")
     assert [ran(one) for one in mixed.ledgers] == [USUAL] * 2
-    told = " ".join(report_text(mixed).split())
-    words = "float32 and eager attention: the default of language models in train is bfloat16 and"
-    assert told.count(f"note: {words} fused attention") == 1
-    vision = xfcost.compare("vit-ti32", "vit-ti32", mode="train")
-    assert "note: float32" not in report_text(vision)
 
 
 def test_language_models_run_in_bfloat16_on_devices_in_every_mode(text: str) -> None:
     forward = counted(text, on="h100-sxm")
     assert ran(forward) == OF_LANGUAGE_MODELS
-    words = "bfloat16 and fused attention: the default of language models on devices; or give --dtype float32"
-    assert words in " ".join(report_text(forward).split())
     assert ran(counted(text, on="h100-sxm", dtype="float32", attention="eager")) == USUAL
     assert ran(counted(text)) == ran(counted("vit-ti32", on="h100-sxm")) == USUAL
     mixed = xfcost.compare(text, "vit-ti32", on="h100-sxm")
@@ -154,7 +113,6 @@ def test_language_models_run_in_bfloat16_on_devices_in_every_mode(text: str) -> 
 def test_a_device_without_bfloat16_runs_language_models_in_float16() -> None:
     ledger = xfcost.analyze("gpt2", N=16, on="t4")  # 65 TFLOP/s in float16, none in bfloat16
     assert (ledger.metadata.dtype, ledger.metadata.attention) == ("float16", "fused")
-    assert str(ledger.metadata.default_note).startswith("float16 and fused attention: the default")
 
 
 @pytest.mark.rest
@@ -186,24 +144,14 @@ def test_a_module_keeps_the_dtype_of_its_weights_and_specs_beside_it_are_float32
     assert mixed.growth["Text"]["attention_bytes"] == pytest.approx(2.0)  # of matrices
 
 
-def test_many_systems_have_one_note(text: str) -> None:
-    many = xfcost.compare(*[text] * 5, mode="decode")
-    assert report_text(many).count("the default of language models in decode") == 1
-
-
-def test_a_plot_of_caches_says_their_dtype(text: str, tmp_path: Path) -> None:
-    done = xf("plot", text, "--metric", "cache", "--N", "6:8", "-o", "a.csv", cwd=tmp_path)
-    assert "bfloat16 and fused attention: the default of language models in decode" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "ran"), [(("cache",), OF_LANGUAGE_MODELS), (("scores", "--mode", "decode"), ("bfloat16", "eager"))]
+)
+def test_plots_of_caches_and_of_scores(text: str, tmp_path: Path, words: tuple[str, ...], ran: tuple[str, str]) -> None:
+    stdout_of("plot", text, "--N", "6:8", "-o", "a.csv", "--metric", *words, cwd=tmp_path)
     rows = table_of(tmp_path / "a.csv")
-    assert {(row["dtype"], row["attention"]) for row in rows} == {OF_LANGUAGE_MODELS}
-    assert int(rows[0]["cache_bytes"]) == 2 * 6 * 8 * 2
-
-
-def test_a_plot_of_scores_is_of_eager_attention(text: str, tmp_path: Path) -> None:
-    words = ("plot", text, "--metric", "scores", "--mode", "decode", "--N", "6:8", "-o", "a.csv")
-    assert xf(*words, cwd=tmp_path).returncode == 0
-    rows = table_of(tmp_path / "a.csv")
-    assert {row["attention"] for row in rows} == {"eager"}
+    assert {(row["dtype"], row["attention"]) for row in rows} == {ran}
+    assert words != ("cache",) or int(rows[0]["cache_bytes"]) == 2 * 6 * 8 * 2
 
 
 def plan_of(*specs: str, **options: Any) -> SweepPlan:

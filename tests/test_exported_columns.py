@@ -31,83 +31,28 @@ from xfcost.report.document import to_csv
 # ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────
 
 ROW = Operation(
-    path="stage.block.scores",
-    component="stage.block",
-    title="Title",
-    mixing="local",
-    content_dependent=True,
-    reads="W²",
-    reads_tokens=2,
-    order="O(N)",
-    times=3,
-    params=1050,
-    idle_params=50,
-    macs=5,
-    flops=6,
-    attention_entries=7,
-    comparisons=8,
-    moved=9,
-    cache=Cached(10, per_token=11),
-    weights_read=WeightsRead(12, at_most=13),
-    bound=False,
-    core=AttentionCore(1, 2, 3, 4),
-    traffic=Traffic(plain=14, tiled=15),
-    backward_macs=16,
-    training=TrainingFigures(saved_macs=17, traced_backward_macs=26, kept_bytes=27),
-    heads=18,
-    pairs=19,
-    stage="Stage",
-    block="Block",
-    shared="table",
-    traced=AccountFigures(params=20, macs=21, flops=22, comparisons=23, moved=24, cached=25),
-    seconds=28.5,
+    path="stage.block.scores", component="stage.block", title="Title", mixing="local", content_dependent=True,
+    reads="W²", reads_tokens=2, order="O(N)", times=3, params=1050, idle_params=50, macs=5, flops=6,
+    attention_entries=7, comparisons=8, moved=9, cache=Cached(10, per_token=11),
+    weights_read=WeightsRead(12, at_most=13), bound=False, core=AttentionCore(1, 2, 3, 4),
+    traffic=Traffic(plain=14, tiled=15), backward_macs=16,
+    training=TrainingFigures(saved_macs=17, traced_backward_macs=26, kept_bytes=27), heads=18, pairs=19, stage="Stage",
+    block="Block", shared="table",
+    traced=AccountFigures(params=20, macs=21, flops=22, comparisons=23, moved=24, cached=25), seconds=28.5,
     matrix=Matrix(entries=31, alive=32, saved=33, statistics=34),
     dispatched=AccountFigures(macs=35, flops=36, comparisons=37, moved=38),
-)
+)  # fmt: skip
 COLUMNS: dict[str, Any] = {
-    "path": "stage.block.scores",
-    "operation": "scores",
-    "title": "Title",
-    "mixing": "local",
-    "content_dependent": True,
-    "reads": "W²",
-    "reads_tokens": 2,
-    "order": "O(N)",
-    "stage": "Stage",
-    "block": "Block",
-    "times": 3,
-    "params": 1050,
+    "path": "stage.block.scores", "operation": "scores", "title": "Title", "mixing": "local", "content_dependent": True,
+    "reads": "W²", "reads_tokens": 2, "order": "O(N)", "stage": "Stage", "block": "Block", "times": 3, "params": 1050,
     "active_params": 1000,  # 1050 - 50
-    "bound": False,
-    "macs": 5,
-    "flops": 6,
-    "attention_entries": 7,
-    "matrix_entries": 31,
-    "matrix_statistics": 34,
-    "matrices_alive": 32,
-    "matrix_kept": 33,
-    "comparisons": 8,
-    "moved": 9,
-    "cached": 10,
-    "cached_per_token": 11,
-    "read": 12,
-    "plain_traffic_bytes": 14,
-    "tiled_traffic_bytes": 15,
-    "heads": 18,
-    "pairs": 19,
-    "shared": "table",
-    "traced_params": 20,
-    "traced_macs": 21,
-    "traced_flops": 22,
-    "traced_comparisons": 23,
-    "traced_moved": 24,
-    "traced_cached": 25,
-    "dispatched_macs": 35,
-    "dispatched_flops": 36,
-    "dispatched_comparisons": 37,
-    "dispatched_moved": 38,
-    "seconds": 28.5,
-}
+    "bound": False, "macs": 5, "flops": 6, "attention_entries": 7, "matrix_entries": 31, "matrix_statistics": 34,
+    "matrices_alive": 32, "matrix_kept": 33, "comparisons": 8, "moved": 9, "cached": 10, "cached_per_token": 11,
+    "read": 12, "plain_traffic_bytes": 14, "tiled_traffic_bytes": 15, "heads": 18, "pairs": 19, "shared": "table",
+    "traced_params": 20, "traced_macs": 21, "traced_flops": 22, "traced_comparisons": 23, "traced_moved": 24,
+    "traced_cached": 25, "dispatched_macs": 35, "dispatched_flops": 36, "dispatched_comparisons": 37,
+    "dispatched_moved": 38, "seconds": 28.5,
+}  # fmt: skip
 LEARNING: dict[str, Any] = {"backward_macs": 16, "traced_backward_macs": 26, "kept_bytes": 27, "backward_saved": 17}
 STEP = TrainingStep(
     optimizer="adamw", tokens=1, forward_macs=2, backward_macs=3, recomputed_macs=4, model_flops=5, update_flops=6,
@@ -138,51 +83,24 @@ def test_the_csv_is_those_columns() -> None:
     assert (row["macs"], row["traced_macs"], row["heads"]) == ("0", "", "")
 
 
-def test_no_total_of_a_group_is_another() -> None:
-    # Three blocks each: 3·value; what autograd keeps is of all blocks already; the first block's backward saves 17.
+# Three blocks each: 3·value; what autograd keeps is of all blocks already; the first block's backward saves 17.
+SUMMED = ("params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached", "active_params")
+SUMMED += tuple(name for name in COLUMNS if name.startswith(("traced_", "dispatched_")))
+# 3·16 - 17 and 3·26 - 17
+LEARNT = {"backward_macs": 31, "traced_backward_macs": 61, "kept_bytes": 27}
+TOTALS = {name: 3 * COLUMNS[name] for name in SUMMED} | LEARNT
+
+
+def test_no_total_is_another() -> None:
     (group,) = [one for one in grouped(made_up(ROW, training=True), "mixing") if one["mixing"] == "local"]
-    assert group == {
-        "mixing": "local",
-        "params": 3150,
-        "macs": 15,
-        "flops": 18,
-        "attention_entries": 21,
-        "comparisons": 24,
-        "moved": 27,
-        "cached": 30,
-        "active_params": 3000,
-        "traced_params": 60,
-        "traced_macs": 63,
-        "traced_flops": 66,
-        "traced_comparisons": 69,
-        "traced_moved": 72,
-        "traced_cached": 75,
-        "dispatched_macs": 105,
-        "dispatched_flops": 108,
-        "dispatched_comparisons": 111,
-        "dispatched_moved": 114,
-        "backward_macs": 31,  # 3·16 - 17
-        "traced_backward_macs": 61,  # 3·26 - 17
-        "kept_bytes": 27,
-    }
-    assert [one["stage"] for one in grouped(made_up(ROW), "stage")] == ["Stage"]
-    assert [one["block"] for one in grouped(made_up(ROW), "block")] == ["Block"]
-    assert [one["operation"] for one in grouped(made_up(ROW), "operation")] == ["scores"]
-
-
-def test_no_total_of_the_json_is_another() -> None:
+    assert group == {"mixing": "local"} | TOTALS
+    for name, label in (("stage", "Stage"), ("block", "Block"), ("operation", "scores")):
+        assert [one[name] for one in grouped(made_up(ROW), name)] == [label]
     totals = json.loads(made_up(ROW, training=True).to_json())["totals"]
-    counted = {name: 3 * value for name, value in COLUMNS.items() if name in totals}
-    assert totals == counted | {
-        "backward_macs": 31,
-        "traced_backward_macs": 61,
-        "kept_bytes": 27,
-        "bound_params": 0,
-        "held_bytes": 12_600,  # 4 bytes each of 3150 parameters
-        # 4 bytes an entry and a statistic: 3·(33 + 34) are kept, 32 + 34 are alive
-        "attention_bytes": 804,
-        "attention_peak_bytes": 264,
-    }
+    # 4 bytes each of 3150 parameters; 4 bytes an entry and a statistic: 3·(33 + 34) are kept, 32 + 34 are alive
+    more = {"held_bytes": 12_600, "attention_bytes": 804, "attention_peak_bytes": 264, "bound_params": 0}
+    more |= {name: 3 * COLUMNS[name] for name in ("plain_traffic_bytes", "tiled_traffic_bytes") if name in totals}
+    assert totals == TOTALS | more
     bound = made_up(msgspec.structs.replace(ROW, bound=True))
     assert json.loads(bound.to_json())["totals"]["bound_params"] == 3150
 
@@ -323,33 +241,14 @@ def test_the_object_of_a_forward(image: Path) -> None:
         PARAMS, ACTIVE, MACS - MIXING, FLOPS - MIXING_FLOPS, 168, 560,
     ]  # fmt: skip
     assert set(mixing["local"].values()) == {0}
+    size = {"tokens": 6, "extra_tokens": 1}
     # 2·255 parameters; 2·2968 MACs
-    assert told["by_stage"] == [
-        {
-            "stage": "stage 1",
-            "tokens": 6,
-            "extra_tokens": 1,
-            "grid": [2, 3],
-            "width": 4,
-            "blocks": 2,
-            "params": 510,
-            "macs": 5936,
-        }
-    ]
-    assert told["streams"] == [{"name": None, "tokens": 6, "extra_tokens": 1, "grid": [2, 3]}]
-    named = {name: told[name] for name in ("name", "tokens", "extra_tokens", "image", "batch", "sequential_steps")}
-    assert named == {
-        "name": "Image",
-        "tokens": 6,
-        "extra_tokens": 1,
-        "image": [4, 6],
-        "batch": 2,
-        "sequential_steps": 2,
-    }
-    assert told["parallel_width"] == 7.0
-    assert [told[name] for name in ("dtype", "attention", "mode", "memory_level")] == [
-        "float32", "eager", "forward", None,
-    ]  # fmt: skip
+    stage = {"stage": "stage 1", "width": 4, "blocks": 2, "params": 510, "macs": 5936, "grid": [2, 3]}
+    assert told["by_stage"] == [stage | size]
+    assert told["streams"] == [{"name": None, "grid": [2, 3]} | size]
+    named = {"name": "Image", "image": [4, 6], "batch": 2, "sequential_steps": 2, "parallel_width": 7.0} | size
+    named |= {"dtype": "float32", "attention": "eager", "mode": "forward", "memory_level": None}
+    assert {name: told[name] for name in named} == named
 
 
 # Twice the forward, but the pixels want no gradient: 2·6152 - 192
@@ -365,49 +264,30 @@ def test_the_object_of_a_training_step(image: Path) -> None:
     assert kept[0] == sum(int(row["kept_bytes"] or 0) for row in records(ledger))
     assert kept[2] == kept[0] + 16 * PARAMS
     assert step == {
-        "optimizer": "adamw",
-        "tokens": 12,  # 2·6: [CLS] is no token of the data
-        "forward_macs": MACS,
-        "backward_macs": BACKWARD,
-        "recomputed_macs": 0,
-        "model_flops": 36528,  # 2·(6152 + 12112)
-        "update_flops": 8775,  # 15 a parameter
-        "params_bytes": 2340,  # 4·585
-        "gradients_bytes": 2340,
-        "master_bytes": 0,
-        "optimizer_bytes": 4680,  # two numbers of 4 bytes a parameter
-        "loss_logits_bytes": 0,  # a loss over classes
-        "fixed_bytes": 9360,
-    }
+        # [CLS] is no token of the data: 2·6
+        "optimizer": "adamw", "tokens": 12, "forward_macs": MACS, "backward_macs": BACKWARD, "recomputed_macs": 0,
+        "model_flops": 36528, "update_flops": 8775,  # 2·(6152 + 12112); 15 a parameter
+        # 4·585; two numbers of 4 bytes a parameter; a loss over classes has no logits kept
+        "params_bytes": 2340, "gradients_bytes": 2340, "master_bytes": 0, "optimizer_bytes": 4680,
+        "loss_logits_bytes": 0, "fixed_bytes": 9360,
+    }  # fmt: skip
     assert training["run"] == {
-        "tokens": 100,
-        "steps": 9,  # ⌈100/12⌉
-        "step_tokens": 12,
-        "flops": 328752,  # 9·36528
-        "estimate": 292200,  # 6·487·100
-        "without_params_flops": 84672,  # 9·2·3·1568
-        "with_params_flops": 244080,  # the rest
-        "recomputed_flops": 0,
-        "recomputed_without_params": 0,
+        "tokens": 100, "steps": 9, "step_tokens": 12,  # ⌈100/12⌉
+        "flops": 328752, "estimate": 292200,  # 9·36528; 6·487·100
+        "without_params_flops": 84672, "with_params_flops": 244080,  # 9·2·3·1568, and the rest
+        "recomputed_flops": 0, "recomputed_without_params": 0,
         # 328752 - 6·487·108; 54 = 9·2·3 FLOPs for each multiply-add of a forward of 12 tokens, or of 14 with [CLS]
         "beside_estimate": {
-            "attention": 84672,
-            "without_params": 0,
+            "attention": 84672, "without_params": 0, "recomputed": 0,
             "repeated": 54 * 2 * 2 * (60 + 20 + 12 + 50 + 48),  # [CLS] twice, in two blocks
             "fewer_tokens": -54 * (12 * 15 - 2 * 12),  # the head sees [CLS]
             "tables": -54 * 12 * (4 + 28 + 2 * 2 * 8 + 8),
             "biases": -54 * (12 * 4 + 14 * 2 * (12 + 4 + 10 + 8)),
             "input_gradient": -9 * 2 * 192,  # of pixels
-            "recomputed": 0,
         },
-        "rate": 1000.0,
-        "peak": None,
-        "mfu": None,
-        "devices": 2,
-        "seconds": 164.376,  # 328752 / 2000
-        "days": 164.376 / 86400,
-        "device_days": 2 * 164.376 / 86400,
-    }
+        "rate": 1000.0, "peak": None, "mfu": None, "devices": 2,
+        "seconds": 164.376, "days": 164.376 / 86400, "device_days": 2 * 164.376 / 86400,  # 328752 / 2000
+    }  # fmt: skip
     rows = {row["path"]: row for row in table_of(report_text(ledger, "csv"))}
     # path -> MACs of the backward, and bytes that autograd keeps in both blocks: its input, 4·14·4 bytes each
     held = {
@@ -465,47 +345,23 @@ def test_rows_of_a_decode_step(text: Path) -> None:
 # ── comparisons, plots, components ────────────────────────────────────────────────────────────────────────────────
 
 COMPARED: dict[str, Any] = {
-    "system": "Image",
-    "N": 6,
-    "image": "4x6",
-    "batch": 2,
-    "dtype": "float32",
-    "attention": "eager",
-    "mode": "train",
-    "tokens": 6,
-    "token_pairs": 36,
-    "params": PARAMS,
-    "active_params": ACTIVE,
-    "macs": MACS,
-    "macs_per-token": MACS - MIXING,
-    "macs_local": 0,
-    "macs_global": MIXING,
-    "mixing_macs": MIXING,
-    "flops": FLOPS,
-    "score_dot_products": 36,  # of the first block, per head and sample, on the grid: 6·6
-    "score_dot_products_with_extra_tokens": 49,  # 7·7
-    "plain_traffic_bytes": 8064,  # 2·4032
-    "tiled_traffic_bytes": 3136,  # 2·1568
-    "sequential_steps": 2,
-    "parallel_width": 7.0,
-    "cache_bytes": None,
-    "cache_bytes_per_token": None,
-    "cross_attention_bytes": None,
-    "read_bytes": None,
-    "intensity": None,
-    "generation_macs": None,
-    "generation_macs_without_cache": None,
-    "traced_macs": MACS,
-    "seconds": None,
-    "backward_macs": BACKWARD,
-    "step_flops": 36528,
-    "update_flops": 8775,
-    "gradients_bytes": 2340,
-    "optimizer_bytes": 4680,
-    "run_flops": 328752,
-    "estimated_flops": 292200,
-    "run_days": 164.376 / 86400,
-}
+    "system": "Image", "N": 6, "image": "4x6", "batch": 2, "dtype": "float32", "attention": "eager", "mode": "train",
+    "tokens": 6, "token_pairs": 36, "params": PARAMS, "active_params": ACTIVE,
+    "macs": MACS, "macs_per-token": MACS - MIXING, "macs_local": 0, "macs_global": MIXING, "mixing_macs": MIXING,
+    "flops": FLOPS, "traced_macs": MACS,
+    # of the first block, per head and sample, on the grid: 6·6; and 7·7
+    "score_dot_products": 36, "score_dot_products_with_extra_tokens": 49,
+    "plain_traffic_bytes": 8064, "tiled_traffic_bytes": 3136,  # 2·4032 and 2·1568
+    "sequential_steps": 2, "parallel_width": 7.0,
+    "backward_macs": BACKWARD, "step_flops": 36528, "update_flops": 8775, "gradients_bytes": 2340,
+    "optimizer_bytes": 4680, "run_flops": 328752, "estimated_flops": 292200, "run_days": 164.376 / 86400,
+    **dict.fromkeys(
+        (
+            "cache_bytes", "cache_bytes_per_token", "cross_attention_bytes", "read_bytes", "intensity",
+            "generation_macs", "generation_macs_without_cache", "seconds",
+        )
+    ),
+}  # fmt: skip
 # Held by other tests, whose definitions they are: here, that each is the one of its name.
 OF_THE_LEDGER = {"attention_bytes", "attention_peak_bytes", "kept_bytes", "step_bytes"}
 
@@ -519,11 +375,9 @@ def test_a_comparison_of_training_steps(image: Path) -> None:
     assert told == {name: "" if value is None else str(value) for name, value in COMPARED.items()}
     ledger = comparison.ledgers[0]
     memory, step = ledger.attention_memory(), ledger.training.step  # type: ignore[union-attr]
-    assert [int(first[name]) for name in ("attention_bytes", "attention_peak_bytes")] == [
-        memory["all_layers"],
-        memory["peak"],
-    ]
-    assert [int(first[name]) for name in ("kept_bytes", "step_bytes")] == [step.kept_bytes, step.total_bytes]
+    figures = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
+    figures |= {"kept_bytes": step.kept_bytes, "step_bytes": step.total_bytes}
+    assert {name: int(first[name]) for name in figures} == figures
     assert second == first | {"system": "Image #2"}
     figures = json.loads(comparison.to_json())["figures"]["Image"]
     told = {name: value for name, value in figures.items() if name not in OF_THE_LEDGER}
@@ -563,12 +417,8 @@ def test_a_comparison_of_texts_tells_the_cache_from_none(text: Path) -> None:
     with_, without = generation.with_cache.macs, generation.without_cache.macs
     assert with_ < without
     assert (first["generation_macs"], first["generation_macs_without_cache"]) == (str(with_), str(without))
-    works = {
-        "prefill": PassWork(macs=3, flops=4),
-        "decode": PassWork(macs=5, flops=6),
-        "without_cache": PassWork(macs=7, flops=8),
-    }
-    made_up_ = Generation(prompt=1, new_tokens=2, **works)
+    works = [PassWork(macs=3, flops=4), PassWork(macs=5, flops=6), PassWork(macs=7, flops=8)]
+    made_up_ = Generation(prompt=1, new_tokens=2, prefill=works[0], decode=works[1], without_cache=works[2])
     told = json.loads(msgspec.structs.replace(made_up(ROW), generation=made_up_).to_json())["generation"]
     assert told["with_cache"] == {"macs": 8, "flops": 10}
     assert told["without_cache"] == {"macs": 7, "flops": 8}
@@ -608,16 +458,12 @@ def test_traced_points_of_a_plot(image: Path) -> None:
 def test_the_gallery() -> None:
     (row,) = [row for row in gallery_rows(totals=True) if row["preset"] == "gpt2"]
     d, n, layers, words = 768, 1024, 12, 50257
-    assert row == {
-        "family": "gpt",
-        "preset": "gpt2",
-        "name": "GPT-2 (124M)",
-        "tokens": "1,024",
-        # tables, 12 blocks of 12·d² weights, 13·d biases and norms, the last norm
-        "params": words * d + n * d + layers * (12 * d * d + 13 * d) + 2 * d,
-        # 12·d² a token and block, scores and weighted sums, logits
-        "macs": n * layers * 12 * d * d + layers * 2 * n * n * d + n * words * d,
-    }
+    # tables, 12 blocks of 12·d² weights, 13·d biases and norms, the last norm
+    params = words * d + n * d + layers * (12 * d * d + 13 * d) + 2 * d
+    # 12·d² a token and block, scores and weighted sums, logits
+    macs = n * layers * 12 * d * d + layers * 2 * n * n * d + n * words * d
+    named = {"family": "gpt", "preset": "gpt2", "name": "GPT-2 (124M)", "tokens": "1,024"}
+    assert row == named | {"params": params, "macs": macs}
 
 
 def test_the_page_of_operations(image: Path) -> None:

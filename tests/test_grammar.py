@@ -4,7 +4,6 @@ import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from textwrap import dedent
 from typing import Any, Union
 
 import msgspec
@@ -16,13 +15,13 @@ from strategies import cases
 from xfcost.formulas.component import Component, Kinds, Place, tag_of
 from xfcost.formulas.letters import LetteredInt, letter_of
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
-from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import COUNTED
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.full import Full
 from xfcost.spec.grammar import COMPONENT_FIELDS, AnySubLayer, OneOf, Spec, converted
 from xfcost.spec.grammar_errors import spec_error
-from xfcost.spec.load import lineage, load, preset_files, preset_names
+from xfcost.spec.load import load, preset_files, preset_names
 from xfcost.spec.reader import Source
 from xfcost.spec.schema import clause, json_schema, meanings
 from xfcost.spec.show import _ORDER, expanded_yaml, full_yaml
@@ -55,23 +54,12 @@ def test_the_folders_of_kinds_hold_what_the_lists_name_and_nothing_else(folder: 
 
 SPEC = {"name": "x", "input": {"kind": "vectors", "channels": 8}}
 WRONG: list[Any] = [
-    5,
-    "full",
-    [],
-    {},
-    {"heads": 2},
-    {"kind": "ful"},
-    {"kind": 3},
-    {"kind": None},
-    {"kind": ["full"]},
-    {"kind": "full"},
-    {"kind": "full", "heads": "two"},
-    {"kind": "full", "heads": 2, "hands": 3},
-    {"kind": "full", "heads": 2, "a - at `$.b`": 3},
-    {"kind": "full", "heads": 2, "residual": {"norm": "no"}},
+    5, "full", [], {}, {"heads": 2}, {"kind": "ful"}, {"kind": 3}, {"kind": None}, {"kind": ["full"]}, {"kind": "full"},
+    {"kind": "full", "heads": "two"}, {"kind": "full", "heads": 2, "hands": 3},
+    {"kind": "full", "heads": 2, "a - at `$.b`": 3}, {"kind": "full", "heads": 2, "residual": {"norm": "no"}},
     {"kind": "moe", "experts": 2, "active": 1, "expert": {"kind": "mpl"}},
     {"kind": "moe", "experts": 2, "active": 1, "expert": {"kind": "mlp", "act": "no"}},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", WRONG, ids=str)
@@ -185,15 +173,11 @@ def properties() -> Iterator[tuple[str, str, str | None]]:
             yield name, key, found.get("description")
 
 
-def test_every_property_of_the_schema_says_what_it_means():
+def test_every_property_of_the_schema_says_what_it_means_in_a_short_sentence():
     found = list(properties())
     assert len(found) > 600
-    assert [(name, key) for name, key, text in found if not text] == []
-
-
-def test_a_meaning_is_a_short_sentence():
-    for name, key, text in properties():
-        assert text is not None
+    for name, key, text in found:
+        assert text, (name, key)
         assert len(text) <= LONGEST, (name, key)
         assert text.strip(" .").lower().replace(" ", "_") != key, (name, key)
         if key != "kind":  # the first line of its class, which may be a formula
@@ -248,87 +232,13 @@ def test_a_meaning_within_a_message(meaning, within):
     assert clause(meaning) == within
 
 
-TOY = """\
-name: toy
-input: {kind: tokens, vocabulary: 100, length: 8}
-embed: [{kind: token}]
-stages: [{dim: 8, depth: 1, block: [{kind: full, heads: 2}]}]
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("heads: 2", "heads: two",
-         "toy.yaml:4 stages[0].block[0].heads: expected a whole number, got 'two' (number of attention heads h)"),
-        (", heads: 2", "", "toy.yaml:4 stages[0].block[0]: the key 'heads' is missing (number of attention heads h)"),
-        ("length: 8", "length: [8]",
-         "toy.yaml:2 input.length: expected a whole number, got [8] (sequence length N, unless `--N` sets it)"),
-        ("length: 8", "lenght: 8", "toy.yaml:2 input.lenght: unknown key 'lenght'; did you mean 'length'?"),
-    ],
-)  # fmt: skip
-def test_an_error_says_what_the_field_means(tmp_path: Path, monkeypatch, old, new, said):
-    monkeypatch.chdir(tmp_path)
-    Path("toy.yaml").write_text(TOY.replace(old, new), encoding="utf-8")
-    with pytest.raises(SpecError) as caught:
-        load("toy.yaml")
-    assert str(caught.value) == said
-
-
 # `xfcost show`: the spec that `extends` and `set` resolve to, with every default, or as its files are written ─────────
-
-CHILD = """\
-    extends: swin-t
-    name: Two sizes
-    notes: of nobody's paper
-    # windows of 8
-    input: {size: 256}
-    set:
-      "stages.each.depth": [1, 1, 2, 1]
-      stages.**.size: 8
-      stages.3.pattern: [[{kind: full, heads: 24}, {kind: mlp, ratio: 4}]]
-    published: [{macs: 4512345678.0, source: "nobody 2020, p. 3"}, {params: 28e6, source: here}]
-    """
-EXPANDED = """\
-# Expanded: child.yaml over swin-t.yaml. As written, with comments: --file
-name: Two sizes
-paper: Liu et al. 2021, arXiv:2103.14030
-notes: of nobody's paper
-input: {kind: image, size: 256, channels: 3}
-embed: [{kind: patch, size: 4, norm: layer_norm}]
-stages:
-  - dim: 96
-    depth: 1
-    pattern:
-      - [{kind: window, size: 8, heads: 3}, {kind: mlp, ratio: 4}]
-      - [{kind: window, size: 8, heads: 3, shift: 3}, {kind: mlp, ratio: 4}]
-  - enter: [{kind: patch_merging}]
-    dim: 192
-    depth: 1
-    pattern:
-      - [{kind: window, size: 8, heads: 6}, {kind: mlp, ratio: 4}]
-      - [{kind: window, size: 8, heads: 6, shift: 3}, {kind: mlp, ratio: 4}]
-  - enter: [{kind: patch_merging}]
-    dim: 384
-    depth: 2
-    pattern:
-      - [{kind: window, size: 8, heads: 12}, {kind: mlp, ratio: 4}]
-      - [{kind: window, size: 8, heads: 12, shift: 3}, {kind: mlp, ratio: 4}]
-  - enter: [{kind: patch_merging}]
-    dim: 768
-    depth: 1
-    pattern:
-      - [{kind: full, heads: 24}, {kind: mlp, ratio: 4}]
-head: {kind: classifier, pool: mean, norm: layer_norm, classes: 1000}
-published: [{macs: 4512345678.0, source: "nobody 2020, p. 3"}, {params: 28.0e+6, source: here}]
-"""
-
 
 pytestmark = pytest.mark.usefixtures("here")
 
 
 def write(name: str, text: str) -> str:
-    Path(name).write_text(dedent(text), encoding="utf-8")
+    Path(name).write_text(text, encoding="utf-8")
     return name
 
 
@@ -365,18 +275,8 @@ def test_only_the_full_text_has_what_no_file_says() -> None:
         assert default not in expanded_yaml("swin-s")
 
 
-def test_it_reads_as_a_preset_does() -> None:
-    assert expanded_yaml(write("child.yaml", CHILD)) == EXPANDED
-
-
 def test_it_has_the_keys_of_a_spec_in_one_order() -> None:
     assert {*_ORDER, "extends", "set"} == {field.name for field in msgspec.structs.fields(Spec)}
-
-
-def test_a_file_that_stands_alone_is_shown_as_it_is_written() -> None:
-    written = preset_files()["swin-t"].read_text(encoding="utf-8")
-    assert expanded_yaml("swin-t") == written
-    assert "# W-MSA and SW-MSA in turn" in written
 
 
 def test_a_file_that_only_sets_is_expanded() -> None:
@@ -406,9 +306,3 @@ def test_what_a_terminal_would_obey_is_escaped_and_read_back(shown: Any) -> None
     assert text.replace("\n", "").isprintable()
     assert loaded_again(text) == alone(name)
     assert "\U000e0041 and more words and" in (load(name).spec.notes or "")
-
-
-def test_the_files_are_those_of_the_lineage() -> None:
-    write("child.yaml", CHILD)
-    assert [one.shown for one in lineage("child.yaml")] == ["child.yaml", "swin-t.yaml"]
-    assert "# windows of 8" in lineage("child.yaml")[0].text

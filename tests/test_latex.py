@@ -1,5 +1,6 @@
 """LaTeX: a paper's table that pdflatex compiles, whatever the characters of a name."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -7,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import xfcost
-from helpers import error_of, report_text, xf
-from xfcost.counting.gallery import gallery_rows
+from helpers import stdout_of, xf
 from xfcost.report.latex import MOST_ROWS, RowGroup, formula, latex, latex_table, number, title, width
 
 # All commands that the tables may use: those of LaTeX itself, and booktabs' rules.
@@ -21,20 +20,16 @@ KNOWN = {
     *("Sigma", "omega", "gamma", "sigma", "theta", "pi", "frac", "mbox", "rightarrow", "leq", "max", "otimes"),
     *("langle", "rangle"),
 }
-REPORTS = {
-    "swin": lambda: report_text(xfcost.analyze("swin", trace=False), "latex"),
-    "deepseek": lambda: report_text(xfcost.analyze("deepseek-v3", trace=False), "latex"),
-    "train": lambda: report_text(xfcost.analyze("gpt2", mode="train", trace=False), "latex"),
-    "by": lambda: report_text(xfcost.analyze("swin", trace=False), "latex", "mixing"),
-    "compare": lambda: report_text(xfcost.compare("vit", "swin", N=784), "latex"),
-    "reach": lambda: xf("reach", "swin-t", "t5-small", "--format", "latex").stdout,
-    "glance": lambda: xf("glance", "vit", "mamba-130m", "--format", "latex").stdout,
-    "four": lambda: report_text(xfcost.compare("vit", "swin", "deit-s", "pvt-tiny", N=784), "latex"),
-    "diff": lambda: xf("diff", "vit", "swin", "--format", "latex").stdout,
-    "stream": lambda: xf("stream", "vit", "--format", "latex").stdout,
-    "survey": lambda: xf("survey", "--format", "latex").stdout,
-    "device": lambda: xf("devices", "h100-sxm", "--format", "latex").stdout,
-}
+REPORTS = [
+    "analyze swin --no-trace", "analyze deepseek-v3 --no-trace", "analyze gpt2 --mode train --no-trace",
+    "analyze swin --no-trace --by mixing", "compare vit swin --N 784", "compare vit swin deit-s pvt-tiny --N 784",
+    "reach swin-t t5-small", "glance vit mamba-130m", "diff vit swin", "stream vit", "survey", "devices h100-sxm",
+]  # fmt: skip
+
+
+@functools.cache
+def report_of(words: str) -> str:
+    return stdout_of(*words.split(), "--format", "latex")
 
 
 def document(body: str) -> str:
@@ -44,7 +39,7 @@ def document(body: str) -> str:
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_a_table_is_ascii_with_known_commands_and_closed_formulas(report: str) -> None:
-    text = REPORTS[report]()
+    text = report_of(report)
     assert text.isascii()
     used = set(re.findall(r"\\([A-Za-z]+)", text))
     assert used <= KNOWN, used - KNOWN
@@ -57,8 +52,7 @@ def test_a_table_is_ascii_with_known_commands_and_closed_formulas(report: str) -
 
 @pytest.mark.parametrize("report", REPORTS)
 def test_every_row_has_every_cell(report: str) -> None:
-    text = REPORTS[report]()
-    found = tables(text)
+    found = tables(report_of(report))
     assert found
     for table in found:
         columns = re.match(r"\\begin\{(?:tabular|longtable)\}\{@\{\}((?:[lr]|p\{[\d.]+pt\})+)@\{\}\}", table)
@@ -81,7 +75,7 @@ ENDS = (r"\\", r"\tabularnewline")
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_no_table_is_wider_than_a_page_s_text(tmp_path: Path) -> None:
     """TeX's own measure of each table in a box, in a plain article, whose text is 345 pt wide."""
-    every = [table for name in REPORTS for table in tables(REPORTS[name]())]
+    every = [table for words in REPORTS for table in tables(report_of(words))]
     every = [re.sub(r"\\endhead", "", table.replace("{longtable}", "{tabular}")) for table in every]
     boxes = [rf"\setbox0=\hbox{{{table}}}\typeout{{WIDTH \the\wd0}}" for table in every]
     text = compiled(tmp_path, "\n".join([*boxes, r"\typeout{PAGE \the\textwidth}x"]))
@@ -104,37 +98,16 @@ def test_widths_are_those_of_computer_modern(cell: str, points: float) -> None:
 
 
 def test_columns_are_chosen_by_their_headings() -> None:
-    for form, mark in (("latex", " & "), ("markdown", " | ")):
-        done = xf("analyze", "vit", "--no-trace", "--format", form, "--columns", "FLOPs,operation")
-        assert done.returncode == 0, done.stderr
-        head = next(line for line in done.stdout.splitlines() if "FLOPs" in line and mark in line)
-        assert [word.strip(" |\\") for word in head.strip("| ").split(mark.strip())] == ["FLOPs", "operation"]
-        done = xf("analyze", "vit", "--no-trace", "--format", form, "--columns", "FLOPs")
-        head = next(line for line in done.stdout.splitlines() if "FLOPs" in line and mark in line)
-        assert [word.strip(" |\\") for word in head.strip("| ").split(mark.strip())] == ["operation", "FLOPs"]
-        found = xf("find", "vit", "--format", form, "--columns", "macs").stdout
-        assert any(line.strip(" |\\").split() == ["preset", mark.strip(), "MACs"] for line in found.splitlines())
-    wide = xf("analyze", "gpt2", "--mode", "train", "--no-trace", "--format", "latex", "--columns",
-              "operation,mixing,order,reads,params,MACs,backward MACs,FLOPs,share")  # fmt: skip
-    assert len(tables(wide.stdout)) > 1  # all that were asked for, in several tables
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--format", "latex", "--columns", "nothing"], "--columns nothing: no table here has it; expected one of"),
-        (["--format", "latex", "--columns", "operatoin"], "--columns operatoin: no table here has it; did you mean"),
-        (["--columns", "operation"], "--columns: only for --format markdown and latex, not table"),
-    ],
-)
-def test_columns_that_no_table_has_are_refused(words: list[str], message: str) -> None:
-    said = error_of("analyze", "vit", "--no-trace", *words)
-    assert said.startswith(f"error: {message}")
-    assert said.count("\n") == 1
-
-
-def test_an_ogonek_is_left_out_since_a_plain_document_has_none() -> None:
-    assert latex("Zając, ę\u0328") == "Zajac, e"
+    for form, mark in (("latex", "&"), ("markdown", "|")):
+        for chosen, heads in (("FLOPs,operation", ["FLOPs", "operation"]), ("FLOPs", ["operation", "FLOPs"])):
+            text = stdout_of("analyze", "vit", "--no-trace", "--format", form, "--columns", chosen)
+            head = next(line for line in text.splitlines() if "FLOPs" in line and f" {mark} " in line)
+            assert [word.strip(" |\\") for word in head.strip("| ").split(mark)] == heads
+        found = stdout_of("find", "vit", "--format", form, "--columns", "macs")
+        assert any(line.strip(" |\\").split() == ["preset", mark, "MACs"] for line in found.splitlines())
+    columns = "operation,mixing,order,reads,params,MACs,backward MACs,FLOPs,share"
+    wide = stdout_of("analyze", "gpt2", "--mode", "train", "--no-trace", "--format", "latex", "--columns", columns)
+    assert len(tables(wide)) > 1  # all that were asked for, in several tables
 
 
 WITHOUT_LATEX = (
@@ -147,7 +120,7 @@ WITHOUT_LATEX = (
     WITHOUT_LATEX, reason="pdflatex with booktabs is not installed (texlive-latex-recommended of Debian)"
 )
 def test_pdflatex_compiles_every_table(tmp_path: Path) -> None:
-    bodies = [REPORTS[name]() for name in REPORTS] + [latex("".join(map(chr, range(33, 0x3000))))]
+    bodies = [report_of(words) for words in REPORTS] + [latex("".join(map(chr, range(33, 0x3000))))]
     compiled(tmp_path, "\n\n".join(bodies))
 
 
@@ -163,36 +136,23 @@ def compiled(folder: Path, body: str) -> str:
     return done.stdout
 
 
-def test_numbers_stand_right_and_repeated_blocks_once() -> None:
-    text = report_text(xfcost.analyze("vit", trace=False), "latex")
-    assert r"\begin{tabular}{@{}lllr@{}}" in text
-    assert "% needs \\usepackage{booktabs}" in text
-    assert text.count("Attention scores") == 1
-    assert r"\multicolumn{4}{@{}l@{}}{\textit{stage 1 $\cdot$ Self-attention $\times$12}} \\" in text
-    assert r"total &  &  & 22.41\,G \\" in text
-    alternating = report_text(xfcost.analyze("swin", trace=False), "latex")
-    assert r"\textit{stage 1 $\cdot$ W-MSA and stage 1 $\cdot$ SW-MSA}" in alternating
-    assert alternating.count("Attention scores") == 4  # one per stage
-    traced = report_text(xfcost.analyze("vit-ti16"), "latex")
-    assert "traced MACs" in traced.partition(r"\begin")[0]  # among those for which there is no room
-    assert "traced MACs" not in text
+def test_repeated_blocks_stand_once() -> None:
+    assert report_of("analyze vit --no-trace").count("Attention scores") == 1
+    assert report_of(REPORTS[0]).count("Attention scores") == 4  # one per stage
 
 
 @pytest.mark.parametrize(
     ("text", "written"),
     [
-        ("QKᵀ", r"QK$^{\top}$"),
-        ("a × b · c", r"a $\times$ b $\cdot$ c"),
+        ("QKᵀ", r"QK$^{\top}$"), ("a × b · c", r"a $\times$ b $\cdot$ c"),
         ("5 % of $x_1 & #2 {~^}\\", r"5 \% of \$x\_1 \& \#2 \{\textasciitilde{}\textasciicircum{}\}\textbackslash{}"),
         ("Nyströmformer, é, ç, ã", r"""Nystr\"{o}mformer, \'{e}, \c{c}, \~{a}"""),
         ("e\u0301", r"\'{e}"),
-        ("x\u0338", "x[U+0338]"),
-        ("1–2…", r"1--2\ldots{}"),
-        ("--N ---", r"-{}-N -{}-{}-"),
-        ("注意😀", "[U+6CE8][U+610F][U+1F600]"),
-        ("a\nb\x1b", r"a b\textbackslash{}x1b"),
+        ("Zając, ę\u0328", "Zajac, e"),  # a plain document has no ogonek
+        ("x\u0338", "x[U+0338]"), ("1–2…", r"1--2\ldots{}"), ("--N ---", r"-{}-N -{}-{}-"),
+        ("注意😀", "[U+6CE8][U+610F][U+1F600]"), ("a\nb\x1b", r"a b\textbackslash{}x1b"),
     ],
-)
+)  # fmt: skip
 def test_characters(text: str, written: str) -> None:
     assert latex(text) == written
 
@@ -209,16 +169,11 @@ def test_every_character_is_written_in_ascii() -> None:
 @pytest.mark.parametrize(
     ("text", "written"),
     [
-        ("O(N·d²)", r"$O(N\cdot d^{2})$"),
-        ("O(N·√N·d)", r"$O(N\cdot \sqrt{N}\cdot d)$"),
-        ("O(N·dₖ·log N)", r"$O(N\cdot d_{k}\cdot \log  N)$"),
-        ("10⁻⁶", "$10^{-6}$"),
-        ("O(N_c²)", "$O(N_{c}^{2})$"),
-        ("N·N_max", r"$N\cdot N_{max}$"),
-        ("a_b_c", "$a_{b}{}_{c}$"),
-        ("–", "--"),
+        ("O(N·d²)", r"$O(N\cdot d^{2})$"), ("O(N·√N·d)", r"$O(N\cdot \sqrt{N}\cdot d)$"),
+        ("O(N·dₖ·log N)", r"$O(N\cdot d_{k}\cdot \log  N)$"), ("10⁻⁶", "$10^{-6}$"), ("O(N_c²)", "$O(N_{c}^{2})$"),
+        ("N·N_max", r"$N\cdot N_{max}$"), ("a_b_c", "$a_{b}{}_{c}$"), ("–", "--"),
     ],
-)
+)  # fmt: skip
 def test_formulas(text: str, written: str) -> None:
     assert formula(text) == written
 
@@ -243,11 +198,6 @@ def test_a_table_of_more_rows_than_a_page_has_goes_on_on_the_next() -> None:
     assert begin == r"\begin{longtable}{@{}lr@{}}"
     assert (top, heads, middle, repeated) == (r"\toprule", r"a & b \\", r"\midrule", r"\endhead")
     assert body == [r"x & 1 \\"] * (MOST_ROWS + 1) + [r"\bottomrule", r"\end{longtable}"]
-
-
-def test_names_of_presets_are_ascii_too() -> None:
-    for row in gallery_rows(totals=False):
-        assert latex(str(row["preset"])).isascii()
 
 
 def test_of_many_systems_a_paper_has_a_row_of_each():

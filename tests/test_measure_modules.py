@@ -16,7 +16,7 @@ from xfcost.api.measuring.cluster import located
 from xfcost.api.measuring.plan import PlannedRow, SweptSizes, opened, planned, variants_of
 from xfcost.api.measuring.processes import RanRow, RowJob
 from xfcost.api.measuring.sweeping import RowSweep
-from xfcost.counting.measured_series import grouped, pairs_of, shared_words
+from xfcost.counting.measured_series import grouped, pairs_of
 from xfcost.counting.sweep import PIXELS, TOKENS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.measurements import OfModule, key_of
@@ -94,8 +94,6 @@ def test_kinds_are_found_on_demand_and_hold_at_every_size(folder: Path) -> None:
     # the same row with kinds and without
     (without, *_) = plan("model.py:Net")
     assert key_of(found[0].configuration, None, None) == key_of(without.configuration, None, None)
-    with pytest.raises(UsageError, match="--mixing: a spec declares"):
-        plan("full.yaml", inputs=(), mixing=True)
 
 
 def test_dtype_and_attention_are_its_own_so_that_it_is_measured_once(folder: Path) -> None:
@@ -109,8 +107,6 @@ def test_dtype_and_attention_are_its_own_so_that_it_is_measured_once(folder: Pat
 def test_batches_need_a_letter(folder: Path) -> None:
     one, eight = plan("model.py:Net", span=(16, 16), batch="1,8")
     assert (eight.configuration.batch, eight.counted.macs) == (8, 8 * one.counted.macs)
-    with pytest.raises(UsageError, match="--batch 8: the inputs of Net have no letter B"):
-        plan("model.py:Net", inputs=("1xNx8",), span=(16, 16), batch="1,8")
 
 
 def test_images_have_sides_and_no_tokens(folder: Path) -> None:
@@ -134,34 +130,21 @@ def test_a_step_of_training(folder: Path) -> None:
     assert found.counted.macs == 2 * 16 * 8 * 8 + 3 * 2 * 16 * 16 * 8
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"mode": "decode"}, "--mode decode: Net is a torch module, of which one forward or step of training"),
-        ({"inputs": ("1x16x8",)}, "--N: the inputs of Net have no letter N"),
-    ],
-)
-def test_what_is_of_specs_alone_is_refused(folder: Path, options: dict, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        plan("model.py:Net", **options)
-
-
-def hash_of(folder: Path) -> str:
-    return plan("model.py:Net", span=(16, 16))[0].configuration.spec_hash
-
-
 def test_a_changed_module_is_another_one(folder: Path) -> None:
-    before = hash_of(folder)
+    def hash_of(**more) -> str:
+        return plan("model.py:Net", span=(16, 16), **more)[0].configuration.spec_hash
+
+    before = hash_of()
     (folder / "model.py").write_text(f"# a comment\n{CODE}")
-    assert hash_of(folder) == before
-    assert plan("model.py:Net", inputs=("2xNx8",), span=(16, 16))[0].configuration.spec_hash != before
+    assert hash_of() == before
+    assert hash_of(inputs=("2xNx8",)) != before
     (folder / "model.py").write_text(CODE.replace("self.mix(self.map(x))", "self.mix(self.map(x)).relu()"))
-    assert hash_of(folder) != before
+    assert hash_of() != before
     (folder / "model.py").write_text(CODE)
     # another width of what it imports
-    (folder / "parts.py").write_text(PARTS + "\n    def __init__(self):\n        super().__init__()\n"
-                                     "        self.scale = nn.Parameter(__import__('torch').ones(3))\n")  # fmt: skip
-    assert hash_of(folder) != before
+    more = "        self.scale = nn.Parameter(__import__('torch').ones(3))\n"
+    (folder / "parts.py").write_text(PARTS + f"\n    def __init__(self):\n        super().__init__()\n{more}")
+    assert hash_of() != before
 
 
 def sweep(one: PlannedRow, path: Path) -> RowSweep:
@@ -172,11 +155,7 @@ def sweep(one: PlannedRow, path: Path) -> RowSweep:
 class Quiet:
     """No progress."""
 
-    def started(self, *_: object) -> None: ...
-
-    def running(self, *_: object) -> None: ...
-
-    def measured(self, *_: object) -> None: ...
+    started = running = measured = lambda self, *_: None
 
 
 def test_rows_of_code_that_counts_otherwise_now_are_not_mixed(folder: Path) -> None:
@@ -190,7 +169,7 @@ def test_rows_of_code_that_counts_otherwise_now_are_not_mixed(folder: Path) -> N
     (folder / "parts.py").write_text(PARTS.replace("@ x\n", "@ x @ x.mT @ x\n"))
     (other,) = plan("model.py:Net", span=(16, 16))
     assert other.configuration.spec_hash == one.configuration.spec_hash
-    with pytest.raises(UsageError, match=r"has a row of Net at N = 16 with 5,120 MACs .* code that it imports has"):
+    with pytest.raises(UsageError, match=r"a row of Net at N = 16 with 5,120 MACs"):
         sweep(other, folder / "runs.jsonl")
 
 
@@ -218,11 +197,9 @@ def test_a_file_that_is_changed_or_gone_is_a_failed_row(folder: Path) -> None:
     (one,) = plan("model.py:Net", span=(16, 16))
     (folder / "model.py").write_text(CODE.replace("width=8", "width=8, depth=1"))
     outcome = answer(one)
-    assert (outcome.status, outcome.reason) == (
-        "failed", "model.py:Net: it was changed after this command had read it; give it again"
-    )  # fmt: skip
+    assert (outcome.status, "it was changed" in outcome.reason) == ("failed", True)
     (folder / "model.py").unlink()
-    assert answer(one).reason == "model.py:Net: there is no file model.py"
+    assert answer(one).status == "failed"
 
 
 def test_a_forward_is_predicted_beside_its_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +227,7 @@ def test_a_worker_gets_the_whole_path(folder: Path, monkeypatch: pytest.MonkeyPa
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
     assert answer(there).status == "measured"
-    assert answer(one).reason == "model.py:Net: there is no file model.py"
+    assert answer(one).status == "failed"
     monkeypatch.chdir(folder)
     assert located(one.configuration).target == f"{folder / 'model.py'}:Net"
     assert located(row("A").configuration) == row("A").configuration
@@ -273,14 +250,6 @@ def test_a_module_is_compared_with_every_spec_that_is_run_alike() -> None:
     ]  # fmt: skip
 
 
-def test_a_module_without_attention_is_said_to_have_none() -> None:
-    found = row("Net")
-    alone = msgspec.structs.replace(found, configuration=msgspec.structs.replace(found.configuration, attention="no"))
-    words = shared_words(grouped([alone], TOKENS).series)
-    assert "no attention" in words
-    assert "no" not in words
-
-
 NET = ("model.py:Net", "--input", "1xNx8")
 SAVED = ("measure", *NET, "--N", "16", "--runs", "1", "--threads", "1", "--save", "runs.jsonl")
 
@@ -288,7 +257,6 @@ SAVED = ("measure", *NET, "--N", "16", "--runs", "1", "--threads", "1", "--save"
 def test_the_command_keeps_goes_on_and_is_drawn(folder: Path) -> None:
     done = xf(*SAVED, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("[1/1] Net, N = 16: ")
     again = xf(*SAVED, "--format", "json", cwd=folder)
     assert again.stderr == "1 of 1 are in the file already\n"
     (one,) = json.loads(again.stdout)["rows"]
@@ -298,23 +266,19 @@ def test_the_command_keeps_goes_on_and_is_drawn(folder: Path) -> None:
 
 
 def test_points_of_a_module_over_its_line(folder: Path) -> None:
-    words = ("plot", *NET, "--N", "16:64", "-o", "plot.csv", "--device", "cpu")
-    done = xf(*words, "--metric", "time", "--runs", "1", "--threads", "1", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert len([one for one in table_of(folder / "plot.csv") if one["seconds"]]) == 5
-    done = xf(*words, "--metric", "macs", "--force", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    timed = ("-o", "plot.csv", "--device", "cpu", "--metric", "time", "--runs", "1", "--threads", "1")
+    for words, name, ends in (
+        ((*NET, "--N", "16:64"), "N", ["16", "64"]),
+        (("model.py:Conv", "--input", "1x3xHxW", "--size", "8:64", "--force"), "size", ["8", "64"]),
+    ):
+        stdout_of("plot", *words, *timed, cwd=folder)
+        points = [one[name] for one in table_of(folder / "plot.csv") if one["seconds"]]
+        assert (len(points), [points[0], points[-1]]) == (5, ends)
+    words = ("plot", *NET, "--N", "16:64", "-o", "plot.csv", "--device", "cpu", "--metric", "macs", "--force")
+    stdout_of(*words, cwd=folder)
     points = [one for one in table_of(folder / "plot.csv") if one["traced_macs"]]
     assert points
     assert all(one["traced_macs"] == one["macs"] for one in points)
-
-
-def test_points_over_image_sizes(folder: Path) -> None:
-    words = ("plot", "model.py:Conv", "--input", "1x3xHxW", "--size", "8:64", "-o", "plot.csv", "--device", "cpu")
-    stdout_of(*words, "--metric", "time", "--runs", "1", "--threads", "1", cwd=folder)
-    points = [one for one in table_of(folder / "plot.csv") if one["seconds"]]
-    assert [points[0]["size"], points[-1]["size"]] == ["8", "64"]
-    assert len(points) == 5
 
 
 def test_the_roofline_of_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,9 +290,3 @@ def test_the_roofline_of_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch)
         "map.mm": "per-token", "mix.bmm": "global", "mix._softmax": "global", "mix.bmm_2": "global"
     }  # fmt: skip
     assert int(points["map.mm"]["operand_bytes"]) == 4 * (2 * 64 * 8 + 8 * 8)
-    stdout_of(*words, "--threads", "1", "--no-mixing", "-o", "roofline.svg", cwd=folder)
-    assert "not known" in (folder / "roofline.svg").read_text()
-    refused = xf("roofline", *NET, "--N", "64", "--on", "h100-sxm", cwd=folder)
-    assert (refused.returncode, refused.stderr.partition(";")[0]) == (
-        2, "error: roofline --on: Net: bytes of its operations are not known in closed form (mm, bmm, bmm_2)"
-    )  # fmt: skip

@@ -17,7 +17,7 @@ from xfcost.api.measuring.plan import SweptSizes, planned, variants_of
 from xfcost.api.measuring.processes import READY, RowAnswer, RowJob, RowProcesses
 from xfcost.counting.sweep import TOKENS
 from xfcost.ledger.errors import DeviceError
-from xfcost.ledger.measurements import RowOutcome
+from xfcost.ledger.measurements import Configuration, RowOutcome
 from xfcost.ledger.timing_plan import TimingPlan
 from xfcost.spec.load import load
 from xfcost.torch_models.memory import peak
@@ -47,21 +47,19 @@ def test_what_a_process_prints_before_is_not_waited_for() -> None:
     assert run(configuration()).outcome == measured()
 
 
+WHEN_READY = f"import sys; print({READY.decode()!r}, end='', flush=True); [*map(sys.stdin.readline, [-1, -1])]; exit(3)"
+ABORTS = "import os, sys; print('double free', file=sys.stderr, flush=True); os.abort()"
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("import os; os.kill(os.getpid(), 9)", "killed (out of memory?)"),
         ("import os; os.kill(os.getpid(), 11)", "killed by SIGSEGV"),
-        (
-            "import os, sys; print('double free', file=sys.stderr, flush=True); os.abort()",
-            "killed by SIGABRT: double free",
-        ),
+        (ABORTS, "killed by SIGABRT: double free"),
         ("import sys; sys.exit(3)", "ended with code 3"),
         ("raise ValueError('no\\nsuch')", "ended with code 1: such"),
-        (  # it was ready
-            f"import sys; print({READY.decode()!r}, end='', flush=True); [*map(sys.stdin.readline, [-1, -1])]; exit(3)",
-            "ended with code 3",
-        ),
+        (WHEN_READY, "ended with code 3"),
     ],
 )
 def test_a_process_that_ends_without_an_answer_is_a_failed_row(script: str, reason: str) -> None:
@@ -100,13 +98,9 @@ def test_what_is_started_ends_when_its_parent_does(tmp_path: Path) -> None:
     # a parent that starts our process and is killed before the job is whole
     reading, writing = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "xfcost.api.measuring.child"],
-        stdin=reading,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        env=environment(),
-    )
+        [sys.executable, "-m", "xfcost.api.measuring.child"], stdin=reading, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True, env=environment(),
+    )  # fmt: skip
     os.close(reading)
     job = RowJob(device="cpu", configuration=_tiny(tmp_path), timing=ONCE._replace(runs=10**6))
     os.write(writing, msgspec.json.encode(job) + b"\n")
@@ -119,9 +113,11 @@ def test_what_is_started_ends_when_its_parent_does(tmp_path: Path) -> None:
         assert process.communicate()[0] == b""
 
 
-def _tiny(folder: Path, **options: str):
-    loaded = [load(str(spec_file(folder, "A")))]
-    return planned(loaded, SweptSizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
+def _tiny(folder: Path, timing: TimingPlan = ONCE, text: str | None = None, **options: str) -> Configuration:
+    path = spec_file(folder, "A")
+    path.write_text(text or path.read_text())
+    (one,) = planned([load(str(path))], SweptSizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", timing).planned
+    return one.configuration
 
 
 def answered(job: RowJob) -> RowOutcome:
@@ -139,25 +135,22 @@ def answered(job: RowJob) -> RowOutcome:
     ids=str,
 )  # fmt: skip
 def test_our_process_measures_time_memory_and_mixing(tmp_path: Path, options: dict[str, str]) -> None:
-    path = spec_file(tmp_path, "A")
-    text = path.read_text().replace("heads: 2", "heads: 2, causal: true").replace("depth: 1", "depth: 3")
-    path.write_text(text)
-    loaded = [load(str(path))]
-    one = planned(loaded, SweptSizes(TOKENS, (16, 16), 1), variants_of(options), "cpu", ONCE).planned[0].configuration
+    text = spec_file(tmp_path, "A").read_text()
+    text = text.replace("heads: 2", "heads: 2, causal: true").replace("depth: 1", "depth: 3")
+    one = _tiny(tmp_path, text=text, **options)
     outcome = answered(RowJob(device="cpu", configuration=one, timing=ONCE))
     assert (outcome.status, outcome.reason) == ("measured", None)
     timing, seconds = outcome.timing, outcome.seconds_by_mixing
-    assert timing is not None
-    assert seconds is not None
+    assert timing
+    assert seconds
     assert (timing.runs, timing.threads, timing.device) == (1, 1, "cpu")
     assert seconds["per-token"] > 0
     assert seconds["global"] > 0
     assert seconds["local"] == 0
-    assert timing.seconds == pytest.approx(
-        sum(seconds.values()) + timing.not_attributed + (timing.update_seconds or 0.0)
-    )
-    assert outcome.memory is not None
-    assert outcome.memory.predicted is not None
+    whole = sum(seconds.values()) + timing.not_attributed + (timing.update_seconds or 0.0)
+    assert timing.seconds == pytest.approx(whole)
+    assert outcome.memory
+    assert outcome.memory.predicted
     points = {point.title: point for point in outcome.points or ()}
     assert bool(points) == (one.mode == "forward")
     if not options:
@@ -167,10 +160,10 @@ def test_our_process_measures_time_memory_and_mixing(tmp_path: Path, options: di
 
 
 def test_a_composed_row_says_so_and_has_no_memory(tmp_path: Path) -> None:
-    timing, loaded = ONCE._replace(composed=True), [load(str(spec_file(tmp_path, "A")))]
-    (one,) = planned(loaded, SweptSizes(TOKENS, (16, 16), 1), variants_of({}), "cpu", timing).planned
-    assert one.configuration.composed
-    outcome = answered(RowJob(device="cpu", configuration=one.configuration, timing=timing))
+    timing = ONCE._replace(composed=True)
+    one = _tiny(tmp_path, timing)
+    assert one.composed
+    outcome = answered(RowJob(device="cpu", configuration=one, timing=timing))
     assert (outcome.status, outcome.reason, outcome.memory) == ("measured", None, None)
     assert outcome.timing is not None
     assert outcome.timing.composed
@@ -182,7 +175,6 @@ def test_what_does_not_fit_is_skipped_with_its_bytes(tmp_path: Path, monkeypatch
     assert outcome.status == "skipped"
     assert outcome.left_bytes == 1000
     assert f"needs {outcome.needed_bytes:,} bytes" in (outcome.reason or "")
-    assert "a small limit leaves 1,000 bytes" in (outcome.reason or "")
 
 
 def test_an_error_of_torch_is_a_failed_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +196,7 @@ def test_a_spec_that_was_changed_meanwhile_is_not_measured(tmp_path: Path) -> No
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    assert "there is no such device here; this machine has cpu" in (
-        child.answered(RowJob(device="cuda:9")).refused or ""
-    )
+    assert child.answered(RowJob(device="cuda:9")).refused
     described = child.answered(RowJob(device="cpu")).described
     assert described is not None
     assert described.threads >= 1

@@ -65,14 +65,9 @@ def _first(answer: Any) -> Tensor:
     return answer[0] if isinstance(answer, tuple) else answer
 
 
-LAID_OUT = ("columns laid side by side", "columns that overlap")
 NEW_TOKENS = (
-    "a mean at the end",
-    "a bag at the end",
-    "patch merging",
-    "columns laid side by side",
-    "columns that overlap",
-)
+    "a mean at the end", "a bag at the end", "patch merging", "columns laid side by side", "columns that overlap",
+)  # fmt: skip
 # Where a token's content decides what the others read, its change moves them too, or moves nothing.
 CHOSEN = ("tokens sorted by one of their numbers", "attention in buckets", "the best key", "a bag that tokens read")
 OF_TOKENS = [name for name in OF_SEQUENCES if name not in NEW_TOKENS + CHOSEN]
@@ -107,11 +102,9 @@ def test_learned_maps_along_the_tokens_are_static() -> None:
 
 
 def test_of_a_dense_product_both_numbers_are_given() -> None:
-    scores = next(
-        one for one in found(*CASES["a window kept of a dense product"][:1], SEQUENCE) if one.name == "aten.bmm"
-    )
-    assert scores.computed is not None
-    assert scores.reads is not None
+    window = CASES["a window kept of a dense product"][0]
+    scores = next(one for one in found(window, SEQUENCE) if one.name == "aten.bmm")
+    assert scores.computed
     assert (scores.computed.largest, scores.reads) == (6, (1, 3, 3))
 
 
@@ -189,9 +182,8 @@ def test_the_module_is_left_as_it_was() -> None:
 
 def test_each_operation_names_its_innermost_module() -> None:
     module = nn.Sequential(nn.Linear(D, D), nn.Sequential(nn.ReLU()))
-    assert [
-        (one.module, one.name) for one in follow(module, (torch.randn(4, D),), token_axes={0: (0,)}) if one.kind
-    ] == [("0", "aten.addmm"), ("1.0", "aten.relu")]
+    operations = follow(module, (torch.randn(4, D),), token_axes={0: (0,)})
+    assert [(one.module, one.name) for one in operations if one.kind] == [("0", "aten.addmm"), ("1.0", "aten.relu")]
 
 
 def test_a_system_of_equations_reads_all_tokens_before() -> None:
@@ -223,20 +215,19 @@ SIZES: Final = (Fraction(1, 8), Fraction(1, 4), Fraction(1, 2))
 
 
 @pytest.mark.parametrize(
-    ("numbers", "expected"),
-    [((8, 16, 32), 64), ((9, 17, 33), 65), ((4, 4, 4), 4), ((4, 8, 12), None), ((8, None, 32), None)],
-)
-def test_a_number_at_the_given_size_is_on_a_line_through_three(
-    numbers: tuple[int | None, ...], expected: int | None
-) -> None:
-    assert at_full_size(list(zip(SIZES, numbers, strict=True))) == expected
-
-
-def test_two_sizes_confirm_nothing_and_the_given_size_needs_no_line() -> None:
-    assert at_full_size([(SIZES[0], 8), (SIZES[1], 16)]) is None
-    assert at_full_size([(Fraction(1), 40)]) == 40
-    assert at_full_size([(SIZES[0], 1), (SIZES[1], 1), (SIZES[2], 2)]) is None
-    assert at_full_size([(None, 8), (None, 16), (None, 32)]) is None
+    ("points", "expected"),
+    [
+        (zip(SIZES, numbers, strict=True), expected)
+        for numbers, expected in (
+            ((8, 16, 32), 64), ((9, 17, 33), 65), ((4, 4, 4), 4), ((4, 8, 12), None), ((8, None, 32), None),
+            ((1, 1, 2), None),
+        )
+    ]
+    + [([(SIZES[0], 8), (SIZES[1], 16)], None), ([(Fraction(1), 40)], 40)]
+    + [([(None, 8), (None, 16), (None, 32)], None)],
+)  # fmt: skip
+def test_a_number_at_the_given_size_is_on_a_line_through_three(points: Any, expected: int | None) -> None:
+    assert at_full_size(list(points)) == expected
 
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -247,67 +238,44 @@ TEXT: Final = {
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 FUSED: Final = "_scaled_dot_product_flash_attention_for_cpu"
+CAPPED: Final = ("bmm", "mul", "div", "tanh", "mul", "add", "_softmax", "bmm")
 # Configuration, model, settings, inputs of two sizes, further arguments; name, kind, reads, and computed of what mixes.
 MODELS: Final[dict[str, tuple[str, str, dict[str, Any], tuple[int, int], dict[str, Any], list[Any]]]] = {
     "Llama": (
-        "LlamaConfig",
-        "LlamaModel",
-        TEXT | {"num_key_value_heads": 1},
-        (12, 20),
-        {},
+        "LlamaConfig", "LlamaModel", TEXT | {"num_key_value_heads": 1}, (12, 20), {},
         [(FUSED, "global", 12, None)] * 2,
     ),
     "Longformer": (
-        "LongformerConfig",
-        "LongformerModel",
-        TEXT | {"attention_window": 4, "num_hidden_layers": 1},
-        (16, 24),
-        {},
+        "LongformerConfig", "LongformerModel", TEXT | {"attention_window": 4, "num_hidden_layers": 1}, (16, 24), {},
         [
-            ("bmm", "local", 4, None),
-            *[("where", "local", 2, None)] * 2,
+            ("bmm", "local", 4, None), *[("where", "local", 2, None)] * 2,
             *[(name, "local", 5, None) for name in ("add_", "_softmax", "masked_fill", "bmm")],
         ],
     ),
     "Gemma 2": (
-        "Gemma2Config",
-        "Gemma2Model",
-        TEXT | {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 4},
-        (12, 20),
-        {"use_cache": False},
+        "Gemma2Config", "Gemma2Model", TEXT | {"num_key_value_heads": 1, "head_dim": 16, "sliding_window": 4},
+        (12, 20), {"use_cache": False},
         # scaled, capped (÷, tanh, ×) and masked, pair by pair
-        [(name, "local", 4, 12) for name in ("bmm", "mul", "div", "tanh", "mul", "add", "_softmax", "bmm")]
-        + [(name, "global", 12, None) for name in ("bmm", "mul", "div", "tanh", "mul", "add", "_softmax", "bmm")],
+        [(name, "local", 4, 12) for name in CAPPED] + [(name, "global", 12, None) for name in CAPPED],
     ),
     "Mamba": (
-        "MambaConfig",
-        "MambaModel",
-        {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4},
-        (12, 20),
-        {"use_cache": False},
+        "MambaConfig", "MambaModel",
+        {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4}, (12, 20), {"use_cache": False},
         [("convolution", "local", 4, None), *[("mul", "global", 12, None)] * 11],
     ),
-}
-
-
-def found_in_model(name: str) -> list[FoundOperation]:
-    torch.manual_seed(0)
-    config, model, settings, sizes, more, _ = MODELS[name]
-    module = getattr(transformers, model)(getattr(transformers, config)(**settings)).eval()
-    small, large = (((torch.randint(5, 50, (1, size)),), more) for size in sizes)
-    return follow(module, *small, larger=large)
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_attention_is_found_and_all_else_is_per_token(name: str) -> None:
-    mixing = [
-        (
-            one.name.removeprefix("aten."),
-            one.kind,
-            one.reads.largest if one.reads else None,
-            one.computed.largest if one.computed and one.reads and one.computed.largest > one.reads.largest else None,
-        )
-        for one in found_in_model(name)
+    torch.manual_seed(0)
+    config, model, settings, sizes, more, expected = MODELS[name]
+    module = getattr(transformers, model)(getattr(transformers, config)(**settings)).eval()
+    small, large = (((torch.randint(5, 50, (1, size)),), more) for size in sizes)
+    operations = follow(module, *small, larger=large)
+    computed = [
+        one.computed.largest if one.computed and one.reads and one.computed.largest > one.reads.largest else None
+        for one in operations
         if one.kind not in {None, "per-token"}
     ]
-    assert mixing == MODELS[name][-1]
+    assert [(*row[:3], more) for row, more in zip(mixing(operations), computed, strict=True)] == expected

@@ -5,6 +5,7 @@ import gc
 import runpy
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 
 import xfcost
 from helpers import environment
+from modules import Call
 from xfcost.ledger.errors import UsageError, VersionError
 from xfcost.torch_models.running import on_meta
 from xfcost.torch_models.running.costs import is_composite
@@ -42,17 +44,14 @@ TORCHS = {
     *(
         name
         for one in (
-            nn.Module(),
-            torch.eye(1),
-            torch.eye(1).untyped_storage(),
-            torch.ops.aten.mm,
+            nn.Module(), torch.eye(1), torch.eye(1).untyped_storage(), torch.ops.aten.mm,
             private_torch.TorchDispatchMode,
         )
         for name in dir(one)
     ),
     *(path.name for path in Path(torch.__file__).parent.iterdir()),
     *(path.rpartition(".")[2] for path in private_torch.NAMES if not hasattr(torch.ops.aten, path.rpartition(".")[2])),
-}
+}  # fmt: skip
 
 
 def _named(text: str) -> bool:
@@ -145,61 +144,29 @@ def test_a_compiled_module_has_its_original() -> None:
     assert not private_torch.is_compiled(layer)
 
 
-class Net(nn.Module):
-    """A convolution, and a linear map of its channels."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(2, 3, 1)
-        self.fc = nn.Linear(3, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.fc(self.conv(x).mT)
-
-
 MACS = 5 * (2 * 3 + 3 * 4)  # 5 places; 2·3 weights of the convolution, 3·4 of the map
 
 
+def _net() -> nn.Module:
+    return nn.Sequential(nn.Conv1d(2, 3, 1), nn.Flatten(1), nn.Unflatten(1, (5, 3)), nn.Linear(3, 4))
+
+
 def _analyzed(**how) -> xfcost.Ledger:
-    return xfcost.analyze(Net(), example_inputs=torch.empty(1, 2, 5), **how)
+    return xfcost.analyze(_net(), example_inputs=torch.empty(1, 2, 5), **how)
 
 
-def _traced() -> xfcost.Ledger:
-    return xfcost.analyze("resnet-50", size=32)
-
-
-def _trained() -> xfcost.Ledger:
-    return _analyzed(mode="train")
-
-
-class Sparse(nn.Module):
-    """Multiplies its input by a sparse matrix."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.eye(5).to_sparse())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.sparse.mm(self.weight, x.mT)
+_traced = partial(xfcost.analyze, "resnet-50", size=32)
+_trained = partial(_analyzed, mode="train")
 
 
 def _sparse(**how) -> xfcost.Ledger:
-    return xfcost.analyze(Sparse(), example_inputs=torch.ones(2, 5), **how)
-
-
-def _sparse_training() -> xfcost.Ledger:
-    return _sparse(mode="train")
-
-
-class Asks(nn.Module):
-    """Looks at a number of its input."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * int(x[0])
+    module = Call(lambda x: torch.sparse.mm(module.weight, x.mT))
+    module.weight = nn.Parameter(torch.eye(5).to_sparse())
+    return xfcost.analyze(module, example_inputs=torch.ones(2, 5), **how)
 
 
 def _without_numbers() -> xfcost.Ledger:
-    return xfcost.analyze(Asks(), example_inputs=torch.ones(2))
+    return xfcost.analyze(Call(lambda x: x * int(x[0])), example_inputs=torch.ones(2))
 
 
 def _view() -> torch.Tensor | None:
@@ -207,36 +174,23 @@ def _view() -> torch.Tensor | None:
 
 
 def _compiled() -> xfcost.Ledger:
-    return xfcost.analyze(torch.compile(Net()), example_inputs=torch.empty(1, 2, 5))
+    return xfcost.analyze(torch.compile(_net()), example_inputs=torch.empty(1, 2, 5))
 
 
 # What ends without each name. Without those of None figures are the same; a test of its own says what differs.
 COMMANDS = {
-    "torch._ops.OpOverload._can_decompose": _analyzed,
-    "torch._ops.OpOverload._schema": _analyzed,
-    "torch._subclasses.fake_tensor.FakeTensorMode": _without_numbers,
-    "torch._C._get_tracing_state": _traced,
-    "torch._C._get_value_trace": _traced,
-    "torch._convolution": _traced,
-    "torch._meta_registrations.meta_conv": _traced,
-    "torch.library.Library._destroy": _traced,
-    "torch._C._current_autograd_node": _trained,
-    "torch._C._autograd._get_sequence_nr": _trained,
-    "torch.autograd.graph.Node._sequence_nr": _trained,
-    "torch.autograd.graph._engine_run_backward": _trained,
-    "torch._disable_dynamo": None,
-    "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": None,
-    "torch.UntypedStorage._cdata": _trained,
-    "torch.Tensor._base": _view,
-    "torch.Tensor._is_view": _view,
-    "torch.Tensor._version": _analyzed,
-    "torch.Tensor._indices": _sparse_training,
-    "torch.Tensor._values": _sparse_training,
-    "torch.Tensor._nnz": _sparse,
-    "torch.nn.Module._modules": _analyzed,
-    "torch.nn.Module._compiled_call_impl": _traced,
+    "torch._ops.OpOverload._can_decompose": _analyzed, "torch._ops.OpOverload._schema": _analyzed,
+    "torch._subclasses.fake_tensor.FakeTensorMode": _without_numbers, "torch._C._get_tracing_state": _traced,
+    "torch._C._get_value_trace": _traced, "torch._convolution": _traced, "torch._meta_registrations.meta_conv": _traced,
+    "torch.library.Library._destroy": _traced, "torch._C._current_autograd_node": _trained,
+    "torch._C._autograd._get_sequence_nr": _trained, "torch.autograd.graph.Node._sequence_nr": _trained,
+    "torch.autograd.graph._engine_run_backward": _trained, "torch._disable_dynamo": None,
+    "torch.utils._python_dispatch.TorchDispatchMode._should_skip_dynamo": None, "torch.UntypedStorage._cdata": _trained,
+    "torch.Tensor._base": _view, "torch.Tensor._is_view": _view, "torch.Tensor._version": _analyzed,
+    "torch.Tensor._indices": partial(_sparse, mode="train"), "torch.Tensor._values": partial(_sparse, mode="train"),
+    "torch.Tensor._nnz": _sparse, "torch.nn.Module._modules": _analyzed, "torch.nn.Module._compiled_call_impl": _traced,
     "torch._dynamo.eval_frame.OptimizedModule._orig_mod": _compiled,
-}
+}  # fmt: skip
 # Without these private_torch itself can't be imported.
 AT_IMPORT = (
     "torch.utils._pytree",
@@ -269,8 +223,7 @@ def test_a_missing_name_is_told_with_what_it_is_for(path: str, monkeypatch) -> N
         COMMANDS[path]()
     told = str(raised.value)
     assert f"torch {torch.__version__} has no {path}, " in told
-    assert f"have: {private_torch.NAMES[path].without}; install one of these versions" in told
-    assert "\n" not in told
+    assert private_torch.NAMES[path].without in told
 
 
 @pytest.mark.parametrize("path", AT_IMPORT)
@@ -279,7 +232,7 @@ def test_without_a_name_that_every_run_needs_the_import_is_refused(path: str, mo
     monkeypatch.delattr(sys.modules[owner], missing)
     if path in sys.modules:
         monkeypatch.setitem(sys.modules, path, None)
-    with pytest.raises(VersionError, match=rf"lacks what every run of a model needs \(.*{missing}.*\); install torch "):
+    with pytest.raises(VersionError, match=missing):
         runpy.run_path(str(FILE))
 
 
@@ -333,7 +286,7 @@ def test_an_operation_that_the_dispatcher_lacks_is_not_made_of_others() -> None:
 
 
 def test_a_kernel_is_replaced_for_a_while_only_and_again() -> None:
-    def ones(x: torch.Tensor, shape: list[int], *_: object) -> tuple[torch.Tensor, ...]:
+    def ones(x: torch.Tensor, *_: object) -> tuple[torch.Tensor, ...]:
         return x.new_empty(1), x.new_empty(1), x.new_empty(1)
 
     for _ in range(2):
@@ -344,11 +297,7 @@ def test_a_kernel_is_replaced_for_a_while_only_and_again() -> None:
 
 def test_a_replaced_kernel_is_gone_from_fake_tensors_too() -> None:
     """torch calls another table of kernels under a dispatch mode."""
-
-    def ones(x: torch.Tensor, *_: object) -> torch.Tensor:
-        return x.new_empty(1)
-
-    with private_torch.replaced_kernels("Meta", {"convolution": ones}):
+    with private_torch.replaced_kernels("Meta", {"convolution": lambda x, *_: x.new_empty(1)}):
         pass
     with private_torch.fake_tensor_mode():
         assert nn.Conv1d(3, 5, 7)(torch.empty(2, 3, 17)).shape == (2, 5, 11)
@@ -413,8 +362,7 @@ def test_a_torchvision_that_does_not_fit_torch_is_named(target: str, tmp_path: P
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"error: {target}: ")
-    assert "Could not import module 'DetrModel': " + WHY in last
-    assert f"; install a torchvision that fits torch {torch.__version__}, or uninstall it" in last
+    assert WHY in last
     assert "Traceback" not in done.stderr
 
 

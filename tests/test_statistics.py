@@ -54,36 +54,22 @@ def test_statistics_scale_with_the_unit(values, unit):
     assert precision(scaled) == pytest.approx(precision(ours))
 
 
-def test_precision_is_the_farther_end():
+def test_precision_is_the_farther_end_and_one_value_has_no_range():
+    # Quartiles of 1, 2, 3, 4, 5 are 2 and 4.
+    assert (interquartile_range([7.0]), interquartile_range([1, 2, 3, 4, 5])) == (0.0, 2)
     # 0.4 below and 0.1 above a median of 2.
     assert precision(Estimate(2.0, Interval(1.6, 2.1))) == pytest.approx(0.2)
     assert precision(Estimate(2.0, None)) is None
 
 
-def test_the_interquartile_range_of_one_value_is_nothing():
-    assert interquartile_range([7.0]) == 0.0
-    # Quartiles of 1, 2, 3, 4, 5 are 2 and 4.
-    assert interquartile_range([1, 2, 3, 4, 5]) == 2
-
-
-def test_a_slow_turn_of_both_does_not_change_their_ratio():
-    first = [1.0, 1.0, 10.0, 1.0, 1.0, 1.0]
-    second = [2.0, 2.0, 20.0, 2.0, 2.0, 2.0]
-    assert paired_ratio(first, second) == Estimate(2.0, Interval(2.0, 2.0))
-
-
-@pytest.mark.parametrize(
-    ("free", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042)]
-)
-def test_students_quantiles_are_those_of_the_tables(free, quantile):
-    assert student_quantile(free) == pytest.approx(quantile, abs=5e-4)
+def test_students_quantiles_are_those_of_the_tables():
+    table = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 10: 2.228, 30: 2.042}
+    assert {free: student_quantile(free) for free in table} == pytest.approx(table, abs=5e-4)
 
 
 def test_the_slope_of_an_exact_power_has_an_interval_without_width():
     found = fit_slope([1, 2, 4, 8], [3, 12, 48, 192])
-    assert found.value == pytest.approx(2)
-    assert found.interval.low == pytest.approx(2)
-    assert found.interval.high == pytest.approx(2)
+    assert [found.value, *found.interval] == pytest.approx([2, 2, 2])
 
 
 def test_the_interval_of_a_slope_is_students():
@@ -121,6 +107,8 @@ def test_a_slope_that_tells_nothing_is_not_determined(fitted, why):
 
 
 def test_a_paired_ratio_pairs_the_measurements_of_a_turn():
+    slow = paired_ratio([1.0, 1.0, 10.0, 1.0, 1.0, 1.0], [2.0, 2.0, 20.0, 2.0, 2.0, 2.0])
+    assert slow == Estimate(2.0, Interval(2.0, 2.0))
     # the machine is slow in other turns each time: sorted by themselves, the same measurements would give 2 throughout
     first, second = (1.0, 3.0, 2.0, 1.0, 3.0, 2.0), (6.0, 2.0, 4.0, 6.0, 2.0, 4.0)
     # 6/1, 2/3, 4/2, 6/1, 2/3, 4/2
@@ -136,13 +124,10 @@ TIGHT = Estimate(1.0, Interval(0.99, 1.02))
 QUIET = Load(others=0.05, cores=2, stolen=0.0, withheld=0.0, frequency=0.9)
 
 
-def test_a_narrow_interval_on_a_quiet_machine_is_not_noisy():
-    assert noise_text(TIGHT, QUIET, 2, TimingPlan()) is None
-
-
 @pytest.mark.parametrize(
     ("load", "threads", "words"),
     [
+        (QUIET, 2, None),
         # 2 threads beside 1.2 busy cores need 3.2 of 2
         (Load(others=1.2, cores=2), 2, "other processes kept 1.2 of 2 cores busy"),
         # one thread leaves a core to the others
@@ -161,17 +146,12 @@ def test_what_disturbs_is_named(load, threads, words):
     assert found is None if words is None else words in found
 
 
-def test_an_interval_wider_than_was_asked_for_is_noisy():
-    wide = Estimate(1.0, Interval(0.8, 1.1))
+def test_an_interval_wider_than_was_asked_for_and_too_few_measurements_are_noisy():
+    wide, few = Estimate(1.0, Interval(0.8, 1.1)), Estimate(1.0, None)
     assert noise_text(wide, QUIET, 2, TimingPlan(precision=0.2)) is None
-    assert noise_text(wide, QUIET, 2, TimingPlan(precision=0.1)) == (
-        "the 95 % interval is ±20 %, and more than ±10 %; repeat on a quiet machine or raise --max-time"
-    )
-
-
-def test_too_few_measurements_are_noisy_and_more_are_asked_for_by_the_option_that_was_given():
-    few = Estimate(1.0, None)
+    assert "±20 %, and more than ±10 %" in noise_text(wide, QUIET, 2, TimingPlan(precision=0.1))
     assert "fewer than 6 measurements" in noise_text(few, QUIET, 2, TimingPlan())
+    # more are asked for by the option that was given
     assert noise_text(few, QUIET, 2, TimingPlan(runs=3)).endswith("raise --runs")
 
 

@@ -43,11 +43,9 @@ def test_a_matrix_that_is_broadcast_is_counted_for_every_sample(device: str) -> 
     assert costs(torch.matmul, (7, 7), (3, 7, 5), device=device) == (735, 1470)
     # (B, 1, N, K) @ (H, K, M): 2·4 products of 3×5 by 5×6 = 8·90.
     assert costs(torch.matmul, (2, 1, 3, 5), (4, 5, 6), device=device) == (720, 1440)
-
-
-def test_fused_attention_with_broadcast_queries() -> None:
     # 3·2 heads of 5 queries and 7 keys, width 4: 2·(3·2·5·7·4) = 1680
-    assert costs(torch.nn.functional.scaled_dot_product_attention, (1, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 4))[0] == 1680
+    sizes = (1, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 4)
+    assert costs(functional.scaled_dot_product_attention, *sizes, device=device)[0] == 1680
 
 
 # Element-wise work, by the written convention ────────────────────────────────────────────────────────────────────────
@@ -94,6 +92,10 @@ class Nested(nn.Module):
         return x + y if self.adds else y
 
 
+scaled = nn.Sequential(nn.Linear(3, 3))
+scaled.scale = nn.Parameter(torch.ones(3))
+
+
 def test_work_belongs_to_the_module_that_does_it_and_to_no_other() -> None:
     # 5 tokens through both maps, twice: 2·5·12 MACs each. The add, 15 FLOPs, is the model's own.
     found = traced(Nested(adds=True), (1, 5, 3))
@@ -106,13 +108,19 @@ def test_work_belongs_to_the_module_that_does_it_and_to_no_other() -> None:
     assert (found.macs, found.flops, found.params) == (240, 495, 24)
 
 
-def test_work_outside_a_leaf_is_reported() -> None:
-    inputs = (torch.empty(1, 5, 3, device="meta"),)
-    _, loose = traced_rows(nn.Sequential(Nested(adds=True).to("meta")), inputs, {"0": "x"})
-    assert loose == ["0: 15 flops outside the leaves of any mechanism"]
-    rows, loose = traced_rows(nn.Sequential(Nested(adds=False).to("meta")), inputs, {"0": "x"})
-    assert loose == []
-    assert [(row.path, row.macs) for row in rows] == [("x.first", 120), ("x.second_0", 120)]
+@pytest.mark.parametrize(
+    ("model", "width", "found", "lost"),
+    [
+        (Nested(adds=True), 3, None, ["0: 15 flops outside the leaves of any mechanism"]),
+        (Nested(adds=False), 3, [("x.first", 120), ("x.second_0", 120)], []),
+        # 3 parameters of the model's own
+        (scaled, 3, [("x.0", 45)], ["0: 3 params outside the leaves of any mechanism"]),
+    ],
+)
+def test_work_and_parameters_outside_a_leaf_are_reported(model, width, found, lost) -> None:
+    rows, loose = traced_rows(nn.Sequential(model.to("meta")), (torch.empty(1, 5, width, device="meta"),), {"0": "x"})
+    assert loose == lost
+    assert found is None or [(row.path, row.macs) for row in rows] == found
 
 
 def test_a_leaf_that_stands_in_no_component_is_reported() -> None:
@@ -120,13 +128,6 @@ def test_a_leaf_that_stands_in_no_component_is_reported() -> None:
     rows, loose = traced_rows(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), (torch.ones(1, 3),), {"0": "x"})
     assert [(row.path, row.macs) for row in rows] == [("x", 9)]
     assert loose == ["1: 12 params, 9 macs, 21 flops outside the leaves of any mechanism"]
-
-
-def test_parameters_outside_a_leaf_are_reported() -> None:
-    model = nn.Sequential(nn.Sequential(nn.Linear(3, 3)))
-    model[0].scale = nn.Parameter(torch.ones(3))
-    _, loose = traced_rows(model, (torch.ones(1, 3),), {"0": "x"})
-    assert loose == ["0: 3 params outside the leaves of any mechanism"]
 
 
 def test_repeated_blocks_are_one_row_and_must_be_alike() -> None:
@@ -156,23 +157,13 @@ def test_a_module_with_two_names_is_one_row_with_both_its_runs() -> None:
     assert (found.macs, found.flops, found.params) == (8, 22, 6)  # flops 2·(8 + 2) + 2 of the ReLU
 
 
-class Tied(nn.Module):
-    """One 6×4 table, for looking up and for scoring: 24 parameters, 5·4·6 MACs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lookup = nn.Embedding(6, 4)
-        self.score = nn.Linear(4, 6, bias=False)
-        self.score.weight = self.lookup.weight
-
-    def forward(self, numbers: Tensor) -> Tensor:
-        return self.score(self.lookup(numbers))
-
-
 def test_shared_parameters_are_counted_once() -> None:
-    found = trace(Tied(), (torch.zeros(1, 5, dtype=torch.long),))
+    # one 6×4 table, for looking up and for scoring: 24 parameters, 5·4·6 MACs
+    tied = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 6, bias=False))
+    tied[1].weight = tied[0].weight
+    found = trace(tied, (torch.zeros(1, 5, dtype=torch.long),))
     assert (found.params, found.macs, found.unsupported) == (24, 120, {})
-    assert (found.modules["lookup"].params, found.modules["score"].params) == (24, 0)
+    assert (found.modules["0"].params, found.modules["1"].params) == (24, 0)
 
 
 def test_torch_is_as_before_after_a_trace_on_meta() -> None:
@@ -222,14 +213,11 @@ def test_a_compiled_module_is_traced_as_it_was_written():
         assert model[0] is before
 
 
-def test_what_is_no_module_is_refused():
-    assert refused(nn.Linear, X) == "expected a torch module, got the class Linear; make a module of it"
-    assert refused(lambda x: x, X) == "expected a torch module, got function"
-
-
-def test_tensors_in_a_tuple_are_told_to_be_passed_one_by_one():
-    said = refused(nn.MultiheadAttention(3, 1), (X, X, X))
-    assert "input 0 is tuple, expected a tensor; pass tensors one by one, as in trace(model, q, k, v)" in said
+def test_what_is_no_module_or_no_tensor_is_refused():
+    assert "got the class Linear" in refused(nn.Linear, X)
+    assert "got function" in refused(lambda x: x, X)
+    # advice where it helps
+    assert "one by one" in refused(nn.MultiheadAttention(3, 1), (X, X, X))
     assert "one by one" not in refused(nn.Linear(3, 4), ([1.0],))
 
 
@@ -238,44 +226,32 @@ def test_tensors_in_a_tuple_are_told_to_be_passed_one_by_one():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(
-    ("model", "shape", "message"),
+    ("model", "shape"),
     [
-        (
-            lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 4)), {nn.Linear}),
-            (2, 3),
-            "Only tensors or",
-        ),
-        (lambda: Call(lambda x: flex_attention(x, x, x)), (1, 2, 16, 16), "Unsupported value kind: Tensor"),
-        (lambda: Call(torch.func.grad(lambda x: (x * x).sum())), (2, 3), "Cannot access data pointer"),
+        (lambda: torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 4)), {nn.Linear}), (2, 3)),
+        (lambda: Call(lambda x: flex_attention(x, x, x)), (1, 2, 16, 16)),
+        (lambda: Call(torch.func.grad(lambda x: (x * x).sum())), (2, 3)),
     ],
     ids=["quantized", "flex_attention", "torch.func.grad"],
 )
-def test_what_the_tracer_gives_up_on_is_a_usage_error(model, shape, message):
+def test_what_the_tracer_gives_up_on_is_a_usage_error(model, shape):
     built, x = model(), torch.zeros(shape)
     built(x)
-    assert refused(built, x).startswith(f"trace: this module can't be traced: {message}")
+    assert refused(built, x).startswith("trace: this module can't be traced: ")
 
 
-def test_what_the_module_itself_raises_passes_through():
+def test_what_the_module_itself_raises_passes_through(monkeypatch):
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
         xfcost.trace(nn.Linear(4, 4), X)
 
-    class OwnError(Exception):
-        pass
+    def fails(*_: object) -> Tensor:
+        raise ZeroDivisionError("mine")
 
-    def fails(x: Tensor) -> Tensor:
-        raise OwnError("mine")
-
-    with pytest.raises(OwnError, match="mine"):
+    with pytest.raises(ZeroDivisionError, match="mine"):
         xfcost.trace(Call(fails), X)
-
-
-def test_a_fault_of_a_handle_is_no_fault_of_the_module(monkeypatch):
-    def fails(inputs, outputs):
-        raise ZeroDivisionError("in a handle")
-
+    # a fault of a handle is no fault of the module
     monkeypatch.setitem(live_trace._HANDLES, "aten::linear", fails)
-    with pytest.raises(ZeroDivisionError, match="in a handle"):
+    with pytest.raises(ZeroDivisionError, match="mine"):
         xfcost.trace(nn.Linear(3, 4), X)
 
 
@@ -308,15 +284,9 @@ def test_a_module_whose_weight_another_used_is_not_called_unused(device, trainin
 
 
 def test_of_two_modules_that_were_not_called_the_one_without_use_is_named():
-    class Halves(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.by_weight, self.spare, self.called = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.called(x @ self.by_weight.weight.T)
-
-    found = xfcost.trace(Halves(), X)
+    model = Call(lambda x: model.called(x @ model.by_weight.weight.T))
+    model.by_weight, model.spare, model.called = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 3)
+    found = xfcost.trace(model, X)
     assert found.uncalled == ("spare",)
     assert found.macs == 2 * 3 * 4 + 2 * 4 * 3
 
@@ -325,16 +295,13 @@ def test_of_two_modules_that_were_not_called_the_one_without_use_is_named():
 
 
 @pytest.mark.parametrize("read", [lambda x: x.detach().numpy(), np.asarray], ids=["numpy", "asarray"])
-def test_a_product_that_runs_in_numpy_is_named(read):
+def test_a_product_that_runs_in_numpy_is_named_and_whole_numbers_that_go_there_are_no_work(read):
     weight = np.ones((3, 4), dtype=np.float32)
     model = Call(lambda x: torch.from_numpy(read(x) @ weight) + 1)
     found = xfcost.trace(model, X)
     assert (found.complete, found.unsupported) == (False, {NUMPY: 1})
     assert dispatch(model, (X,)).unknown == {NUMPY: 1}
     assert "numpy" not in vars(Tensor)
-
-
-def test_whole_numbers_that_go_to_numpy_are_no_work():
     model = Call(lambda x: x[: int(x.argmax(1).numpy().max()) + 1] + 1)
     assert xfcost.trace(model, X).complete
     assert not dispatch(model, (X,)).unknown

@@ -29,65 +29,40 @@ def dispatched(function, *shapes: tuple[int, ...], device: str = "cpu") -> dict[
     return {name: amount for name, amount in sum(found.modules.values(), Counter()).items() if amount}
 
 
-# On 2·4·6 = 48 numbers; what a number costs is worked out beside it.
+# On 2·4·6 = 48 numbers; what a number costs is worked out beside it. A mean costs per element that enters.
 TABLE = {
-    "relu": nn.ReLU(),
-    "gelu": nn.GELU(),
-    "gelu_tanh": nn.GELU(approximate="tanh"),
-    "gelu_quick": GeluQuick(),
-    "softmax": nn.Softmax(dim=-1),
-    "layer_norm": nn.LayerNorm(6),
-    "rms_norm": nn.RMSNorm(6),
-    "add": lambda x: x - 1,
-    "multiply": lambda x: x / 2,
-    "mean": lambda x: x.mean(dim=1),  # per element that enters
-}
+    "relu": nn.ReLU(), "gelu": nn.GELU(), "gelu_tanh": nn.GELU(approximate="tanh"), "gelu_quick": GeluQuick(),
+    "softmax": nn.Softmax(dim=-1), "layer_norm": nn.LayerNorm(6), "rms_norm": nn.RMSNorm(6),
+    "add": lambda x: x - 1, "multiply": lambda x: x / 2, "mean": lambda x: x.mean(dim=1),
+}  # fmt: skip
 PER_ELEMENT = {
     **{name: (function, FLOPS_PER_ELEMENT[name]) for name, function in TABLE.items()},
-    "leaky relu: slope, maximum": (nn.LeakyReLU(), 2),
-    "prelu": (nn.PReLU(), 2),
-    "rrelu": (nn.RReLU().eval(), 2),
-    "relu6: two bounds": (nn.ReLU6(), 2),
-    "hardtanh: two bounds": (nn.Hardtanh(), 2),
-    "hardsigmoid: add, two bounds, divide": (nn.Hardsigmoid(), 4),
-    "hardswish: and the product": (nn.Hardswish(), 5),
-    "mish: softplus 3, tanh 5, product": (nn.Mish(), 9),
-    "elu": (nn.ELU(), 2),
-    "selu: and a scale": (nn.SELU(), 3),
-    "celu: divide, elu, multiply": (nn.CELU(0.5), 4),
-    "softplus": (nn.Softplus(), 3),
+    "leaky relu: slope, maximum": (nn.LeakyReLU(), 2), "prelu": (nn.PReLU(), 2), "rrelu": (nn.RReLU().eval(), 2),
+    "relu6: two bounds": (nn.ReLU6(), 2), "hardtanh: two bounds": (nn.Hardtanh(), 2),
+    "hardsigmoid: add, two bounds, divide": (nn.Hardsigmoid(), 4), "hardswish: and the product": (nn.Hardswish(), 5),
+    "mish: softplus 3, tanh 5, product": (nn.Mish(), 9), "elu": (nn.ELU(), 2), "selu: and a scale": (nn.SELU(), 3),
+    "celu: divide, elu, multiply": (nn.CELU(0.5), 4), "softplus": (nn.Softplus(), 3),
     "softsign: absolute value, add, divide": (nn.Softsign(), 3),
-    "logsigmoid: softplus of the negative": (nn.LogSigmoid(), 3),
-    "tanhshrink: tanh, subtract": (nn.Tanhshrink(), 6),
-    "softshrink": (nn.Softshrink(), 1),
-    "hardshrink": (nn.Hardshrink(), 1),
-    "threshold": (nn.Threshold(0.1, 0.2), 1),
-    "softmin: negative, softmax": (nn.Softmin(-1), 6),
-    "log softmax": (nn.LogSoftmax(-1), 5),
-    "one bound": (lambda x: x.clamp(min=0.1), 1),
-    "two bounds": (lambda x: x.clamp(0.1, 0.9), 2),
-    "absolute value": (torch.abs, 1),
-    "rounding": (torch.round, 1),
-    "erf": (torch.erf, 1),
-    "log1p": (torch.log1p, 1),
+    "logsigmoid: softplus of the negative": (nn.LogSigmoid(), 3), "tanhshrink: tanh, subtract": (nn.Tanhshrink(), 6),
+    "softshrink": (nn.Softshrink(), 1), "hardshrink": (nn.Hardshrink(), 1), "threshold": (nn.Threshold(0.1, 0.2), 1),
+    "softmin: negative, softmax": (nn.Softmin(-1), 6), "log softmax": (nn.LogSoftmax(-1), 5),
+    "one bound": (lambda x: x.clamp(min=0.1), 1), "two bounds": (lambda x: x.clamp(0.1, 0.9), 2),
+    "absolute value": (torch.abs, 1), "rounding": (torch.round, 1), "erf": (torch.erf, 1), "log1p": (torch.log1p, 1),
     "addcmul: product, sum": (lambda x: torch.addcmul(x, x, x), 2),
     "lerp: subtract, multiply, add": (lambda x: torch.lerp(x, x, 0.5), 3),
     "variance: mean, subtract, square, sum": (lambda x: x.var(1), 4),
-    "standard deviation": (lambda x: torch.std_mean(x, -1)[0], 4),
-    "product": (lambda x: x.prod(1), 1),
-    "length: square, sum": (lambda x: x.norm(), 2),
-    "logsumexp": (lambda x: x.logsumexp(1), 4),
+    "standard deviation": (lambda x: torch.std_mean(x, -1)[0], 4), "product": (lambda x: x.prod(1), 1),
+    "length: square, sum": (lambda x: x.norm(), 2), "logsumexp": (lambda x: x.logsumexp(1), 4),
     "cumulative sum": (lambda x: x.cumsum(1), 1),
     "cosine similarity: 3 products, 3 sums": (lambda x: F.cosine_similarity(x, x, 1), 6),
     "distance: subtract, square, sum": (lambda x: F.pairwise_distance(x, x), 3),
     "instance norm": (nn.InstanceNorm1d(4), 5),
     "instance norm with statistics that run": (nn.InstanceNorm1d(4, track_running_stats=True).eval(), 2),
-    "group norm": (nn.GroupNorm(2, 4), 5),
-    "batch norm": (nn.BatchNorm1d(4).eval(), 2),
+    "group norm": (nn.GroupNorm(2, 4), 5), "batch norm": (nn.BatchNorm1d(4).eval(), 2),
     "batch norm of this batch: mean and variance too": (nn.BatchNorm1d(4).train(), 5),
     "in place: add, subtract, multiply, tanh": (lambda x: x.clone().add_(1).sub_(1).mul_(2).tanh_(), 8),
     "comparisons": (lambda x: (x > 1) & (x <= 2) | (x == 3) | ~(x != 4) | x.isnan(), 0),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -202,11 +177,9 @@ def test_work_by_hand(function, shape, expected) -> None:
 
 def test_embedding_bags() -> None:
     # 2 bags of 3 rows of 4 numbers: 24 are read, and summed, averaged or compared; a weight each is a product more
-    rows = torch.zeros(2, 3, dtype=torch.long)
-    weights = torch.ones(2, 3)
-    assert work(trace(nn.EmbeddingBag(5, 4, mode="sum"), (rows,))) == {"moved": 24, "flops": 24}
-    assert work(trace(nn.EmbeddingBag(5, 4, mode="mean"), (rows,))) == {"moved": 24, "flops": 24}
-    assert work(trace(nn.EmbeddingBag(5, 4, mode="max"), (rows,))) == {"moved": 24, "comparisons": 24}
+    rows, weights = torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3)
+    for mode, counted in (("sum", "flops"), ("mean", "flops"), ("max", "comparisons")):
+        assert work(trace(nn.EmbeddingBag(5, 4, mode=mode), (rows,))) == {"moved": 24, counted: 24}
     bag = nn.EmbeddingBag(5, 4, mode="sum")
     weighted = Call(lambda rows, weights: bag(rows, per_sample_weights=weights))
     weighted.bag = bag
@@ -234,16 +207,11 @@ WORKING: dict[str, tuple] = {
         ]
     },
     **{name: ((-1,), {}, (X,)) for name in ("LogSoftmax", "Softmax", "Softmin")},
-    "Softmax2d": ((), {}, (IMAGE,)),
-    "Threshold": ((0.1, 0.2), {}, (X,)),
+    "Softmax2d": ((), {}, (IMAGE,)), "Threshold": ((0.1, 0.2), {}, (X,)),
     **_of_ranks("BatchNorm", 4),
     **_of_ranks("InstanceNorm", 4),
-    "SyncBatchNorm": ((4,), {}, (IMAGE,)),
-    "GroupNorm": ((2, 4), {}, (X,)),
-    "LayerNorm": ((6,), {}, (X,)),
-    "RMSNorm": ((6,), {}, (X,)),
-    "LocalResponseNorm": ((3,), {}, (IMAGE,)),
-    "CrossMapLRN2d": ((3,), {}, (IMAGE,)),
+    "SyncBatchNorm": ((4,), {}, (IMAGE,)), "GroupNorm": ((2, 4), {}, (X,)), "LayerNorm": ((6,), {}, (X,)),
+    "RMSNorm": ((6,), {}, (X,)), "LocalResponseNorm": ((3,), {}, (IMAGE,)), "CrossMapLRN2d": ((3,), {}, (IMAGE,)),
     **_of_ranks("AvgPool", 2),
     **_of_ranks("MaxPool", 2),
     **_of_ranks("LPPool", 2, 2),
@@ -252,31 +220,22 @@ WORKING: dict[str, tuple] = {
     **_of_ranks("FractionalMaxPool", 2, ranks=(2, 3), output_size=2),
     **_of_ranks("Conv", 4, 3, 3, padding="same"),
     **_of_ranks("ConvTranspose", 4, 3, 3),
-    "Linear": ((6, 3), {}, (X,)),
-    "Bilinear": ((6, 6, 3), {}, (X, X)),
+    "Linear": ((6, 3), {}, (X,)), "Bilinear": ((6, 6, 3), {}, (X, X)),
     **{name: ((6, 3), {}, (X,)) for name in ("LSTM", "GRU", "RNN")},
     **{name: ((6, 3), {}, ((2, 6),)) for name in ("LSTMCell", "GRUCell", "RNNCell")},
-    "MultiheadAttention": ((6, 2), {}, (X, X, X)),
-    "TransformerEncoderLayer": ((6, 2, 8), {}, (X,)),
-    "TransformerDecoderLayer": ((6, 2, 8), {}, (X, X)),
-    "Transformer": ((6, 2, 1, 1, 8), {"batch_first": True}, (X, X)),
-    "CosineSimilarity": ((), {}, (X, X)),
-    "PairwiseDistance": ((), {}, (X, X)),
-    "Upsample": ((), {"scale_factor": 2}, (IMAGE,)),
-    "UpsamplingBilinear2d": ((), {"scale_factor": 2}, (IMAGE,)),
-    "UpsamplingNearest2d": ((), {"scale_factor": 2}, (IMAGE,)),
-    "PixelShuffle": ((2,), {}, (IMAGE,)),
-    "PixelUnshuffle": ((2,), {}, (IMAGE,)),
-    "ChannelShuffle": ((2,), {}, (IMAGE,)),
-    "Fold": (((6, 6), 2), {}, ((2, 16, 25),)),
-    "Unfold": ((2,), {}, (IMAGE,)),
+    "MultiheadAttention": ((6, 2), {}, (X, X, X)), "TransformerEncoderLayer": ((6, 2, 8), {}, (X,)),
+    "TransformerDecoderLayer": ((6, 2, 8), {}, (X, X)), "Transformer": ((6, 2, 1, 1, 8), {"batch_first": True}, (X, X)),
+    "CosineSimilarity": ((), {}, (X, X)), "PairwiseDistance": ((), {}, (X, X)),
+    "Upsample": ((), {"scale_factor": 2}, (IMAGE,)), "UpsamplingBilinear2d": ((), {"scale_factor": 2}, (IMAGE,)),
+    "UpsamplingNearest2d": ((), {"scale_factor": 2}, (IMAGE,)), "PixelShuffle": ((2,), {}, (IMAGE,)),
+    "PixelUnshuffle": ((2,), {}, (IMAGE,)), "ChannelShuffle": ((2,), {}, (IMAGE,)),
+    "Fold": (((6, 6), 2), {}, ((2, 16, 25),)), "Unfold": ((2,), {}, (IMAGE,)),
     **{
         f"{kind}Pad{rank}d": ((1,), {}, (_OF_RANK[rank],))
         for rank in (1, 2, 3)
         for kind in ("Circular", "Constant", "Reflection", "Replication", "Zero")
     },
-    "ConstantPad1d": ((1, 0.5), {}, (X,)),
-    "ConstantPad2d": ((1, 0.5), {}, (IMAGE,)),
+    "ConstantPad1d": ((1, 0.5), {}, (X,)), "ConstantPad2d": ((1, 0.5), {}, (IMAGE,)),
     "ConstantPad3d": ((1, 0.5), {}, (VIDEO,)),
     **{
         name: ((), {}, (X, X))
@@ -285,25 +244,19 @@ WORKING: dict[str, tuple] = {
             "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss",
         ]
     },
-    "TripletMarginLoss": ((), {}, (X, X, X)),
-    "TripletMarginWithDistanceLoss": ((), {}, (X, X, X)),
-    "GaussianNLLLoss": ((), {}, (X, X, X)),
-    "HingeEmbeddingLoss": ((), {}, (X, X)),
-    "CrossEntropyLoss": ((), {}, (X, X)),
-    "MarginRankingLoss": ((), {}, (X, X, X)),
+    "TripletMarginLoss": ((), {}, (X, X, X)), "TripletMarginWithDistanceLoss": ((), {}, (X, X, X)),
+    "GaussianNLLLoss": ((), {}, (X, X, X)), "HingeEmbeddingLoss": ((), {}, (X, X)),
+    "CrossEntropyLoss": ((), {}, (X, X)), "MarginRankingLoss": ((), {}, (X, X, X)),
 }  # fmt: skip
 # Data is shaped, or in training masked: nothing by convention.
 NOTHING = {
-    "Flatten": ((), {}, (X,)),
-    "Unflatten": ((1, (2, 2)), {}, (X,)),
-    "Identity": ((), {}, (X,)),
+    "Flatten": ((), {}, (X,)), "Unflatten": ((1, (2, 2)), {}, (X,)), "Identity": ((), {}, (X,)),
     **{
         name: ((), {}, (IMAGE,))
         for name in ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "FeatureAlphaDropout"]
     },
-    "Dropout1d": ((), {}, (X,)),
-    "Dropout3d": ((), {}, (VIDEO,)),
-}
+    "Dropout1d": ((), {}, (X,)), "Dropout3d": ((), {}, (VIDEO,)),
+}  # fmt: skip
 # Held to hand arithmetic elsewhere (whole numbers enter), or run nothing of their own.
 ELSEWHERE = {
     "Embedding", "EmbeddingBag", "TransformerEncoder", "TransformerDecoder", "Module", "Sequential", "ModuleList",

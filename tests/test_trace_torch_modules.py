@@ -54,19 +54,16 @@ CONTRACTING: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...
     "transposed conv1d": (lambda: nn.ConvTranspose1d(4, 6, 3, stride=2, output_padding=1), ((2, 4, 5),)),
     "transposed conv3d": (lambda: nn.ConvTranspose3d(4, 2, 3, stride=2, padding=1), ((2, 4, 3, 3, 3),)),
     "lstm in layers, both ways": (
-        lambda: nn.LSTM(6, 4, num_layers=3, bidirectional=True, batch_first=True, dropout=0.1),
-        ((3, 5, 6),),
+        lambda: nn.LSTM(6, 4, num_layers=3, bidirectional=True, batch_first=True, dropout=0.1), ((3, 5, 6),),
     ),
     "lstm projected": (lambda: nn.LSTM(6, 4, num_layers=2, proj_size=3, bidirectional=True), ((5, 3, 6),)),
     "lstm of one sample, no bias": (lambda: nn.LSTM(6, 4, bias=False), ((5, 6),)),
     "gru": (lambda: nn.GRU(6, 4, num_layers=2, bidirectional=True), ((5, 3, 6),)),
     "rnn": (lambda: nn.RNN(6, 4, num_layers=2, nonlinearity="relu"), ((5, 3, 6),)),
-    "gru cell": (lambda: nn.GRUCell(6, 4), ((3, 6),)),
-    "rnn cell": (lambda: nn.RNNCell(6, 4), ((3, 6),)),
+    "gru cell": (lambda: nn.GRUCell(6, 4), ((3, 6),)), "rnn cell": (lambda: nn.RNNCell(6, 4), ((3, 6),)),
     "attention across": (lambda: nn.MultiheadAttention(8, 2, kdim=6, vdim=4), ((5, 3, 8), (7, 3, 6), (7, 3, 4))),
     "attention with key and value of its own": (
-        lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True),
-        ((5, 3, 8),) * 3,
+        lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True), ((5, 3, 8),) * 3,
     ),
     "encoder layer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), ((3, 5, 8),)),
     "encoder layer, norm first": (
@@ -76,7 +73,7 @@ CONTRACTING: dict[str, tuple[Callable[[], nn.Module], tuple[tuple[int, ...], ...
     "decoder layer": (lambda: nn.TransformerDecoderLayer(8, 2, 16), ((5, 3, 8), (7, 3, 8))),
     "decoder": (lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16), 2), ((5, 3, 8), (7, 3, 8))),
     "transformer": (lambda: nn.Transformer(8, 2, 2, 2, 16, batch_first=True), ((3, 5, 8), (3, 7, 8))),
-}
+}  # fmt: skip
 
 
 @on_both_devices
@@ -181,10 +178,7 @@ def test_macs_of_functions_are_those_of_torchs_own_counter(function, shapes, dev
         pytest.param(torch.kron, (A, B), 0, 6 * 12, id="kron"),
         pytest.param(torch.addmv, ((2,), A, (3,)), 6, 2, id="addmv"),
         pytest.param(
-            lambda a, b, c: torch.empty_like(a).baddbmm_(b, c),
-            ((7, 2, 4), (7, 2, 3), (7, 3, 4)),
-            168,
-            56,
+            lambda a, b, c: torch.empty_like(a).baddbmm_(b, c), ((7, 2, 4), (7, 2, 3), (7, 3, 4)), 168, 56,
             id="in place",
         ),
         # torch multiplies and sums: 7·3 of each
@@ -194,18 +188,15 @@ def test_macs_of_functions_are_those_of_torchs_own_counter(function, shapes, dev
         pytest.param(torch.cdist, ((3, 4), (5, 4)), 0, 15 * 4 * 3, id="cdist"),
         pytest.param(lambda a, b: torch.cdist(a, b, p=1.0), ((30, 4), (40, 4)), 0, 1200 * 12, id="cdist, p = 1"),
         pytest.param(
-            lambda a, b: torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist"),
-            ((2, 30, 4), (2, 40, 4)),
-            0,
-            2 * 1200 * 12,
-            id="cdist told not to",
+            lambda a, b: torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist"), ((2, 30, 4), (2, 40, 4)),
+            0, 2 * 1200 * 12, id="cdist told not to",
         ),
         # 2 + 3 numbers summed, then 2·1 products: nothing is summed by a product
         pytest.param(einsum("ij,k->i"), (A, (4,)), 0, 6 + 4 + 2, id="einsum that sums first"),
         pytest.param(einsum("ij->i"), (A,), 0, 6, id="einsum of one operand"),
         pytest.param(einsum("...->"), (A,), 0, 6, id="einsum of an ellipsis"),
     ],
-)
+)  # fmt: skip
 def test_products_that_torchs_counter_does_not_know(function, shapes, macs, elementwise, device: str) -> None:
     found = traced(function, *shapes, device=device)
     assert found.unsupported == {}

@@ -28,51 +28,36 @@ def torch_macs(model: nn.Module, *inputs: Tensor) -> int:
 
 
 def test_work_whose_result_nobody_reads_is_counted() -> None:
-    class Wasteful(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.wasted = nn.Linear(3, 4), nn.Linear(4, 7)
+    def run(x: Tensor) -> Tensor:
+        y = model.used(x)
+        (model.wasted(y) * 0).sum()
+        return y
 
-        def forward(self, x: Tensor) -> Tensor:
-            y = self.used(x)
-            (self.wasted(y) * 0).sum()
-            return y
-
-    found = trace(Wasteful(), (torch.zeros(2, 3),))
+    model = Call(run)
+    model.used, model.wasted = nn.Linear(3, 4), nn.Linear(4, 7)
+    found = trace(model, (torch.zeros(2, 3),))
     assert (found.modules["used"].macs, found.modules["wasted"].macs) == (24, 56)
-    assert found.macs == torch_macs(Wasteful(), torch.zeros(2, 3)) == 80
+    assert found.macs == torch_macs(model, torch.zeros(2, 3)) == 80
     # and the product, and the sum of 2·7 numbers
     assert found.modules[""].flops == 28
 
 
 def test_modules_that_were_never_called_are_named() -> None:
-    class Spare(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.used, self.spare = nn.Linear(3, 4), nn.Linear(3, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.used(x)
-
-    found = trace(Spare(), (torch.zeros(2, 3),))
-    assert (found.uncalled, found.params, found.macs) == (("spare",), 32, 24)
-    assert found.complete
-    assert str(found).splitlines()[-1] == "never called: spare"
+    model = nn.Sequential(nn.Linear(3, 4))
+    model[0].spare = nn.Linear(3, 4)
+    found = trace(model, (torch.zeros(2, 3),))
+    assert (found.uncalled, found.params, found.macs, found.complete) == (("0.spare",), 32, 24, True)
+    assert str(found).splitlines()[-1] == "never called: 0.spare"
 
 
 # What no handle knows ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_totals_that_are_all_are_printed_plainly() -> None:
+def test_totals_that_are_not_all_say_so_in_the_same_breath() -> None:
     found = trace(nn.Linear(30, 40), (torch.zeros(50, 30),))
     # 60,000 MACs; twice, and 2000 sums
-    assert found.complete
     assert str(found) == repr(found) == "60,000 MACs, 122,000 FLOPs; 1,240 parameters"
-
-
-def test_totals_that_are_not_all_say_so_in_the_same_breath() -> None:
     found = trace(Call(lambda x: torch.i0(x @ x).logcumsumexp(0).logcumsumexp(1)), (torch.zeros(3, 3),))
-    assert not found.complete
     assert str(found) == repr(found)
     assert str(found).splitlines() == [
         "at least 27 MACs, at least 54 FLOPs; 0 parameters",
@@ -97,9 +82,14 @@ def _looped(x: Tensor) -> Tensor:
     return x
 
 
+def _nested(x: Tensor) -> Tensor:
+    return torch.nested.to_padded_tensor(torch.nested.nested_tensor([x, x[:2]]) * 2, 0.0)
+
+
 @pytest.mark.parametrize(
     ("function", "name"),
     [
+        (_nested, "aten::mul without a shape"),
         (_Squared.apply, "prim::PythonOp._Squared"),
         (lambda x: _looped(x) + 1, "prim::CallFunction"),
         (lambda x: torch.sparse.mm(x.to_sparse(), x), "aten::_sparse_mm"),
@@ -113,14 +103,6 @@ def test_calls_into_what_the_graph_does_not_show_are_named(function: Callable[[T
         found = trace(Call(function), (torch.zeros(4, 4),))
     assert not found.complete
     assert (name or "aten::_upsample_bilinear2d_aa") in found.unsupported
-
-
-def test_operations_without_a_shape_are_named() -> None:
-    def nested(x: Tensor) -> Tensor:
-        return torch.nested.to_padded_tensor(torch.nested.nested_tensor([x, x[:2]]) * 2, 0.0)
-
-    found = trace(Call(nested), (torch.zeros(4, 3),))
-    assert "aten::mul without a shape" in found.unsupported
 
 
 @pytest.mark.parametrize(
@@ -169,8 +151,19 @@ class Failing(Busy):
         raise RuntimeError("no more")
 
 
-def numpy_state() -> np.ndarray:
-    return np.random.get_state()[1]  # noqa: NPY002 - the global one
+def state_of(model: Busy, x: Tensor) -> list[object]:
+    """Everything that a trace must leave as it was."""
+    modules, parameters = [*model.named_modules()], [*model.named_parameters()]
+    return [
+        {name: value.tolist() for name, value in model.state_dict().items()},
+        {name: id(value) for name, value in [*parameters, *model.named_buffers()]},
+        {name: (len(one._forward_hooks), len(one._forward_pre_hooks)) for name, one in modules},
+        {name: module.training for name, module in modules},
+        {name: parameter.requires_grad for name, parameter in parameters},
+        model.norm.weight.grad.tolist(), model.calls, list(model.seen), model.last, x.tolist(),
+        torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist(),  # noqa: NPY002 - the global
+        torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled(),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [Busy, Failing])
@@ -181,43 +174,17 @@ def test_a_trace_leaves_everything_as_it_was(kind: type[Busy], fast: bool) -> No
     model.norm.eval()
     model.norm.weight.grad = torch.ones(3)
     model.register_forward_hook(lambda *_: None)
-    state = {name: value.clone() for name, value in model.state_dict().items()}
-    tensors = {name: id(value) for name, value in [*model.named_parameters(), *model.named_buffers()]}
-    hooks = {name: (len(one._forward_hooks), len(one._forward_pre_hooks)) for name, one in model.named_modules()}
-    training = {name: module.training for name, module in model.named_modules()}
-    gradients = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
-    given, randoms = x.clone(), (torch.get_rng_state(), random.getstate(), numpy_state().copy())
     torch.backends.mha.set_fastpath_enabled(fast)
     try:
+        before = state_of(model, x)
         if kind is Failing:
             with pytest.raises(RuntimeError, match="no more"):
                 trace(model, (x,))
         else:
             assert trace(model, (x,)).macs > 0
-        assert torch.backends.mha.get_fastpath_enabled() is fast
+        assert state_of(model, x) == before
     finally:
         torch.backends.mha.set_fastpath_enabled(True)
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    assert state.keys() == model.state_dict().keys()
-    assert {name: id(one) for name, one in [*model.named_parameters(), *model.named_buffers()]} == tensors
-    assert {n: (len(one._forward_hooks), len(one._forward_pre_hooks)) for n, one in model.named_modules()} == hooks
-    assert {name: module.training for name, module in model.named_modules()} == training
-    assert {name: parameter.requires_grad for name, parameter in model.named_parameters()} == gradients
-    assert torch.equal(model.norm.weight.grad, torch.ones(3))
-    assert (model.calls, model.seen, model.last) == (0, [], None)
-    assert torch.equal(x, given)
-    assert torch.equal(torch.get_rng_state(), randoms[0])
-    assert random.getstate() == randoms[1]
-    assert np.array_equal(numpy_state(), randoms[2])
-    assert torch.is_grad_enabled()
-
-
-def test_statistics_of_a_batch_norm_in_training_stay() -> None:
-    norm = nn.BatchNorm2d(4).train()
-    trace(norm, (torch.randn(2, 4, 3, 3),))
-    assert torch.equal(norm.running_mean, torch.zeros(4))
-    assert torch.equal(norm.running_var, torch.ones(4))
-    assert norm.num_batches_tracked == 0
 
 
 def test_a_model_that_changes_its_own_parameters_is_told_of() -> None:
@@ -226,9 +193,7 @@ def test_a_model_that_changes_its_own_parameters_is_told_of() -> None:
             self.weight.add_(1)
             return super().forward(x)
 
-    with pytest.warns(
-        UserWarning, match=r"changes its own parameters when it runs, and the trace ran it: \['weight'\]"
-    ):
+    with pytest.warns(UserWarning, match=r"changes its own parameters .*: \['weight'\]"):
         trace(Growing(3, 3), (torch.zeros(2, 3),))
 
 

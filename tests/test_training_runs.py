@@ -6,40 +6,19 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).parents[1] / "tools"
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+
+import training_measured as measured
+import training_memory as memory
+import training_runs as runs
+
+import xfcost
+
 # MFUs in print that no count gives, and those that one of the two counts alone gives.
 NO_COUNT = {"nemotron4-340b-bench"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _tools():
-    sys.path.insert(0, str(TOOLS))
-    yield
-    sys.path.remove(str(TOOLS))
-
-
-@pytest.fixture(scope="module")
-def runs():
-    import training_runs
-
-    return training_runs
-
-
-@pytest.fixture(scope="module")
-def memory():
-    import training_memory
-
-    return training_memory
-
-
-@pytest.fixture(scope="module")
-def measured():
-    import training_measured
-
-    return training_measured
-
-
-def by_id(runs):
+def by_id():
     return {row.published["id"]: row for row in runs.rows("runs.csv")}
 
 
@@ -47,21 +26,21 @@ def by_id(runs):
 
 
 @pytest.mark.parametrize(("row", "digits"), [("palm-8b-token", 4), ("palm-t22-62b", 3), ("palm-540b-token", 2)])
-def test_palm_s_flops_of_a_token_to_the_digits_printed(runs, row, digits):
-    found = by_id(runs)[row]
+def test_palm_s_flops_of_a_token_to_the_digits_printed(row, digits):
+    found = by_id()[row]
     printed = found.number("flops_per_token") / 1e12
     for count in (found.counts.exact, found.counts.by_palm):
         assert round(count / 1e12, digits) == printed
 
 
-def test_deepseek_v3_s_token_is_250_gflop_with_causal_attention(runs):
-    counts = by_id(runs)["isca-t2-deepseek-v3"].counts
+def test_deepseek_v3_s_token_is_250_gflop_with_causal_attention():
+    counts = by_id()["isca-t2-deepseek-v3"].counts
     assert round((counts.exact - counts.attention / 2) / 1e9) == 250
     assert counts.active == pytest.approx(37e9, rel=0.02)
 
 
-def test_gpt_3_s_table_is_six_flops_per_parameter_and_token(runs):
-    for name, row in by_id(runs).items():
+def test_gpt_3_s_table_is_six_flops_per_parameter_and_token():
+    for name, row in by_id().items():
         if name.startswith("gpt3-d1-gpt-3"):
             rule = 6 * row.counts.active * row.number("tokens")
             assert rule == pytest.approx(row.number("train_flops"), rel=0.005), name
@@ -70,7 +49,7 @@ def test_gpt_3_s_table_is_six_flops_per_parameter_and_token(runs):
 # ── utilisation ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_187_throughputs_of_llm_foundry(runs):
+def test_187_throughputs_of_llm_foundry():
     rows = runs.rows("throughput.csv")
     assert len(rows) == 187
     for row in rows:
@@ -82,9 +61,9 @@ def test_187_throughputs_of_llm_foundry(runs):
     assert max(exact) < 2
 
 
-def test_every_mfu_in_print_with_a_speed_within_half_a_point(runs):
+def test_every_mfu_in_print_with_a_speed_within_half_a_point():
     compared = 0
-    for name, row in by_id(runs).items():
+    for name, row in by_id().items():
         spoken = row.published["speed"] not in ("", "device-hours", "days x devices")
         if row.number("mfu") and spoken and name not in NO_COUNT:
             ours = (row.mfu(row.counts.exact), row.mfu(row.counts.by_palm))
@@ -93,23 +72,21 @@ def test_every_mfu_in_print_with_a_speed_within_half_a_point(runs):
     assert compared == 10
 
 
-def test_hfu_of_full_recomputation_within_half_a_point(runs):
+def test_hfu_of_full_recomputation_within_half_a_point():
     for name in ("mtnlg-530b-2800", "megatron21-readme-175b"):
-        row = by_id(runs)[name]
+        row = by_id()[name]
         assert row.mfu(row.counts.exact) * (1 + row.counts.again) == pytest.approx(row.number("hfu"), abs=0.5)
 
 
-def test_narayanan_s_days(runs):
+def test_narayanan_s_days():
     table = [row for row in runs.rows("runs.csv") if row.published["id"].startswith("megatron21-t2")]
     assert len(table) == 8
     for row in table:
         assert runs.days(row) == pytest.approx(row.number("days"), abs=1), row.published["id"]
 
 
-def test_llama_2_s_hours_come_back_from_the_mfu_that_they_imply(runs):
-    import xfcost
-
-    row = by_id(runs)["llama2-7b"]
+def test_llama_2_s_hours_come_back_from_the_mfu_that_they_imply():
+    row = by_id()["llama2-7b"]
     mfu = row.mfu(row.counts.exact) / 100
     assert mfu == pytest.approx(0.445, abs=0.001)
     options = {"dtype": "bfloat16", "on": "a100-sxm-80x8", "zero": 3, "tokens": 2e12, "mfu": mfu}
@@ -117,7 +94,7 @@ def test_llama_2_s_hours_come_back_from_the_mfu_that_they_imply(runs):
     assert plan.at[0].device_days * 24 == pytest.approx(184_320, rel=1e-4)
 
 
-def test_sizes_in_print(runs):
+def test_sizes_in_print():
     for row in runs.rows("runs.csv"):
         printed = row.number("params")
         if printed and row.published["kind"] in ("benchmark", "config"):
@@ -128,21 +105,18 @@ def test_sizes_in_print(runs):
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_zero_s_table_to_the_digits_printed(memory):
+def test_zero_s_table_to_the_digits_printed_and_its_largest_models():
     cells = memory.zero_cells()
     assert len(cells) == 48
     for cell in cells:  # some are cut, not rounded
         assert abs(cell.ours - cell.printed) < 10**-cell.digits, cell
-
-
-def test_zero_s_largest_models(memory):
     cells = memory.largest_cells()
     assert len(cells) == 17
     for cell in cells:  # multiples of the rounded first line
         assert cell.ours == pytest.approx(cell.printed, rel=0.025), cell
 
 
-def test_korthikanti_s_figures_by_their_formulas(memory):
+def test_korthikanti_s_figures_by_their_formulas():
     shares, devices = memory.share_cells(), memory.device_cells()
     assert (len(shares), len(devices)) == (17, 11)
     for cell in shares:
@@ -151,7 +125,7 @@ def test_korthikanti_s_figures_by_their_formulas(memory):
         assert cell.ours == pytest.approx(cell.printed, rel=1e-4), cell
 
 
-def test_our_activations_beside_korthikanti_s(memory):
+def test_our_activations_beside_korthikanti_s():
     for name, shape in memory.SHAPES.items():
         few = memory.plan(name, sequence_parallel=True, checkpoint="selective").memory
         theirs = shape.L * memory.activation_bytes(shape, "sequence-selective")
@@ -162,7 +136,7 @@ def test_our_activations_beside_korthikanti_s(memory):
         assert memory.plan(name, checkpoint="selective").recomputation < shape.s / 18 / shape.h
 
 
-def test_our_states_hold_what_their_formula_leaves_out(memory):
+def test_our_states_hold_what_their_formula_leaves_out():
     for name, shape in memory.SHAPES.items():
         formula = 18 * 12 * shape.L * shape.h**2 / (shape.t * shape.p)
         embedding = 18 * (51200 / shape.t + shape.s) * shape.h
@@ -171,20 +145,20 @@ def test_our_states_hold_what_their_formula_leaves_out(memory):
         assert memory.plan(name).bytes_per_parameter == 18
 
 
-def test_no_measured_memory_is_below_our_states(measured):
+def test_no_measured_memory_is_below_our_states():
     found = measured.measured()
     assert len(found) == 13
     assert all(0.15 < own / used < 1 for _, used, own in found)
 
 
-def test_copies_of_the_hidden_state(measured):
+def test_copies_of_the_hidden_state():
     found = measured.copies()
     assert len(found) == 5
     for row, ours in found:
         assert ours == pytest.approx(float(row["value"]), rel=0.03), row["id"]
 
 
-def test_conventions_of_bytes_per_parameter(measured):
+def test_conventions_of_bytes_per_parameter():
     for line in measured.bytes_lines():
         if line["ours"] != "–":
             assert float(line["ours"]) == float(line["published"]), line
@@ -193,7 +167,7 @@ def test_conventions_of_bytes_per_parameter(measured):
 # ── the collection ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_row_has_a_source_and_a_reason_where_it_is_left_out(runs, memory):
+def test_every_row_has_a_source_and_a_reason_where_it_is_left_out():
     everything = [row.published for name in ("runs.csv", "throughput.csv") for row in runs.rows(name)]
     everything += memory.printed()
     assert all(row["source"] for row in everything)

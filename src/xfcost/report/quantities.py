@@ -333,7 +333,14 @@ def figures_table(comparison: Comparison, *, verbose: bool) -> DataTable:
     """Figures side by side, ratios next to them, or below them on a narrow screen; rows that differ, or all."""
     every = list(figure_lines(comparison))
     figures = comparison.figures.values()
-    rows = [row for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1] or every
+    shown = {row[0] for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1}
+    whole = ""
+    for quantity, words, _ in every:
+        if not words.startswith(" "):
+            whole = quantity
+        elif quantity in shown:
+            shown.add(whole)  # a part stands below what it is a part of
+    rows = [row for row in every if row[0] in shown] or every
     styles = [QUANTITIES[quantity].style for quantity, _, _ in rows]
     widths = [
         tuple(max(len(cells[system][part]) for _, _, cells in rows) for part in (0, 1))
