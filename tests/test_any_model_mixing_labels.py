@@ -434,6 +434,35 @@ def test_chunks_of_the_delta_rule_read_their_own_tokens_and_the_state_all_before
     assert {path: labels[path] for path in expected} == expected
 
 
+def decaying(self: Any, x: Tensor) -> Tensor:
+    """A matrix of keys and values, weighed by one number of each token, that queries read."""
+    (query, key, value), weight = self.parts(x).chunk(3, -1), self.gate(self.weight(x))
+    state, outputs = x.new_zeros(len(x), D, D), []
+    for at in range(x.shape[1]):
+        state = state * weight[:, at, None] + key[:, at, :, None] * value[:, at, None]
+        outputs.append(query[:, at, None] @ state)
+    return torch.cat(outputs, 1)
+
+
+@pytest.mark.parametrize("gate", [torch.sigmoid, F.softplus, torch.tanh])
+def test_what_a_recurrence_keeps_of_its_state_reads_all_tokens_before(gate: Callable[[Tensor], Tensor]) -> None:
+    module = Module(decaying, parts=nn.Linear(D, 3 * D), weight=nn.Linear(D, 1))
+    module.gate = gate
+    rows = {row.path: row for row in found(module, torch.randn(2, 12, D)).rows}
+    assert (rows["mul"].mixing, rows["mul"].reads_tokens) == ("global", 12)
+    assert rows["bmm"].mixing == rows["add"].mixing == "per-token"
+
+
+def test_attention_over_a_smaller_map_reads_as_many_tokens_as_that_has() -> None:
+    def attends(self: Any, image: Tensor) -> Tensor:
+        return attended(*self.qkv(self.map(image).flatten(2).mT).chunk(3, -1))
+
+    module = Module(attends, map=nn.Conv2d(3, D, 3, stride=3, padding=1), qkv=nn.Linear(D, 3 * D))
+    ledger = found(module, torch.randn(1, 3, 50, 50))
+    # ⌊(50 + 2 - 3)/3⌋ + 1 = 17 places on a side, of which no smaller image has a fixed share
+    assert {row.reads_tokens for row in ledger.rows if row.operation == "bmm"} == {17 * 17}
+
+
 @pytest.mark.parametrize(
     "layer",
     [

@@ -151,9 +151,6 @@ def turned(call: Call, first: Operand, second: Operand) -> bool:
     left, right = first.owners, second.owners
     if are_pairs(left) or are_pairs(right):
         return not are_pairs(left)
-    for state, other in ((first, second), (second, first)):
-        if _decays(call, state, other):
-            return state is second
     axes = varying(left), varying(right)
     if len(axes[0]) != len(axes[1]):
         fewer, more = (left, right) if len(axes[0]) < len(axes[1]) else (right, left)
