@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost.formulas.component import Component, Enter, Joining, Place, Residual, SubLayer
+from xfcost.formulas.component import Component, Enter, Joining, Place, Residual, SubLayer, tag_of
 from xfcost.formulas.residual import TwoStreams
-from xfcost.layers.tokens import Position
 from xfcost.ledger.errors import ComponentError, SpecError, combined
 from xfcost.ledger.execution import Mode
 from xfcost.ledger.grid import Grid, sides_text
@@ -232,7 +231,7 @@ class Placement:
         placed = any(
             getattr(part.component, "position", None) == "rope"
             or getattr(part.component, "rope_dim", None) is not None
-            or isinstance(part.component, Position)
+            or tag_of(type(part.component)) == "position"
             for part in parts
         )
         if most is None and placed and isinstance(stated, dict) and is_language_model(self.spec):
