@@ -7,12 +7,13 @@ import json
 import pytest
 
 import xfcost
-from helpers import csv_of, stdout_of, xf
+from helpers import csv_of, error_of, stdout_of, xf
 from xfcost.counting.devices import device
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.least_work import row_bound
 from xfcost.ledger.modes import CacheBytes
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.patterns import wrong_pattern
 from xfcost.ledger.quantization import WEIGHT_FORMATS, StoredAs, WeightMatrix, quantised_cache
 from xfcost.spec.models import config_of
 
@@ -229,13 +230,21 @@ def linear_bytes(bits, out_bits=0, group=None, per_input=0, matrix=0, kept=()):
 
 
 AWQ = {"quant_method": "awq", "bits": 4}
-GPTQ = {"quant_method": "gptq", "group_size": 128}
 FP8 = {"quant_method": "fp8"}
 NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
 INT4 = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
 FLOAT8 = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel", "group_size": None}
 CT = {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"]}
 ATTENTION = ("q", "k", "v", "o")
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+GPTQ_4 = linear_bytes(4, 20, 128)
+# One layer in 16 bits instead of 4 with 20 for 128 inputs
+WEIGHTS = 2 * 5120 * 5120 + 2 * 5120 * 1024 + 3 * 5120 * 27_648
+LAYER_16 = WEIGHTS * (16 - 4) // 8 - WEIGHTS // 128 * 20 // 8
+# The head of 152,064 words in 4 bits instead of 16
+HEAD_4 = 152_064 * 5120 * (4 - 16) // 8 + 152_064 * 5120 // 128 * 20 // 8
+# down_proj of a layer: in 8 bits and 24 for 128 inputs, instead of 4 and 20
+DOWN_GPTQ_8 = 5120 * (27_648 * (8 - 4) + 27_648 // 128 * (24 - 20)) // 8
 # Another format for some modules: in their bytes, the other's less the first's
 DOWN_8 = 64 * (27_648 * 5120 * (8 - 4) + 5120 * (16 - 27_648 // 32 * 16)) // 8
 
@@ -289,6 +298,45 @@ OF_CONFIGS = [
         groups(("re:.*down_proj", INT4), ("model.layers.0.mlp.down_proj", FLOAT8)),
         "INT4 and FP8",
         linear_bytes(4, 16, 32, kept=(*ATTENTION, "gate", "up")) + DOWN_8 // 64,
+    ),
+    (GPTQ | {"dynamic": {"-:.*self_attn.*": {}}}, "4-bit GPTQ", linear_bytes(4, 20, 128, kept=ATTENTION)),
+    (
+        GPTQ | {"dynamic": {"+:.*down_proj": {"bits": 8}}},
+        "4-bit GPTQ and 8-bit GPTQ",
+        GPTQ_4 + 64 * DOWN_GPTQ_8,
+    ),
+    (  # twice the scales of o_proj
+        GPTQ | {"dynamic": {".*o_proj": {"group_size": 64}}},
+        "4-bit GPTQ",
+        GPTQ_4 + 64 * 5120 * 5120 // 128 * 20 // 8,
+    ),
+    (  # the first that matches, from the start of the name
+        GPTQ | {"dynamic": {"-:down": {}, r"+:.*\.0\..*down_proj": {"bits": 8}, "-:.*down_proj": {}}},
+        "4-bit GPTQ and 8-bit GPTQ",
+        linear_bytes(4, 20, 128, kept=("down",)) + DOWN_GPTQ_8 + 27_648 * 5120 * (4 - 16) // 8 + 216 * 5120 * 20 // 8,
+    ),
+    (
+        GPTQ | {"modules_in_block_to_quantize": [["self_attn.q_proj"], ["mlp.up_proj", "mlp.gate_proj"]]},
+        "4-bit GPTQ",
+        linear_bytes(4, 20, 128, kept=("k", "v", "o", "down")),
+    ),
+    (GPTQ | {"lm_head": True}, "4-bit GPTQ", GPTQ_4 + HEAD_4),
+    (
+        GPTQ | {"lm_head": True, "modules_in_block_to_quantize": [["self_attn", "mlp"]]},
+        "4-bit GPTQ",
+        GPTQ_4 + HEAD_4,
+    ),
+    (GPTQ | {"lm_head": True, "dynamic": {"-:lm_head": {}}}, "4-bit GPTQ", GPTQ_4),
+    (GPTQ | {"quant_method": "awq", "modules_to_not_convert": ["model.layers.0."]}, "4-bit AWQ", GPTQ_4 + LAYER_16),
+    (  # not layers 10 to 19
+        GPTQ | {"quant_method": "awq", "modules_to_not_convert": ["model.layers.1", "layers.2"]},
+        "4-bit AWQ",
+        GPTQ_4 + 2 * LAYER_16,
+    ),
+    (
+        GPTQ | {"quant_method": "awq", "modules_to_not_convert": [r"model\.layers\.(3|4)", "layers.*5.mlp"]},
+        "4-bit AWQ",  # the layers 5, 15, …, 55 too
+        GPTQ_4 + 2 * LAYER_16 + 6 * (3 * 5120 * 27_648 * (16 * 128 - 4 * 128 - 20) // 128 // 8),
     ),
 ]
 
@@ -402,3 +450,148 @@ def test_a_map_to_queries_keys_and_values_has_one_index_where_the_checkpoint_has
         path.write_text(json.dumps(config | {"quantization_config": quantization}))
         held.append(xfcost.analyze(str(path), N=64, mode="decode", trace=False).held_bytes)
     assert held[1] - held[0] == 12 * 4 * (3 * 768 + 3072)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "matrices"),
+    [
+        (["model.layers.0.mlp.experts.3.up_proj"], 1),
+        (["model.layers.1.mlp.experts.0"], 3),
+        (["re:.*experts\\.[01]\\..*"], 2 * 2 * 3),
+        (["re:.*experts\\.\\d+\\.down_proj"], 2 * 4),
+    ],
+)
+def test_single_experts_are_left_out_by_their_numbers(left_out, matrices, tmp_path):
+    # two layers of four experts, each of three matrices of 2880²: 8 bits and a float32 for the matrix
+    small = {"num_hidden_layers": 2, "num_local_experts": 4, "layer_types": ["sliding_attention", "full_attention"]}
+    held = []
+    for entries in ([], left_out):
+        quantization = {"quant_method": "fp8", "modules_to_not_convert": entries}
+        path = config_with(tmp_path, quantization, "gpt-oss-20b", **small)
+        found = xfcost.analyze(path, N=64, mode="decode", trace=False, mixing=False)
+        assert found.metadata.warnings == ()
+        held.append(found.held_bytes)
+    assert held[1] - held[0] == matrices * (2880 * 2880 - 4)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"ignore": ["model.layers.99", "lm_head", "re:.*mlp.gate$"]}, "'model.layers.99' names no linear layer or"),
+        ({"ignore": [f"layers.{one}" for one in range(64, 70)]}, "'layers.66' and 3 more name no linear layer or"),
+        ({"ignore": ["*(*"]}, "'*(*' names no linear layer or expert that is counted; it has no effect"),
+        ({"ignore": ["model.norm", "visual.blocks.0.fc1", "re:.*embed_tokens"]}, None),
+        ({"dynamic": {"-:q_proj": {}}}, "'q_proj' names no linear layer"),
+        (
+            {"modules_to_not_convert": {"a": 1}},
+            'modules_to_not_convert: expected a list of names, got {"a": 1}; it has',
+        ),
+        (
+            {"modules_to_not_convert": ["q_proj", None, 1]},
+            "modules_to_not_convert: expected names, got null; it has no",
+        ),
+    ],
+)
+def test_entries_without_effect_are_said_first(more, message, tmp_path):
+    path = config_with(tmp_path, GPTQ | more)
+    found = xfcost.analyze(path, N=64, mode="decode", trace=False)
+    assert len(found.metadata.warnings) == (message is not None)
+    assert message is None or message in found.metadata.warnings[0]
+    assert found.metadata.weight_format.name == "4-bit GPTQ"
+    assert xfcost.analyze(path, N=64, mode="decode", trace=False, weights="int4").metadata.warnings == ()
+
+
+def test_a_head_that_shares_its_table_is_not_quantised(tmp_path):
+    path = config_with(tmp_path, GPTQ | {"lm_head": True}, tie_word_embeddings=True)
+    found = xfcost.analyze(path, N=64, mode="decode", trace=False)
+    assert found.held_bytes == GPTQ_4 - 2 * 152_064 * 5120
+    assert "lm_head: the model has no head with weights of its own" in found.metadata.warnings[0]
+
+
+FLOAT8_CACHE = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "cache"),
+    [
+        (groups(("Linear", FLOAT8), kv_cache_scheme=FLOAT8_CACHE), "fp8"),
+        (groups(("Linear", FLOAT8), kv_cache_scheme=None), None),
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}, "fp8"),
+        (
+            {"quant_method": "modelopt", "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "INT8"}},
+            "int8",
+        ),
+    ],
+)
+def test_a_config_s_own_cache_is_the_default(quantization, cache, tmp_path):
+    # 64 layers, 8 heads of 128 of keys and of values; a byte each, or two
+    elements, path = 100 * 64 * 2 * 1024, config_with(tmp_path, quantization)
+    for mode in ("decode", "prefill"):
+        found = xfcost.analyze(path, N=100, mode=mode, trace=False)
+        assert (found.metadata.cache_format, found.cache.bytes) == (cache, elements * (1 if cache else 2))
+        plain = xfcost.analyze(path, N=100, mode=mode, trace=False, cache="none")
+        assert (plain.metadata.cache_format, plain.cache.bytes) == (None, 2 * elements)
+    assert xfcost.analyze(path, N=100, on="h100-sxm", trace=False).metadata.cache_format is None
+
+
+def test_the_heading_says_that_the_cache_is_as_published(tmp_path):
+    path = config_with(tmp_path, {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"})
+    words = ["--mode", "decode", "--N", "1k", "--no-trace"]
+    told = " ".join(stdout_of("analyze", path, *words, "--on", "h100-sxm").split())
+    assert "NVFP4 weights fp8 cache" in told
+    assert "KV cache: 125 MiB fp8, as published, batch 1" in told
+    told = " ".join(stdout_of("compare", path, "qwen2.5-32b", *words).split())
+    assert "in NVFP4, as published, the cache in fp8; Qwen2.5 32B" in told
+    # find counts caches in the dtype
+    (row,) = xfcost.find(path, mode="decode", N=1000, max_params="1T").rows
+    assert row.figures["cache_bytes"] == 1000 * 64 * 2 * 1024 * 2
+
+
+@pytest.mark.parametrize(
+    ("quantization", "message"),
+    [
+        (CT | {"ignore": ["re:.*(down_proj"]}, "ignore: 're:.*(down_proj': it is no regular expression: missing )"),
+        (CT | {"ignore": ["re:((a+|[^x]+)+)+x!$"]}, "ignore: 're:((a+|[^x]+)+)+x!$': it repeats a part that has a"),
+        (
+            groups(("re:(", INT4)),
+            "config_groups: 're:(': it is no regular expression",
+        ),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["re:["]}, "modules_to_not_convert: 're:['"),
+        (GPTQ | {"dynamic": {"-:(": {}}}, "dynamic: '-:(': it is no regular expression"),
+        (GPTQ | {"dynamic": {"+:(x*)*y": {"bits": 8}}}, "dynamic: '+:(x*)*y': it repeats"),
+    ],
+)
+def test_a_wrong_regular_expression_is_refused(quantization, message, tmp_path):
+    quantization = {"config_groups": groups(("Linear", INT4))["config_groups"]} | quantization
+    path = config_with(tmp_path, quantization)
+    assert f"{path} quantization_config.{message}" in error_of("analyze", path, "--mode", "decode", "--N", "64")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wrong"),
+    [
+        (r"^(?!.*mlp\.experts).*$", None),
+        (r"model\.layers\.\d+\.mlp\.experts\.\d+\.(gate|up|down)_proj", None),
+        (r".*\.(?:0|1|17)\..*self_attn.*", None),
+        (r"(?:mlp|attn)*", None),  # choices that begin with other letters
+        (r"(a|a)*b", "a repeat or a choice"),
+        (r"(a?){30}b", "a repeat or a choice"),
+        (r"(\w+\.)+x", "a repeat or a choice"),
+        (".*" * 20 + "x", "so many repeats"),
+        ("a{0,50}" * 4 + "x", "so many repeats"),
+        ("a" * 2001, "it has 2,001 characters"),
+        ("(" * 900 + ")" * 900, "too deep"),
+        ("a{99999999999999}", "too large"),
+    ],
+)
+def test_a_match_of_a_pattern_ends(pattern, wrong):
+    found = wrong_pattern(pattern)
+    assert found is None if wrong is None else wrong in found
+
+
+def test_an_article_goes_with_its_number(tmp_path):
+    for bits, words in ((8, "an 8-bit zero point"), (4, "a 4-bit zero point")):
+        path = config_with(tmp_path, GPTQ | {"bits": bits})
+        found = xfcost.analyze(path, N=64, mode="decode", trace=False)
+        assert found.metadata.weight_format.words.endswith(words)

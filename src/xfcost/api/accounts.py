@@ -25,7 +25,7 @@ from xfcost.ledger.errors import SpecError, UsageError, printable, shown
 from xfcost.ledger.execution import WITH_CACHE, Mode
 from xfcost.ledger.grid import check_tokens
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.quantization import WeightFormat
+from xfcost.ledger.quantization import WeightFormat, checkpoint_warnings
 from xfcost.ledger.timing_plan import USUAL, TimingPlan
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture
@@ -33,7 +33,7 @@ from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
 from xfcost.spec.models import counts_of, models
 from xfcost.spec.placement import place
-from xfcost.spec.run import Run, is_deployed, weights_of, with_defaults
+from xfcost.spec.run import Run, cache_of, is_deployed, weights_of, with_defaults
 from xfcost.spec.targets import ModuleTarget, ModuleTexts, module_target, texts_by_place
 
 if TYPE_CHECKING:
@@ -424,7 +424,8 @@ def sized_on_devices(
     Of the weights that is the `published` format, where the run gives none.
     """
     weights, warnings = weights_of(run, published)
-    ledger = ledger.stored_as(weights, run.cache_format).with_warnings(warnings)
+    warnings += checkpoint_warnings(ledger.rows, weights)
+    ledger = ledger.stored_as(weights, cache_of(run, published)).with_warnings(warnings)
     if run.plan is not None:
         return with_training_plan(ledger, None, run.plan)
     if run.on is None and not run.choices:

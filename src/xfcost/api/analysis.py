@@ -62,9 +62,10 @@ def _checked(run: Run, how: AccountOptions) -> Run:
     """
     device = how.device
     if device is not None or how.predict is not None:
-        given = None if run.weight_format == UNQUANTISED else run.weight_format
-        refuse("a run on a device", {"weights": given, "cache": run.cache_format})
-        run = run._replace(weight_format=UNQUANTISED)
+        formats = {"weights": run.weight_format, "cache": run.cache_format}
+        given = {name: None if one == UNQUANTISED else one for name, one in formats.items()}
+        refuse("a run on a device", given)
+        run = run._replace(weight_format=UNQUANTISED, cache_format=UNQUANTISED)
     if device is not None and run.on is not None and run.on.count > 1:
         raise UsageError(
             f"--device {device} with --on {run.on.name}: one device is run and timed; give --on {run.on.device.name} "

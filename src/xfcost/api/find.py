@@ -29,6 +29,7 @@ from xfcost.counting.find.variables import PRESET, RUN_KEYS, Variable, read_vari
 from xfcost.counting.system import System
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.quantities import whole_number
+from xfcost.ledger.quantization import UNQUANTISED
 from xfcost.spec.run import with_defaults
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def answer(
     run = make_run(
         **{name: value for name, value in given.items() if name not in (*SearchOptions.__annotations__, "settings")}
     )
+    run = run._replace(cache_format=UNQUANTISED)
     settings, family = settings_texts(given.get("settings")), given["family"] or ()
     families = [family] if isinstance(family, str) else list(family)
     names = [spec_name(spec) for spec in specs]

@@ -180,7 +180,14 @@ class DeviceOptions(TypedDict, total=False):
             "FORMAT",
         ),
     ]
-    cache: Annotated[str | None, _choice("Quantise keys and values: fp8 or int8.", CACHE_FORMATS, "FORMAT")]
+    cache: Annotated[
+        str | None,
+        _choice(
+            "Quantise keys and values: fp8, int8 or none. Default: as the checkpoint is published.",
+            (*CACHE_FORMATS, UNQUANTISED),
+            "FORMAT",
+        ),
+    ]
     tensor_parallel: Annotated[
         Whole, Option("With --on: number of devices that share heads, MLPs and vocabulary.", "INT", _DEGREE)
     ]

@@ -32,7 +32,7 @@ def with_choices(ledger: Ledger, run: Run, sizes: SizedRun) -> Ledger:
     if run.tokens_per_user is not None:
         try:
             single = ledger if sizes.batch == 1 else sizes.ledger(sizes.tokens, "decode", 1)
-            single = single.stored_as(ledger.metadata.weight_format, run.cache_format)
+            single = single.stored_as(ledger.metadata.weight_format, ledger.metadata.cache_format)
         except UsageError as error:
             raise UsageError(f"--tokens-per-user: {error}; give inputs of one sample") from None
         of_batch = cache(lambda batch: at_batch(single, batch))

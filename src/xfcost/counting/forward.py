@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +22,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.quantization import checkpoint_warnings
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, LabelledPart
 from xfcost.spec.checks import is_reversible
@@ -208,11 +209,11 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
 # Fields of the metadata that an architecture has by the same names.
 _RUN: Final = (
     "batch", "dtype", "attention", "mode", "logits", "weight_format", "cache_format", "memory_level", "source",
-    "settings", "warnings",
+    "settings",
 )  # fmt: skip
 
 
-def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
+def metadata(architecture: Architecture, rows: Sequence[Operation]) -> Metadata:
     """The metadata of the ledger."""
     spec, grid, notes = architecture.spec, architecture.grid, list(_notes(architecture))
     streams = architecture.streams
@@ -225,6 +226,7 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
         grid_tokens=grid.tokens,
         extra_tokens=grid.special,
         **{name: getattr(architecture, name) for name in _RUN},
+        warnings=(*checkpoint_warnings(rows, architecture.weight_format), *architecture.warnings),
         default_note=architecture.default_note if attends else architecture.dtype_note,
         attends=attends,
         preset=not is_path(architecture.source),

@@ -200,7 +200,7 @@ def on_devices(ledger: Ledger, run: Run, sizes: SizedRun, *, limits: bool = True
     if on is None:
         return ledger
     on.peak(ledger.metadata.dtype)
-    formats, counted = (ledger.metadata.weight_format, run.cache_format), sizes.ledger
+    formats, counted = (ledger.metadata.weight_format, ledger.metadata.cache_format), sizes.ledger
     sizes = sizes._replace(ledger=cache(lambda *size: counted(*size).stored_as(*formats)))
     samples, mine, notes = sizes.batch, ledger, _notes(ledger, on)
     if plan is not None and plan.expert > 1 and run.compared and most_experts(ledger) == 1:
@@ -267,12 +267,12 @@ def _remedies(need: MemoryNeed, ledger: Ledger, run: Run, sizes: SizedRun) -> It
     """Options with each of which a run fits that does not: more devices, smaller formats, fewer samples."""
     if more := _more_devices(need, ledger, run, sizes):
         yield more
-    own = ledger.metadata.weight_format
+    own, own_cache = ledger.metadata.weight_format, ledger.metadata.cache_format
     bits = math.inf if own is None else own.bits
     for weights, cached in _SMALLER:
-        if (weights and WEIGHT_FORMATS[weights].bits >= bits) or (cached and (run.cache_format or not need.cache)):
+        if (weights and WEIGHT_FORMATS[weights].bits >= bits) or (cached and (own_cache or not need.cache)):
             continue
-        other = ledger.stored_as(WEIGHT_FORMATS[weights] if weights else own, cached or run.cache_format)
+        other = ledger.stored_as(WEIGHT_FORMATS[weights] if weights else own, cached or own_cache)
         if memory_need(other, need.available, sizes.shares).fits:
             yield " ".join([f"--weights {weights}"] * bool(weights) + [f"--cache {cached}"] * bool(cached))
             break

@@ -39,7 +39,7 @@ from xfcost.ledger.quantization import WeightFormat, WeightMatrix
 from xfcost.ledger.ran import ModuleRun, RanOperation
 from xfcost.spec.checkpoints import positions_of_config, published_weights
 from xfcost.spec.models import RECORDED_WITH, config_of, counts_of, models
-from xfcost.spec.run import Run, weights_of
+from xfcost.spec.run import Run, cache_of, weights_of
 
 _HOLE: Final = re.compile('"\xab([^\xbb:]+)\xbb"|\xab([^\xbb:]+):(,?)\xbb')
 # The structs of a ledger, and of a row, that a run on `meta` has.
@@ -288,7 +288,7 @@ class RecordedModel:
     @cached_property
     def weights(self) -> WeightFormat | str | None:
         """The format of its checkpoint's weights, or what is not known of that."""
-        return published_weights(self._own_config)
+        return published_weights(self._own_config, self.config or self.key)
 
     @cached_property
     def _own_config(self) -> dict[str, Any]:
@@ -412,7 +412,7 @@ class RecordedModel:
 
     def ledger(self, run: Run) -> Ledger:
         tokens = self._tokens(run)
-        ledger = self._at(tokens).stored_as(weights_of(run, self.weights)[0], run.cache_format)
+        ledger = self._at(tokens).stored_as(weights_of(run, self.weights)[0], cache_of(run, self.weights))
         return ledger.at_positions(tokens, positions_of_config(self._own_config) if self.has_tokens else None)
 
     def costs(self, run: Run) -> tuple[int, dict[str, int]]:
@@ -455,7 +455,7 @@ class RecordedModel:
         if self.mode == "generate":
             ledger = self.ledger(run)
         with suppress(XfcostError):
-            formats = weights_of(run, self.weights)[0], run.cache_format
+            formats = weights_of(run, self.weights)[0], cache_of(run, self.weights)
             more = self._at(2 * self._tokens(run)).stored_as(*formats)
             return Grown(ledger, more, 2.0)
         return None

@@ -127,7 +127,7 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
     source = f"Made by `xfcost import` from {file.name}: model_type {model_type}, architecture {chosen}."
     text = spec_text(data, (source, *remarks))
     place(_loaded(text, file.name), Run())  # checks every component in its place
-    of_checkpoint = published_weights(file.values), positions_of_config(file.values)
+    of_checkpoint = published_weights(file.values, file.name), positions_of_config(file.values)
     return ImportedSpec(text, data, model_type, chosen, remarks, draft.window, *of_checkpoint)
 
 

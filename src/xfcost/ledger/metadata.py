@@ -70,6 +70,12 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str] = {}
 
     @property
+    def published_cache(self) -> bool:
+        """Is the format of the cache that of the checkpoint, by its config?"""
+        own = self.weight_format.cache if self.weight_format is not None else None
+        return own is not None and own == self.cache_format
+
+    @property
     def steps(self) -> bool:
         """Do costs grow in steps, for tokens are padded or left out?"""
         return self.padded or self.cropped

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from xfcost.ledger.errors import printable
+from xfcost.ledger.patterns import wrong_pattern
 from xfcost.ledger.units import Number
 
 if TYPE_CHECKING:
@@ -47,6 +49,14 @@ class WeightMatrix(msgspec.Struct, frozen=True, gc=False):
     def elements(self) -> int:
         """Weights of all of them, without biases."""
         return int(self.count * self.inputs * self.outputs)
+
+
+class Override(NamedTuple):
+    """The format of modules whose names a regular expression matches from their start (`dynamic` of GPTQModel)."""
+
+    pattern: str
+    form: WeightFormat | None
+    """None: they stay in the model's dtype."""
 
 
 class WeightFormat(msgspec.Struct, frozen=True):
@@ -80,25 +90,18 @@ class WeightFormat(msgspec.Struct, frozen=True):
     """Modules that alone are quantised; none: all linear layers."""
     groups: tuple[WeightFormat, ...] = ()
     """Formats of a checkpoint that has several, each with its `targets`; this one has their names and words."""
+    overrides: tuple[Override, ...] = ()
+    """Of modules that have another format; the first that matches has it."""
+    head: bool = False
+    """Is the head quantised too?"""
+    cache: str | None = None
+    """The format of the checkpoint's keys and values."""
+    remarks: tuple[str, ...] = ()
+    """What of the checkpoint's config is not counted."""
     fused: str | None = None
     """What the checkpoint calls its map to queries, keys and values, where it has one for the three."""
     published: bool = False
     """Is it that of the checkpoint, by its config?"""
-
-    def of_module(self, name: str) -> WeightFormat | None:
-        """The format of the module of this name; None: it stays in the model's dtype.
-
-        Of several groups it is the one that has the name, then one with a pattern of it, then one of all linear layers
-        (compressed-tensors).
-        """
-        if any(matches_module(one, name) for one in self.left_out):
-            return None
-        known = [one for one in self.groups or (self,) if not one.targets or any(one.named(name))]
-        return max(known, key=lambda one: max(one.named(name), default=0), default=None)
-
-    def named(self, name: str) -> list[int]:
-        """For each target that means the module: 2 if it is its name, 1 if it is a pattern or a module around it."""
-        return [1 + (one == name) for one in self.targets if matches_module(one, name)]
 
     def bytes(self, matrix: WeightMatrix) -> int:
         """Of the matrices with their scales."""
@@ -210,36 +213,187 @@ def storage(element: int, rows: Sequence[Operation], weights: WeightFormat | Non
     return StoredAs(element, weights, experts_alone, CACHE_FORMATS[cache], attention, modules)
 
 
+class ModuleFormats:
+    """The format of each module of a checkpoint."""
+
+    def __init__(self, weights: WeightFormat) -> None:
+        self._left_out = ModulePatterns(weights.left_out)
+        self._groups = [(one, ModulePatterns(one.targets)) for one in weights.groups or (weights,)]
+        self._overrides = [(re.compile(one.pattern), one) for one in weights.overrides]
+        self._known: dict[str, WeightFormat | None] = {}
+        self._head = HEAD if weights.head else None
+        named = (*weights.left_out, *(entry for one, _ in self._groups for entry in one.targets))
+        self.entries = tuple(dict.fromkeys((*named, *(one.pattern for one in weights.overrides))))
+        self.by_name = bool(self.entries)
+        self.by_expert = any(_ONE_EXPERT.search(one) for one in self.entries)
+        """Does an entry have the number of an expert?"""
+        self.matched: set[str] = set()
+        """Those of the entries that mean a module that was looked up."""
+
+    def of(self, name: str) -> WeightFormat | None:
+        """The format of the module of this name; None: it stays in the model's dtype.
+
+        Of several groups it is the one that has the name, then one with a pattern of it, then one of all linear layers
+        (compressed-tensors).
+        """
+        if name not in self._known:
+            self._known[name] = self._found(name)
+        return self._known[name]
+
+    def _found(self, name: str) -> WeightFormat | None:
+        out = self._left_out.of(name)
+        named = [(one, patterns.of(name)) for one, patterns in self._groups]
+        override = next((one for pattern, one in self._overrides if pattern.match(name)), None)
+        self.matched.update(out, *(entries for _, entries in named), [override.pattern] if override else [])
+        known = [(one, entries) for one, entries in named if not one.targets or entries or name == self._head]
+        if out or not known:
+            return None
+        if override is not None:
+            return override.form
+        return max(known, key=lambda one: max((1 + (entry == name) for entry in one[1]), default=0))[0]
+
+    def of_experts(self, name: str, count: int) -> Counter[WeightFormat | None]:
+        """How many of `count` experts have each format; `name` is a module of the first."""
+        around, _, inside = name.rpartition(".0.")
+        if not self.by_expert or count == 1 or not around:
+            return Counter({self.of(name): count})
+        return Counter(self.of(f"{around}.{number}.{inside}") for number in range(count))
+
+
+# What a checkpoint calls its head.
+HEAD: Final = "lm_head"
+# An entry with the number of an expert, or with a choice of some.
+_ONE_EXPERT: Final = re.compile(r"experts[\\.]*[\d(\[]")
+
+
 def _of_modules(rows: Sequence[Operation], weights: WeightFormat) -> dict[str, tuple[QuantisedMatrix, ...]]:
     """Path of a row -> the matrices that the checkpoint quantises, each in its format."""
-    known = dict[str, WeightFormat | None]()
-    by_name = weights.left_out or weights.targets or weights.groups
+    return _with_formats(rows, weights, ModuleFormats(weights))
+
+
+def _with_formats(
+    rows: Sequence[Operation], weights: WeightFormat, formats: ModuleFormats
+) -> dict[str, tuple[QuantisedMatrix, ...]]:
     found: dict[str, tuple[QuantisedMatrix, ...]] = {}
     for path, modules in checkpoint_modules(rows, weights.fused).items():
         blocks: Counter[tuple[WeightMatrix, WeightFormat]] = Counter()
         for module in modules:
-            if not by_name:
+            if not formats.by_name:
                 blocks[module.matrix, weights] += len(module.blocks)
                 continue
-            for name in (f"{block}{module.name}" for block in module.blocks):
-                form = known[name] if name in known else known.setdefault(name, weights.of_module(name))
-                if form is not None:
-                    blocks[module.matrix, form] += 1
+            count = int(module.matrix.count)
+            for block in module.blocks:
+                for form, number in formats.of_experts(f"{block}{module.name}", count).items():
+                    if form is not None:
+                        some = {} if number == count else {"count": number}
+                        blocks[msgspec.structs.replace(module.matrix, **some), form] += 1
         found[path] = tuple(QuantisedMatrix(*one, count) for one, count in blocks.items())
+    head = _head(rows) if weights.head else None
+    if head is not None and (form := formats.of(HEAD)) is not None:
+        found[head[0]] = (QuantisedMatrix(head[1], form, 1),)
     return found
 
 
-def matches_module(pattern: str, name: str) -> bool:
-    """Does an entry of `modules_to_not_convert` or `ignore` mean the module of this name?
+def _head(rows: Sequence[Operation]) -> tuple[str, WeightMatrix] | None:
+    """The path of the head, and its matrix: it reads what most maps inside the blocks read; None of a shared table."""
+    row = next((row for row in reversed(rows) if row.vocabulary and row.macs and row.params), None)
+    widths = Counter(int(one.inputs) for row in rows for one in row.weight_matrices for _ in range(row.times))
+    if row is None or not widths:
+        return None
+    width = widths.most_common(1)[0][0]
+    for columns in (width, width + 1):  # with a bias
+        if row.params % columns == 0:
+            return row.path, WeightMatrix(width, row.params // columns)
+    return None
 
-    It is a regular expression after `re:`, or else the name of a module, of one around it, or of several, with `*`.
+
+def checkpoint_warnings(rows: Sequence[Operation], weights: WeightFormat | None) -> tuple[str, ...]:
+    """Warnings of what a checkpoint's config says that has no effect on the counts of its model."""
+    if weights is None or not weights.published:
+        return ()
+    formats, found = ModuleFormats(weights), []
+    _with_formats(rows, weights, formats)
+    if unknown := [one for one in formats.entries if one not in formats.matched and not _stays(one)]:
+        names = ", ".join(repr(printable(one, 60)) for one in unknown[:_SHOWN])
+        names += f" and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
+        several = len(unknown) > 1
+        found.append(
+            f"quantization_config: {names} {'name' if several else 'names'} no linear layer or expert that is counted; "
+            f"{'they have' if several else 'it has'} no effect"
+        )
+    if weights.head and _head(rows) is None:
+        found.append("quantization_config: lm_head: the model has no head with weights of its own; it has no effect")
+    return tuple(found)
+
+
+_SHOWN: Final = 3
+# Last words of names of what no format quantises, and words of parts that may not be counted.
+_STAY: Final = ("head", "embed", "wte", "wpe", "norm", "router", "bias", "rotary", "score", "classifier", "conv1d")
+_BESIDE: Final = frozenset({"visual", "vision_tower", "vision_model", "audio_tower", "multi_modal_projector", "mtp"})
+
+
+def _stays(entry: str) -> bool:
+    """Does an entry name what no format quantises: the head, embeddings, norms, routers, towers of images?"""
+    words = re.findall(r"[a-z]\w*", entry.removeprefix("re:").lower().replace("\\", " ")) or [""]
+    last = words[-1]
+    return (
+        any(one in last for one in _STAY) or last == "gate" or last.endswith("_gate") or not _BESIDE.isdisjoint(words)
+    )
+
+
+class ModulePatterns:
+    """Entries of `modules_to_not_convert`, `ignore` or `targets`, by which modules are looked up.
+
+    An entry is a regular expression after `re:`, or else the name of a module, of one around it, or of several, with
+    `*`; or a regular expression of a name from its start to a dot (`should_convert_module` of transformers).
     """
-    if pattern.startswith("re:"):
-        return re.match(pattern[3:], name) is not None
-    if "*" in pattern:
-        parts = ".*".join(map(re.escape, pattern.split("*")))
-        return re.search(rf"(^|\.){parts}(\.|$)", name) is not None
-    return f".{pattern}." in f".{name}." or f".{pattern}".endswith(f".{name}")
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._names: dict[str, list[str]] = {}
+        self._ends: dict[str, list[str]] = {}
+        self._others: list[tuple[str, re.Pattern[str] | None]] = []
+        for entry in entries:
+            if entry.startswith("re:"):
+                self._others.append((entry, re.compile(entry[3:])))
+            elif (name := entry.strip(".")) and _NAME.fullmatch(name):
+                self._names.setdefault(name, []).append(entry)
+                parts = name.split(".")
+                for first in range(len(parts)):
+                    self._ends.setdefault(".".join(parts[first:]), []).append(entry)
+            elif name:
+                regular = wrong_pattern(entry) is None
+                self._others.append((entry, re.compile(rf"(?:{entry})((?<=\.)|(?=\.|$))") if regular else None))
+
+    def of(self, name: str) -> list[str]:
+        """The entries that mean the module of this name."""
+        found = list(self._ends.get(name, ()))
+        if self._names:
+            parts = name.split(".")
+            sizes = range(len(parts) + 1)
+            around = {".".join(parts[first:last]) for first in sizes for last in sizes[first + 1 :]}
+            found += [entry for one in around for entry in self._names.get(one, ())]
+        found += [entry for entry, pattern in self._others if self._means(entry, pattern, name)]
+        return found
+
+    @staticmethod
+    def _means(entry: str, pattern: re.Pattern[str] | None, name: str) -> bool:
+        if pattern is not None and pattern.match(name):
+            return True
+        return not entry.startswith("re:") and _with_stars(entry.strip("."), name)
+
+
+_NAME: Final = re.compile(r"[\w.-]+")
+
+
+def _with_stars(pattern: str, name: str) -> bool:
+    """Does the name have parts of which each `*` of the pattern is any text? Read from left to right, in one pass."""
+    at, whole = 0, f".{name}."
+    for part in f".{pattern}.".split("*"):
+        at = whole.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
 
 
 # The operations of a spec -> what classes of transformers call the modules.

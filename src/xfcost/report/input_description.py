@@ -54,7 +54,9 @@ def run_text(systems: Sequence[Metadata]) -> str:
     one = " (one step)" if metadata.mode in ("decode", "train") else ""
     mode = "" if metadata.mode == "forward" else f"   mode {metadata.mode}{one}"
     weights = {None if one.weight_format is None else one.weight_format.name for one in systems}
-    formats = {"weights": weights.pop() if len(weights) == 1 else None, "cache": metadata.cache_format}
+    caches = {one.cache_format for one in systems}
+    known = {"weights": weights, "cache": caches}
+    formats = {name: found.pop() if len(found) == 1 else None for name, found in known.items()}
     dtype = "   ".join([metadata.dtype, *(f"{name} {what}" for what, name in formats.items() if name is not None)])
     run = f"batch {metadata.batch}   {dtype}{attention}{mode}"
     if metadata.logits is not None and metadata.mode in PROMPTED:

@@ -76,6 +76,7 @@ def cache_text(cache: CacheBytes, metadata: Metadata) -> TextLines:
         constant = cache.state_bytes - cache.cross_attention_bytes
         growth += f"; {units.size(constant)} do not grow with N" if constant else ""
     dtype = metadata.cache_format or metadata.dtype
+    dtype += ", as published" if metadata.published_cache else ""
     if metadata.cache_format is not None and cache.recurrent_bytes:
         dtype += f" ({units.size(cache.recurrent_bytes)} of recurrent state in {metadata.dtype})"
     size = f"{units.size(cache.bytes)} {dtype}, batch {metadata.batch}"

@@ -4,7 +4,8 @@ Each method's reader has the fields that decide bytes; the others (how activatio
 read. Files of these methods store beside the packed weights:
 
     awq                 for each group of inputs a 16-bit scale and a zero point (AutoAWQ)
-    gptq                the same; with desc_act also a 32-bit group index for each input (AutoGPTQ)
+    gptq                the same; with desc_act also a 32-bit group index for each input (AutoGPTQ); `dynamic` has
+                        other bits and groups for some modules (GPTQModel)
     fp8                 a float32 scale for each block (`weight_block_size`), or for each matrix (transformers)
     fbgemm_fp8          a float32 scale for each output
     mxfp4               an 8-bit scale for 32 inputs; experts alone (gpt-oss)
@@ -17,13 +18,15 @@ read. Files of these methods store beside the packed weights:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from xfcost.ledger.errors import printable
-from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightFormat
+from xfcost.ledger.errors import SpecError, printable
+from xfcost.ledger.patterns import wrong_pattern
+from xfcost.ledger.quantization import WEIGHT_FORMATS, Override, WeightFormat
 
 Fields = Mapping[str, Any]
 _BYTE: Final = 8
@@ -35,8 +38,16 @@ class _UnknownError(Exception):
     """What is not known of a format."""
 
 
-def published_weights(config: Fields) -> WeightFormat | str | None:
-    """The format of a checkpoint with this config; a text that names what is not known of it; None: no format."""
+class _PatternError(Exception):
+    """The field, a regular expression in it, and what is wrong with that."""
+
+
+def published_weights(config: Fields, name: str = "config.json") -> WeightFormat | str | None:
+    """The format of a checkpoint with this config; a text that names what is not known of it; None: no format.
+
+    Raises:
+        SpecError: in the file of this name, a regular expression is none, or a match of it may never end.
+    """
     inner = config.get("text_config")
     found = [one.get("quantization_config") for one in (config, inner) if isinstance(one, dict)]
     fields = next((one for one in found if one), None)
@@ -51,16 +62,63 @@ def published_weights(config: Fields) -> WeightFormat | str | None:
     if reader is None:
         return f"the method {printable(str(method), 60)} is not known"
     try:
-        made = reader(fields)
+        made = _with_left_out(reader(fields), fields)
+    except _PatternError as error:
+        raise SpecError(f"{name} quantization_config.{error}") from None
     except _UnknownError as error:
         return str(error)
     except (KeyError, TypeError, ValueError, AttributeError):
         return f"its fields of the method {method} are not known"
-    named = [fields.get(name) for name in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")]
-    named += [fields.get("llm_int8_skip_modules")]
-    left_out = [one for names in named if isinstance(names, list) for one in names if isinstance(one, str) and one]
     fused = _FUSED.get(str(config.get("model_type")))
-    return msgspec.structs.replace(made, left_out=tuple(left_out), fused=fused, published=True)
+    return msgspec.structs.replace(made, fused=fused, cache=_cache(fields), published=True)
+
+
+# Fields with the modules that stay in the model's dtype.
+_LEFT_OUT: Final = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "llm_int8_skip_modules")
+
+
+def _with_left_out(made: WeightFormat, fields: Fields) -> WeightFormat:
+    left_out, remarks = list[str](), list[str]()
+    for field in _LEFT_OUT:
+        names, remark = _names_in(fields.get(field), field)
+        _check_patterns(field, names)
+        left_out += names
+        remarks += [remark] if remark else []
+    return msgspec.structs.replace(made, left_out=tuple(left_out), remarks=tuple(remarks))
+
+
+def _check_patterns(field: str, entries: Iterable[str]) -> None:
+    for one in entries:
+        if one.startswith("re:") and (wrong := wrong_pattern(one[3:])):
+            raise _PatternError(_of_pattern(field, one, wrong))
+
+
+def _names_in(value: Any, field: str) -> tuple[list[str], str | None]:
+    """The names in a field, and what of it is none."""
+    if value is None:
+        return [], None
+    if not isinstance(value, list):
+        return [], f"{field}: expected a list of names, got {_shown(value)}; it has no effect"
+    names = [one for one in value if isinstance(one, str) and one]
+    others = [one for one in value if not isinstance(one, str) or not one]
+    return names, f"{field}: expected names, got {_shown(others[0])}; it has no effect" if others else None
+
+
+def _shown(value: Any) -> str:
+    return printable(json.dumps(value), 60)
+
+
+def _of_pattern(field: str, pattern: str, wrong: str) -> str:
+    return f"{field}: {printable(repr(pattern), 120)}: {wrong}"
+
+
+def _cache(fields: Fields) -> str | None:
+    """The format of keys and values of a checkpoint (compressed-tensors, modelopt)."""
+    scheme, inner = fields.get("kv_cache_scheme"), fields.get("quantization")
+    named = [one.get("kv_cache_quant_algo") for one in (fields, inner) if isinstance(one, dict)]
+    if isinstance(scheme, dict) and scheme.get("num_bits") == _BYTE:
+        return {"float": "fp8", "int": "int8"}.get(str(scheme.get("type")))
+    return next(({"FP8": "fp8", "INT8": "int8"}.get(str(one)) for one in named if one), None)
 
 
 # Types of rotary positions whose `max_position_embeddings` has the factor already.
@@ -117,11 +175,54 @@ def _of_group(size: int | None) -> str:
     return "of an output" if size is None else f"of {size} inputs"
 
 
+def _zero_point(bits: int) -> str:
+    return f"{'an' if str(bits).startswith(('8', '11', '18')) else 'a'} {bits}-bit zero point"
+
+
 def _grouped(name: str, fields: Fields, input_bits: int = 0) -> WeightFormat:
     bits, size = _whole(fields.get("bits", fields.get("w_bit", 4))), _group(fields)
-    words = f"{bits} bits, and {_of_group(size)} a 16-bit scale and a {bits}-bit zero point"
+    words = f"{bits} bits, and {_of_group(size)} a 16-bit scale and {_zero_point(bits)}"
     words += f", and of an input a {input_bits}-bit index" if input_bits else ""
     return WeightFormat(f"{bits}-bit {name}", bits, 1, size, 16 + bits, words, input_bits=input_bits)
+
+
+def _gptq(fields: Fields) -> WeightFormat:
+    made = _gptq_alone(fields)
+    overrides = tuple(_override(pattern, own, fields) for pattern, own in (fields.get("dynamic") or {}).items())
+    formats = [made, *(one.form for one in overrides if one.form is not None)]
+    return msgspec.structs.replace(
+        made,
+        name=" and ".join(dict.fromkeys(one.name for one in formats)),
+        words=" or ".join(dict.fromkeys(one.words for one in formats)),
+        targets=tuple(_in_block(fields.get("modules_in_block_to_quantize") or [])),
+        overrides=overrides,
+        head=fields.get("lm_head") is True,
+    )
+
+
+def _gptq_alone(fields: Fields) -> WeightFormat:
+    return _grouped("GPTQ", fields, 32 if fields.get("desc_act") else 0)
+
+
+def _override(key: str, own: Any, fields: Fields) -> Override:
+    """An entry of `dynamic`: `-:` leaves modules out; `+:`, or nothing, gives them other fields."""
+    out, pattern = key.startswith("-:"), key.removeprefix("-:" if key.startswith("-:") else "+:")
+    if wrong := wrong_pattern(pattern):
+        raise _PatternError(_of_pattern("dynamic", key, wrong))
+    if not out and not isinstance(own, dict):
+        raise _UnknownError(f"dynamic: {printable(key, 60)} has no mapping of fields")
+    return Override(pattern, None if out else _gptq_alone({**fields, **own}))
+
+
+def _in_block(value: Any) -> Iterator[str]:
+    """The names of modules in a block, a list of lists."""
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, list):
+            yield from _in_block(one)
+        elif isinstance(one, str) and one and not one.startswith("re:"):
+            yield one
+        else:
+            raise _UnknownError(f"modules_in_block_to_quantize: expected lists of names, got {_shown(one)}")
 
 
 def _fp8(fields: Fields) -> WeightFormat:
@@ -183,6 +284,7 @@ def _targets(group: Fields) -> tuple[str, ...]:
     targets = group.get("targets") or ["Linear"]
     if other := [one for one in targets if one[:1].isupper() and one != "Linear"]:
         raise _UnknownError(f"the class {printable(other[0], 60)} in the targets of its config_groups is not known")
+    _check_patterns("config_groups", targets)
     return () if "Linear" in targets else tuple(targets)
 
 
@@ -201,7 +303,7 @@ def _scheme(group: Fields, fields: Fields) -> WeightFormat:
     outputs, inputs = _STRATEGIES[weights.get("strategy") or usual](weights)
     zero = bits if kind == "int" and not weights.get("symmetric", True) else 0
     of = _of_group(inputs) if outputs == 1 else "of a matrix" if outputs is None else f"of {outputs}×{inputs}"
-    words = f"{bits} bits, and {of} a 16-bit scale" + (f" and a {zero}-bit zero point" if zero else "")
+    words = f"{bits} bits, and {of} a 16-bit scale" + (f" and {_zero_point(zero)}" if zero else "")
     both = group.get("input_activations") is not None and bits == _BYTE
     products = {"float": "float8", "int": "int8"}.get(kind) if both else None
     return WeightFormat(
@@ -219,7 +321,7 @@ def _modelopt(fields: Fields) -> WeightFormat:
 
 _METHODS: Final[dict[str, Callable[[Fields], WeightFormat]]] = {
     "awq": lambda fields: _grouped("AWQ", fields),
-    "gptq": lambda fields: _grouped("GPTQ", fields, 32 if fields.get("desc_act") else 0),
+    "gptq": _gptq,
     "fp8": _fp8,
     "fbgemm_fp8": lambda _: WeightFormat("FP8", 8, 1, None, 32, "8 bits, and of an output a float32 scale", "float8"),
     "mxfp4": lambda _: msgspec.structs.replace(WEIGHT_FORMATS["mxfp4"], name="MXFP4"),

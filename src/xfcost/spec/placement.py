@@ -29,7 +29,7 @@ from xfcost.spec.checks import (
 from xfcost.spec.grammar import AnyInput, StageSpec, StreamSpec, TokenInput, grid_of
 from xfcost.spec.inputs import Inputs, streams_of
 from xfcost.spec.reader import Source, YamlPath
-from xfcost.spec.run import Chosen, Run, chosen_for, is_language_model, weights_of
+from xfcost.spec.run import Chosen, Run, cache_of, chosen_for, is_language_model, weights_of
 
 if TYPE_CHECKING:
     from xfcost.spec.load import Loaded
@@ -213,7 +213,7 @@ class Placement:
             mode=run.mode,
             weight_format=weight_format,
             warnings=(*warnings, *self._beyond_positions(last)),
-            cache_format=run.cache_format,
+            cache_format=cache_of(run, self.loaded.weights),
             memory_level=run.memory_level,
             settings=settings,
             own_size=own_size,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from xfcost.ledger.device import DeviceGroup
 from xfcost.ledger.execution import WITH_CACHE, Execution, Logits, Mode
 from xfcost.ledger.parallelism import Parallelism
-from xfcost.ledger.quantization import WEIGHT_FORMATS, WeightFormat
+from xfcost.ledger.quantization import UNQUANTISED, WEIGHT_FORMATS, WeightFormat
 from xfcost.ledger.training import RunPlan
 from xfcost.spec.grammar import Spec, TokenInput
 
@@ -31,6 +31,7 @@ class Run(NamedTuple):
     weight_format: str | None = None
     """The quantised format of weights that is given (`ledger.quantization`), or `none`; None: as in the checkpoint."""
     cache_format: str | None = None
+    """The same of the cache."""
     mode: Mode = "forward"
     new_tokens: int = 1
     """m, in the mode `generate`."""
@@ -60,7 +61,7 @@ class Run(NamedTuple):
 
 
 def weights_of(run: Run, published: WeightFormat | str | None) -> tuple[WeightFormat | None, tuple[str, ...]]:
-    """The format of the weights in `run` of a checkpoint in its own, and a warning where nothing is known of that.
+    """The format of the weights in `run` of a checkpoint in its own, and warnings of what is not counted of that.
 
     A deployed run has the checkpoint's, unless one is given. Where nothing is known of a format, a text says what.
     """
@@ -69,8 +70,15 @@ def weights_of(run: Run, published: WeightFormat | str | None) -> tuple[WeightFo
     if published is None or run.mode == "train" or not is_deployed(run):
         return None, ()
     if isinstance(published, WeightFormat):
-        return published, ()
+        return published, tuple(f"quantization_config: {one}" for one in published.remarks)
     return None, (f"quantization_config: {published}; weights are counted in the dtype, --weights sets a format",)
+
+
+def cache_of(run: Run, published: WeightFormat | str | None) -> str | None:
+    """The format of the cache in `run`: the one given, or that of the checkpoint; None: it is in the dtype."""
+    if run.cache_format is not None:
+        return None if run.cache_format == UNQUANTISED else run.cache_format
+    return published.cache if isinstance(published, WeightFormat) and run.mode in WITH_CACHE else None
 
 
 # Modes in which language models run in bfloat16 with fused attention, as they do on devices in every mode. A prefill

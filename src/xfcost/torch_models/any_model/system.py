@@ -23,7 +23,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.parallelism import HeadSharing
 from xfcost.ledger.quantization import WeightFormat
-from xfcost.spec.run import Run, weights_of
+from xfcost.spec.run import Run, cache_of, weights_of
 from xfcost.torch_models.any_model.inputs import Lengths
 from xfcost.torch_models.any_model.ledger import How, ModuleOnDevice
 from xfcost.torch_models.any_model.mixing import Built
@@ -158,7 +158,8 @@ class ModuleSystem:
         Raises:
             SizeError: the module does not run there.
         """
-        lengths, formats = lengths_of(run), (weights_of(run, self.module.weights)[0], run.cache_format)
+        lengths, weights = lengths_of(run), self.module.weights
+        formats = weights_of(run, weights)[0], cache_of(run, weights)
         try:
             if lengths.size is not None and self.has_images:
                 side = lengths.size[0]

@@ -193,7 +193,7 @@ class NamedModule:
         """The format of the weights of a config's checkpoint, or what is not known of that."""
         if self.target.kind != "config":
             return None
-        return published_weights(_read(self.target.place)[0])
+        return published_weights(_read(self.target.place)[0], self.target.place)
 
     @property
     def positions(self) -> int | None:
