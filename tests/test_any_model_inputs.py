@@ -466,7 +466,10 @@ def fill(base: type, container: object, place: object, entry: object) -> None:
 
 
 def inside(base: type, container: object) -> list[object]:
-    return [*base.keys(container), *base.values(container)] if issubclass(base, dict) else [*base.__iter__(container)]
+    if issubclass(base, dict):
+        return [*base.keys(container), *base.values(container)]
+    entries = base.__iter__(container)
+    return sorted(entries, key=id) if base is set else [*entries]  # a set has no order
 
 
 class FrozenSlots:
