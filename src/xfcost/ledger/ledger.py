@@ -6,6 +6,7 @@ Counts are Python ints from end to end, seconds and bytes are SI; rounding happe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -45,7 +46,7 @@ class ScoreCounts(NamedTuple):
     """Is a causal mask the only reason why fewer are kept?"""
 
 
-class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+class Ledger(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Rows and metadata. Accounts produce ledgers, `join` joins two accounts, reports read them."""
 
     metadata: Metadata
@@ -222,7 +223,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         """Bytes of one element of its keys and values."""
         return self.bytes_per_element if self.metadata.cache_format is None else CACHE_BYTES
 
-    @property
+    @cached_property
     def storage(self) -> StoredAs:
         """How its weights and cache are stored."""
         metadata = self.metadata

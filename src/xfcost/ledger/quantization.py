@@ -205,7 +205,9 @@ def storage(element: int, rows: Sequence[Operation], weights: WeightFormat | Non
     """How a run with these rows is stored in formats that may be None."""
     experts_alone = weights is not None and weights.experts_alone
     experts_alone = experts_alone and any(one.count > 1 for row in rows for one in row.weight_matrices)
-    modules = _of_modules(rows, weights) if weights is not None and weights.published else None
+    modules = None
+    if weights is not None and weights.published:
+        modules = _of_modules(rows, weights, ModuleFormats(weights))
     if cache is None:
         return StoredAs(element, weights, experts_alone, modules=modules)
     softmax = (row for row in rows if row.fused or (row.content_dependent and "softmax" in row.operation))
@@ -266,14 +268,10 @@ HEAD: Final = "lm_head"
 _ONE_EXPERT: Final = re.compile(r"experts[\\.]*[\d(\[]")
 
 
-def _of_modules(rows: Sequence[Operation], weights: WeightFormat) -> dict[str, tuple[QuantisedMatrix, ...]]:
-    """Path of a row -> the matrices that the checkpoint quantises, each in its format."""
-    return _with_formats(rows, weights, ModuleFormats(weights))
-
-
-def _with_formats(
+def _of_modules(
     rows: Sequence[Operation], weights: WeightFormat, formats: ModuleFormats
 ) -> dict[str, tuple[QuantisedMatrix, ...]]:
+    """Path of a row -> the matrices that the checkpoint quantises, each in its format."""
     found: dict[str, tuple[QuantisedMatrix, ...]] = {}
     for path, modules in checkpoint_modules(rows, weights.fused).items():
         blocks: Counter[tuple[WeightMatrix, WeightFormat]] = Counter()
@@ -312,7 +310,7 @@ def checkpoint_warnings(rows: Sequence[Operation], weights: WeightFormat | None)
     if weights is None or not weights.published:
         return ()
     formats, found = ModuleFormats(weights), []
-    _with_formats(rows, weights, formats)
+    _of_modules(rows, weights, formats)
     if unknown := [one for one in formats.entries if one not in formats.matched and not _stays(one)]:
         names = ", ".join(repr(printable(one, 60)) for one in unknown[:_SHOWN])
         names += f" and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""

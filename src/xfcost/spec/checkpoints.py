@@ -206,7 +206,7 @@ def _gptq_alone(fields: Fields) -> WeightFormat:
 
 def _override(key: str, own: Any, fields: Fields) -> Override:
     """An entry of `dynamic`: `-:` leaves modules out; `+:`, or nothing, gives them other fields."""
-    out, pattern = key.startswith("-:"), key.removeprefix("-:" if key.startswith("-:") else "+:")
+    out, pattern = key.startswith("-:"), key[2:] if key.startswith(("-:", "+:")) else key
     if wrong := wrong_pattern(pattern):
         raise _PatternError(_of_pattern("dynamic", key, wrong))
     if not out and not isinstance(own, dict):
