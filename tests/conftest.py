@@ -18,6 +18,7 @@ import pytest
 import durations
 import tier
 from selection import Selection, left_to_rest, parameters_of, selected
+from xfcost.__main__ import OBJECTS
 
 if TYPE_CHECKING:
     from xfcost.ledger.runs_file import RunsFile
@@ -155,6 +156,7 @@ def files_of(component: type) -> str:
 def pytest_collection_finish() -> None:
     """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
     gc.freeze()
+    gc.set_threshold(OBJECTS)
 
 
 @pytest.fixture(scope="module")

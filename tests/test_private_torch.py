@@ -262,12 +262,22 @@ def test_without_its_wrapper_the_compiler_is_imported_and_the_figures_are_the_sa
 
 
 def test_the_collector_passes_over_what_was_there_and_the_compiler_is_still_left_out() -> None:
+    gc.unfreeze()
     private_torch._wrapped.cache_clear()
     frozen = gc.get_freeze_count()
     with private_torch.collector_passes_over():
         assert gc.get_freeze_count() > frozen
         assert private_torch._wrapped()
     assert gc.get_freeze_count() == 0
+
+
+def test_what_a_caller_hides_from_the_collector_stays_hidden() -> None:
+    gc.freeze()  # as all tests of a session
+    frozen = gc.get_freeze_count()
+    _analyzed()
+    with private_torch.collector_passes_over():
+        assert gc.get_freeze_count() <= frozen  # what was freed is left out
+    assert 0 < gc.get_freeze_count() <= frozen
 
 
 def test_an_operation_that_torch_lacks_is_in_no_call() -> None:
