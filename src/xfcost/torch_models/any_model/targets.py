@@ -75,7 +75,7 @@ from xfcost.torch_models.any_model.user_errors import (
 )
 from xfcost.torch_models.build import MOST_BLOCKS
 from xfcost.torch_models.memory.peak import check_room, within_room
-from xfcost.torch_models.running.surroundings import default_dtype
+from xfcost.torch_models.running.surroundings import default_dtype, random_states_kept
 from xfcost.torch_models.shared.private_torch import collector_passes_over, fake_tensor_mode
 from xfcost.torch_models.timing.growth import memory_of
 
@@ -373,8 +373,8 @@ class NamedModule:
 
     def _new(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:
         """A new one, with the same random weights every time: they choose experts."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with random_states_kept([]):
+            torch.default_generator.manual_seed(0)  # it is made on `meta` or the CPU
             return self._seeded(device, lengths)
 
     def _seeded(self, device: str, lengths: Lengths) -> tuple[nn.Module, Any]:

@@ -379,7 +379,7 @@ def unchanged(model: nn.Module, made: Copy = cloned, shares: Callable[[Tensor], 
     held = list(_holders(model))
     try:
         devices = sorted({one.device.index for one in model.parameters() if one.is_cuda})
-        with _uncompiled(model), without_fast_path(), _random_states_kept(devices):
+        with _uncompiled(model), without_fast_path(), random_states_kept(devices):
             _stand_in(model, held, made, shares)
             yield
     finally:
@@ -594,7 +594,7 @@ def _versions(model: nn.Module) -> dict[str, int]:
 
 
 @contextmanager
-def _random_states_kept(devices: list[int]) -> Iterator[None]:
+def random_states_kept(devices: list[int]) -> Iterator[None]:
     """Restore the random states of torch on the CPU and on `devices`, of Python and of numpy."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - it is the global one that is kept
     try:
