@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from unittest import mock
 
+import pytest
+
 import xfcost.cli
 from xfcost.ledger.process_end import refuse_sudden_ends
 
@@ -29,8 +31,9 @@ def run(
         mock.patch.multiple(sys, argv=["xfcost", *words], stdout=stdout, stderr=stderr),
         ends_refused(),
         warnings.catch_warnings(),
-        working_in(cwd or "."),
+        pytest.MonkeyPatch.context() as patch,
     ):
+        patch.chdir(cwd or ".")
         warnings.resetwarnings()
         warnings.simplefilter("ignore", DeprecationWarning)  # as in a command: only its own file shows them
         try:
@@ -43,16 +46,6 @@ def run(
             stream.seek(0)
             texts.append(stream.read())
     return subprocess.CompletedProcess(list(words), code, *texts)
-
-
-@contextmanager
-def working_in(folder: str | os.PathLike[str]) -> Iterator[None]:
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 @contextmanager
