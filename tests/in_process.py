@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from unittest import mock
 
 import pytest
@@ -37,7 +38,7 @@ def run(
         warnings.resetwarnings()
         warnings.simplefilter("ignore", DeprecationWarning)  # as in a command: only its own file shows them
         try:
-            xfcost.cli.main()
+            copy_context().run(xfcost.cli.main)  # a command's context variables end with it
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
         texts = []
