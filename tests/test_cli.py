@@ -391,7 +391,8 @@ class TestOthers:
         *_, last = xf(name, "--help").stdout.rstrip().splitlines()
         asked, words = last.strip().removeprefix("Example: xfcost ").split()[0], last.split()[3:]
         assert asked == name
-        command(name).make_context(name, words, resilient_parsing=False)
+        with command(name).make_context(name, words, resilient_parsing=False):
+            pass  # its end undoes what options have set
 
     @pytest.mark.parametrize(
         ("option", "meant"),
