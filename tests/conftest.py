@@ -23,6 +23,9 @@ from xfcost.__main__ import OBJECTS
 if TYPE_CHECKING:
     from xfcost.ledger.runs_file import RunsFile
 
+# as in a command; to collect tests makes as little garbage
+gc.set_threshold(OBJECTS)
+
 # read by torch as it is imported, here and in the commands that tests run
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -156,7 +159,6 @@ def files_of(component: type) -> str:
 def pytest_collection_finish() -> None:
     """No test makes garbage of what was collected: the garbage collector need not look through it again and again."""
     gc.freeze()
-    gc.set_threshold(OBJECTS)
 
 
 @pytest.fixture(scope="module")
