@@ -34,7 +34,10 @@ def place_for(component: SubLayer, grid: Grid, *, fused: bool = False, dim: int 
 
 
 def cases(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[Case]:
-    """Every example of every mechanism on every grid; fused too where that changes something. Or those of `--spec`."""
+    """Every example of every mechanism on every grid, where it changes something every second of them fused.
+
+    Two examples that follow each other have fused attention on every grid. With `--spec` those of the spec.
+    """
     if tier.spec is not None:
         parts = {str(Case(one.component, one.place)): one for one, *_ in place(load(tier.spec), Run()).parts()}
         for part in parts.values():
@@ -44,10 +47,10 @@ def cases(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[Case]:
         return
     for mechanism in MECHANISMS.values():
         known = CASES[mechanism]
-        for component in known.examples:
-            for grid in known.grids:
+        for number, component in enumerate(known.examples):
+            for at, grid in enumerate(known.grids):
                 for way in fused:
-                    if known.fused or not way:
+                    if not way or (known.fused and (number + at) % 2):
                         yield Case(component, place_for(component, grid, fused=way))
 
 

@@ -24,7 +24,7 @@ FULL = {"kind": "full", "heads": 2, "causal": True}
 MLP = {"kind": "mlp", "ratio": 2}
 # What is not about the numbers, or is held elsewhere.
 OF_MODULES = {"inputs", "build", "strict", "mixing", "mixing_limit"}  # tests/test_any_model_compared.py
-OF_TIMING = {*TIMING_OPTIONS}  # tests/test_timing_reports.py
+OF_TIMING = {"device", *TIMING_OPTIONS}  # tests/test_timing_reports.py
 OF_FILES = {"from_", "machine"}  # tests/test_from_file.py
 NOT_COUNTED = {
     "specs", "format_", "columns", "output", "force", "verbose", *OF_MODULES, *OF_TIMING, *OF_FILES,
@@ -61,7 +61,6 @@ OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "devices": ({"mode": "train", "tokens": "1e6", "sustained": "1G"}, 1, 2),
     "settings": ({}, (), ("stages.0.depth=2",)),
     "trace": ({}, False, True),
-    "device": ({}, None, "cpu"),
 }
 
 
@@ -104,7 +103,9 @@ def shown(comparison: Comparison, width: int = 300) -> str:
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_changes_the_table(option: str, systems: int, specs: list[Path]) -> None:
     given, one, other = OPTIONS[option]
-    told = [shown(xfcost.compare(*specs[:systems], **given, **{option: value})) for value in (one, other)]
+    told = [
+        shown(xfcost.compare(*specs[:systems], **{"trace": False} | given | {option: value})) for value in (one, other)
+    ]
     assert told[0] != told[1]
     for text in told:  # and not only in the header
         assert text.split("\n\n")[1].strip()

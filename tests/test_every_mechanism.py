@@ -234,9 +234,10 @@ def test_macs_and_flops_of_every_row_are_the_trace_s(case: Case) -> None:
     agree(case, 2, Residual(place="post") if case.component.residual is None else case.component.residual)
 
 
-@every_case
-def test_macs_and_flops_of_every_row_are_the_trace_s_without_residual_or_batch(case: Case) -> None:
-    agree(case, 1, "none")
+@every_example_either_way
+def test_macs_and_flops_of_every_row_are_the_trace_s_without_residual_or_batch(component: Mixer, fused: bool) -> None:
+    grid = CASES[type(component)].grids[-1]
+    agree(Case(component, place_for(component, grid, fused=fused)), 1, "none")
 
 
 def agree(case: Case, batch: int, residual: Residual | str) -> None:
