@@ -1,8 +1,8 @@
 """Plants errors in xfcost, one at a time, and checks that tests catch each of them: `python tools/plant_errors.py`.
 
-`planted_errors.yaml` lists the errors: a file, the text to replace, its replacement, and tests. The quick tier of these
-tests runs, and the rest tier where the quick one catches nothing, or only the tier of `--tier`. Each error is planted in
-a copy of the tree. The table lists the test that caught each error, and its tier; an uncaught error ends with exit code 1.
+`planted_errors.yaml` lists the errors: a file, the text to replace, its replacement, and tests. Their quick tier runs,
+and their rest tier where the quick one catches nothing; `--tier` chooses one. Each error is planted in a copy of the
+tree. The table lists the test that caught each error, and its tier; an uncaught error ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _write(tree: Path, texts: dict[str, str]) -> None:
 
 
 def copied_tree(folder: Path) -> Path:
-    """Copy the files that the tests need; compiled ones are reused where the text that they were made of is the same."""
+    """Copy the files that the tests need; compiled ones are used where they were made of the same text."""
     for name in _COPIED:
         source = ROOT / name
         if source.is_dir():
@@ -147,10 +147,8 @@ def run(errors: Iterable[Planted], workers: int, tiers: Sequence[str]) -> int:
         def plant(error: Planted) -> tuple[Planted, str | None, str]:
             tree = trees.get()
             try:
-                for tier in tiers:
-                    if test := caught_by(error, tree, tier):
-                        return error, f"{test} ({tier})", ""
-                return error, None, "**not caught**"
+                caught = ((caught_by(error, tree, tier), tier) for tier in tiers)
+                return error, next((f"{test} ({tier})" for test, tier in caught if test), None), "**not caught**"
             except (RuntimeError, ValueError) as unusable:
                 print(unusable, file=sys.stderr, flush=True)
                 return error, None, "**could not be tried**"
